@@ -1,0 +1,289 @@
+"""The exact oracle: a language model so small that every sequence can be written down.
+
+A :class:`ToyLM` keeps one row of logits for every prefix. With ``V`` tokens and at most ``L`` of them there are fewer
+than ``V**L + ...`` responses, so distributions, expectations, divergences, optimal policies and gradients are plain sums,
+in float64. The model is called like any ``transformers`` causal LM, so the code that trains and samples real models runs
+on it unchanged, and its answer can be held against the sum.
+
+The oracle is independent: it uses none of the formulas it is there to check, only definitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Every response that a :class:`ToyLM` can give, ``N`` of them.
+
+    Attributes:
+        tokens: ``(N, L)``, padded on the right with the pad id.
+        mask: ``(N, L)``, True on the response's own tokens, EOS included.
+        terminated: ``(N,)``, True where the response ends in EOS; False where it was cut off at ``L``.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    terminated: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """``(N,)``, tokens per response, EOS included."""
+        return self.mask.sum(-1)
+
+
+class ToyLM(nn.Module):
+    """A tabular causal language model over ``vocab_size`` response tokens, of which id 0 is EOS.
+
+    A sequence is one prompt token followed by at most ``max_len`` response tokens. Ids: ``0 .. V−1`` response tokens,
+    ``V .. V + num_prompts − 1`` prompts, ``V + num_prompts`` padding.
+
+    Attributes:
+        table: the parameters, ``(num_prompts, num_prefixes, V)`` float64 logits.
+    """
+
+    eos_token_id = 0
+
+    def __init__(
+        self, vocab_size: int = 3, max_len: int = 3, num_prompts: int = 1, seed: int = 0, scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        if vocab_size < 2 or max_len < 1 or num_prompts < 1:
+            raise ValueError(f"{vocab_size=}, {max_len=}, {num_prompts=}; expected at least 2, 1 and 1")
+        self.vocab_size, self.max_len, self.num_prompts = vocab_size, max_len, num_prompts
+        self.pad_token_id = vocab_size + num_prompts
+        # Prefixes of length t start at offset (V^t - 1) / (V - 1) and are numbered in base V.
+        self.offsets = [sum(vocab_size**i for i in range(t)) for t in range(max_len + 1)]
+        shape = (num_prompts, self.offsets[max_len], vocab_size)
+        noise = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        self.table = nn.Parameter(scale * noise)
+
+    # -- the interface of a transformers causal LM ---------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """Where the table lives."""
+        return self.table.device
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> SimpleNamespace:
+        """Logits ``(B, S, V)`` of the next response token at every position; zeros left of the prompt.
+
+        ``attention_mask`` is accepted and not needed: padding is known by its id.
+        """
+        is_prompt = (input_ids >= self.vocab_size) & (input_ids < self.pad_token_id)
+        if not bool(is_prompt.any(-1).all()):
+            raise ValueError("every row of input_ids needs one prompt token (id V or above)")
+        prompt = (input_ids - self.vocab_size)[is_prompt].view(input_ids.shape[0])  # (B,)
+        start = is_prompt.int().argmax(-1)  # (B,)
+        number = torch.zeros_like(prompt)
+        rows = []
+        for position in range(input_ids.shape[1]):
+            length = position - start  # response tokens read so far, negative left of the prompt
+            token = input_ids[:, position].clamp(0, self.vocab_size - 1)
+            number = torch.where(length > 0, number * self.vocab_size + token, torch.zeros_like(number))
+            inside = (length >= 0) & (length < self.max_len)
+            offset = torch.tensor(self.offsets)[length.clamp(0, self.max_len - 1)]
+            index = torch.where(inside, offset + number, torch.zeros_like(number))
+            rows.append(torch.where(inside[:, None], self.table[prompt, index], torch.zeros((), dtype=torch.float64)))
+        return SimpleNamespace(logits=torch.stack(rows, 1))
+
+    # -- everything by summation ---------------------------------------------------------------------------------
+
+    def _prefix_index(self, tokens: Sequence[int]) -> int:
+        number = 0
+        for token in tokens:
+            number = number * self.vocab_size + token
+        return self.offsets[len(tokens)] + number
+
+    def responses(self) -> Responses:
+        """All responses, in depth-first order: those that end in EOS and those cut off at ``max_len``."""
+        found: list[list[int]] = []
+
+        def grow(prefix: list[int]) -> None:
+            if prefix and (prefix[-1] == self.eos_token_id or len(prefix) == self.max_len):
+                found.append(prefix)
+                return
+            for token in range(self.vocab_size):
+                grow([*prefix, token])
+
+        grow([])
+        tokens = torch.full((len(found), self.max_len), self.pad_token_id)
+        mask = torch.zeros(len(found), self.max_len, dtype=torch.bool)
+        for i, response in enumerate(found):
+            tokens[i, : len(response)] = torch.tensor(response)
+            mask[i, : len(response)] = True
+        terminated = torch.tensor([response[-1] == self.eos_token_id for response in found])
+        return Responses(tokens, mask, terminated)
+
+    def _paths(self) -> tuple[Tensor, Tensor]:
+        """For every response and step: the prefix read so far and the token then chosen, both ``(N, L)``."""
+        responses = self.responses()
+        prefix = torch.zeros_like(responses.tokens)
+        for i, (row, kept) in enumerate(zip(responses.tokens.tolist(), responses.mask.tolist(), strict=True)):
+            for t in range(sum(kept)):
+                prefix[i, t] = self._prefix_index(row[:t])
+        return prefix, torch.where(responses.mask, responses.tokens, 0)
+
+    def response_token_logps(self) -> Tensor:
+        """Log-probability of every token of every response: ``(num_prompts, N, L)``, 0 at padding. Differentiable."""
+        prefix, token = self._paths()
+        weights = self.table.exp()
+        probs = weights / weights.sum(-1, keepdim=True)  # (num_prompts, prefixes, V)
+        return torch.where(self.responses().mask, probs[:, prefix, token].log(), torch.zeros((), dtype=torch.float64))
+
+    def distribution(self) -> Tensor:
+        """Probability of every response: ``(num_prompts, N)``, rows sum to 1. Differentiable."""
+        return self.response_token_logps().sum(-1).exp()
+
+    def batch(self, prompt: int = 0) -> dict[str, Tensor]:
+        """All responses to one prompt as a batch: ``input_ids``, ``attention_mask`` ``(N, 1 + L)``, ``mask`` ``(N, L)``."""
+        responses = self.responses()
+        first = torch.full((len(responses.tokens), 1), self.vocab_size + prompt)
+        input_ids = torch.cat([first, responses.tokens], 1)
+        attention_mask = torch.cat([torch.ones_like(first), responses.mask.long()], 1)
+        return {"input_ids": input_ids, "attention_mask": attention_mask, "mask": responses.mask}
+
+    def action_values(self, rewards: Tensor, prompt: int = 0) -> tuple[Tensor, Tensor]:
+        """State and action values of every prefix when response ``n`` earns ``rewards[n]`` at its end (undiscounted).
+
+        Each value is the conditional expectation of the final reward, summed over all ways to go on.
+
+        Args:
+            rewards: ``(N,)``.
+
+        Returns:
+            ``V (N, L)`` before each token and ``Q (N, L)`` after choosing it; 0 at padding.
+        """
+        responses = self.responses()
+        probs = self.distribution()[prompt].detach()
+        rows = [row[:n] for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
+
+        def conditional(prefix: list[int]) -> float:
+            agree = torch.tensor([row[: len(prefix)] == prefix for row in rows])
+            return float((probs * rewards)[agree].sum() / probs[agree].sum())
+
+        state = torch.zeros(responses.mask.shape, dtype=torch.float64)
+        action = torch.zeros_like(state)
+        for i, row in enumerate(rows):
+            for t in range(len(row)):
+                state[i, t] = conditional(row[:t])
+                action[i, t] = conditional(row[: t + 1])
+        return state, action
+
+    @torch.no_grad()
+    def set_distribution(self, probs: Tensor, prompt: int = 0) -> None:
+        """Give this model the response distribution ``probs (N,)``, e.g. an optimum computed in closed form."""
+        responses = self.responses()
+        rows = [row[:n] for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
+        mass: dict[tuple[int, ...], float] = {}
+        for row, p in zip(rows, probs.tolist(), strict=True):
+            for t in range(len(row) + 1):
+                mass[tuple(row[:t])] = mass.get(tuple(row[:t]), 0.0) + p
+        for prefix, total in mass.items():
+            ended = bool(prefix) and (prefix[-1] == self.eos_token_id or len(prefix) == self.max_len)
+            if not ended:
+                index = self._prefix_index(prefix)
+                for token in range(self.vocab_size):
+                    self.table[prompt, index, token] = math.log(mass[(*prefix, token)] / total)
+
+
+# -- distributions written out -----------------------------------------------------------------------------------
+
+
+def expectation(probs: Tensor, values: Tensor) -> Tensor:
+    """Σ_y p(y) f(y) along the last axis. ``values`` has the shape of ``probs``."""
+    return (probs * values).sum(-1)
+
+
+def entropy(probs: Tensor) -> Tensor:
+    """−Σ p log p in nats along the last axis; 0 log 0 = 0."""
+    return -torch.special.xlogy(probs, probs).sum(-1)
+
+
+def divergence(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p‖q) = Σ p (log p − log q) in nats along the last axis."""
+    return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
+
+
+def regularised_value(probs: Tensor, ref_probs: Tensor, rewards: Tensor, beta: float) -> Tensor:
+    """E_p[r] − β KL(p‖ref), the objective of KL-regularised reinforcement learning, by summation."""
+    return expectation(probs, rewards) - beta * divergence(probs, ref_probs)
+
+
+def maximise(value: Callable[[Tensor], Tensor], size: int, steps: int = 200, restarts: int = 1) -> Tensor:
+    """The distribution over ``size`` outcomes that maximises ``value(probs)``, found numerically (L-BFGS on logits).
+
+    Knows nothing of any closed form; that is what makes it an oracle for one.
+    """
+    best: Tensor | None = None
+    for restart in range(restarts):
+        start = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(restart))
+        logits = (0.1 * start).requires_grad_()
+        optimiser = torch.optim.LBFGS(
+            [logits], max_iter=steps, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+        )
+
+        def closure(logits: Tensor = logits, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
+            optimiser.zero_grad()
+            loss = -value(logits.softmax(-1))
+            loss.backward()
+            return loss
+
+        optimiser.step(closure)
+        found = logits.detach().softmax(-1)
+        if best is None or value(found) > value(best):
+            best = found
+    assert best is not None
+    return best
+
+
+# -- derivatives and integrals -----------------------------------------------------------------------------------
+
+
+def gradient(value: Tensor, *inputs: Tensor) -> Tensor:
+    """All partial derivatives of a scalar, flattened into one vector; zeros where it does not depend on an input."""
+    grads = torch.autograd.grad(value, inputs, allow_unused=True, retain_graph=True)
+    return torch.cat(
+        [torch.zeros_like(x).flatten() if g is None else g.flatten() for g, x in zip(grads, inputs, strict=True)]
+    )
+
+
+def finite_difference(f: Callable[[Tensor], Tensor], x: Tensor, step: float = 1e-4) -> Tensor:
+    """Gradient of a scalar function by central differences with one Richardson step (error O(step⁴)).
+
+    Returns:
+        A tensor of the shape of ``x``. Needs float64 and a point away from kinks.
+    """
+    x = x.detach()
+    flat = torch.empty(x.numel(), dtype=x.dtype)
+    for i in range(x.numel()):
+        nudge = torch.zeros(x.numel(), dtype=x.dtype)
+        nudge[i] = step
+        nudge = nudge.view_as(x)
+        near = (f(x + nudge) - f(x - nudge)) / (2 * step)
+        far = (f(x + 2 * nudge) - f(x - 2 * nudge)) / (4 * step)
+        flat[i] = (4 * near - far) / 3
+    return flat.view_as(x)
+
+
+def gaussian_expectation(f: Callable[[Tensor], Tensor], mean: float = 0.0, std: float = 1.0, nodes: int = 64) -> Tensor:
+    """E[f(x)] for x ~ N(mean, std²) by Gauss–Hermite quadrature; ``f`` maps ``(nodes,) -> (nodes,)``."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    x = mean + std * torch.from_numpy(points)
+    return (torch.from_numpy(weights) * f(x)).sum() / math.sqrt(2 * math.pi)
+
+
+def integrate(f: Callable[[Tensor], Tensor], low: float, high: float, nodes: int = 200) -> Tensor:
+    """∫ f from ``low`` to ``high`` by Gauss–Legendre quadrature; ``f`` maps ``(nodes,) -> (nodes,)``."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    x = (high - low) / 2 * torch.from_numpy(points) + (high + low) / 2
+    return (torch.from_numpy(weights) * f(x)).sum() * (high - low) / 2

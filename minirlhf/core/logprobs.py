@@ -1,0 +1,50 @@
+"""Log-probabilities of tokens: the only shift-and-gather of the project."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.masking import masked_sum
+
+
+def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probability of every token given the ones before it.
+
+    The logits at position ``t`` predict the token at ``t + 1``, so the result is one shorter than the input. The same as
+    ``log_softmax(logits / temperature)[:, :-1].gather(input_ids[:, 1:])``, without keeping a second ``(B, S, V)`` tensor.
+
+    Args:
+        logits: ``(B, S, V)``.
+        input_ids: ``(B, S)``.
+        temperature: the sampling temperature, > 0; forgetting it here is a classic bug.
+
+    Returns:
+        ``(B, S − 1)``, float32 or wider.
+    """
+    if logits.dim() != 3 or input_ids.shape != logits.shape[:2]:
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)} and input_ids {tuple(input_ids.shape)}; expected (B, S, V) and (B, S)"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature = {temperature!r}; expected a number > 0")
+    predicted = logits[:, :-1]  # (B, S-1, V)
+    if predicted.dtype in (torch.float16, torch.bfloat16):
+        predicted = predicted.float()
+    if temperature != 1.0:
+        predicted = predicted / temperature
+    chosen = predicted.gather(-1, input_ids[:, 1:, None]).squeeze(-1)  # (B, S-1)
+    return chosen - predicted.logsumexp(-1)
+
+
+def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Entropy in nats of each next-token distribution: ``(..., V) -> (...)``. Logits may hold −inf."""
+    log_probs = torch.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, -1)
+    if temperature != 1.0:
+        log_probs = torch.log_softmax(log_probs / temperature, -1)
+    return -torch.where(log_probs.isfinite(), log_probs.exp() * log_probs, torch.zeros_like(log_probs)).sum(-1)
+
+
+def sequence_logps(logps: Tensor, mask: Tensor) -> Tensor:
+    """Log-probability of each sequence, the sum over its sampled tokens: ``(B, T), (B, T) -> (B,)``."""
+    return masked_sum(logps, mask, -1)

@@ -1,0 +1,86 @@
+"""What depends on what, read from the syntax tree: the import graph and source hashes.
+
+The layer test, the checkpoint cache and the evidence under ``studies/`` all ask here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT_NAME = PACKAGE.name
+
+
+def module_path(name: str) -> Path:
+    """The source file of a module of this package, e.g. ``minirlhf.core.masking``."""
+    relative = PACKAGE.joinpath(*name.split(".")[1:])
+    for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    raise ValueError(f"no module {name!r} in {ROOT_NAME}")
+
+
+def all_modules() -> list[str]:
+    """Every module of the package, sorted."""
+    names = []
+    for path in PACKAGE.rglob("*.py"):
+        parts = [ROOT_NAME, *path.relative_to(PACKAGE).with_suffix("").parts]
+        names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return sorted(names)
+
+
+@functools.cache
+def imports(name: str) -> frozenset[str]:
+    """The modules of this package that a module imports directly, also inside functions and for typing."""
+    known = set(all_modules())
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module_path(name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ValueError(f"{name} line {node.lineno}: relative import; imports are absolute here")
+            if node.module and node.module.split(".")[0] == ROOT_NAME:
+                for alias in node.names:
+                    child = f"{node.module}.{alias.name}"
+                    found.add(child if child in known else node.module)
+    return frozenset(found - {name})
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """These modules and everything of the package that they import, directly or not."""
+    seen: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        if name not in seen:
+            seen.add(name)
+            queue.extend(imports(name))
+    return seen
+
+
+def code_without_docs(source: str) -> str:
+    """The syntax tree of a source as text, without comments and docstrings: rewording a sentence changes nothing."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+def source_hash(*names: str) -> str:
+    """Hash (16 hex digits) of the code of these modules and of all that they import."""
+    digest = hashlib.sha256()
+    for name in sorted(closure(names)):
+        digest.update(f"{name}\n{code_without_docs(module_path(name).read_text(encoding='utf-8'))}\n".encode())
+    return digest.hexdigest()[:16]
