@@ -1,0 +1,40 @@
+"""What a tiny world is: prompts in two disjoint splits, demonstrations, a string grader."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+Split = Literal["train", "test"]
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A tiny world. Texts are words separated by single spaces; every word is in ``words``.
+
+    Attributes:
+        name: as on the command line.
+        words: the vocabulary, in the order of their ids, without special tokens.
+        max_completion_length: tokens a good completion needs at most, EOS included.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    max_completion_length: int
+
+    def prompts(self, split: Split) -> list[str]:
+        """The prompts of a split, always the same list; the two splits share none."""
+        ...
+
+    def reference(self, prompt: str) -> str:
+        """A completion that :meth:`grade` gives full marks."""
+        ...
+
+    def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
+        """A completion to imitate: what the demonstrator of this world would write, not always the best."""
+        ...
+
+    def grade(self, prompt: str, completion: str) -> float:
+        """The reward of a completion; never raises on any text."""
+        ...

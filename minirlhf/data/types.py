@@ -1,0 +1,114 @@
+"""Records that travel between sampling, feedback and training. Rows are prompt-major: row ``p * G + g``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+R = TypeVar("R", bound="_Rows")
+
+
+class _Rows:
+    """Shared by records whose tensors all have the batch as their first axis."""
+
+    def select(self: R, rows: Tensor) -> R:
+        """The record of these rows only: ``rows`` is an index or boolean tensor ``(B,)``."""
+        picked = {
+            f.name: getattr(self, f.name)[rows] for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
+        }  # type: ignore[arg-type]
+        return replace(self, **picked)  # type: ignore[type-var]
+
+    def to(self: R, device: torch.device | str) -> R:
+        """The record on another device."""
+        moved = {
+            f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
+        }  # type: ignore[arg-type]
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Rollout(_Rows):
+    """What a policy sampled: ``B = P × G`` rows of a left-padded prompt and a right-padded completion of width ``T``.
+
+    Attributes:
+        input_ids: ``(B, W + T)``: prompt of width ``W``, then the completion.
+        attention_mask: ``(B, W + T)``, 1 on real tokens.
+        mask: ``(B, T)``, True iff the policy sampled that token: EOS yes; padding and tool output no.
+        old_logps: ``(B, T)``, log-probabilities of the sampling policy with the temperature applied and nothing
+            truncated: the denominator of the policy ratio. 0 outside the mask.
+        behavior_logps: ``(B, T)``, log-probabilities of the distribution that was really sampled from (after top-k, top-p
+            or min-p, possibly of an older policy): the denominator of importance corrections. 0 outside the mask.
+        policy_version: ``(B, T)``, the number of updates that the sampling policy had seen; −1 outside the mask.
+        terminated: ``(B,)``, True where the completion ends in EOS, False where it was cut off.
+        num_generations: ``G``, completions per prompt.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    mask: Tensor
+    old_logps: Tensor
+    behavior_logps: Tensor
+    policy_version: Tensor
+    terminated: Tensor
+    num_generations: int
+
+    def __post_init__(self) -> None:
+        rows, width = self.mask.shape
+        for name in ("old_logps", "behavior_logps", "policy_version"):
+            if getattr(self, name).shape != (rows, width):
+                raise ValueError(
+                    f"{name} has shape {tuple(getattr(self, name).shape)}; expected {(rows, width)}, as mask"
+                )
+        if self.input_ids.shape != self.attention_mask.shape or self.input_ids.shape[0] != rows:
+            raise ValueError(
+                f"input_ids {tuple(self.input_ids.shape)} and attention_mask {tuple(self.attention_mask.shape)} must agree "
+                f"and have {rows} rows"
+            )
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    @property
+    def prompt_width(self) -> int:
+        """``W``, columns of ``input_ids`` that hold the prompt."""
+        return self.input_ids.shape[1] - self.mask.shape[1]
+
+    @property
+    def completion_ids(self) -> Tensor:
+        """``(B, T)``, the completion part of ``input_ids``."""
+        return self.input_ids[:, self.prompt_width :]
+
+    def grouped(self, per_row: Tensor) -> Tensor:
+        """``(B, ...) -> (P, G, ...)``: give a per-row tensor its group axis."""
+        return per_row.view(-1, self.num_generations, *per_row.shape[1:])
+
+
+@dataclass(frozen=True)
+class TokenBatch(_Rows):
+    """Sequences to imitate or to score.
+
+    Attributes:
+        input_ids: ``(B, S)``.
+        attention_mask: ``(B, S)``, 1 on real tokens.
+        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    loss_mask: Tensor
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
+
+
+@dataclass(frozen=True)
+class PreferencePair:
+    """One comparison, as text or as chat messages already rendered to text."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+    margin: float | None = None
