@@ -1,0 +1,46 @@
+# Everything starts here. Each target first sets up what is missing (.venv, pinned packages); that costs nothing when it is there.
+#
+#   PYTHON=python3.12    another interpreter for the set-up (3.11 or newer)
+#   TORCH_ARGS=...       more arguments for pip, e.g. for the small CPU build of PyTorch on Linux:
+#                        TORCH_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#   WORKERS=4            processes that run the tests
+#   ARGS=...             more arguments for pytest, `minirlhf tour` or `minirlhf verify`
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
+TORCH_ARGS ?=
+WORKERS ?= 2
+ARGS ?=
+
+RUN = .venv/bin/python -m
+PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) --dist loadscope
+export TORCH_ARGS
+
+.DEFAULT_GOAL := help
+.PHONY: help setup tour test test-fast verify lab clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: ## create .venv and install the pinned packages, if that has not been done
+	@command -v $(PYTHON) >/dev/null || { echo "minirlhf needs Python 3.11 or newer; '$(PYTHON)' is not there. Name one: make setup PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) tools/bootstrap.py
+
+tour: setup ## the whole post-training pipeline on a tiny model, in three minutes
+	@.venv/bin/minirlhf tour $(ARGS)
+
+test: setup ## all tests
+	$(PYTEST) $(ARGS)
+
+test-fast: setup ## the tests that train nothing, in a few minutes
+	$(PYTEST) -m "not slow" $(ARGS)
+
+verify: setup ## every equation against its oracle, on fresh inputs
+	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+lab: setup ## the notebooks in JupyterLab
+	$(RUN) jupyter lab notebooks
+
+clean: ## remove what the other targets left behind, except .venv
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis build tour _build book/_build book/_generated
+	find minirlhf tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
