@@ -1,0 +1,105 @@
+"""Check the book's equations against exact oracles, on fresh inputs at every run.
+
+Without arguments the whole ledger is run. Exit status 1 means that a check failed; the command that repeats it on the
+same inputs is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shutil
+import sys
+import time
+
+import torch
+
+from minirlhf import ledger as reader
+from minirlhf.checks import load
+from minirlhf.core.checks import Check, Ledger
+from minirlhf.core.checks import run as run_check
+from minirlhf.core.errors import UserError, unknown
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("labels", nargs="*", metavar="LABEL", help="equations to check, e.g. eq:k3")
+    parser.add_argument("--chapter", type=int, metavar="N", help="the equations of one chapter")
+    parser.add_argument("--all", action="store_true", help="every equation (the default)")
+    parser.add_argument("--seed", type=int, metavar="S", help="repeat the inputs of an earlier run")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--show", metavar="LABEL", help="a reader's page: statement, code and check of one equation")
+    parser.add_argument("--chains", action="store_true", help="list the derivations and their steps")
+    parser.add_argument(
+        "--peers", action="store_true", help="where other libraries agree, and where conventions differ"
+    )
+
+
+def _selected(args: argparse.Namespace, ledger: Ledger) -> list[Check]:
+    for label in args.labels:
+        if label not in ledger.labels():
+            raise unknown("label", label, ledger.labels())
+    checks = ledger.select(args.labels, args.chapter)
+    if not checks:
+        chapters = sorted({c.chapter for c in ledger.checks.values()})
+        raise UserError(f"chapter {args.chapter} has no checks; chapters that have: {', '.join(map(str, chapters))}")
+    return checks
+
+
+def _one_mode(args: argparse.Namespace) -> None:
+    given = {
+        "LABEL": bool(args.labels),
+        "--chapter": args.chapter is not None,
+        "--all": args.all,
+        "--show": args.show is not None,
+        "--chains": args.chains,
+        "--peers": args.peers,
+    }
+    chosen = [name for name, on in given.items() if on]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} do not go together; give one of them")
+    if args.json and chosen and chosen[0] in ("--show", "--chains", "--peers"):
+        raise UserError(f"--json does not go with {chosen[0]}")
+
+
+def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
+    table = reader.Table.fit(checks, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    start, results = time.perf_counter(), []
+    if not as_json:
+        print(table.header())
+    for entry in checks:
+        results.append(run_check(entry, seed))
+        if not as_json:
+            print(table.row(results[-1]), flush=True)
+    seconds = time.perf_counter() - start
+    failed = [r for r in results if not r.passed]
+    if as_json:
+        print(json.dumps(reader.as_json(results, seconds), indent=2, ensure_ascii=False))
+    else:
+        print("\n" + "\n\n".join([*map(reader.failure, failed), reader.summary(results, seconds)]))
+    return 1 if failed else 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 if a check failed."""
+    _one_mode(args)
+    torch.set_num_threads(1)
+    ledger = load()
+    seed = secrets.randbelow(2**31) if args.seed is None else args.seed
+    width = shutil.get_terminal_size((120, 24)).columns
+    if args.show is not None:
+        if args.show not in ledger.labels():
+            raise unknown("label", args.show, ledger.labels())
+        text, passed = reader.page(ledger, args.show, seed, width)
+        print(text)
+        return 0 if passed else 1
+    if args.chains:
+        print(reader.chain_list(ledger, width))
+        return 0
+    if args.peers:
+        from minirlhf import peers
+
+        print(peers.table())
+        return 0
+    return _verify(_selected(args, ledger), seed, args.json)
