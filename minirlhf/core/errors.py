@@ -14,9 +14,9 @@ class UserError(Exception):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """A :class:`UserError` for a name that does not exist, with the nearest one that does."""
+    """A :class:`UserError` for a name that does not exist, with the nearest one that does; a short list of names is given whole."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
-    listed = ", ".join(options)
-    return UserError(f"unknown {kind} {name!r}: {hint + ' ' if hint else ''}known: {listed}")
+    listed = f"known: {', '.join(options)}" if len(options) <= 20 else f"there are {len(options)} {kind}s"
+    return UserError(f"unknown {kind} {name!r}: {hint + ' ' if hint else ''}{listed}")
