@@ -312,7 +312,7 @@ def entropy_bonus(logits: Tensor, *, coef: float) -> Tensor:
     Source: Williams and Peng (1991), "Function optimization using connectionist reinforcement learning algorithms".
     Args: logits ``(..., V)``; coef ≥ 0.
     Returns: ``(...)``, nats, float32 or wider.
-    Raises: ValueError if coef is negative or not finite.
+    Raises: ValueError if coef is negative or NaN.
     """
-    require_range(0.0, float(torch.finfo(torch.float64).max), coef=coef)
+    require_range(0.0, math.inf, coef=coef)
     return coef * token_entropies(logits)

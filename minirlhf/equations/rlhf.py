@@ -12,20 +12,19 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import masked_sum
-from minirlhf.core.validate import require_finite, require_mask, require_positive, require_shapes
+from minirlhf.core.validate import require_finite, require_mask, require_positive, require_range, require_shapes
 from minirlhf.equations import kl
 
 
-def _require(beta: float, **tensors: Tensor) -> None:
-    """β > 0, and all tensors of one shape ``(..., N)``; all but log-probabilities finite."""
+def _require(beta: float, rewards: Tensor, **logps: Tensor) -> None:
+    """β > 0, one shape ``(..., N)``, finite rewards, and log-probabilities that sum to 1 (to within rounding)."""
     require_positive(beta=beta)
-    first = next(iter(tensors.values()))
-    axes = " ".join([*(f"axis{i}" for i in range(first.dim() - 1)), "N"])
-    require_shapes(**{name: (x, axes) for name, x in tensors.items()})
-    require_finite(**{name: x for name, x in tensors.items() if name == "rewards"})
-    for name, x in tensors.items():
-        if bool(torch.isnan(x).any()):
-            raise ValueError(f"{name} of shape {tuple(x.shape)} holds NaN")
+    axes = " ".join([*(f"axis{i}" for i in range(rewards.dim() - 1)), "N"])
+    require_shapes(rewards=(rewards, axes), **{name: (x, axes) for name, x in logps.items()})
+    require_finite(rewards=rewards)
+    for name, x in logps.items():
+        if not bool((torch.logsumexp(x.detach().float(), -1).abs() < 0.05).all()):
+            raise ValueError(f"{name} of shape {tuple(x.shape)} is not normalised along its last axis; use log_softmax")
 
 
 # -- the objective and its optimum, in the steps of the derivation -----------------------------------------------
@@ -39,9 +38,9 @@ def rlhf_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: f
         from human preferences".
     Args: logps, ref_logps ``(..., N)`` over all responses; rewards ``(..., N)``; beta > 0, reward units per nat.
     Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
-    _require(beta, logps=logps, ref_logps=ref_logps, rewards=rewards)
+    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     return (logps.exp() * rewards).sum(-1) - beta * kl.reverse_kl(logps, ref_logps)
 
 
@@ -52,9 +51,9 @@ def log_partition(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     Source: Rafailov et al. (2023), "Direct preference optimization", section 4.
     Args: ref_logps, rewards ``(..., N)``; beta > 0.
     Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
-    _require(beta, ref_logps=ref_logps, rewards=rewards)
+    _require(beta, rewards, ref_logps=ref_logps)
     return torch.logsumexp(ref_logps + rewards / beta, -1)
 
 
@@ -68,9 +67,9 @@ def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, be
     Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.1.
     Args: logps, ref_logps ``(..., N)``, finite; rewards ``(..., N)``; beta > 0.
     Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
-    _require(beta, logps=logps, ref_logps=ref_logps, rewards=rewards)
+    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     log_z = log_partition(ref_logps, rewards, beta=beta).unsqueeze(-1)  # (..., 1)
     bracket = ref_logps + rewards / beta - log_z
     return -beta * (logps.exp() * (logps - bracket - log_z)).sum(-1)
@@ -87,9 +86,9 @@ def optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
         "Direct preference optimization", equation 4.
     Args: ref_logps, rewards ``(..., N)``; beta > 0.
     Returns: ``(..., N)``.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
-    _require(beta, ref_logps=ref_logps, rewards=rewards)
+    _require(beta, rewards, ref_logps=ref_logps)
     return torch.log_softmax(ref_logps + rewards / beta, -1)
 
 
@@ -100,9 +99,9 @@ def objective_from_optimum(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *,
     Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.1.
     Args: logps, ref_logps, rewards ``(..., N)``; beta > 0.
     Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
-    _require(beta, logps=logps, ref_logps=ref_logps, rewards=rewards)
+    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     distance = kl.reverse_kl(logps, optimal_logps(ref_logps, rewards, beta=beta))
     return -beta * distance + beta * log_partition(ref_logps, rewards, beta=beta)
 
@@ -133,7 +132,7 @@ def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
         (2024), "From r to Q*".
     Args: ref_logps, rewards ``(..., N)``; beta > 0.
     Returns: ``(...)``, in units of reward.
-    Raises: ValueError if shapes differ, a reward is not finite, or beta is not > 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
     """
     return beta * log_partition(ref_logps, rewards, beta=beta)
 
@@ -154,3 +153,61 @@ def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
     """
     require_positive(beta=beta)
     return beta * kl.k1(logps, ref_logps)
+
+
+# -- the budget that β stands for --------------------------------------------------------------------------------
+
+
+def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
+    """The β at which the optimum π* spends a given KL: the penalty is the Lagrangian of "E[r] at most, KL ≤ budget".
+
+    KL(π*‖π_ref) falls strictly from −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds it.
+
+    Label: eq:kl-budget
+    Source: the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a trust region
+        Peters, Mülling and Altün (2010), "Relative entropy policy search".
+    Args: ref_logps, rewards ``(N,)`` over all responses to one prompt; budget > 0, nats.
+    Returns: beta.
+    Raises: ValueError if shapes differ, rewards are not finite or all equal, or no β spends that much.
+    """
+    require_positive(budget=budget)
+    _require(1.0, rewards, ref_logps=ref_logps)
+    require_shapes(rewards=(rewards, "N"))
+    # -inf marks a response that the reference cannot give; its reward does not count.
+    possible = ref_logps > -math.inf
+    ref_logps, rewards = ref_logps[possible].double(), rewards[possible].double()
+    spread = float(rewards.max() - rewards.min())
+    if spread == 0:
+        raise ValueError(f"rewards of shape {tuple(rewards.shape)} are all equal; no β spends any KL")
+    most = -float(torch.logsumexp(ref_logps[rewards == rewards.max()], 0))
+    if budget >= most:
+        raise ValueError(f"budget = {budget!r}; expected less than −log π_ref(best responses) = {most:.6g}")
+    low, high = math.log(spread) - 30.0, math.log(spread) + 30.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        spent = kl.reverse_kl(optimal_logps(ref_logps, rewards, beta=math.exp(middle)), ref_logps)
+        low, high = (middle, high) if float(spent) > budget else (low, middle)
+    return math.exp((low + high) / 2)
+
+
+# -- the same problem, token by token ----------------------------------------------------------------------------
+
+
+def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    """The return of a sampled response when the KL stands in the reward: r − β Σ_t (log π − log π_ref).
+
+    In the token-level MDP every step pays −β k1 and the last one r on top; undiscounted, that is the reward of a bandit
+    whose one action is the whole response. The mean over responses of π is the objective. The log-ratio is a reward
+    here: detach it, its own gradient has mean 0.
+
+    Label: eq:token-bandit, eq:kl-in-reward
+    Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
+    Args: logps, ref_logps, mask ``(B, T)``; rewards ``(B,)``, one per response; beta ≥ 0.
+    Returns: ``(B,)``.
+    Raises: ValueError if shapes do not fit, a reward is not finite, a row of the mask is empty, or beta < 0.
+    """
+    require_mask(mask)
+    require_shapes(mask=(mask, "B T"), logps=(logps, "B T"), ref_logps=(ref_logps, "B T"), rewards=(rewards, "B"))
+    require_finite(rewards=rewards)
+    require_range(0.0, math.inf, beta=beta)
+    return rewards - beta * masked_sum(kl.k1(logps, ref_logps), mask, -1)
