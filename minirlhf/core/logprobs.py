@@ -14,6 +14,8 @@ def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> 
     The logits at position ``t`` predict the token at ``t + 1``, so the result is one shorter than the input. The same as
     ``log_softmax(logits / temperature)[:, :-1].gather(input_ids[:, 1:])``, without keeping a second ``(B, S, V)`` tensor.
 
+    Label: eq:token-logp
+
     Args:
         logits: ``(B, S, V)``.
         input_ids: ``(B, S)``.
@@ -38,11 +40,15 @@ def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> 
 
 
 def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy in nats of each next-token distribution: ``(..., V) -> (...)``. Logits may hold −inf."""
+    """Entropy in nats of each next-token distribution: ``(..., V) -> (...)``. Logits may hold −inf.
+
+    Label: eq:entropy
+    """
     log_probs = torch.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, -1)
     if temperature != 1.0:
         log_probs = torch.log_softmax(log_probs / temperature, -1)
-    return -torch.where(log_probs.isfinite(), log_probs.exp() * log_probs, torch.zeros_like(log_probs)).sum(-1)
+    # 0 log 0 = 0: the −inf goes before the product, otherwise the gradient is NaN.
+    return -(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(-1)
 
 
 def sequence_logps(logps: Tensor, mask: Tensor) -> Tensor:

@@ -1,0 +1,111 @@
+"""The exact oracle for small Markov decision processes: sums over trajectories and over time, in float64.
+
+A process has ``S`` states and ``A`` actions: ``start (S,)``, ``transitions (S, A, S)`` with P(s'|s,a), expected ``rewards
+(S, A)`` and a ``policy (S, A)``. Everything here follows from the definition "the policy acts, the process moves": no
+Bellman equation is used, so that Bellman equations can be held against it. All results are differentiable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """All ways to spend ``H`` steps, ``N = S (A S)^H`` of them, possible or not.
+
+    Attributes:
+        states: ``(N, H + 1)``.
+        actions: ``(N, H)``.
+    """
+
+    states: Tensor
+    actions: Tensor
+
+
+def trajectories(num_states: int, num_actions: int, horizon: int) -> Trajectories:
+    """Every sequence s₀ a₀ s₁ a₁ … s_H."""
+    axes = [range(num_states), *[range(num_actions), range(num_states)] * horizon]
+    table = torch.tensor(list(itertools.product(*axes)))  # (N, 2H + 1)
+    return Trajectories(states=table[:, 0::2], actions=table[:, 1::2])
+
+
+def probabilities(paths: Trajectories, start: Tensor, transitions: Tensor, policy: Tensor) -> Tensor:
+    """Probability of each trajectory: ``(N,)``, sums to 1."""
+    before, after = paths.states[:, :-1], paths.states[:, 1:]
+    moves = policy[before, paths.actions] * transitions[before, paths.actions, after]  # (N, H)
+    return start[paths.states[:, 0]] * moves.prod(-1)
+
+
+def step_rewards(paths: Trajectories, rewards: Tensor) -> Tensor:
+    """Expected reward of each step of each trajectory: ``(N, H)``."""
+    return rewards[paths.states[:, :-1], paths.actions]
+
+
+def horizon_for(gamma: float, precision: float = 1e-15) -> int:
+    """How many steps until the discount is below ``precision``. ``gamma`` below 1."""
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma = {gamma!r}; expected a number in [0, 1)")
+    return 1 if gamma == 0.0 else math.ceil(math.log(precision) / math.log(gamma))
+
+
+def visits(start: Tensor, transitions: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None) -> Tensor:
+    """Σ_t γ^t P(s_t = s, a_t = a), by pushing the distribution over states forward through time.
+
+    Args:
+        start: ``(..., S)``; leading axes are independent starts.
+        steps: how many terms; by default as many as matter in float64.
+
+    Returns:
+        ``(..., S, A)``, not normalised.
+    """
+    here = start
+    total = torch.zeros(*start.shape, policy.shape[-1], dtype=start.dtype)
+    for t in range(horizon_for(gamma) if steps is None else steps):
+        chosen = here[..., None] * policy  # (..., S, A)
+        total = total + gamma**t * chosen
+        here = torch.einsum("...sa,sat->...t", chosen, transitions)
+    return total
+
+
+def expected_return(
+    start: Tensor, transitions: Tensor, rewards: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None
+) -> Tensor:
+    """E[Σ_t γ^t r_t] from the start distribution: ``(..., S) -> (...)``."""
+    return (visits(start, transitions, policy, gamma=gamma, steps=steps) * rewards).sum((-2, -1))
+
+
+def state_values(
+    transitions: Tensor, rewards: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None
+) -> Tensor:
+    """The expected return from each state: ``(S,)``."""
+    each = torch.eye(len(transitions), dtype=transitions.dtype)
+    return expected_return(each, transitions, rewards, policy, gamma=gamma, steps=steps)
+
+
+def action_values(
+    transitions: Tensor, rewards: Tensor, policy: Tensor, *, gamma: float, steps: int | None = None
+) -> Tensor:
+    """The expected return of each action, followed by the policy: ``(S, A)``."""
+    return rewards + gamma * expected_return(transitions, transitions, rewards, policy, gamma=gamma, steps=steps)
+
+
+def deterministic_policies(num_states: int, num_actions: int) -> Iterator[Tensor]:
+    """All ``A^S`` policies that always take the same action in a state, as ``(S, A)`` of zeros and ones."""
+    for choice in itertools.product(range(num_actions), repeat=num_states):
+        yield torch.eye(num_actions, dtype=torch.float64)[list(choice)]
+
+
+def best_values(transitions: Tensor, rewards: Tensor, *, gamma: float) -> Tensor:
+    """The best value of each state over all deterministic policies, by trying them all: ``(S,)``."""
+    values = [
+        state_values(transitions, rewards, policy, gamma=gamma)
+        for policy in deterministic_policies(*transitions.shape[:2])
+    ]
+    return torch.stack(values).max(0).values
