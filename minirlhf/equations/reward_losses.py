@@ -23,11 +23,11 @@ from minirlhf.core.validate import (
 )
 
 
-def _require_pair(**pair: Tensor) -> None:
-    """Two tensors of one shape, whatever it is, finite."""
-    axes = " ".join(f"axis{i}" for i in range(next(iter(pair.values())).dim()))
-    require_shapes(**{name: (x, axes) for name, x in pair.items()})
-    require_finite(**pair)
+def _require_alike(**tensors: Tensor) -> None:
+    """All of one shape, whatever it is, and finite."""
+    axes = " ".join(f"axis{i}" for i in range(next(iter(tensors.values())).dim()))
+    require_shapes(**{name: (x, axes) for name, x in tensors.items()})
+    require_finite(**tensors)
 
 
 # -- models of preference ----------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def bradley_terry(rewards_a: Tensor, rewards_b: Tensor) -> Tensor:
     Returns: the same shape, in [0, 1].
     Raises: ValueError if shapes differ or a reward is not finite.
     """
-    _require_pair(rewards_a=rewards_a, rewards_b=rewards_b)
+    _require_alike(rewards_a=rewards_a, rewards_b=rewards_b)
     return torch.sigmoid(rewards_a - rewards_b)
 
 
@@ -58,7 +58,7 @@ def thurstone(rewards_a: Tensor, rewards_b: Tensor, *, std: float = 1.0) -> Tens
     Returns: the same shape, in [0, 1].
     Raises: ValueError if shapes differ, a reward is not finite, or std is not > 0.
     """
-    _require_pair(rewards_a=rewards_a, rewards_b=rewards_b)
+    _require_alike(rewards_a=rewards_a, rewards_b=rewards_b)
     require_positive(std=std)
     return torch.special.ndtr((rewards_a - rewards_b) / (std * math.sqrt(2.0)))
 
@@ -119,7 +119,7 @@ def elo_expected(rating_a: Tensor, rating_b: Tensor) -> Tensor:
     Returns: the same shape, in [0, 1].
     Raises: ValueError if shapes differ or a rating is not finite.
     """
-    _require_pair(rating_a=rating_a, rating_b=rating_b)
+    _require_alike(rating_a=rating_a, rating_b=rating_b)
     scale = math.log(10.0) / 400.0
     return bradley_terry(scale * rating_a, scale * rating_b)
 
@@ -136,7 +136,7 @@ def elo_update(rating_a: Tensor, rating_b: Tensor, score: Tensor, *, k: float = 
     Raises: ValueError if shapes differ, a value is not finite, a score is outside [0, 1], or k is not > 0.
     """
     require_positive(k=k)
-    _require_pair(rating_a=rating_a, rating_b=rating_b, score=score)
+    _require_alike(rating_a=rating_a, rating_b=rating_b, score=score)
     if not bool(((score >= 0) & (score <= 1)).all()):
         raise ValueError(f"score of shape {tuple(score.shape)} holds values outside [0, 1]")
     gain = k * (score - elo_expected(rating_a, rating_b))
@@ -189,7 +189,7 @@ def regression_loss(rewards: Tensor, labels: Tensor) -> Tensor:
     """Squared error (reward − label)² of a reward model fitted to ratings; its minimiser is the mean rating.
 
     Label: eq:reward-regression
-    Source: Gauss (1809), least squares; for reward models from ratings e.g. Wang et al. (2023), "HelpSteer".
+    Source: Gauss (1809), least squares; for reward models from ratings e.g. Wang et al. (2024), "HelpSteer2".
     Args: rewards, labels ``(B,)``.
     Returns: ``(B,)``.
     Raises: ValueError if shapes differ or a value is not finite.

@@ -1,0 +1,226 @@
+"""What k or n tries are worth: pass@k, pass^k, majority votes, best-of-n.
+
+Counts of samples go in, exact expectations over the choice of k (or n) of them come out, without repetition and without
+drawing anything: combinatorics instead of simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_finite, require_shapes
+
+# -- k of n samples, of which c are correct ----------------------------------------------------------------------
+
+
+def _counts(num_samples: Tensor | int, num_correct: Tensor | int, k: int) -> tuple[Tensor, Tensor]:
+    """Both counts as integer tensors of one shape; an int is one prompt. Checked: 1 ≤ k ≤ n and 0 ≤ c ≤ n."""
+    n, c = torch.as_tensor(num_samples), torch.as_tensor(num_correct)
+    axes = " ".join(f"axis{i}" for i in range(n.dim()))
+    require_shapes(num_samples=(n, axes), num_correct=(c, axes))
+    if n.is_floating_point() or c.is_floating_point():
+        raise ValueError(f"num_samples is {n.dtype} and num_correct {c.dtype}; expected integers")
+    if bool(((c < 0) | (c > n)).any()):
+        raise ValueError(f"num_correct of shape {tuple(c.shape)} holds a count outside 0 … num_samples")
+    if k < 1 or bool((n < k).any()):
+        raise ValueError(f"k = {k}; expected 1 ≤ k ≤ num_samples (smallest: {int(n.min())})")
+    return n, c
+
+
+def _chance_all_from(part: Tensor, whole: Tensor, k: int) -> Tensor:
+    """C(part, k) / C(whole, k): the chance that k distinct ones of ``whole`` all fall into ``part``."""
+    pairs = zip(part.flatten().tolist(), whole.flatten().tolist(), strict=True)
+    # Python integers are exact, and the quotient of two of them is rounded once.
+    chances = [math.comb(p, k) / math.comb(w, k) for p, w in pairs]
+    return torch.tensor(chances, dtype=torch.float64).view(part.shape)
+
+
+def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
+    """pass@k = 1 − C(n−c, k)/C(n, k): the chance that at least one of k samples is correct, from n samples.
+
+    Unbiased for 1 − (1−p)^k, which 1 − (1 − c/n)^k is not.
+
+    Label: eq:pass-at-k
+    Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
+    Args: num_samples n and num_correct c, integers or integer tensors of one shape, e.g. ``(P,)`` per prompt; k ≤ n.
+    Returns: the same shape, float64.
+    Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
+    """
+    n, c = _counts(num_samples, num_correct, k)
+    return 1.0 - _chance_all_from(n - c, n, k)
+
+
+def pass_hat_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
+    """pass^k = C(c, k)/C(n, k): the chance that all of k samples are correct, from n samples. Reliability.
+
+    Unbiased for p^k.
+
+    Label: eq:pass-hat-k
+    Source: Yao et al. (2024), "τ-bench".
+    Args: num_samples n and num_correct c, integers or integer tensors of one shape, e.g. ``(P,)`` per prompt; k ≤ n.
+    Returns: the same shape, float64.
+    Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
+    """
+    n, c = _counts(num_samples, num_correct, k)
+    return _chance_all_from(c, n, k)
+
+
+def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
+    """maj@k: the chance that the majority vote of k samples is the correct answer; ties are broken at random.
+
+    Summed exactly over all ways to choose k of the n samples. For a vote count m of the correct answer, ``ways[v, t]``
+    counts the choices among the other answers with v votes in all, none above m, and t answers tied at m.
+
+    Label: eq:maj-at-k
+    Source: Wang et al. (2023), "Self-consistency improves chain of thought reasoning in language models".
+    Args: counts ``(A,)`` integer: how many of one prompt's n samples gave each distinct answer; correct: the index of
+        the right answer (if no sample gave it, pass a count of 0); 1 ≤ k ≤ n.
+    Returns: a number in [0, 1].
+    Raises: ValueError for counts that are not non-negative integers, an index or a k out of range.
+    """
+    require_shapes(counts=(counts, "A"))
+    if counts.is_floating_point() or bool((counts < 0).any()):
+        raise ValueError(f"counts of shape {tuple(counts.shape)}; expected integers ≥ 0")
+    votes = counts.tolist()
+    if not 0 <= correct < len(votes):
+        raise ValueError(f"correct = {correct}; expected an index into counts of shape {tuple(counts.shape)}")
+    total = sum(votes)
+    if not 1 <= k <= total:
+        raise ValueError(f"k = {k}; expected 1 ≤ k ≤ {total}, the number of samples")
+    others = [n for i, n in enumerate(votes) if i != correct and n > 0]
+    won = Fraction(0)
+    for m in range(1, min(k, votes[correct]) + 1):
+        ways = {(0, 0): 1}
+        for n in others:
+            longer: dict[tuple[int, int], int] = {}
+            for (v, t), count in ways.items():
+                for extra in range(min(n, m, k - m - v) + 1):
+                    state = (v + extra, t + (extra == m))
+                    longer[state] = longer.get(state, 0) + count * math.comb(n, extra)
+            ways = longer
+        shared = sum((Fraction(count, 1 + t) for (v, t), count in ways.items() if v == k - m), Fraction(0))
+        won += math.comb(votes[correct], m) * shared
+    return float(won / math.comb(total, k))
+
+
+# -- best of n ---------------------------------------------------------------------------------------------------
+
+
+def _require_n(n: int) -> None:
+    if n < 1:
+        raise ValueError(f"n = {n}; expected an integer ≥ 1")
+
+
+def best_of_n_cdf(cdf: Tensor, *, n: int) -> Tensor:
+    """The distribution function of the largest of n independent draws: F(x)^n, since all n must be at most x.
+
+    Label: eq:best-of-n-cdf
+    Source: order statistics, e.g. David and Nagaraja (2003), "Order statistics", section 2.1.
+    Args: cdf, values of F, any shape; n ≥ 1.
+    Returns: the same shape.
+    Raises: ValueError if n < 1 or a value lies outside [0, 1] (by more than rounding).
+    """
+    _require_n(n)
+    if not bool(((cdf >= 0) & (cdf <= 1 + 1e-6)).all()):
+        raise ValueError(f"cdf of shape {tuple(cdf.shape)} holds values outside [0, 1]")
+    return cdf**n
+
+
+def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
+    """The law of best-of-n: π_n(y) = [F(r_y)^n − F(r_y−)^n] · π(y)/π(reward = r_y), exactly, ties included.
+
+    F is the distribution function of the reward under π and F(r−) its value just below r. Among draws that tie for the
+    best, any rule that does not look at the answers (the first one, a random one) gives this.
+
+    Label: eq:best-of-n-law
+    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct rewards.
+    Args: probs ``(..., N)`` over all responses, rows sum to 1; rewards ``(..., N)``; n ≥ 1.
+    Returns: ``(..., N)``.
+    Raises: ValueError if shapes differ, a value is not finite, a row does not sum to 1, or n < 1.
+    """
+    _require_n(n)
+    axes = " ".join([*(f"axis{i}" for i in range(probs.dim() - 1)), "N"])
+    require_shapes(probs=(probs, axes), rewards=(rewards, axes))
+    require_finite(probs=probs, rewards=rewards)
+    if bool((probs < 0).any()) or not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
+        raise ValueError(f"probs of shape {tuple(probs.shape)}; expected distributions along the last axis")
+    mine, other = rewards.unsqueeze(-1), rewards.unsqueeze(-2)  # (..., N, 1), (..., 1, N)
+    below = ((other < mine) * probs.unsqueeze(-2)).sum(-1)  # (..., N): F(r−)
+    tied = ((other == mine) * probs.unsqueeze(-2)).sum(-1)  # (..., N): π(reward = r)
+    gained = best_of_n_cdf(below + tied, n=n) - best_of_n_cdf(below, n=n)
+    return gained * probs / torch.where(tied > 0, tied, torch.ones_like(tied))
+
+
+def best_of_n_density_ratio(quantile: Tensor, *, n: int) -> Tensor:
+    """π_n(y)/π(y) = n u^(n−1) where u = F(r_y): the law of best-of-n when no two answers tie and none has much mass.
+
+    Label: eq:best-of-n-density
+    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
+    Args: quantile u in [0, 1], any shape; n ≥ 1.
+    Returns: the same shape.
+    Raises: ValueError if n < 1 or a quantile lies outside [0, 1].
+    """
+    _require_n(n)
+    if not bool(((quantile >= 0) & (quantile <= 1)).all()):
+        raise ValueError(f"quantile of shape {tuple(quantile.shape)} holds values outside [0, 1]")
+    return n * quantile ** (n - 1)
+
+
+def best_of_n_kl(n: int) -> float:
+    """log n − (n−1)/n: KL of best-of-n to the policy it draws from when no answers tie; an upper bound always.
+
+    Label: eq:best-of-n-kl, eq:best-of-n-kl-bound
+    Source: Stiennon et al. (2020), "Learning to summarize from human feedback", appendix G.3; that it is a bound,
+        Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
+    Args: n ≥ 1.
+    Returns: nats.
+    Raises: ValueError if n < 1.
+    """
+    _require_n(n)
+    return math.log(n) - (n - 1) / n
+
+
+def best_of_n_win_rate(n: int) -> float:
+    """n/(n+1): how often best-of-n beats a single draw of the same policy, by the reward it selects with, without ties.
+
+    Label: eq:best-of-n-win-rate
+    Source: Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n sampling".
+    Args: n ≥ 1.
+    Returns: a probability.
+    Raises: ValueError if n < 1.
+    """
+    _require_n(n)
+    return n / (n + 1)
+
+
+def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
+    """Unbiased estimates of best-of-n for every n = 1 … N at once, from the same N samples.
+
+    Entry n−1 is the mean, over all C(N, n) subsets, of the value of the sample with the best score; ties share evenly.
+    A sample with L others strictly below it and T tied (itself included) is best in C(L+T, n) − C(L, n) subsets' worth
+    of its tie.
+
+    Label: eq:best-of-n-estimator
+    Source: Nakano et al. (2021), "WebGPT", appendix I, there for one n and distinct scores.
+    Args: scores ``(..., N)`` that select, e.g. a proxy reward; values ``(..., N)`` to average, e.g. the gold reward
+        (default: the scores themselves).
+    Returns: ``(..., N)``, float64.
+    Raises: ValueError if shapes differ, there is no sample, or a value is not finite.
+    """
+    values = scores if values is None else values
+    axes = " ".join([*(f"axis{i}" for i in range(scores.dim() - 1)), "N"])
+    size = require_shapes(scores=(scores, axes), values=(values, axes))["N"]
+    if size == 0:
+        raise ValueError(f"scores has shape {tuple(scores.shape)}; expected at least one sample")
+    require_finite(scores=scores, values=values)
+    below = (scores.unsqueeze(-2) < scores.unsqueeze(-1)).sum(-1)  # (..., N)
+    tied = (scores.unsqueeze(-2) == scores.unsqueeze(-1)).sum(-1)  # (..., N)
+    j, i = torch.arange(size + 1).unsqueeze(-1), torch.arange(size)  # (N+1, 1), (N,)
+    # chance[j, n-1] = C(j, n)/C(N, n), built up as Π_{i<n} (j−i)/(N−i); it stays 0 once j is used up.
+    chance = ((j - i).clamp(min=0).double() / (size - i)).cumprod(-1)
+    weights = (chance[below + tied] - chance[below]) / tied.unsqueeze(-1)  # (..., sample, n)
+    return (weights * values.double().unsqueeze(-1)).sum(-2)
