@@ -33,7 +33,8 @@ def _role_tokens(gap: str) -> str:
         "{% for message in messages %}"
         f"{{{{ '{gap}' if not loop.first }}}}"
         "{% if message['role'] == 'assistant' %}"
-        f"<assistant>{gap}{{% generation %}}{{{{ message['content'] }}}}{gap}{{{{ eos_token }}}}{{% endgeneration %}}"
+        f"<assistant>{gap}{{% generation %}}"
+        f"{{{{ message['content'] ~ '{gap}' if message['content'] }}}}{{{{ eos_token }}}}{{% endgeneration %}}"
         "{% elif message['role'] in ('user', 'system') %}"
         f"{{{{ '<' ~ message['role'] ~ '>' }}}}{gap}{{{{ message['content'] }}}}"
         f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
@@ -72,3 +73,123 @@ TRANSCRIPT = (
     "{% endfor %}"
     "{{ '\n\nAssistant:' if add_generation_prompt }}"
 )
+
+_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A conversation as tokens.
+
+    Attributes:
+        input_ids: ``S`` token ids.
+        assistant_mask: ``S`` booleans, True on the assistant's tokens: its words and the end of its turn.
+    """
+
+    input_ids: list[int]
+    assistant_mask: list[bool]
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def conversation(*contents: str) -> list[Message]:
+    """Messages that alternate between user and assistant, beginning with the user."""
+    return [{"role": ROLES[1 + turn % 2], "content": content} for turn, content in enumerate(contents)]
+
+
+def render(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, add_generation_prompt: bool = False
+) -> str:
+    """The conversation as one text, by the tokenizer's template.
+
+    ``add_generation_prompt`` appends what announces the assistant, so that a model answers next.
+
+    Raises:
+        UserError: the tokenizer has no template, or its template refuses these messages.
+    """
+    return _render(tokenizer, messages, add_generation_prompt)[0]
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
+    """Token ids after which the assistant's reply begins; a prefix of what :func:`encode` gives with the reply."""
+    text = render(tokenizer, messages, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Encoded:
+    """The conversation as token ids, with the mask of the assistant's tokens.
+
+    Args:
+        tokenizer: a fast tokenizer with a chat template.
+        messages: any number of turns.
+        first_turn: only messages from this index on are in the mask; those before are context, whoever wrote them.
+
+    Raises:
+        UserError: no fast tokenizer, no template, one that refuses these messages, or one in which the assistant's
+            turns cannot be found.
+    """
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{type(tokenizer).__name__} is a slow tokenizer; masks need the positions that a fast one gives"
+        )
+    text, spans = assistant_spans(tokenizer, messages)
+    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
+    kept = [span for turn, span in zip(turns, spans, strict=True) if turn >= first_turn]
+    coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
+    inside = [any(start <= at < end for start, end in kept) for at, _ in coded["offset_mapping"]]
+    return Encoded(list(coded["input_ids"]), inside)
+
+
+def assistant_spans(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+) -> tuple[str, list[tuple[int, int]]]:
+    """The rendered conversation and, for each assistant turn, the characters ``start .. end − 1`` it wrote.
+
+    A template with ``{% generation %}`` says so itself. Of any other, prefixes of the conversation are rendered: the turn
+    is what it adds to the text that announces it, without the white space after its closing token.
+    """
+    text, spans = _render(tokenizer, messages)
+    if _MARKED.search(tokenizer.get_chat_template()):
+        return text, spans
+    for turn, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = render(tokenizer, messages[:turn], add_generation_prompt=True)
+        through = render(tokenizer, messages[: turn + 1])
+        if not (text.startswith(through) and through.startswith(before)):
+            raise UserError(
+                "the tokenizer's chat template rewrites earlier turns, so what the assistant wrote cannot be told apart; "
+                "give it a template with {% generation %} marks, such as minirlhf.data.chat.CHATML"
+            )
+        written = through[len(before) :].rstrip()
+        closed = not written.endswith(message["content"].strip() or "\n")
+        spans.append((len(before), len(before) + len(written) if closed else len(through)))
+    return text, spans
+
+
+def _render(
+    tokenizer: PreTrainedTokenizerBase, messages: Iterable[Message], add_generation_prompt: bool = False
+) -> tuple[str, list[tuple[int, int]]]:
+    """The text, and the spans inside ``{% generation %}`` (none if the template has no such marks)."""
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, for instance "
+            "to minirlhf.data.chat.TRANSCRIPT"
+        )
+    template = tokenizer.get_chat_template()
+    try:
+        texts, spans = render_jinja_template(
+            conversations=[list(messages)],
+            chat_template=template,
+            return_assistant_tokens_mask=bool(_MARKED.search(template)),
+            add_generation_prompt=add_generation_prompt,
+            **tokenizer.special_tokens_map,
+        )
+    except TemplateError as problem:
+        raise UserError(f"the tokenizer's chat template refuses this conversation: {problem}") from problem
+    return texts[0], [(start, end) for start, end in spans[0]] if spans else []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+
+from minirlhf.core.randomness import derive_seed
 
 Split = Literal["train", "test"]
 
@@ -14,7 +17,7 @@ class Task(Protocol):
     """A tiny world. Texts are words separated by single spaces; every word is in ``words``.
 
     Attributes:
-        name: as on the command line.
+        name: as on the command line, and the name of its module.
         words: the vocabulary, in the order of their ids, without special tokens.
         max_completion_length: tokens a good completion needs at most, EOS included.
     """
@@ -24,11 +27,11 @@ class Task(Protocol):
     max_completion_length: int
 
     def prompts(self, split: Split) -> list[str]:
-        """The prompts of a split, always the same list; the two splits share none."""
+        """The prompts of a split, always the same list in the same mixed order; the two splits share none."""
         ...
 
     def reference(self, prompt: str) -> str:
-        """A completion that :meth:`grade` gives full marks."""
+        """A completion that :meth:`grade` gives full marks: none gets more."""
         ...
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
@@ -36,5 +39,10 @@ class Task(Protocol):
         ...
 
     def grade(self, prompt: str, completion: str) -> float:
-        """The reward of a completion; never raises on any text."""
+        """The reward of a completion; a finite number for any two texts, never an exception."""
         ...
+
+
+def mixed(texts: Iterable[str], *keys: int | str) -> list[str]:
+    """The texts without repetition, in an order that depends on ``keys`` and each text alone, on every platform."""
+    return sorted(set(texts), key=lambda text: derive_seed(*keys, text))

@@ -1,0 +1,133 @@
+"""Preference pairs with a known truth: labels by a gold reward, with the noise and the biases one asks for.
+
+The labeller prefers reply a to reply b with probability σ((s_a − s_b) / temperature), the Bradley-Terry model, where a
+reply's score s is its gold reward plus whatever the labeller is biased towards; afterwards a share of the labels is
+flipped. Everything is keyed: a pair depends on the seed and its number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minirlhf.core.randomness import derive_seed, keyed_uniforms, numpy_generator
+from minirlhf.core.validate import require_range
+from minirlhf.data.tasks.base import Split, Task
+from minirlhf.data.types import PreferencePair
+
+Bias: TypeAlias = Callable[[str, str], float]  # (prompt, reply) -> what the labeller adds to the gold reward
+Sampler: TypeAlias = Callable[[str, np.random.Generator], str]  # (prompt, rng) -> a reply
+
+_ATTEMPTS = 1000
+
+
+def length_bias(weight: float) -> Bias:
+    """A labeller who likes every word more by ``weight``."""
+    return lambda prompt, reply: weight * len(reply.split())
+
+
+def word_bias(weight: float, words: Collection[str]) -> Bias:
+    """A labeller who likes these words: flattery, say."""
+    wanted = frozenset(words)
+    return lambda prompt, reply: weight * sum(word in wanted for word in reply.split())
+
+
+def preference_probability(gap: Tensor, *, temperature: float = 0.5, flip: float = 0.0) -> Tensor:
+    """Probability that the first of two replies is called the better one.
+
+    Args:
+        gap: score of the first minus score of the second, any shape.
+        temperature: of the labeller; at 0 the higher score always wins and a tie is a coin toss.
+        flip: probability that the label is then turned round.
+
+    Returns:
+        The shape of ``gap``: ``(1 − flip)·σ(gap / temperature) + flip·σ(−gap / temperature)``.
+
+    Raises:
+        ValueError: a negative temperature, or ``flip`` outside [0, 1].
+    """
+    require_range(0.0, float("inf"), temperature=temperature)
+    require_range(0.0, 1.0, flip=flip)
+    prefers = torch.sigmoid(gap / temperature) if temperature > 0 else 0.5 * (1 + torch.sign(gap))
+    return (1 - flip) * prefers + flip * (1 - prefers)
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """How replies are compared.
+
+    Attributes:
+        temperature: see :func:`preference_probability`.
+        flip: see :func:`preference_probability`.
+        biases: what the labeller adds to the gold reward of a reply.
+    """
+
+    temperature: float = 0.5
+    flip: float = 0.0
+    biases: tuple[Bias, ...] = ()
+
+    def score(self, task: Task, prompt: str, reply: str) -> float:
+        """The gold reward plus the biases."""
+        return task.grade(prompt, reply) + sum(bias(prompt, reply) for bias in self.biases)
+
+    def compare(self, task: Task, prompt: str, a: str, b: str, uniform: float) -> PreferencePair:
+        """The labelled pair; ``uniform`` in [0, 1) decides it. Its margin is the gap between the two scores."""
+        gap = self.score(task, prompt, a) - self.score(task, prompt, b)
+        exact = torch.tensor(gap, dtype=torch.float64)
+        wins = uniform < float(preference_probability(exact, temperature=self.temperature, flip=self.flip))
+        chosen, rejected = (a, b) if wins else (b, a)
+        return PreferencePair(prompt, chosen, rejected, margin=abs(gap))
+
+
+def label_pairs(
+    task: Task, triples: Iterable[tuple[str, str, str]], *, labeller: Labeller | None = None, seed: int = 0
+) -> list[PreferencePair]:
+    """Label given ``(prompt, reply a, reply b)``; two equal replies say nothing and are left out."""
+    labeller = labeller or Labeller()
+    kept = [(n, *triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
+    draws = keyed_uniforms([derive_seed(seed, "label", n) for n, *_ in kept], 1)[:, 0].tolist() if kept else []
+    return [labeller.compare(task, *triple, uniform=u) for (_, *triple), u in zip(kept, draws, strict=True)]
+
+
+def sample_pairs(
+    task: Task,
+    count: int,
+    *,
+    split: Split = "train",
+    sampler: Sampler | None = None,
+    labeller: Labeller | None = None,
+    min_gap: float = 0.0,
+    seed: int = 0,
+) -> list[PreferencePair]:
+    """``count`` labelled pairs of replies to prompts of a split.
+
+    Args:
+        task: the world; its prompts are taken in turn.
+        count: number of pairs.
+        split: of the prompts.
+        sampler: writes a reply; the task's own demonstrator by default.
+        labeller: without noise beyond its temperature and without bias by default.
+        min_gap: the two replies differ by at least this much in *gold* reward: how clear the comparisons are.
+        seed: pairs depend on it and their number alone, so more pairs begin with the same ones.
+
+    Raises:
+        ValueError: the sampler hardly ever gives two different replies so far apart.
+    """
+    sampler = sampler or task.demonstration
+    prompts = task.prompts(split)
+    triples = []
+    for n in range(count):
+        prompt, rng = prompts[n % len(prompts)], numpy_generator(seed, "pair", n)
+        for _ in range(_ATTEMPTS):
+            a, b = sampler(prompt, rng), sampler(prompt, rng)
+            if a != b and abs(task.grade(prompt, a) - task.grade(prompt, b)) >= min_gap:
+                break
+        else:
+            raise ValueError(f"no two different replies to {prompt!r} with {min_gap=} in {_ATTEMPTS} attempts")
+        triples.append((prompt, a, b))
+    return label_pairs(task, triples, labeller=labeller, seed=seed)
