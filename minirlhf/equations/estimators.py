@@ -18,8 +18,9 @@ from minirlhf.core.validate import require_finite, require_shapes
 
 
 def _counts(num_samples: Tensor | int, num_correct: Tensor | int, k: int) -> tuple[Tensor, Tensor]:
-    """Both counts as integer tensors of one shape; an int is one prompt. Checked: 1 ≤ k ≤ n and 0 ≤ c ≤ n."""
-    n, c = torch.as_tensor(num_samples), torch.as_tensor(num_correct)
+    """Both counts as integer tensors of one shape. Checked: 1 ≤ k ≤ n and 0 ≤ c ≤ n."""
+    c = torch.as_tensor(num_correct)
+    n = torch.full_like(c, num_samples) if isinstance(num_samples, int) else num_samples
     axes = " ".join(f"axis{i}" for i in range(n.dim()))
     require_shapes(num_samples=(n, axes), num_correct=(c, axes))
     if n.is_floating_point() or c.is_floating_point():
@@ -46,8 +47,9 @@ def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -
 
     Label: eq:pass-at-k
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
-    Args: num_samples n and num_correct c, integers or integer tensors of one shape, e.g. ``(P,)`` per prompt; k ≤ n.
-    Returns: the same shape, float64.
+    Args: num_correct c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int; num_samples n, the
+        same shape, or an int for all of them; k ≤ n.
+    Returns: the shape of num_correct, float64.
     Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
     """
     n, c = _counts(num_samples, num_correct, k)
@@ -61,8 +63,9 @@ def pass_hat_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) 
 
     Label: eq:pass-hat-k
     Source: Yao et al. (2024), "τ-bench".
-    Args: num_samples n and num_correct c, integers or integer tensors of one shape, e.g. ``(P,)`` per prompt; k ≤ n.
-    Returns: the same shape, float64.
+    Args: num_correct c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int; num_samples n, the
+        same shape, or an int for all of them; k ≤ n.
+    Returns: the shape of num_correct, float64.
     Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
     """
     n, c = _counts(num_samples, num_correct, k)
@@ -148,11 +151,15 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     require_finite(probs=probs, rewards=rewards)
     if bool((probs < 0).any()) or not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
         raise ValueError(f"probs of shape {tuple(probs.shape)}; expected distributions along the last axis")
-    mine, other = rewards.unsqueeze(-1), rewards.unsqueeze(-2)  # (..., N, 1), (..., 1, N)
-    below = ((other < mine) * probs.unsqueeze(-2)).sum(-1)  # (..., N): F(r−)
-    tied = ((other == mine) * probs.unsqueeze(-2)).sum(-1)  # (..., N): π(reward = r)
-    gained = best_of_n_cdf(below + tied, n=n) - best_of_n_cdf(below, n=n)
-    return gained * probs / torch.where(tied > 0, tied, torch.ones_like(tied))
+    order = rewards.argsort(-1)
+    ascending = rewards.gather(-1, order)
+    mass = torch.nn.functional.pad(probs.gather(-1, order).cumsum(-1), (1, 0))  # (..., N+1): mass of the lowest 0 … N
+    upto = mass.gather(-1, torch.searchsorted(ascending, rewards, right=True)).clamp(max=1.0)  # F(r)
+    below = mass.gather(-1, torch.searchsorted(ascending, rewards)).clamp(max=1.0)  # F(r−)
+    tied = upto - below
+    # F(r)^n − F(r−)^n, written so that a small difference is not lost; where it is lost anyway, its limit.
+    gained = -best_of_n_cdf(upto, n=n) * torch.expm1(n * torch.log1p(-tied / upto))
+    return probs * torch.where(tied > 0, gained / tied, best_of_n_density_ratio(upto, n=n))
 
 
 def best_of_n_density_ratio(quantile: Tensor, *, n: int) -> Tensor:
@@ -219,7 +226,8 @@ def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
     require_finite(scores=scores, values=values)
     below = (scores.unsqueeze(-2) < scores.unsqueeze(-1)).sum(-1)  # (..., N)
     tied = (scores.unsqueeze(-2) == scores.unsqueeze(-1)).sum(-1)  # (..., N)
-    j, i = torch.arange(size + 1).unsqueeze(-1), torch.arange(size)  # (N+1, 1), (N,)
+    i = torch.arange(size, device=scores.device)  # (N,)
+    j = torch.arange(size + 1, device=scores.device).unsqueeze(-1)  # (N+1, 1)
     # chance[j, n-1] = C(j, n)/C(N, n), built up as Π_{i<n} (j−i)/(N−i); it stays 0 once j is used up.
     chance = ((j - i).clamp(min=0).double() / (size - i)).cumprod(-1)
     weights = (chance[below + tied] - chance[below]) / tied.unsqueeze(-1)  # (..., sample, n)

@@ -95,12 +95,14 @@ def mallows_logp(order: Tensor, *, dispersion: float) -> Tensor:
     Raises: ValueError if a row is not a permutation of 0 … K−1, or dispersion is negative.
     """
     require_range(0.0, math.inf, dispersion=dispersion)
-    if order.dim() == 0 or not bool((order.sort(-1).values == torch.arange(order.shape[-1])).all()):
+    if order.dim() == 0 or not bool(
+        (order.sort(-1).values == torch.arange(order.shape[-1], device=order.device)).all()
+    ):
         raise ValueError(f"order of shape {tuple(order.shape)}; expected (..., K), each row a permutation of 0 … K−1")
     size = order.shape[-1]
     wrong_order = order.unsqueeze(-1) > order.unsqueeze(-2)  # (..., K, K)
     distance = wrong_order.triu(1).sum((-2, -1)).double()
-    k = torch.arange(1, size + 1, dtype=torch.float64)
+    k = torch.arange(1, size + 1, dtype=torch.float64, device=order.device)
     if dispersion == 0:
         log_z = k.log().sum()
     else:

@@ -1,0 +1,206 @@
+"""Over-optimisation: what a proxy reward does to the gold reward as the policy moves away from its reference.
+
+Distance is d = √KL(π‖π_ref), KL in nats.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
+
+# -- functional forms that are fitted ----------------------------------------------------------------------------
+
+
+def _require_distance(distance: Tensor) -> None:
+    if not bool((distance >= 0).all()):
+        raise ValueError(f"distance of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0")
+
+
+def gold_best_of_n(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
+    """Gold reward gained by best-of-n against a proxy, d (α − β d): a parabola.
+
+    Label: eq:gold-best-of-n
+    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization".
+    Args: distance d = √KL ≥ 0, any shape; alpha, beta fitted.
+    Returns: the same shape, gold reward above the reference's.
+    Raises: ValueError if a distance is negative or NaN.
+    """
+    _require_distance(distance)
+    return distance * (alpha - beta * distance)
+
+
+def gold_best_of_n_peak(*, alpha: float, beta: float) -> tuple[float, float]:
+    """Where the parabola d (α − β d) peaks and how high: α/(2β) and α²/(4β).
+
+    Label: eq:gold-best-of-n-peak
+    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization"; by differentiation.
+    Args: alpha, beta > 0; with beta ≤ 0 nothing ever falls.
+    Returns: the distance and the gold reward at the peak.
+    Raises: ValueError if alpha or beta is not > 0.
+    """
+    require_positive(alpha=alpha, beta=beta)
+    return alpha / (2 * beta), alpha**2 / (4 * beta)
+
+
+def gold_rl(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
+    """Gold reward gained by reinforcement learning against a proxy, d (α − β log d), continued by 0 at d = 0.
+
+    Label: eq:gold-rl
+    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization".
+    Args: distance d = √KL ≥ 0, any shape; alpha, beta fitted.
+    Returns: the same shape, gold reward above the reference's.
+    Raises: ValueError if a distance is negative or NaN.
+    """
+    _require_distance(distance)
+    return alpha * distance - beta * torch.special.xlogy(distance, distance)
+
+
+def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
+    """Where d (α − β log d) peaks and how high: d = exp(α/β − 1), and β d there.
+
+    Label: eq:gold-rl-peak
+    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization"; by differentiation.
+    Args: alpha any number; beta > 0; with beta ≤ 0 nothing ever falls.
+    Returns: the distance and the gold reward at the peak.
+    Raises: ValueError if beta is not > 0.
+    """
+    require_positive(beta=beta)
+    peak = math.exp(alpha / beta - 1)
+    return peak, beta * peak
+
+
+# -- exact: the family of tilted policies ------------------------------------------------------------------------
+
+
+def tilt(ref_logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
+    """The tilted policy π_λ ∝ π_ref exp(λ r), as log-probabilities: the RLHF optimum at β = 1/λ.
+
+    λ = 0 is the reference; λ grows with the optimisation pressure, and no policy with the same KL has more of r.
+
+    Label: eq:tilt
+    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
+    Args: ref_logps ``(..., N)`` normalised; rewards ``(..., N)``; strength λ, any finite number.
+    Returns: ``(..., N)``.
+    Raises: ValueError if shapes differ or a reward or the strength is not finite.
+    """
+    axes = " ".join([*(f"axis{i}" for i in range(rewards.dim() - 1)), "N"])
+    require_shapes(rewards=(rewards, axes), ref_logps=(ref_logps, axes))
+    require_finite(rewards=rewards)
+    if not math.isfinite(strength):
+        raise ValueError(f"strength = {strength!r}; expected a finite number")
+    return torch.log_softmax(ref_logps + strength * rewards, -1)
+
+
+def tilt_slope(logps: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
+    """dE[values]/dλ along the tilted family: Cov(values, rewards) under the policy itself.
+
+    With values = rewards it is the variance of the proxy, so the proxy always rises. With values = gold it is the
+    covariance of gold and proxy *where the policy is now*: gold turns down where that becomes negative.
+
+    Label: eq:tilt-slope
+    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
+    Args: logps ``(..., N)`` of π_λ, normalised; values, rewards ``(..., N)``.
+    Returns: ``(...)``.
+    Raises: ValueError if shapes differ or a value or reward is not finite.
+    """
+    axes = " ".join([*(f"axis{i}" for i in range(logps.dim() - 1)), "N"])
+    require_shapes(logps=(logps, axes), values=(values, axes), rewards=(rewards, axes))
+    require_finite(values=values, rewards=rewards)
+    probs = logps.exp()
+    centred = rewards - (probs * rewards).sum(-1, keepdim=True)
+    return (probs * values * centred).sum(-1)
+
+
+def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
+    """dKL(π_λ‖π_ref)/dλ = λ Var(r) under π_λ. With :func:`tilt_slope` it gives gold gained per nat spent.
+
+    Label: eq:tilt-kl-slope
+    Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
+    Args: logps ``(..., N)`` of π_λ, normalised; rewards ``(..., N)``; strength λ.
+    Returns: ``(...)``, nats per unit of λ.
+    Raises: ValueError if shapes differ or a reward is not finite.
+    """
+    return strength * tilt_slope(logps, rewards, rewards)
+
+
+# -- exact: Gaussian features ------------------------------------------------------------------------------------
+
+
+def linear_gold(distance: Tensor, *, correlation: float, gold_std: float) -> Tensor:
+    """Gold gained by tilting with a proxy that is jointly Gaussian with it: √2 ρ σ_gold d. It never falls.
+
+    A proxy with independent Gaussian error has ρ = σ_gold/σ_proxy: the error costs a constant factor, and no amount of
+    optimisation makes it worse. Over-optimisation needs more than noise: misspecification or heavy tails.
+
+    Label: eq:linear-gold
+    Source: the mean shift of a tilted Gaussian; compare Gao, Schulman and Hilton (2023), section 4 (regressional
+        Goodhart).
+    Args: distance d = √KL ≥ 0, any shape; correlation ρ in [−1, 1] under π_ref; gold_std > 0 under π_ref.
+    Returns: the same shape, gold reward above the reference's.
+    Raises: ValueError if a distance is negative, ρ is outside [−1, 1], or gold_std is not > 0.
+    """
+    _require_distance(distance)
+    require_range(-1.0, 1.0, correlation=correlation)
+    require_positive(gold_std=gold_std)
+    return math.sqrt(2.0) * correlation * gold_std * distance
+
+
+def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Tensor) -> tuple[float, float]:
+    """α and β of d (α − β d) when features are N(0, I), the proxy is linear and the gold quadratic: then it is exact.
+
+    With proxy v·x and gold w·x − ½ xᵀCx, tilting moves the mean to λv at KL = ½ λ²‖v‖². So gold changes by
+    √2 (w·u) d − (uᵀCu) d² with u = v/‖v‖: diminishing returns that a linear proxy cannot see.
+
+    Label: eq:quadratic-gold
+    Source: derived here; the form is that of Gao, Schulman and Hilton (2023).
+    Args: direction v ``(F,)`` of the proxy, not 0; slope w ``(F,)``; curvature C ``(F, F)``.
+    Returns: alpha, beta.
+    Raises: ValueError if shapes do not fit, a value is not finite, or direction is 0.
+    """
+    require_shapes(direction=(direction, "F"), slope=(slope, "F"), curvature=(curvature, "F F"))
+    require_finite(direction=direction, slope=slope, curvature=curvature)
+    length = direction.norm()
+    if length == 0:
+        raise ValueError(f"direction of shape {tuple(direction.shape)} is 0; expected a proxy that wants something")
+    unit = direction / length
+    return math.sqrt(2.0) * float(unit @ slope), float(unit @ curvature @ unit)
+
+
+# -- ensembles of proxies ----------------------------------------------------------------------------------------
+
+
+def _require_ensemble(rewards: Tensor) -> None:
+    if rewards.dim() < 2 or rewards.shape[0] == 0:
+        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members")
+    require_finite(rewards=rewards)
+
+
+def worst_case(rewards: Tensor) -> Tensor:
+    """Worst-case ensemble: the smallest reward among the members. What all of them like is hard to fake.
+
+    Label: eq:ensemble-worst-case
+    Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
+    Args: rewards ``(M, ...)`` of M reward models, on one scale.
+    Returns: ``(...)``.
+    Raises: ValueError if there is no member axis beside others, or a reward is not finite.
+    """
+    _require_ensemble(rewards)
+    return rewards.amin(0)
+
+
+def uncertainty_weighted(rewards: Tensor, *, coef: float) -> Tensor:
+    """Uncertainty-weighted ensemble: mean − coef · variance among the members (divisor M); coef = 0 is the mean.
+
+    Label: eq:ensemble-uncertainty
+    Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
+    Args: rewards ``(M, ...)`` of M reward models, on one scale; coef ≥ 0, per unit of reward.
+    Returns: ``(...)``.
+    Raises: ValueError if there is no member axis beside others, a reward is not finite, or coef is negative.
+    """
+    _require_ensemble(rewards)
+    require_range(0.0, math.inf, coef=coef)
+    return rewards.mean(0) - coef * rewards.var(0, correction=0)
