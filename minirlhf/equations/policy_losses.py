@@ -2,7 +2,9 @@
 
 All take ``logps, old_logps, advantages, mask``, each ``(B, T)``, and return ``(B, T)``, or ``(B, 1)`` where a whole
 sequence has one ratio; :mod:`~minirlhf.equations.aggregation` makes one number of it. They are *maximised*.
-Gradients run through ``logps`` only.
+Gradients run through ``logps`` only, and what stands outside the mask never matters.
+
+Every function raises ``ValueError`` for other shapes, an empty row of the mask, or values that are not finite under it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import require_finite_where, require_mask, require_shapes
+from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
+from minirlhf.core.validate import require_finite_where, require_mask, require_positive, require_shapes
 
 # exp(±30) ≈ 10^±13: a ratio beyond is a broken run, and clamping keeps values and gradients finite.
 LOG_RATIO_LIMIT = 30.0
+
+# -- one ratio per token -----------------------------------------------------------------------------------------
 
 
 def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
@@ -22,15 +26,34 @@ def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
 
     Label: eq:reinforce-objective
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning".
-    Args:
-        logps, old_logps, advantages, mask: ``(B, T)``.
-    Returns:
-        ``(B, T)``, 0 outside the mask.
-    Raises:
-        ValueError: other shapes, an empty row, values that are not finite under the mask.
+    Returns: ``(B, T)``.
     """
-    logps, _, advantages = _inputs(logps, old_logps, advantages, mask)
+    logps, _, advantages = policy_inputs(logps, old_logps, advantages, mask)
     return advantages * logps
+
+
+def policy_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
+    """``ρ_t = π(a_t) / π_old(a_t)``, the weight that makes samples of the old policy count for the new one.
+
+    Log-ratios beyond ±30 count as ±30, so that the ratio is finite.
+
+    Label: eq:policy-ratio
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3.
+    Returns: ``(B, T)``, 0 outside the mask.
+    """
+    logps, old_logps, _ = policy_inputs(logps, old_logps, torch.zeros_like(logps), mask)
+    return zero_where_masked(_exp(logps - old_logps), mask)
+
+
+def importance_weighted(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """``ρ_t · A_t``, the surrogate without any clip: its gradient is right for the new policy, its variance has no bound.
+
+    Label: eq:importance-weighted
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy iteration).
+    Returns: ``(B, T)``.
+    """
+    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    return _exp(logps - old_logps) * advantages
 
 
 def ppo_clip(
@@ -43,7 +66,7 @@ def ppo_clip(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """``min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A)`` with ``ρ = π(a_t)/π_old(a_t)``: no reward for leaving the interval.
+    """``min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A)``: no reward for leaving the interval.
 
     The clip removes a gradient, it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's clip-higher. With
     ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual clip): the first ρ becomes ``min(ρ, δ)``.
@@ -52,44 +75,233 @@ def ppo_clip(
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et al. (2025), DAPO;
         ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep Reinforcement Learning" (dual clip).
     Args:
-        logps, old_logps, advantages, mask: ``(B, T)``.
-        epsilon: lower clip range, in (0, 1]; the upper one too unless ``epsilon_high`` is given.
+        epsilon: lower clip range, > 0; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0.
         delta: upper bound of the ratio where the advantage is negative, > 1 + ``epsilon_high``.
-    Returns:
-        ``(B, T)``, 0 outside the mask.
-    Raises:
-        ValueError: other shapes, an empty row, values that are not finite under the mask, a clip range that makes no sense.
+    Returns: ``(B, T)``.
     """
     low, high = clip_interval(epsilon, epsilon_high)
     if delta is not None and not delta > high:
         raise ValueError(f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}")
-    logps, old_logps, advantages = _inputs(logps, old_logps, advantages, mask)
-    ratio = ratio_of(logps - old_logps)
+    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    ratio = _exp(logps - old_logps)
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
+
+
+def ppo_penalty(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    """``ρA − β·(ρ − 1 − log ρ)``: a penalty on KL(π_old‖π) in place of the clip.
+
+    Under π_old the bracket has the KL divergence as its expectation and is never negative.
+
+    Label: eq:ppo-penalty
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated from the samples.
+    Args:
+        beta: penalty coefficient, ≥ 0; the paper adapts it to a KL target.
+    Returns: ``(B, T)``.
+    """
+    if not 0.0 <= beta < float("inf"):
+        raise ValueError(f"beta = {beta!r}; expected a finite number ≥ 0")
+    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    log_ratio = (logps - old_logps).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return log_ratio.exp() * advantages - beta * (torch.expm1(log_ratio) - log_ratio)
+
+
+def cispo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float | None = None,
+    epsilon_high: float = 4.0,
+) -> Tensor:
+    """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight. No token ever loses its gradient.
+
+    Label: eq:cispo
+    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention" (CISPO).
+    Args:
+        epsilon: lower clip range; None, as in the paper's experiments, means no lower bound.
+        epsilon_high: the weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself).
+    Returns: ``(B, T)``.
+    """
+    low, high = clip_interval(1.0 if epsilon is None else epsilon, epsilon_high)
+    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    weight = _exp(logps.detach() - old_logps).clamp(low, high)
+    return weight * advantages * logps
+
+
+def sapo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    sapo_temperature_pos: float = 1.0,
+    sapo_temperature_neg: float = 1.05,
+) -> Tensor:
+    """``4/τ · sigmoid(τ(ρ − 1)) · A``: a soft gate in place of the clip, steeper for negative advantages.
+
+    At ρ = 1 the slope is that of ``ρA``; it fades on both sides instead of dropping to 0.
+
+    Label: eq:sapo
+    Source: Gao et al. (2025), "Soft Adaptive Policy Optimization".
+    Args:
+        sapo_temperature_pos: τ where the advantage is positive, > 0.
+        sapo_temperature_neg: τ elsewhere, > 0.
+    Returns: ``(B, T)``.
+    """
+    require_positive(sapo_temperature_pos=sapo_temperature_pos, sapo_temperature_neg=sapo_temperature_neg)
+    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    ratio = _exp(logps - old_logps)
+    positive = 4.0 / sapo_temperature_pos * torch.sigmoid(sapo_temperature_pos * (ratio - 1))
+    negative = 4.0 / sapo_temperature_neg * torch.sigmoid(sapo_temperature_neg * (ratio - 1))
+    return torch.where(advantages > 0, positive, negative) * advantages
+
+
+# -- one ratio per sequence --------------------------------------------------------------------------------------
+
+
+def sequence_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
+    """``s = (π(y) / π_old(y))^(1/|y|)``, the geometric mean of the token ratios.
+
+    Label: eq:gspo-ratio
+    Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
+    Returns: ``(B, 1)``.
+    """
+    logps, old_logps, _ = policy_inputs(logps, old_logps, torch.zeros_like(logps), mask)
+    return _exp(masked_mean(logps - old_logps, mask, -1)).unsqueeze(-1)
+
+
+def gspo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 3e-4,
+    epsilon_high: float | None = 4e-4,
+) -> Tensor:
+    """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``: a whole response is clipped or kept. Ranges are far smaller than PPO's.
+
+    Label: eq:gspo-objective
+    Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
+    Args:
+        advantages: ``(B, T)``, one value per response.
+        epsilon, epsilon_high: as in :func:`ppo_clip`.
+    Returns: ``(B, 1)``.
+    """
+    low, high = clip_interval(epsilon, epsilon_high)
+    ratio = sequence_ratio(logps, old_logps, mask)
+    advantage = sequence_advantage(advantages, mask)
+    return torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+
+
+def gspo_token(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 3e-4,
+    epsilon_high: float | None = 4e-4,
+) -> Tensor:
+    """GSPO with an advantage per token: ``s_t = sg[s]·π(a_t)/sg[π(a_t)]`` in place of ``s``.
+
+    Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per response and the mean
+    over tokens it is :func:`gspo`, in value and gradient.
+
+    Label: eq:gspo-token
+    Source: Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).
+    Args:
+        epsilon, epsilon_high: as in :func:`ppo_clip`.
+    Returns: ``(B, T)``.
+    """
+    low, high = clip_interval(epsilon, epsilon_high)
+    sequence = sequence_ratio(logps, old_logps, mask).detach()
+    logps, _, advantages = policy_inputs(logps, old_logps, advantages, mask)
+    ratio = sequence * (logps - logps.detach()).exp()  # (B, T)
+    return torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+
+
+def luspo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 3e-4,
+    epsilon_high: float | None = 4e-4,
+) -> Tensor:
+    """``|y| · gspo``: GSPO without its length bias, each token of a response as heavy as each token of any other.
+
+    Label: eq:luspo
+    Source: Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".
+    Args:
+        advantages, epsilon, epsilon_high: as in :func:`gspo`.
+    Returns: ``(B, 1)``.
+    """
+    objective = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high)
+    return objective * mask.bool().sum(-1, keepdim=True)
+
+
+def gmpo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.4,
+    epsilon_high: float | None = None,
+) -> Tensor:
+    """``A · (Π_t ρ̂_t)^(1/|y|)``: GRPO with the geometric mean over tokens; each ρ is clipped before, on the log scale.
+
+    ``ρ̂`` is ρ or its clip to ``[e^−ε, e^ε_high]``, whichever makes the objective smaller.
+
+    Label: eq:gmpo
+    Source: Zhao et al. (2025), "Geometric-Mean Policy Optimization".
+    Args:
+        advantages: ``(B, T)``, one value per response.
+        epsilon: lower range of ``log ρ``, > 0; the upper one too unless ``epsilon_high`` is given.
+        epsilon_high: upper range of ``log ρ``, > 0.
+    Returns: ``(B, 1)``.
+    """
+    clip_interval(epsilon, epsilon_high)  # for its errors
+    advantage = sequence_advantage(advantages, mask)
+    logps, old_logps, _ = policy_inputs(logps, old_logps, advantages, mask)
+    log_ratio = logps - old_logps
+    clipped = log_ratio.clamp(-epsilon, epsilon if epsilon_high is None else epsilon_high)
+    worse = torch.where(advantage > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
+    return advantage * _exp(masked_mean(worse, mask, -1)).unsqueeze(-1)
 
 
 # -- shared steps ------------------------------------------------------------------------------------------------
 
 
-def ratio_of(log_ratio: Tensor) -> Tensor:
-    """``exp(log_ratio)``, finite for every log-ratio. Any shape."""
-    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-
-
 def clip_interval(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
-    """``(1 − epsilon, 1 + epsilon_high)``; raises ``ValueError`` where that makes no sense."""
-    high = epsilon if epsilon_high is None else epsilon_high
-    if not 0.0 < epsilon <= 1.0:
-        raise ValueError(f"epsilon = {epsilon!r}; expected a number in (0, 1]")
-    if not high > 0.0:
+    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive."""
+    if not epsilon > 0.0:
+        raise ValueError(f"epsilon = {epsilon!r}; expected a number > 0")
+    if epsilon_high is not None and not epsilon_high > 0.0:
         raise ValueError(f"epsilon_high = {epsilon_high!r}; expected a number > 0")
-    return 1.0 - epsilon, 1.0 + high
+    return 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
 
 
-def _inputs(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three tensors with zeros outside the mask; only ``logps`` keeps its gradient."""
+def sequence_advantage(advantages: Tensor, mask: Tensor) -> Tensor:
+    """The one advantage of each response: ``(B, T), (B, T) -> (B, 1)``; ``ValueError`` if its tokens disagree."""
+    require_mask(mask)
+    require_shapes(mask=(mask, "B T"), advantages=(advantages, "B T"))
+    require_finite_where(mask, advantages=advantages)
+    advantage = advantages.detach().gather(-1, last_index(mask)[:, None])  # (B, 1)
+    if bool(((advantages != advantage) & mask.bool()).any()):
+        raise ValueError(
+            f"advantages of shape {tuple(advantages.shape)} differ within a row; a sequence-level objective needs one per response"
+        )
+    return advantage
+
+
+def policy_inputs(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three tensors, checked, with zeros outside the mask; only ``logps`` keeps its gradient."""
     require_mask(mask)
     require_shapes(
         mask=(mask, "B T"), logps=(logps, "B T"), old_logps=(old_logps, "B T"), advantages=(advantages, "B T")
@@ -100,3 +312,7 @@ def _inputs(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) 
         zero_where_masked(old_logps.detach(), mask),
         zero_where_masked(advantages.detach(), mask),
     )
+
+
+def _exp(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
