@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from minirlhf.core.errors import UserError
 
@@ -183,7 +183,8 @@ def _render(
         )
     template = tokenizer.get_chat_template()
     try:
-        texts, spans = render_jinja_template(
+        # cast: its own annotation says that it returns a string
+        texts, spans = cast(Any, render_jinja_template)(
             conversations=[list(messages)],
             chat_template=template,
             return_assistant_tokens_mask=bool(_MARKED.search(template)),

@@ -7,6 +7,7 @@ flipped. Everything is keyed: a pair depends on the seed and its number alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,6 +20,7 @@ from minirlhf.core.randomness import derive_seed, keyed_uniforms, numpy_generato
 from minirlhf.core.validate import require_range
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.data.types import PreferencePair
+from minirlhf.equations.reward_losses import bradley_terry
 
 Bias: TypeAlias = Callable[[str, str], float]  # (prompt, reply) -> what the labeller adds to the gold reward
 Sampler: TypeAlias = Callable[[str, np.random.Generator], str]  # (prompt, rng) -> a reply
@@ -37,24 +39,24 @@ def word_bias(weight: float, words: Collection[str]) -> Bias:
     return lambda prompt, reply: weight * sum(word in wanted for word in reply.split())
 
 
-def preference_probability(gap: Tensor, *, temperature: float = 0.5, flip: float = 0.0) -> Tensor:
-    """Probability that the first of two replies is called the better one.
+def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, flip: float = 0.0) -> Tensor:
+    """Probability that reply a is called better than reply b: Bradley-Terry at a temperature, then flipped labels.
 
     Args:
-        gap: score of the first minus score of the second, any shape.
+        a, b: scores of the replies, any shape, the same.
         temperature: of the labeller; at 0 the higher score always wins and a tie is a coin toss.
         flip: probability that the label is then turned round.
 
     Returns:
-        The shape of ``gap``: ``(1 − flip)·σ(gap / temperature) + flip·σ(−gap / temperature)``.
+        The same shape: ``p + flip·(1 − 2p)`` with ``p = σ((a − b) / temperature)``.
 
     Raises:
-        ValueError: a negative temperature, or ``flip`` outside [0, 1].
+        ValueError: shapes differ, a score is not finite, temperature < 0, or ``flip`` outside [0, 1].
     """
-    require_range(0.0, float("inf"), temperature=temperature)
+    require_range(0.0, math.inf, temperature=temperature)
     require_range(0.0, 1.0, flip=flip)
-    prefers = torch.sigmoid(gap / temperature) if temperature > 0 else 0.5 * (1 + torch.sign(gap))
-    return (1 - flip) * prefers + flip * (1 - prefers)
+    p = bradley_terry(a / temperature, b / temperature) if temperature > 0 else 0.5 * (1 + torch.sign(a - b))
+    return p + flip * (1 - 2 * p)
 
 
 @dataclass(frozen=True)
@@ -75,23 +77,29 @@ class Labeller:
         """The gold reward plus the biases."""
         return task.grade(prompt, reply) + sum(bias(prompt, reply) for bias in self.biases)
 
-    def compare(self, task: Task, prompt: str, a: str, b: str, uniform: float) -> PreferencePair:
-        """The labelled pair; ``uniform`` in [0, 1) decides it. Its margin is the gap between the two scores."""
-        gap = self.score(task, prompt, a) - self.score(task, prompt, b)
-        exact = torch.tensor(gap, dtype=torch.float64)
-        wins = uniform < float(preference_probability(exact, temperature=self.temperature, flip=self.flip))
-        chosen, rejected = (a, b) if wins else (b, a)
-        return PreferencePair(prompt, chosen, rejected, margin=abs(gap))
-
 
 def label_pairs(
     task: Task, triples: Iterable[tuple[str, str, str]], *, labeller: Labeller | None = None, seed: int = 0
 ) -> list[PreferencePair]:
-    """Label given ``(prompt, reply a, reply b)``; two equal replies say nothing and are left out."""
-    labeller = labeller or Labeller()
-    kept = [(n, *triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
-    draws = keyed_uniforms([derive_seed(seed, "label", n) for n, *_ in kept], 1)[:, 0].tolist() if kept else []
-    return [labeller.compare(task, *triple, uniform=u) for (_, *triple), u in zip(kept, draws, strict=True)]
+    """Label given ``(prompt, reply a, reply b)``; two equal replies say nothing and are left out.
+
+    The margin of a pair is the gap between its two scores, as the labeller sees them.
+    """
+    judge = labeller or Labeller()
+    kept = [(n, triple) for n, triple in enumerate(triples) if triple[1] != triple[2]]
+    if not kept:
+        return []
+    scores = torch.tensor(
+        [[judge.score(task, prompt, a), judge.score(task, prompt, b)] for _, (prompt, a, b) in kept],
+        dtype=torch.float64,
+    )  # (N, 2)
+    prefers_a = preference_probability(scores[:, 0], scores[:, 1], temperature=judge.temperature, flip=judge.flip)
+    wins = keyed_uniforms([derive_seed(seed, "label", n) for n, _ in kept], 1)[:, 0] < prefers_a  # (N,)
+    margins = (scores[:, 0] - scores[:, 1]).abs()
+    return [
+        PreferencePair(prompt, a if first else b, b if first else a, margin=margin)
+        for (_, (prompt, a, b)), first, margin in zip(kept, wins.tolist(), margins.tolist(), strict=True)
+    ]
 
 
 def sample_pairs(
@@ -118,13 +126,13 @@ def sample_pairs(
     Raises:
         ValueError: the sampler hardly ever gives two different replies so far apart.
     """
-    sampler = sampler or task.demonstration
+    write = sampler or task.demonstration
     prompts = task.prompts(split)
     triples = []
     for n in range(count):
         prompt, rng = prompts[n % len(prompts)], numpy_generator(seed, "pair", n)
         for _ in range(_ATTEMPTS):
-            a, b = sampler(prompt, rng), sampler(prompt, rng)
+            a, b = write(prompt, rng), write(prompt, rng)
             if a != b and abs(task.grade(prompt, a) - task.grade(prompt, b)) >= min_gap:
                 break
         else:
