@@ -1,0 +1,118 @@
+"""Preference losses: from log-probabilities of whole answers to a loss per example, without a reward model.
+
+============================================  ==========================================================================
+:mod:`.records`                               what the losses are computed from, and which loss takes which record
+:mod:`.pairs`                                 DPO, step by step, and losses of the margin
+:mod:`.pointwise`                             pairs whose answers each have a level of their own
+:mod:`.divergences`                           f-DPO
+:mod:`.psi_po`                                ΨPO, of which DPO and IPO are special cases
+:mod:`.lists`                                 rankings, explicit rewards, contrastive estimation
+:mod:`.unpaired`                              thumbs up and down
+:mod:`.reference_free`                        no reference model
+============================================  ==========================================================================
+"""
+
+from minirlhf.equations.preference_losses.divergences import (
+    f_dpo,
+    f_prime_alpha,
+    f_prime_forward_kl,
+    f_prime_jensen_shannon,
+    f_prime_reverse_kl,
+)
+from minirlhf.equations.preference_losses.lists import (
+    exo,
+    exo_pair,
+    info_nca,
+    info_nce,
+    nca,
+    nca_pair,
+    plackett_luce_dpo,
+    ranking_probability,
+    reward_targets,
+)
+from minirlhf.equations.preference_losses.pairs import (
+    cdpo,
+    dpo,
+    dpo_gradient_weight,
+    dpo_length_normalised,
+    dpo_nll,
+    dpo_positive,
+    hinge,
+    ipo,
+    odpo,
+    preference_probability,
+    rebel,
+    reward_of_optimum,
+    robust_dpo,
+    rpo,
+)
+from minirlhf.equations.preference_losses.pointwise import apo_down, apo_zero, cal_dpo, sppo
+from minirlhf.equations.preference_losses.psi_po import ipo_target, psi_po_objective, psi_po_optimum, psi_reward
+from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps, losses, needs
+from minirlhf.equations.preference_losses.reference_free import (
+    alpha_po,
+    cpo,
+    likelihood_contrast,
+    orpo,
+    simpo,
+    slic,
+    unlikelihood,
+)
+from minirlhf.equations.preference_losses.unpaired import bco, bco_delta, bco_pair, kto, kto_reference_point
+
+__all__ = [
+    "ListLogps",
+    "Needs",
+    "PairLogps",
+    "UnpairedLogps",
+    "alpha_po",
+    "apo_down",
+    "apo_zero",
+    "bco",
+    "bco_delta",
+    "bco_pair",
+    "cal_dpo",
+    "cdpo",
+    "cpo",
+    "dpo",
+    "dpo_gradient_weight",
+    "dpo_length_normalised",
+    "dpo_nll",
+    "dpo_positive",
+    "exo",
+    "exo_pair",
+    "f_dpo",
+    "f_prime_alpha",
+    "f_prime_forward_kl",
+    "f_prime_jensen_shannon",
+    "f_prime_reverse_kl",
+    "hinge",
+    "info_nca",
+    "info_nce",
+    "ipo",
+    "ipo_target",
+    "kto",
+    "kto_reference_point",
+    "likelihood_contrast",
+    "losses",
+    "nca",
+    "nca_pair",
+    "needs",
+    "odpo",
+    "orpo",
+    "plackett_luce_dpo",
+    "preference_probability",
+    "psi_po_objective",
+    "psi_po_optimum",
+    "psi_reward",
+    "ranking_probability",
+    "rebel",
+    "reward_of_optimum",
+    "reward_targets",
+    "robust_dpo",
+    "rpo",
+    "simpo",
+    "slic",
+    "sppo",
+    "unlikelihood",
+]

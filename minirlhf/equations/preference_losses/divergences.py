@@ -1,0 +1,80 @@
+"""f-DPO: DPO whose leash is another divergence than the reverse KL.
+
+The optimum of ``E[r] − β D_f(π‖π_ref)`` satisfies ``r = β f'(π/π_ref) + const``, so the implicit reward is ``β f'(t)`` at
+the ratio t. Each ``f_prime_*`` is the derivative, in t, of the f of the same name in :mod:`minirlhf.equations.kl`, written
+as a function of the log-ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from minirlhf.core.validate import require_positive
+from minirlhf.equations.preference_losses.records import PairLogps, takes
+from minirlhf.equations.reward_losses import bradley_terry_loss
+
+# exp(80) ≈ 6e34 is still a float32 number.
+EXPONENT_LIMIT = 80.0
+
+
+@takes(PairLogps)
+def f_dpo(pair: PairLogps, *, beta: float, f_prime: Callable[[Tensor], Tensor]) -> Tensor:
+    """f-DPO ``−log σ(β f'(t_w) − β f'(t_l))`` with t the ratio ``π/π_ref`` of an answer.
+
+    Label: eq:f-dpo
+    Source: Wang et al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse divergence
+        constraints".
+    Args: pair with a reference; beta > 0; f_prime, one of ``f_prime_*``: log-ratios ``(B,) -> (B,)``.
+    Returns: ``(B,)``.
+    Raises: ValueError for beta ≤ 0 or a missing reference.
+    """
+    require_positive(beta=beta)
+    return bradley_terry_loss(beta * f_prime(pair.chosen_logratios), beta * f_prime(pair.rejected_logratios))
+
+
+def f_prime_reverse_kl(log_ratio: Tensor) -> Tensor:
+    """``f'(t) = log t + 1``: DPO itself. Any shape.
+
+    Label: eq:f-prime-reverse-kl
+    Source: Wang et al. (2024), table 1.
+    """
+    return log_ratio + 1
+
+
+def f_prime_forward_kl(log_ratio: Tensor) -> Tensor:
+    """``f'(t) = −1/t``: the reward of an answer that the policy forgets goes to −∞. Any shape; 1/t is capped at exp(80).
+
+    Label: eq:f-prime-forward-kl
+    Source: Wang et al. (2024), table 1.
+    """
+    return -(-log_ratio).clamp(max=EXPONENT_LIMIT).exp()
+
+
+def f_prime_jensen_shannon(log_ratio: Tensor) -> Tensor:
+    """``f'(t) = ½ log(2t/(1 + t))``: rewards are bounded above by ``½ log 2``. Any shape.
+
+    The paper and TRL leave the ½ away: their β is half of the one to use here.
+
+    Label: eq:f-prime-jensen-shannon
+    Source: Wang et al. (2024), table 1, for the divergence with its usual factor ½.
+    """
+    return 0.5 * (math.log(2.0) + logsigmoid(log_ratio))
+
+
+def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
+    """``f'(t) = (1 − t^(−α))/α``: between the reverse KL (α → 0) and the forward KL (α → 1). Any shape.
+
+    TRL's coefficient is 1 − α.
+
+    Label: eq:f-prime-alpha
+    Source: Wang et al. (2024), table 1.
+    Raises: ValueError if alpha is 0 or not finite.
+    """
+    if not math.isfinite(alpha) or alpha == 0.0:
+        raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)")
+    return -torch.expm1((-alpha * log_ratio).clamp(max=EXPONENT_LIMIT)) / alpha

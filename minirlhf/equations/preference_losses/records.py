@@ -1,0 +1,286 @@
+"""What preference losses are computed from: log-probabilities of whole answers, and who takes which record.
+
+A record holds sums over the answer's tokens. Losses that want means per token say so by :meth:`PairLogps.per_token`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_finite, require_shapes
+
+P = ParamSpec("P")
+R = TypeVar("R", "PairLogps", "UnpairedLogps", "ListLogps")
+
+
+@dataclass(frozen=True)
+class PairLogps:
+    """Log-probabilities of a preferred and a rejected answer to each of ``B`` prompts.
+
+    Attributes:
+        chosen, rejected: ``(B,)``, sums over the answer's tokens under the policy; gradients run through these only.
+        ref_chosen, ref_rejected: ``(B,)``, the same under the reference; None for reference-free losses.
+        chosen_lengths, rejected_lengths: ``(B,)``, tokens per answer (≥ 1); None where no loss normalises by them.
+    Raises:
+        ValueError: a shape other than ``(B,)``, a value that is not finite, a length below 1, half a reference.
+    """
+
+    chosen: Tensor
+    rejected: Tensor
+    ref_chosen: Tensor | None = None
+    ref_rejected: Tensor | None = None
+    chosen_lengths: Tensor | None = None
+    rejected_lengths: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _validate("B", vars(self))
+        for a, b in (("ref_chosen", "ref_rejected"), ("chosen_lengths", "rejected_lengths")):
+            if (getattr(self, a) is None) != (getattr(self, b) is None):
+                raise ValueError(f"PairLogps has one of {a} and {b} but not the other; give both or neither")
+
+    @property
+    def has_reference(self) -> bool:
+        """True if the reference's log-probabilities are there."""
+        return self.ref_chosen is not None
+
+    @property
+    def has_lengths(self) -> bool:
+        """True if the answers' lengths are there."""
+        return self.chosen_lengths is not None
+
+    @property
+    def chosen_logratios(self) -> Tensor:
+        """``(B,)``, ``log π(y_w)/π_ref(y_w)``."""
+        return self.chosen - _present(self.ref_chosen, "ref_chosen")
+
+    @property
+    def rejected_logratios(self) -> Tensor:
+        """``(B,)``, ``log π(y_l)/π_ref(y_l)``."""
+        return self.rejected - _present(self.ref_rejected, "ref_rejected")
+
+    @property
+    def margins(self) -> Tensor:
+        """``(B,)``, ``h``: the log-ratio of the chosen answer minus that of the rejected one."""
+        return self.chosen_logratios - self.rejected_logratios
+
+    def per_token(self) -> PairLogps:
+        """The same pairs with every sum divided by its answer's length; lengths become 1, so twice is the same as once."""
+        chosen_lengths = _present(self.chosen_lengths, "chosen_lengths").to(self.chosen.dtype)
+        rejected_lengths = _present(self.rejected_lengths, "rejected_lengths").to(self.rejected.dtype)
+        return PairLogps(
+            self.chosen / chosen_lengths,
+            self.rejected / rejected_lengths,
+            None if self.ref_chosen is None else self.ref_chosen / chosen_lengths,
+            None if self.ref_rejected is None else self.ref_rejected / rejected_lengths,
+            torch.ones_like(chosen_lengths),
+            torch.ones_like(rejected_lengths),
+        )
+
+    def swapped(self) -> PairLogps:
+        """The same pairs with every label flipped."""
+        return PairLogps(
+            self.rejected,
+            self.chosen,
+            self.ref_rejected,
+            self.ref_chosen,
+            self.rejected_lengths,
+            self.chosen_lengths,
+        )
+
+    def unpaired(self) -> UnpairedLogps:
+        """``2B`` single answers: the chosen ones, desirable, then the rejected ones."""
+        desirable = torch.arange(2 * len(self.chosen), device=self.chosen.device) < len(self.chosen)
+        return UnpairedLogps(
+            torch.cat([self.chosen, self.rejected]),
+            _joined(torch.cat, self.ref_chosen, self.ref_rejected),
+            _joined(torch.cat, self.chosen_lengths, self.rejected_lengths),
+            desirable,
+        )
+
+    def ranked(self) -> ListLogps:
+        """Lists of two, the chosen answer first."""
+        stack = functools.partial(torch.stack, dim=-1)
+        return ListLogps(
+            stack([self.chosen, self.rejected]),
+            _joined(stack, self.ref_chosen, self.ref_rejected),
+            _joined(stack, self.chosen_lengths, self.rejected_lengths),
+        )
+
+
+@dataclass(frozen=True)
+class UnpairedLogps:
+    """Log-probabilities of ``B`` single answers with a thumb up or down each.
+
+    Attributes:
+        logps: ``(B,)``, sums over the answer's tokens under the policy.
+        ref_logps: ``(B,)``, the same under the reference, or None.
+        lengths: ``(B,)``, tokens per answer, or None.
+        desirable: ``(B,)`` bool, True for a thumb up.
+    Raises:
+        ValueError: a shape other than ``(B,)``, a value that is not finite, a length below 1, labels that are not bool.
+    """
+
+    logps: Tensor
+    ref_logps: Tensor | None
+    lengths: Tensor | None
+    desirable: Tensor
+
+    def __post_init__(self) -> None:
+        _validate("B", vars(self))
+        if self.desirable.dtype != torch.bool:
+            raise ValueError(
+                f"desirable of shape {tuple(self.desirable.shape)} is {self.desirable.dtype}; expected bool"
+            )
+
+    @property
+    def has_reference(self) -> bool:
+        """True if the reference's log-probabilities are there."""
+        return self.ref_logps is not None
+
+    @property
+    def has_lengths(self) -> bool:
+        """True if the answers' lengths are there."""
+        return self.lengths is not None
+
+    @property
+    def logratios(self) -> Tensor:
+        """``(B,)``, ``log π(y)/π_ref(y)``."""
+        return self.logps - _present(self.ref_logps, "ref_logps")
+
+
+@dataclass(frozen=True)
+class ListLogps:
+    """Log-probabilities of ``K`` answers to each of ``B`` prompts; where their order matters, from best to worst.
+
+    Attributes:
+        logps: ``(B, K)``, sums over the answer's tokens under the policy.
+        ref_logps: ``(B, K)``, the same under the reference, or None.
+        lengths: ``(B, K)``, tokens per answer, or None.
+    Raises:
+        ValueError: a shape other than ``(B, K)``, fewer than two answers, a value that is not finite, a length below 1.
+    """
+
+    logps: Tensor
+    ref_logps: Tensor | None = None
+    lengths: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _validate("B K", vars(self))
+        if self.logps.shape[1] < 2:
+            raise ValueError(
+                f"logps has shape {tuple(self.logps.shape)}; expected (B, K) with K ≥ 2 answers to compare"
+            )
+
+    @property
+    def has_reference(self) -> bool:
+        """True if the reference's log-probabilities are there."""
+        return self.ref_logps is not None
+
+    @property
+    def has_lengths(self) -> bool:
+        """True if the answers' lengths are there."""
+        return self.lengths is not None
+
+    @property
+    def logratios(self) -> Tensor:
+        """``(B, K)``, ``log π(y)/π_ref(y)``."""
+        return self.logps - _present(self.ref_logps, "ref_logps")
+
+
+# -- which loss takes what ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a loss is computed from: its record, and whether it reads the reference and the lengths."""
+
+    record: type[PairLogps] | type[UnpairedLogps] | type[ListLogps]
+    reference: bool
+    lengths: bool
+
+
+_NEEDS: dict[str, Needs] = {}
+
+
+def takes(
+    record: type[R], *, reference: bool = True, lengths: bool = False, loss: bool = True
+) -> Callable[[Callable[Concatenate[R, P], Tensor]], Callable[Concatenate[R, P], Tensor]]:
+    """Declare what the decorated function needs, and check it at every call: the error names the losses that would do.
+
+    ``loss=False`` is for functions of a record that are no loss: they are checked, but not offered.
+    """
+
+    def register(function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:
+        name = function.__name__
+        need = Needs(record, reference, lengths)
+        if loss:
+            _NEEDS[name] = need
+
+        @functools.wraps(function)
+        def checked(batch: R, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+            if not isinstance(batch, record):
+                others = losses(Needs(type(batch), True, True)) if type(batch) in _RECORDS else []
+                hint = f"; losses of {type(batch).__name__}: {', '.join(others)}" if others else ""
+                raise TypeError(f"{name} takes {record.__name__}, not {type(batch).__name__}{hint}")
+            if reference and not batch.has_reference:
+                free = ", ".join(losses(replace(need, reference=False, lengths=True)))
+                raise ValueError(
+                    f"{name} needs the reference's log-probabilities (ref_…), which this {record.__name__} does not "
+                    f"have; losses that do without: {free or 'none'}"
+                )
+            if lengths and not batch.has_lengths:
+                raise ValueError(f"{name} needs the answers' lengths, which this {record.__name__} does not have")
+            return function(batch, *args, **kwargs)
+
+        return checked
+
+    return register
+
+
+def needs(loss: Callable[..., Tensor]) -> Needs:
+    """What a loss of this package (or a ``functools.partial`` of it) is computed from."""
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    name = getattr(loss, "__name__", repr(loss))
+    if name not in _NEEDS:
+        raise ValueError(f"{name} is no preference loss; known: {', '.join(sorted(_NEEDS))}")
+    return _NEEDS[name]
+
+
+def losses(have: Needs) -> list[str]:
+    """Names of the losses that can be computed from a record with (or without) reference and lengths."""
+    return sorted(
+        name
+        for name, need in _NEEDS.items()
+        if need.record is have.record and (have.reference or not need.reference) and (have.lengths or not need.lengths)
+    )
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------
+
+_RECORDS = (PairLogps, UnpairedLogps, ListLogps)
+
+
+def _validate(axes: str, named: dict[str, Tensor | None]) -> None:
+    present = {name: tensor for name, tensor in named.items() if tensor is not None}
+    require_shapes(**{name: (tensor, axes) for name, tensor in present.items()})
+    require_finite(**present)
+    for name, tensor in present.items():
+        if name.endswith("lengths") and not bool((tensor >= 1).all()):
+            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds a length below 1")
+
+
+def _present(tensor: Tensor | None, name: str) -> Tensor:
+    if tensor is None:
+        raise ValueError(f"{name} is missing from this record")
+    return tensor
+
+
+def _joined(join: Callable[[list[Tensor]], Tensor], a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return None if a is None or b is None else join([a, b])
