@@ -29,12 +29,14 @@ def masked_mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 def masked_var(x: Tensor, mask: Tensor, ddof: int = 1) -> Tensor:
     """Variance over all tokens of the mask, with divisor ``n − ddof``. Returns a scalar."""
+    x = zero_where_masked(x, mask)  # before the square: the gradient of a masked NaN would be NaN
     centred = x - masked_mean(x, mask)
     return masked_sum(centred**2, mask) / (mask.bool().sum() - ddof)
 
 
 def masked_whiten(x: Tensor, mask: Tensor, shift_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """``x`` scaled to unit variance (and zero mean unless ``shift_mean`` is false) over the mask; 0 elsewhere."""
+    x = zero_where_masked(x, mask)
     mean = masked_mean(x, mask)
     whitened = (x - mean) / torch.sqrt(masked_var(x, mask, ddof) + eps)
     return zero_where_masked(whitened if shift_mean else whitened + mean, mask)
