@@ -1,0 +1,98 @@
+"""A hash of the code changes with the code, and with nothing else."""
+
+import pytest
+
+from minirlhf.core import provenance
+from minirlhf.core.provenance import code_without_docs
+
+CODE = '''"""Module."""
+import math
+
+
+class A:
+    """Class."""
+
+    def f(self, x: float) -> float:
+        """Function."""
+        return math.sqrt(x)  # root
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Module."""', '"""Another text."""'),
+        ('"""Module."""\n', ""),
+        ('"""Class."""', '"""Another\n\n    text."""'),
+        ('        """Function."""\n', ""),
+        ("  # root", "  # √x"),
+        ("import math\n", "import math\n\n\n\n"),
+        ("math.sqrt(x)", "math.sqrt(\n            x\n        )"),
+    ],
+)
+def test_words_and_layout_do_not_matter(old, new):
+    changed = CODE.replace(old, new)
+    assert changed != CODE
+    assert code_without_docs(changed) == code_without_docs(CODE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("math.sqrt(x)", "math.sqrt(x) + 0"),
+        ("x: float", "x: int"),
+        ("def f", "def g"),
+        ("import math", "import cmath as math"),
+    ],
+)
+def test_code_matters(old, new):
+    assert code_without_docs(CODE.replace(old, new)) != code_without_docs(CODE)
+
+
+def test_a_string_that_is_no_docstring_matters():
+    assert code_without_docs("def f():\n    x = 1\n    'a'\n") != code_without_docs("def f():\n    x = 1\n    'b'\n")
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A small package ``top -> middle -> bottom``, and ``aside``, in place of this one."""
+    root = tmp_path / "minirlhf"
+    root.mkdir()
+    files = {
+        "__init__.py": "",
+        "bottom.py": '"""Docs."""\nx = 1\n',
+        "middle.py": "from minirlhf.bottom import x\n",
+        "top.py": "def f():\n    from minirlhf import middle\n",
+        "aside.py": "y = 1\n",
+    }
+    for name, text in files.items():
+        (root / name).write_text(text)
+    monkeypatch.setattr(provenance, "PACKAGE", root)
+    monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
+    provenance.imports.cache_clear()
+    yield root
+    provenance.imports.cache_clear()
+
+
+def test_imports_and_closure(package):
+    assert provenance.all_modules() == ["minirlhf"] + [f"minirlhf.{m}" for m in ("aside", "bottom", "middle", "top")]
+    assert provenance.imports("minirlhf.top") == {"minirlhf.middle"}
+    assert provenance.imports("minirlhf.middle") == {"minirlhf.bottom"}
+    assert provenance.closure(["minirlhf.top"]) == {"minirlhf.top", "minirlhf.middle", "minirlhf.bottom"}
+    with pytest.raises(ValueError, match=r"no module 'minirlhf\.nowhere'"):
+        provenance.module_path("minirlhf.nowhere")
+
+
+def test_the_hash_follows_the_code_below_and_no_other(package):
+    before = provenance.source_hash("minirlhf.top")
+    (package / "bottom.py").write_text('"""Other docs."""\nx = 1  # comment\n')
+    (package / "aside.py").write_text("y = 2\n")
+    assert provenance.source_hash("minirlhf.top") == before
+    (package / "bottom.py").write_text('"""Docs."""\nx = 2\n')
+    assert provenance.source_hash("minirlhf.top") != before
+
+
+def test_the_hash_does_not_depend_on_the_order_of_names(package):
+    names = ["minirlhf.top", "minirlhf.aside"]
+    assert provenance.source_hash(*names) == provenance.source_hash(*names[::-1])
+    assert provenance.source_hash(*names) != provenance.source_hash("minirlhf.top")

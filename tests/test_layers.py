@@ -1,0 +1,130 @@
+"""Imports run downward through the layers and never in a circle, read from the syntax tree."""
+
+import graphlib
+
+import pytest
+
+from minirlhf.core import provenance
+
+LAYERS = {
+    "core": 0,
+    "equations": 1,
+    "data": 2,
+    "models": 3,
+    "feedback": 4,
+    "recipes": 5,
+    "trainers": 6,
+    "evaluation": 7,
+    "overoptimization": 7,
+    "zoo": 7,
+    "checks": 7,
+    "ledger": 7,
+    "peers": 7,
+    "plotting": 7,
+    "tour": 7,
+    "classroom": 7,
+    "cli": 7,
+}
+
+
+def layer_of(module: str) -> int:
+    """The layer of a module; the package itself holds the version only and stands below everything."""
+    parts = module.split(".")
+    return LAYERS[parts[1]] if len(parts) > 1 else -1
+
+
+def upward(graph: dict[str, frozenset[str]]) -> list[str]:
+    """Imports from a higher layer."""
+    return [
+        f"{name} (layer {layer_of(name)}) imports {target} (layer {layer_of(target)})"
+        for name, targets in graph.items()
+        for target in sorted(targets)
+        if layer_of(target) > layer_of(name)
+    ]
+
+
+def circle(graph: dict[str, frozenset[str]]) -> list[str]:
+    """One circle of imports, or nothing."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as problem:
+        return problem.args[1]
+    return []
+
+
+def import_graph() -> dict[str, frozenset[str]]:
+    return {name: provenance.imports(name) for name in provenance.all_modules()}
+
+
+def test_every_module_has_a_layer():
+    homeless = {m.split(".")[1] for m in provenance.all_modules() if "." in m} - LAYERS.keys()
+    assert not homeless, f"give these a layer in tests/test_layers.py: {sorted(homeless)}"
+
+
+def test_imports_run_downward():
+    assert upward(import_graph()) == []
+
+
+def test_no_circular_imports():
+    assert circle(import_graph()) == []
+
+
+def test_the_oracle_is_independent_of_the_equations():
+    oracle = [name for name in provenance.all_modules() if name.startswith("minirlhf.core.exact")]
+    assert oracle
+    assert [m for m in provenance.closure(oracle) if m.startswith("minirlhf.equations")] == []
+    for name in oracle:
+        assert "Label:" not in provenance.module_path(name).read_text(encoding="utf-8"), f"{name} claims an equation"
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A function that turns ``{"core/a.py": source}`` into the import graph of a package with these files."""
+
+    def plant(files: dict[str, str]) -> dict[str, frozenset[str]]:
+        package = tmp_path / "minirlhf"
+        for name, text in files.items():
+            (package / name).parent.mkdir(parents=True, exist_ok=True)
+            (package / name).write_text(text, encoding="utf-8")
+        monkeypatch.setattr(provenance, "PACKAGE", package)
+        monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
+        provenance.imports.cache_clear()
+        return import_graph()
+
+    yield plant
+    provenance.imports.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from minirlhf.equations import kl",
+        "from minirlhf.equations.kl import k3",
+        "import minirlhf.equations.kl",
+        "def f():\n    from minirlhf.equations import kl",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from minirlhf.equations import kl",
+    ],
+)
+def test_a_planted_upward_import_is_found(planted, line):
+    files = {"__init__.py": "", "core/__init__.py": "", "equations/__init__.py": "", "equations/kl.py": "k3 = 0\n"}
+    assert upward(planted(files | {"core/exact.py": "import math\n"})) == []
+    [found] = upward(planted(files | {"core/exact.py": line + "\n"}))
+    assert found.startswith("minirlhf.core.exact (layer 0) imports minirlhf.equations")
+    assert "minirlhf.equations.kl" in provenance.closure(["minirlhf.core.exact"])
+
+
+def test_a_planted_circle_is_found(planted):
+    files = {
+        "__init__.py": "",
+        "core/__init__.py": "",
+        "core/a.py": "from minirlhf.core import b\n",
+        "core/b.py": "from minirlhf.core import c\n",
+    }
+    assert circle(planted(files | {"core/c.py": ""})) == []
+    found = circle(planted(files | {"core/c.py": "def late():\n    from minirlhf.core.a import x\n"}))
+    assert set(found) == {"minirlhf.core.a", "minirlhf.core.b", "minirlhf.core.c"}
+
+
+def test_a_relative_import_is_an_error(planted):
+    with pytest.raises(ValueError, match=r"core\.a line 1: relative import"):
+        planted({"__init__.py": "", "core/__init__.py": "", "core/a.py": "from . import b\n"})

@@ -1,0 +1,190 @@
+"""What belongs into the repository, and that its lists of packages agree with one another."""
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from minirlhf import ledger as reader
+from minirlhf.checks import load
+from minirlhf.core import provenance
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def repository_files() -> list[Path]:
+    """Every file that git tracks or would add."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in done.stdout.split("\0") if name]
+    return [f for f in files if f.is_file()]
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_is_larger_than_a_megabyte():
+    assert [f for f in repository_files() if f.stat().st_size > 2**20] == []
+
+
+def test_no_weights():
+    weights = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npz", ".gguf", ".onnx"}
+    assert [f for f in repository_files() if f.suffix in weights] == []
+
+
+def test_no_path_of_somebodys_machine():
+    home = re.compile(r"/(?:root|home|Users)/\w")
+    found = []
+    for file in repository_files():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # an image
+        found += [f"{file.relative_to(ROOT)}: {line.strip()[:100]}" for line in text.splitlines() if home.search(line)]
+    assert found == []
+
+
+def test_committed_notebooks_have_been_run():
+    """The output checks of nbval pass over a notebook without execution counts."""
+    notebooks = [f for f in repository_files() if f.suffix == ".ipynb" and f.parts[len(ROOT.parts)] == "notebooks"]
+    if not notebooks:
+        pytest.skip("no notebooks yet")
+    for file in notebooks:
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        code = [c for c in cells if c["cell_type"] == "code" and "".join(c["source"]).strip()]
+        assert code, f"{file.name} has no code"
+        assert all(c["execution_count"] for c in code), f"{file.name} was not executed"
+        for cell in code:
+            assert cell["outputs"] or "NBVAL_CHECK_OUTPUT" not in "".join(cell["source"]), (
+                f"{file.name}: nothing to check"
+            )
+
+
+def test_the_entry_of_continuous_integration_can_be_run():
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"]).returncode == 0
+
+
+def test_make_help_names_every_target():
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    phony = re.search(r"^\.PHONY:(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert phony is not None
+    assert sorted(re.findall(r"^  make (\S+)", listed, re.MULTILINE)) == sorted(phony.group(1).split())
+
+
+# -- packages ----------------------------------------------------------------------------------------------------
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if not line.startswith("#")]
+    for line in pinned:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line), f"constraints.txt: {line!r} is not name==version"
+    assert max(Counter(line.split("==")[0] for line in pinned).values()) == 1
+    return dict(line.split("==") for line in pinned)
+
+
+def pin_tool():
+    spec = importlib.util.spec_from_file_location("pin", ROOT / "tools" / "pin.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_declared_requirement_is_pinned_within_its_range():
+    pinned = pins()
+    for requirement in pin_tool().declared():
+        version = pinned[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+def test_everything_installed_with_it_is_pinned():
+    tool = pin_tool()
+    assert tool.closure(tool.declared()).keys() - pins().keys() == set()
+
+
+def test_these_tests_run_on_the_pinned_versions():
+    tool = pin_tool()
+    pinned = pins()
+    for name, version in tool.closure(tool.declared()).items():
+        assert version == pinned[name], f"{name} {version} is installed, {pinned[name]} is pinned: run `make setup`"
+
+
+def test_the_extra_all_names_every_extra():
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    [requirement] = map(Requirement, extras["all"])
+    assert requirement.name == PYPROJECT["project"]["name"]
+    assert requirement.extras == extras.keys() - {"all"}
+
+
+def test_conda_environment_installs_what_is_tested():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    python, pip, section = environment["dependencies"]
+    name, version = python.split("=")
+    assert (name, pip) == ("python", "pip")
+    assert version in Requirement(f"python{PYPROJECT['project']['requires-python']}").specifier
+    assert section == {"pip": ["-c constraints.txt", "-e .[all]"]}
+    assert environment["name"] == PYPROJECT["project"]["name"]
+
+
+def test_version_is_the_same_everywhere():
+    import minirlhf
+
+    assert Version(minirlhf.__version__) == Version(PYPROJECT["project"]["version"])
+    assert minirlhf.__version__ == metadata.version("minirlhf")
+
+
+# -- equations and their docstrings ------------------------------------------------------------------------------
+
+
+def public_functions() -> list[tuple[str, str]]:
+    """``(module.function, docstring)`` of the equation layer, from the syntax tree."""
+    found = []
+    for name in provenance.all_modules():
+        if name.startswith("minirlhf.equations"):
+            tree = ast.parse(provenance.module_path(name).read_text(encoding="utf-8"))
+            functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+            found += [(f"{name}.{f.name}", ast.get_docstring(f) or "") for f in functions if f.name[0] != "_"]
+    return found
+
+
+def test_every_equation_names_its_label_and_source():
+    silent = [
+        name
+        for name, docstring in public_functions()
+        if not reader.labels_in(docstring) or not re.search(r"^\s*Source: \S", docstring, re.MULTILINE)
+    ]
+    assert silent == [], f"no 'Label:' or no 'Source:': {silent}"
+
+
+def test_every_label_has_one_home():
+    shared = {label: [f.__name__ for f in homes] for label, homes in reader.homes().items() if len(homes) > 1}
+    assert shared == {}
+
+
+def test_every_label_of_an_equation_is_checked():
+    unproved = {label: homes[0].__name__ for label, homes in reader.homes().items() if label not in load().labels()}
+    assert unproved == {}, f"labels without a check: {unproved}"
+
+
+def test_every_checked_label_is_an_equation_or_a_step():
+    ledger = load()
+    steps = {label for chain in ledger.chains.values() for label in chain.labels}
+    homeless = [label for label in ledger.labels() if label not in reader.homes() and label not in steps]
+    assert homeless == [], f"no docstring and no derivation has these labels: {homeless}"
