@@ -142,10 +142,10 @@ def labels_in(docstring: str | None) -> list[str]:
 
 @functools.cache
 def homes() -> dict[str, tuple[Callable[..., Any], ...]]:
-    """Every label that the equation layer's docstrings claim, with the functions or classes that claim it."""
+    """Every label that the docstrings of core and equations claim, with the functions or classes that claim it."""
     found: dict[str, tuple[Callable[..., Any], ...]] = {}
     for name in provenance.all_modules():
-        if name.startswith(f"{provenance.ROOT_NAME}.equations."):
+        if name.startswith(("minirlhf.core.", "minirlhf.equations.")):
             for _, thing in inspect.getmembers(importlib.import_module(name), callable):
                 if getattr(thing, "__module__", None) == name:
                     for label in labels_in(thing.__doc__):
