@@ -183,7 +183,7 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
     if budget >= most:
         raise ValueError(f"budget = {budget!r}; expected less than −log π_ref(best responses) = {most:.6g}")
     low, high = math.log(spread) - 30.0, math.log(spread) + 30.0
-    for _ in range(100):
+    for _ in range(60):  # 60 halvings of an interval of 60: down to rounding
         middle = (low + high) / 2
         spent = kl.reverse_kl(optimal_logps(ref_logps, rewards, beta=math.exp(middle)), ref_logps)
         low, high = (middle, high) if float(spent) > budget else (low, middle)

@@ -1,0 +1,540 @@
+"""The ledger of chapter 05: the RLHF problem and its exact optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact
+from minirlhf.core.checks import Comparison, Draw, chain, check
+from minirlhf.core.exact import ToyLM
+from minirlhf.equations import rlhf
+
+chain(
+    "rlhf-optimum",
+    "From the KL-regularised objective to its optimum",
+    [
+        "eq:rlhf-objective",
+        "eq:rlhf-regrouped",
+        "eq:rlhf-divergence-form",
+        "eq:gibbs",
+        "eq:rlhf-optimum",
+        "eq:rlhf-optimal-value",
+    ],
+    module=__name__,
+)
+
+
+def _problem(draw: Draw, rows: int = 3, size: int = 4) -> tuple[Tensor, Tensor, Tensor, float]:
+    """π, π_ref (probabilities), rewards, all ``(rows, size)``, and a β that is not 1."""
+    beta = float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
+    return draw.distribution(rows, size), draw.distribution(rows, size), draw.normal(rows, size, scale=1.5), beta
+
+
+def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
+    return (ref * (rewards / beta).exp()).sum(-1).log()
+
+
+# -- token by token: the recursions over prefixes that whole-response formulas are held against --------------------
+
+
+def _rows(lm: ToyLM) -> list[list[int]]:
+    found = lm.responses()
+    return [row[:n] for row, n in zip(found.tokens.tolist(), found.lengths.tolist(), strict=True)]
+
+
+def _next_token(probs: Tensor, rows: list[list[int]], prefix: list[int], vocab_size: int) -> Tensor:
+    """``(V,)``: the distribution of the token after ``prefix``, as sums over the responses that agree with it."""
+    mass = [
+        sum(p for p, row in zip(probs, rows, strict=True) if row[: len(prefix) + 1] == [*prefix, a])
+        for a in range(vocab_size)
+    ]
+    found = torch.stack([torch.as_tensor(m, dtype=torch.float64) for m in mass])
+    return found / found.sum()
+
+
+def _from_the_leaves(lm: ToyLM, rewards: Tensor, backup: Callable[[list[int], Tensor], Tensor]) -> Tensor:
+    """Value of the empty prefix: leaves are worth their reward, a prefix ``backup(prefix, values of its children)``."""
+    rows = _rows(lm)
+    reward_of = {tuple(row): r for row, r in zip(rows, rewards, strict=True)}
+
+    def value(prefix: list[int]) -> Tensor:
+        if tuple(prefix) in reward_of:
+            return reward_of[tuple(prefix)]
+        return backup(prefix, torch.stack([value([*prefix, a]) for a in range(lm.vocab_size)]))
+
+    return value([])
+
+
+# -- the derivation ------------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:rlhf-objective",
+    "value",
+    of=rlhf.rlhf_objective,
+    against="recursion over the prefixes of a toy language model, paying −β log π/π_ref at every token",
+    wrong={
+        "KL direction reversed": lambda logps, ref_logps, rewards, *, beta: (
+            (logps.exp() * rewards).sum(-1) - beta * (ref_logps.exp() * (ref_logps - logps)).sum(-1)
+        ),
+        "β multiplies the reward instead of the KL": lambda logps, ref_logps, rewards, *, beta: rlhf.rlhf_objective(
+            logps, ref_logps, beta * rewards, beta=1.0
+        ),
+    },
+)
+def _(objective, draw: Draw) -> Comparison:
+    "The objective over whole responses is the expected sum of token rewards minus token penalties."
+    policy, reference, beta = (
+        draw.toy(3, 2),
+        draw.toy(3, 2),
+        float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1)),
+    )
+    probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
+    rows, rewards = _rows(policy), draw.normal(len(probs), scale=1.5)
+
+    def backup(prefix: list[int], children: Tensor) -> Tensor:
+        p, q = _next_token(probs, rows, prefix, 3), _next_token(ref, rows, prefix, 3)
+        return (p * (children - beta * (p / q).log())).sum()
+
+    return objective(probs.log(), ref.log(), rewards, beta=beta), _from_the_leaves(policy, rewards, backup)
+
+
+@check(
+    "eq:rlhf-objective",
+    "gradient",
+    of=rlhf.rlhf_objective,
+    against="score-function gradient E[(r − β log π/π_ref) ∇log π], summed over all outcomes",
+    wrong={
+        "KL outside the graph": lambda logps, ref_logps, rewards, *, beta: (
+            (logps.exp() * rewards).sum(-1) - beta * (logps.exp() * (logps - ref_logps)).sum(-1).detach()
+        ),
+    },
+)
+def _(objective, draw: Draw) -> Comparison:
+    "The derivative of the log-ratio itself drops out: the gradient treats the penalty as part of the reward."
+    _, ref, rewards, beta = _problem(draw, rows=1)
+    logits = draw.normal(1, 4).requires_grad_()
+    value = objective(logits.log_softmax(-1), ref.log(), rewards, beta=beta).sum()
+    (got,) = torch.autograd.grad(value, logits)
+    p = logits.detach().softmax(-1)[0]
+    paid = rewards[0] - beta * (p / ref[0]).log()
+    score = torch.eye(4, dtype=torch.float64) - p  # row y: ∇ log π(y) with respect to the logits
+    return got[0], (p * paid) @ score
+
+
+@check(
+    "eq:rlhf-objective",
+    "shift",
+    of=rlhf.rlhf_objective,
+    against="the same objective, plus the constant",
+    wrong={
+        "rewards centred over the responses first": lambda logps, ref_logps, rewards, *, beta: rlhf.rlhf_objective(
+            logps, ref_logps, rewards - rewards.mean(-1, keepdim=True), beta=beta
+        ),
+    },
+)
+def _(objective, draw: Draw) -> Comparison:
+    "A constant added to all rewards of a prompt is added to the objective of every policy, so it ranks none of them."
+    p, ref, rewards, beta = _problem(draw)
+    constant = draw.uniform(3, low=1.0, high=2.0)
+    shifted = objective(p.log(), ref.log(), rewards + constant[:, None], beta=beta)
+    return shifted, objective(p.log(), ref.log(), rewards, beta=beta) + constant
+
+
+@check(
+    "eq:partition",
+    "value",
+    of=rlhf.log_partition,
+    against="thermodynamic integration: ∫ E[r] under π_ref exp(s r)/Z(s), s from 0 to 1/β",
+    wrong={
+        "β multiplied instead of divided": lambda ref_logps, rewards, *, beta: (ref_logps + rewards * beta).logsumexp(
+            -1
+        ),
+        "reference forgotten": lambda ref_logps, rewards, *, beta: (rewards / beta).logsumexp(-1),
+    },
+)
+def _(log_partition, draw: Draw) -> Comparison:
+    "log Z is the mean reward accumulated while the reference is tilted step by step to the optimum."
+    _, ref, rewards, beta = _problem(draw, rows=1)
+
+    def mean_reward(s: Tensor) -> Tensor:
+        weights = ref[0] * (s[:, None] * rewards[0]).exp()
+        return (weights * rewards[0]).sum(-1) / weights.sum(-1)
+
+    return log_partition(ref.log(), rewards, beta=beta)[0], exact.integrate(mean_reward, 0.0, 1 / beta, nodes=60)
+
+
+@check(
+    "eq:rlhf-regrouped",
+    "step",
+    of=rlhf.regrouped_objective,
+    against="the objective as defined",
+    follows="eq:rlhf-objective",
+    wrong={
+        "log Z added but not taken away": lambda logps, ref_logps, rewards, *, beta: (
+            rlhf.regrouped_objective(logps, ref_logps, rewards, beta=beta)
+            - beta * rlhf.log_partition(ref_logps, rewards, beta=beta)
+        ),
+        "sign of the reward": lambda logps, ref_logps, rewards, *, beta: rlhf.regrouped_objective(
+            logps, ref_logps, -rewards, beta=beta
+        ),
+    },
+)
+def _(regrouped, draw: Draw) -> Comparison:
+    "Adding and subtracting log Z inside the expectation changes nothing."
+    p, ref, rewards, beta = _problem(draw)
+    return (
+        regrouped(p.log(), ref.log(), rewards, beta=beta),
+        rlhf.rlhf_objective(p.log(), ref.log(), rewards, beta=beta),
+    )
+
+
+@check(
+    "eq:rlhf-divergence-form",
+    "step",
+    of=rlhf.objective_from_optimum,
+    against="the regrouped objective",
+    follows="eq:rlhf-regrouped",
+    wrong={
+        "log Z without its β": lambda logps, ref_logps, rewards, *, beta: (
+            rlhf.objective_from_optimum(logps, ref_logps, rewards, beta=beta)
+            + (1 - beta) * rlhf.log_partition(ref_logps, rewards, beta=beta)
+        ),
+        "divergence from π* to π": lambda logps, ref_logps, rewards, *, beta: (
+            rlhf.optimal_value(ref_logps, rewards, beta=beta)
+            - beta * exact.divergence(rlhf.optimal_logps(ref_logps, rewards, beta=beta).exp(), logps.exp())
+        ),
+    },
+)
+def _(divergence_form, draw: Draw) -> Comparison:
+    "The objective is −β KL(π‖π*) plus β log Z, which does not depend on π."
+    p, ref, rewards, beta = _problem(draw)
+    return (
+        divergence_form(p.log(), ref.log(), rewards, beta=beta),
+        rlhf.regrouped_objective(p.log(), ref.log(), rewards, beta=beta),
+    )
+
+
+def _taylor_remainder(u: float) -> Tensor:
+    return exact.integrate(lambda s: (u - s) * s.exp(), 0.0, u, nodes=40)
+
+
+@check(
+    "eq:gibbs",
+    "step",
+    of=rlhf.gibbs_terms,
+    against="the divergence form of the objective",
+    follows="eq:rlhf-divergence-form",
+    wrong={
+        "arguments swapped": lambda logps, other_logps: rlhf.gibbs_terms(other_logps, logps),
+        "−π + q forgotten, sign lost": lambda logps, other_logps: (logps.exp() * (logps - other_logps)).abs(),
+    },
+)
+def _(gibbs_terms, draw: Draw) -> Comparison:
+    "What the objective falls short of β log Z is β times a sum of Gibbs terms."
+    p, ref, rewards, beta = _problem(draw)
+    best = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
+    shortfall = beta * gibbs_terms(p.log(), best).sum(-1)
+    return beta * _log_z(ref, rewards, beta) - shortfall, rlhf.objective_from_optimum(
+        p.log(), ref.log(), rewards, beta=beta
+    )
+
+
+@check(
+    "eq:gibbs",
+    "value",
+    of=rlhf.gibbs_terms,
+    against="π ∫ (u − s) eˢ ds from 0 to u = log(q/π), a Taylor remainder: positive on either side of 0",
+    wrong={
+        "plain terms of the KL, which may be negative": lambda logps, other_logps: logps.exp() * (logps - other_logps),
+        "arguments swapped": lambda logps, other_logps: rlhf.gibbs_terms(other_logps, logps),
+    },
+)
+def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:
+    "Every term is an integral of something positive, so their sum, the KL, is never negative and 0 only at π = q."
+    p, q = draw.distribution(4), draw.distribution(4)
+    remainders = [_taylor_remainder(u) for u in (q / p).log().tolist()]
+    yield gibbs_terms(p.log(), q.log()), p * torch.stack(remainders)
+    yield gibbs_terms(p.log(), p.log()), torch.zeros(4)
+
+
+@check(
+    "eq:rlhf-optimum",
+    "step",
+    of=rlhf.optimal_logps,
+    against="β log Z, what is left of the divergence form once its KL is 0",
+    follows="eq:gibbs",
+    wrong={
+        "β multiplied instead of divided": lambda ref_logps, rewards, *, beta: (ref_logps + beta * rewards).log_softmax(
+            -1
+        ),
+        "reference forgotten": lambda ref_logps, rewards, *, beta: (rewards / beta).log_softmax(-1),
+    },
+)
+def _(optimal_logps, draw: Draw) -> Comparison:
+    "π* has no Gibbs term left, so it attains β log Z."
+    _, ref, rewards, beta = _problem(draw)
+    reached = exact.regularised_value(optimal_logps(ref.log(), rewards, beta=beta).exp(), ref, rewards, beta)
+    return reached, beta * _log_z(ref, rewards, beta)
+
+
+@check(
+    "eq:rlhf-optimum",
+    "value",
+    of=rlhf.optimal_logps,
+    against="numerical maximisation of the objective",
+    tolerance=1e-7,
+    wrong={
+        "β multiplied instead of divided": lambda ref_logps, rewards, *, beta: (ref_logps + beta * rewards).log_softmax(
+            -1
+        ),
+        "reference forgotten": lambda ref_logps, rewards, *, beta: (rewards / beta).log_softmax(-1),
+        "best response only": lambda ref_logps, rewards, *, beta: torch.log_softmax(
+            ref_logps + 50 * rewards / beta, -1
+        ),
+    },
+)
+def _(optimal_logps, draw: Draw) -> Comparison:
+    "No distribution over the responses has a larger objective."
+    _, ref, _, beta = _problem(draw, rows=1)
+    rewards = draw.permutation(4).double()[None] / 2 + draw.uniform(1, 4, high=0.1)
+    best = exact.maximise(lambda p: exact.regularised_value(p, ref[0], rewards[0], beta), 4)
+    return optimal_logps(ref.log(), rewards, beta=beta)[0].exp(), best
+
+
+@check(
+    "eq:rlhf-optimum",
+    "shift",
+    of=rlhf.optimal_logps,
+    against="the optimum for the unshifted rewards",
+    wrong={"not normalised": lambda ref_logps, rewards, *, beta: ref_logps + rewards / beta},
+)
+def _(optimal_logps, draw: Draw) -> Comparison:
+    "A constant added to the rewards of each prompt leaves the optimum as it is."
+    _, ref, rewards, beta = _problem(draw)
+    constant = draw.uniform(3, 1, low=1.0, high=2.0)
+    return (
+        optimal_logps(ref.log(), rewards + constant, beta=beta),
+        optimal_logps(ref.log(), rewards, beta=beta),
+    )
+
+
+@check(
+    "eq:rlhf-optimum",
+    "limits",
+    of=rlhf.optimal_logps,
+    against="the best response at β → 0, the reference at β → ∞",
+    tolerance=1e-8,
+    wrong={
+        "β multiplied instead of divided": lambda ref_logps, rewards, *, beta: (ref_logps + beta * rewards).log_softmax(
+            -1
+        )
+    },
+)
+def _(optimal_logps, draw: Draw) -> Iterator[Comparison]:
+    "A tiny β takes the best response and nothing else; a huge one does not move."
+    ref = draw.distribution(5)
+    rewards = draw.permutation(5).double()
+    best = torch.nn.functional.one_hot(rewards.argmax(), 5)
+    yield optimal_logps(ref.log(), rewards, beta=1e-2).exp(), best
+    yield optimal_logps(ref.log(), rewards, beta=1e10).exp(), ref
+
+
+@check(
+    "eq:rlhf-optimal-value",
+    "step",
+    of=rlhf.optimal_value,
+    against="the objective, evaluated at π*",
+    follows="eq:rlhf-optimum",
+    wrong={
+        "β forgotten": lambda ref_logps, rewards, *, beta: rlhf.log_partition(ref_logps, rewards, beta=beta),
+        "mean reward of π*, KL not paid": lambda ref_logps, rewards, *, beta: (
+            rlhf.optimal_logps(ref_logps, rewards, beta=beta).exp() * rewards
+        ).sum(-1),
+    },
+)
+def _(optimal_value, draw: Draw) -> Comparison:
+    "The best objective is β log Z."
+    _, ref, rewards, beta = _problem(draw)
+    best = rlhf.optimal_logps(ref.log(), rewards, beta=beta)
+    return optimal_value(ref.log(), rewards, beta=beta), exact.regularised_value(best.exp(), ref, rewards, beta)
+
+
+@check(
+    "eq:rlhf-optimal-value",
+    "value",
+    of=rlhf.optimal_value,
+    against="numerical maximisation of the objective",
+    wrong={
+        "β forgotten": lambda ref_logps, rewards, *, beta: rlhf.log_partition(ref_logps, rewards, beta=beta),
+        "best reward": lambda ref_logps, rewards, *, beta: rewards.amax(-1),
+    },
+)
+def _(optimal_value, draw: Draw) -> Comparison:
+    "No distribution over the responses reaches more than β log Z."
+    _, ref, rewards, beta = _problem(draw, rows=1)
+    best = exact.maximise(lambda p: exact.regularised_value(p, ref[0], rewards[0], beta), 4)
+    return optimal_value(ref.log(), rewards, beta=beta)[0], exact.regularised_value(best, ref[0], rewards[0], beta)
+
+
+@check(
+    "eq:rlhf-optimal-value",
+    "limits",
+    of=rlhf.optimal_value,
+    against="the best reward at β → 0, the mean reward of the reference at β → ∞",
+    wrong={
+        "β forgotten": lambda ref_logps, rewards, *, beta: rlhf.log_partition(ref_logps, rewards, beta=beta),
+        "hard maximum": lambda ref_logps, rewards, *, beta: rewards.amax(-1),
+    },
+)
+def _(optimal_value, draw: Draw) -> Iterator[Comparison]:
+    "A soft maximum: max r + β log π_ref(best) for tiny β, E_ref[r] + Var/(2β) for huge β."
+    ref = draw.distribution(5)
+    rewards = draw.permutation(5).double()
+    best = ref[rewards.argmax()]
+    yield optimal_value(ref.log(), rewards, beta=1e-2), rewards.max() + 1e-2 * best.log()
+    # The 1/β term cancels between β and 2β.
+    large = 2 * optimal_value(ref.log(), rewards, beta=2e5) - optimal_value(ref.log(), rewards, beta=1e5)
+    yield large, exact.expectation(ref, rewards)
+
+
+# -- reading it backwards, the budget, the token-level view ---------------------------------------------------------
+
+
+@check(
+    "eq:implicit-reward",
+    "value",
+    of=rlhf.implicit_reward,
+    against="the rewards that the optimum was computed from, on a toy language model",
+    wrong={
+        "log-ratio upside down": lambda logps, ref_logps, *, beta: rlhf.implicit_reward(ref_logps, logps, beta=beta),
+        "β divided instead of multiplied": lambda logps, ref_logps, *, beta: (logps - ref_logps) / beta,
+        "reference forgotten": lambda logps, ref_logps, *, beta: beta * logps,
+    },
+)
+def _(implicit_reward, draw: Draw) -> Comparison:
+    "Log-probabilities of a model set to π* give back r − β log Z, response by response."
+    reference = draw.toy(3, 2)
+    beta = float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
+    ref = reference.distribution()[0].detach()
+    rewards = draw.normal(len(ref))
+    weights = ref * (rewards / beta).exp()
+    policy = draw.toy(3, 2)
+    policy.set_distribution(weights / weights.sum())
+    logps, ref_logps = (lm.response_token_logps()[0].sum(-1).detach() for lm in (policy, reference))
+    return implicit_reward(logps, ref_logps, beta=beta), rewards - beta * weights.sum().log()
+
+
+@check(
+    "eq:kl-budget",
+    "value",
+    of=rlhf.beta_for_kl,
+    against="the minimiser of the dual problem β log Z(β) + β · budget, by golden-section search",
+    tolerance=1e-5,
+    wrong={
+        "budget for the KL in bits": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
+            ref_logps, rewards, budget=budget * math.log(2)
+        ),
+        "1/β returned": lambda ref_logps, rewards, *, budget: 1 / rlhf.beta_for_kl(ref_logps, rewards, budget=budget),
+    },
+)
+def _(beta_for_kl, draw: Draw) -> Comparison:
+    'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.'
+    ref = draw.distribution(4)
+    rewards = 3.0 * draw.permutation(4).double()
+    budget = 0.3 * -float(ref[rewards.argmax()].log())
+
+    def dual(log_beta: float) -> float:
+        beta = math.exp(log_beta)
+        return beta * float(torch.logsumexp(ref.log() + rewards / beta, 0)) + beta * budget
+
+    low, high, golden = math.log(1e-2), math.log(1e3), (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = dual(left), dual(right)
+    for _ in range(45):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = dual(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = dual(right)
+    return beta_for_kl(ref.log(), rewards, budget=budget), math.exp((low + high) / 2)
+
+
+@check(
+    "eq:kl-budget",
+    "KL spent",
+    of=rlhf.beta_for_kl,
+    against="the KL of π* at that β, by summation",
+    wrong={
+        "budget for the KL in bits": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
+            ref_logps, rewards, budget=budget * math.log(2)
+        ),
+        "budget taken for √KL": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
+            ref_logps, rewards, budget=budget**2
+        ),
+    },
+)
+def _(beta_for_kl, draw: Draw) -> Comparison:
+    "At the β returned, the optimum spends just the budget."
+    ref = draw.distribution(5)
+    rewards = draw.permutation(5).double()
+    budget = min(0.8, 0.5 * -float(ref[rewards.argmax()].log()))
+    weights = ref * (rewards / beta_for_kl(ref.log(), rewards, budget=budget)).exp()
+    return exact.divergence(weights / weights.sum(), ref), budget
+
+
+@check(
+    "eq:token-bandit",
+    "value",
+    of=rlhf.regularised_return,
+    against="the objective over whole responses of a toy language model",
+    wrong={
+        "mean of the log-ratios over tokens": lambda logps, ref_logps, rewards, mask, *, beta: (
+            rewards - beta * torch.where(mask, logps - ref_logps, 0.0).sum(-1) / mask.sum(-1)
+        ),
+        "last token left out": lambda logps, ref_logps, rewards, mask, *, beta: (
+            rewards - beta * torch.where(mask, logps - ref_logps, 0.0)[:, :-1].sum(-1)
+        ),
+        "absolute log-ratios": lambda logps, ref_logps, rewards, mask, *, beta: (
+            rewards - beta * torch.where(mask, logps - ref_logps, 0.0).abs().sum(-1)
+        ),
+    },
+)
+def _(regularised_return, draw: Draw) -> Comparison:
+    "The expected return of the token-level MDP is the objective of the bandit whose actions are whole responses."
+    policy, reference, beta = draw.toy(3, 3), draw.toy(3, 3), 0.5 + float(draw.uniform())
+    probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
+    rewards = draw.normal(len(probs))
+    logps, ref_logps = policy.response_token_logps()[0].detach(), reference.response_token_logps()[0].detach()
+    returns = regularised_return(logps, ref_logps, rewards, policy.responses().mask, beta=beta)
+    return exact.expectation(probs, returns), exact.regularised_value(probs, ref, rewards, beta)
+
+
+@check(
+    "eq:soft-bellman",
+    "value",
+    of=rlhf.optimal_value,
+    against="β log Σ π_ref exp(r/β) over whole responses",
+    wrong={
+        "hard maximum over the next token": lambda ref_logps, rewards, *, beta: rewards.amax(-1),
+        "uniform instead of the reference": lambda ref_logps, rewards, *, beta: beta * (rewards / beta).logsumexp(-1),
+        "mean over the next token": lambda ref_logps, rewards, *, beta: (ref_logps.exp() * rewards).sum(-1),
+    },
+)
+def _(optimal_value, draw: Draw) -> Comparison:
+    "Backed up from the last token to the first, the soft maximum gives the best objective of the bandit."
+    reference, beta = draw.toy(3, 3), 0.5 + float(draw.uniform())
+    ref, rows = reference.distribution()[0].detach(), _rows(reference)
+    rewards = draw.normal(len(ref))
+
+    def backup(prefix: list[int], children: Tensor) -> Tensor:
+        return optimal_value(_next_token(ref, rows, prefix, 3).log(), children, beta=beta)
+
+    return _from_the_leaves(reference, rewards, backup), beta * _log_z(ref, rewards, beta)
