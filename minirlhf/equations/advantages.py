@@ -114,7 +114,7 @@ def leave_one_out(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     The baseline does not depend on the own response, so the expected gradient is the true one. Equal to G/(G − 1) times
     :func:`group_center`; computed that way.
 
-    Label: eq:rloo-advantage
+    Label: eq:rloo-advantage, eq:rloo-sum-form, eq:rloo-scaled-center
     Source: Kool, van Hoof & Welling (2019), "Buy 4 REINFORCE Samples, Get a Baseline for Free!"; Ahmadian et al. (2024),
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs".
     Args, Returns, Raises: as :func:`group_center`.
@@ -129,7 +129,7 @@ def group_zscore(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1,
 
     A group of equal rewards gets exact zeros. Practice disagrees on ``ddof``: 1 is the sample deviation, 0 the population's.
 
-    Label: eq:grpo-advantage
+    Label: eq:grpo-advantage, eq:difficulty-bias
     Source: Shao et al. (2024), "DeepSeekMath" (GRPO with outcome supervision).
     Args:
         rewards: ``(P, G)``, ``G ≥ 2``.

@@ -21,7 +21,7 @@ def sequence_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool
 
     A token of a long response counts less than one of a short response: the length bias.
 
-    Label: eq:sequence-mean
+    Label: eq:sequence-mean, eq:length-bias
     Source: Shao et al. (2024), "DeepSeekMath", the GRPO objective.
     Args:
         mask: ``(B, T)``, all rows of the optimizer batch.
@@ -86,6 +86,8 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
 def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """``Σ weights · objective``, a scalar to be maximised; the loss is minus this.
 
+    Label: eq:aggregate
+    Source: elementary; linear in the rows, hence the same for every split of the batch.
     Args:
         objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence, whose weight is then the sum of its tokens' weights.
         weights: ``(B, T)``, the rows of the whole batch's weights that belong to this micro-batch.

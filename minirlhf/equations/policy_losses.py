@@ -71,7 +71,7 @@ def ppo_clip(
     The clip removes a gradient, it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's clip-higher. With
     ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual clip): the first ρ becomes ``min(ρ, δ)``.
 
-    Label: eq:ppo-clip
+    Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et al. (2025), DAPO;
         ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep Reinforcement Learning" (dual clip).
     Args:
@@ -184,7 +184,7 @@ def gspo(
 ) -> Tensor:
     """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``: a whole response is clipped or kept. Ranges are far smaller than PPO's.
 
-    Label: eq:gspo-objective
+    Label: eq:gspo-objective, eq:gspo-gradient
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
         advantages: ``(B, T)``, one value per response.
