@@ -159,15 +159,14 @@ def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     return inspect.unwrap(function)
 
 
-def _is_named(function: Callable[..., Any]) -> bool:
-    return inspect.isfunction(function) and function.__name__ != "<lambda>"
+def _is_named(thing: Callable[..., Any]) -> bool:
+    return inspect.isclass(thing) or (inspect.isfunction(thing) and thing.__name__ != "<lambda>")
 
 
 def implementations(checks: Sequence[Check]) -> list[Callable[..., Any]]:
     """The library's functions behind these checks: the labels' homes, then what else the checks were handed."""
-    found = [home for c in checks for home in homes().get(c.label, ())]
-    found += [f for f in (_unwrapped(c.of) for c in checks) if _is_named(f)]
-    return list(dict.fromkeys(found))
+    found = [home for c in checks for home in homes().get(c.label, ())] + [c.of for c in checks]
+    return [f for f in dict.fromkeys(map(_unwrapped, found)) if _is_named(f)]
 
 
 def source(thing: Callable[..., Any]) -> tuple[str, list[str]]:

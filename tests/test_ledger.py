@@ -1,0 +1,293 @@
+"""The whole ledger: every check holds on fresh inputs, every wrong variant is rejected, every derivation is unbroken.
+
+The inputs differ from run to run. A failure names its seed; ``MINIRLHF_TEST_SEED`` in the header repeats the whole run.
+"""
+
+import itertools
+import json
+import re
+import time
+
+import pytest
+import torch
+
+from minirlhf import ledger as reader
+from minirlhf.checks import load
+from minirlhf.cli import main, verify
+from minirlhf.core.checks import Ledger, chain, check, evaluate, run
+from minirlhf.core.randomness import derive_seed
+
+LEDGER = load()
+CHECKS = list(LEDGER.checks.values())
+CHAINS = list(LEDGER.chains.values())
+each_check = pytest.mark.parametrize("entry", [pytest.param(c, id=f"{c.label}-{c.claim}") for c in CHECKS])
+
+
+@pytest.fixture(scope="module")
+def seeds(fresh_seed):
+    """Two fixed and four fresh ones."""
+    return [0, 1] + [derive_seed("ledger", fresh_seed, i) % 2**31 for i in range(4)]
+
+
+# -- the checks --------------------------------------------------------------------------------------------------
+
+
+@each_check
+def test_it_holds(entry, seeds):
+    for result in (run(entry, seed) for seed in seeds):
+        assert result.passed, reader.failure(result)
+
+
+@each_check
+def test_its_wrong_variants_are_rejected(entry, seeds):
+    """By far, on every seed, and because they compute something else: one that raises would reject itself."""
+    for name, variant in entry.wrong.items():
+        for seed in seeds:
+            error = evaluate(entry, variant, seed)
+            assert error > reader.REJECTION * entry.tolerance, f"{entry.key} accepts {name!r}: {error=}, {seed=}"
+
+
+@each_check
+def test_it_depends_on_its_seed_alone(entry):
+    """Nothing is drawn behind the back of the seed, and nothing is left behind for the next check."""
+    torch.manual_seed(1)
+    first = run(entry, 5).error
+    torch.manual_seed(2)
+    assert run(entry, 5).error == first
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("label", LEDGER.labels())
+def test_its_page_can_be_read(label):
+    text, passed = reader.page(LEDGER, label, seed=0)
+    assert passed, text
+    assert "NOT REJECTED" not in text
+    for entry in LEDGER.select([label]):
+        assert entry.statement.split()[0] in text
+        assert f"{entry.claim}: worst error" in text
+        for name in entry.wrong:
+            assert f"wrong on purpose, {name}" in text
+
+
+def test_the_whole_ledger_takes_at_most_a_minute(seeds):
+    start = time.process_time()
+    for entry in CHECKS:
+        run(entry, seeds[-1])
+    assert time.process_time() - start < 60
+
+
+# -- the derivations ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("derivation", [pytest.param(c, id=c.name) for c in CHAINS])
+def test_a_derivation_is_unbroken(derivation):
+    """Each step has a check that equates it with the step before, and no check but this one does."""
+    assert len(derivation.labels) >= 2
+    assert len(set(derivation.labels)) == len(derivation.labels)
+    assert derivation.labels[0] in LEDGER.labels()
+    for before, step in itertools.pairwise(derivation.labels):
+        assert [c for c in LEDGER.select([step]) if c.follows == before], f"{step} is not equated with {before}"
+
+
+def test_every_step_belongs_to_a_derivation():
+    pairs = {pair for c in CHAINS for pair in itertools.pairwise(c.labels)}
+    assert [c.key for c in CHECKS if c.follows is not None and (c.follows, c.label) not in pairs] == []
+
+
+def test_every_check_belongs_to_a_chapter():
+    assert [c.key for c in CHECKS + CHAINS if c.chapter == 0] == []
+
+
+# -- the command, on a ledger of our own ------------------------------------------------------------------------
+
+
+def double(x):
+    """Twice ``x``."""
+    return 2 * x
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A ledger with a sound check, a second claim, and a chain; ``small(broken=True)`` adds a check that fails."""
+
+    def build(broken=False):
+        ledger = Ledger()
+        options = {"against": "addition", "wrong": {"tripled": lambda x: 3 * x}, "ledger": ledger}
+
+        @check("eq:double", "value", of=double, **options)
+        def _(f, draw):
+            """Doubling is adding to itself."""
+            x = draw.normal(3)
+            return f(x), x + x
+
+        @check("eq:half", "step", of=lambda x: 2 * x, follows="eq:double", **options)
+        def _(f, draw):
+            """Half of the double is the number."""
+            x = draw.uniform(3, low=1, high=2)
+            return f(x) / 2, x
+
+        chain("halving", "From the double to the half", ["eq:double", "eq:half"], module=__name__, ledger=ledger)
+        if broken:
+
+            @check("eq:broken", "value", of=lambda x: 2 * x + 0.5, **options)
+            def _(f, draw):
+                """Doubling adds a half."""
+                x = draw.uniform(3, low=-0.5, high=0.5)
+                return f(x), x + x
+
+        monkeypatch.setattr(verify, "load", lambda: ledger)
+        return ledger
+
+    return build
+
+
+def test_the_table(small, capsys):
+    small()
+    assert main(["verify", "--seed", "12"]) == 0
+    head, first, second, blank, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["label", "claim", "checked", "against", "worst", "error", "tolerance", "time"]
+    assert first.split()[:3] == ["eq:double", "value", "addition"]
+    assert first.endswith("✓") and second.endswith("✓")
+    assert head.index("claim") == first.index("value") == second.index("step")
+    assert blank == ""
+    assert last.startswith("2 checks passed, 2 equations, ") and last.endswith("seed 12")
+
+
+def test_every_run_is_fresh_unless_a_seed_is_given(small, capsys):
+    small(broken=True)
+    outputs = []
+    for arguments in ([], [], ["--seed", "3"], ["--seed", "3"]):
+        assert main(["verify", "--json", *arguments]) == 1
+        result = json.loads(capsys.readouterr().out)
+        outputs.append((result["seed"], [c["error"] for c in result["checks"]]))
+    assert outputs[0] != outputs[1]
+    assert outputs[2] == outputs[3]
+
+
+def test_a_failure_prints_the_command_that_repeats_it(small, capsys):
+    small(broken=True)
+    assert main(["verify"]) == 1
+    text = capsys.readouterr().out
+    assert "1 of 3 checks FAILED" in text
+    [command] = [line.split("replay: minirlhf ")[1] for line in text.splitlines() if "replay:" in line]
+    assert main(command.split()) == 1
+    again = capsys.readouterr().out
+    error = re.compile(r"^eq:broken +value +addition +(\S+) .* FAILED$", re.MULTILINE)
+    assert error.findall(again) == error.findall(text) != []
+
+
+def test_an_exception_inside_a_check_is_shown(small, capsys):
+    ledger = small()
+
+    @check("eq:raises", "value", of=double, against="nothing", wrong={"x": double}, ledger=ledger)
+    def _(f, draw):
+        """Cannot be computed."""
+        raise RuntimeError("no such thing")
+
+    assert main(["verify", "eq:raises"]) == 1
+    assert "RuntimeError: no such thing" in capsys.readouterr().out
+    assert main(["verify", "eq:raises", "--json"]) == 1
+    [entry] = json.loads(capsys.readouterr().out)["checks"]
+    assert entry["error"] is None
+    assert not entry["passed"]
+
+
+def test_json_holds_what_the_table_holds(small, capsys):
+    small(broken=True)
+    assert main(["verify", "--json", "--seed", "4"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert (result["seed"], result["passed"], result["failed"]) == (4, 2, 1)
+    entry = result["checks"][1]
+    assert (entry["label"], entry["claim"], entry["follows"]) == ("eq:half", "step", "eq:double")
+    assert (entry["against"], entry["wrong"], entry["passed"]) == ("addition", ["tripled"], True)
+    assert entry["statement"] == "Half of the double is the number."
+    assert entry["error"] <= entry["tolerance"] == 1e-9
+    assert entry["seconds"] > 0
+
+
+def test_the_page_shows_code_check_run_and_neighbours(small, capsys):
+    small()
+    assert main(["verify", "--show", "eq:double", "--seed", "9"]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "value: Doubling is adding to itself.",
+        "checked against: addition",
+        "def double(x):",
+        "return f(x), x + x",
+        "A fresh run, seed 9",
+        "wrong on purpose, tripled",
+        "  rejected",
+        "Derivation 'halving': From the double to the half",
+        " ▸ 1. eq:double",
+        "   2. eq:half",
+    ):
+        assert part in text
+
+
+def test_the_page_of_a_failing_equation_says_so(small, capsys):
+    small(broken=True)
+    assert main(["verify", "--show", "eq:broken"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [40, 80, 146, 147, 200])
+def test_pages_keep_to_their_width(width):
+    left, right = ["def f(x):", "    return " + "x + " * 60 + "x", ""], ["def g(y):", "", "    return y"]
+    lines = reader.beside(left, right, width)
+    assert max(map(len, lines)) <= width
+    assert any("def f" in line and "def g" in line for line in lines) == (width >= 147)
+    words = " ".join(lines).replace("↪", "").replace("│", "").split()
+    assert sorted(words) == sorted(" ".join(left + right).split())
+
+
+@pytest.mark.parametrize("width", [None, 60, 100])
+def test_a_table_keeps_to_its_width_as_far_as_its_names_allow(width):
+    table = reader.Table.fit(CHECKS, width)
+    row = table.row(run(CHECKS[0], 0))
+    assert len(row) <= max(table.label + table.claim + 46 + 15, width or 10**6)
+    assert CHECKS[0].label in row and CHECKS[0].claim in row
+
+
+def test_chains_are_listed(small, capsys):
+    small()
+    assert main(["verify", "--chains"]) == 0
+    assert "halving" in (text := capsys.readouterr().out)
+    assert "eq:double → eq:half" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eq:doubel"], "unknown label 'eq:doubel': did you mean 'eq:double'?"),
+        (["--show", "eq:halv"], "unknown label 'eq:halv': did you mean 'eq:half'?"),
+        (["--chapter", "99"], "chapter 99 has no checks; chapters that have: 0"),
+        (["--chapter", "five"], "invalid int value: 'five'"),
+        (["--seed", "x"], "invalid int value: 'x'"),
+        (["eq:double", "--all"], "LABEL and --all do not go together"),
+        (["--chapter", "5", "--chains"], "--chapter and --chains do not go together"),
+        (["--chains", "--json"], "--json does not go with --chains"),
+        (["--sede", "1"], "unrecognized arguments: --sede"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_two(small, capsys, arguments, message):
+    small()
+    assert main(["verify", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_numbers_are_short():
+    numbers = [0.0, 1e-9, 2.22e-16, 1.0, 123.456, float("inf")]
+    assert [reader.scientific(x) for x in numbers] == ["0", "1e-9", "2.2e-16", "1e0", "1.2e2", "inf"]
+
+
+def test_labels_are_read_from_their_line_only():
+    docstring = """About eq:other.
+
+    Label: eq:k3, eq:k3-gradient
+    Source: see eq:source.
+    """
+    assert reader.labels_in(docstring) == ["eq:k3", "eq:k3-gradient"]
+    assert reader.labels_in("no label") == reader.labels_in(None) == []
