@@ -1,0 +1,180 @@
+"""A scalar on top of a language model: one per sequence (reward, outcome) or one per token (value, process).
+
+The backbone is the transformer below any causal LM's output layer. A head is saved as the backbone's own
+``save_pretrained`` folder with two files more, so that other tools can open the backbone.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
+from minirlhf.core.randomness import generator
+from minirlhf.core.validate import require_mask
+from minirlhf.models import checkpoints
+from minirlhf.models.forward import position_ids, supported
+from minirlhf.models.tokenizers import load_tokenizer
+
+HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
+
+
+def last_token(scores: Tensor, attention_mask: Tensor) -> Tensor:
+    """The score at each row's last real token, whichever side is padded: ``(B, S), (B, S) -> (B,)``."""
+    return scores.gather(1, last_index(attention_mask)[:, None]).squeeze(1)
+
+
+def mean(scores: Tensor, attention_mask: Tensor) -> Tensor:
+    """The mean score over each row's real tokens; it sees the prompt as much as the reply. ``(B, S) -> (B,)``."""
+    return masked_mean(scores, attention_mask, -1)
+
+
+POOLINGS = {"last": last_token, "mean": mean}
+
+
+class ScalarModel(nn.Module):
+    """A backbone and a linear layer from its last hidden states to one number per token; the base of both models below.
+
+    Args:
+        backbone: the transformer without output layer, e.g. ``LlamaModel``.
+        seed: of the head's initial weights.
+    """
+
+    kind: ClassVar[str]
+    scale: ClassVar[float]  # initial standard deviation of a score, roughly, as hidden states come normalised
+
+    def __init__(self, backbone: PreTrainedModel, *, seed: int = 0) -> None:
+        super().__init__()
+        width = backbone.config.get_text_config().hidden_size
+        self.backbone = backbone
+        self.head = nn.Linear(width, 1, dtype=backbone.dtype, device=backbone.device)
+        with torch.no_grad():
+            weight = torch.randn(1, width, generator=generator("head", self.kind, seed))
+            self.head.weight.copy_(weight * self.scale / math.sqrt(width + 1))
+            self.head.bias.zero_()
+
+    @classmethod
+    def from_causal_lm(cls, model: PreTrainedModel, *, share: bool = False, **options: Any) -> Self:
+        """On the backbone of a causal LM: a copy of it, or with ``share`` the very same parameters.
+
+        ``options`` go to the constructor. A ``peft`` model has to be merged first.
+        """
+        if not isinstance(model, PreTrainedModel):
+            raise TypeError(
+                f"model is a {type(model).__name__}; expected a transformers causal LM (merge adapters first)"
+            )
+        backbone = cast(PreTrainedModel, model.base_model)
+        return cls(backbone if share else copy.deepcopy(backbone), **options)
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The backbone's configuration."""
+        return self.backbone.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the head lives."""
+        return self.head.weight.device
+
+    def token_scores(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """One number for every token, from it and what is before it; 0 at padding. Both ``(B, S)``, and the result."""
+        require_mask(attention_mask, "attention_mask")
+        options = supported(self.backbone, position_ids=position_ids(attention_mask), use_cache=False)
+        hidden = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
+        scores = self.head(hidden).squeeze(-1)  # (B, S, D) -> (B, S)
+        if scores.dtype in (torch.float16, torch.bfloat16):
+            scores = scores.float()
+        return zero_where_masked(scores, attention_mask)
+
+    def description(self) -> dict[str, Any]:
+        """The constructor's options, as JSON values."""
+        return {}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the backbone's folder, the head's weights and its description."""
+        self.backbone.save_pretrained(folder)
+        weights = {name: w.detach().cpu().contiguous() for name, w in self.head.state_dict().items()}
+        save_file(weights, Path(folder, HEAD_WEIGHTS))
+        described = {"kind": self.kind, "options": self.description()}
+        Path(folder, HEAD_JSON).write_text(json.dumps(described), encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save_pretrained` wrote; inside a checkpoint, after comparing it with its manifest.
+
+        Raises:
+            UserError: no such model there, one of the other kind, a damaged one, or files that do not belong together.
+        """
+        path = Path(folder)
+        checkpoints.refuse_damage(path)
+        try:
+            described = json.loads(Path(path, HEAD_JSON).read_text(encoding="utf-8"))
+            kind, options = described["kind"], described["options"]
+        except FileNotFoundError:
+            raise UserError(f"{path}: not a {cls.kind} model (no {HEAD_JSON} in it)") from None
+        except (ValueError, KeyError, TypeError) as problem:
+            raise UserError(f"{path / HEAD_JSON}: unreadable ({problem})") from problem
+        if kind != cls.kind:
+            raise UserError(f"{path}: a {kind} model; a {cls.kind} model is needed")
+        try:
+            backbone = AutoModel.from_pretrained(path, local_files_only=True, use_safetensors=True)
+            model = cls(backbone, **options)
+            model.head.load_state_dict(load_file(path / HEAD_WEIGHTS))
+        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
+            raise UserError(f"{path}: cannot be loaded ({problem})") from problem
+        return model
+
+    @classmethod
+    def load_with_tokenizer(cls, folder: str | Path) -> tuple[Self, PreTrainedTokenizerBase]:
+        """The model and the tokenizer saved beside it."""
+        model = cls.from_pretrained(folder)
+        return model, load_tokenizer(folder)
+
+
+class RewardModel(ScalarModel):
+    """One number per sequence.
+
+    Args:
+        backbone, seed: as for :class:`ScalarModel`.
+        pooling: ``"last"``, the score at the last real token, or ``"mean"``, the mean over all real tokens.
+    """
+
+    kind = "reward"
+    scale = 1.0
+
+    def __init__(self, backbone: PreTrainedModel, *, pooling: str = "last", seed: int = 0) -> None:
+        super().__init__(backbone, seed=seed)
+        if pooling not in POOLINGS:
+            raise unknown("pooling", pooling, POOLINGS)
+        self.pooling = pooling
+
+    def description(self) -> dict[str, Any]:
+        return {"pooling": self.pooling}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Rewards ``(B,)`` of sequences ``(B, S)`` padded on either side. Their zero point means nothing."""
+        return POOLINGS[self.pooling](self.token_scores(input_ids, attention_mask), attention_mask)
+
+
+class ValueModel(ScalarModel):
+    """One number per token: a critic, or the logits of an outcome or process reward model. It starts at exactly 0."""
+
+    kind = "value"
+    scale = 0.0
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding.
+
+        The value *before* token ``t`` is chosen stands at ``t − 1``: for the last ``T`` tokens take ``[:, −T−1:−1]``.
+        """
+        return self.token_scores(input_ids, attention_mask)

@@ -1,0 +1,114 @@
+"""A model and its tokenizer by name: a tiny preset, a local folder, or a name on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.models import checkpoints, heads, tiny, tokenizers
+
+
+def load_model(
+    name: str, *, tokenizer: PreTrainedTokenizerBase | None = None, seed: int = 0, complete_tokenizer: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM and its tokenizer by name.
+
+    Args:
+        name: a preset of :mod:`minirlhf.models.tiny`, a folder, or a hub name; looked for in this order.
+        tokenizer: for a preset, whose vocabulary it determines. Other models bring their own.
+        seed: of a preset's initial weights.
+        complete_tokenizer: give a foreign tokenizer that lacks them a padding token and a chat template.
+
+    Raises:
+        UserError: nothing of this name (with what was tried), or what :func:`load_folder` raises.
+    """
+    if name in tiny.PRESETS:
+        if tokenizer is None:
+            raise UserError(f"the preset {name!r} needs a tokenizer: train one on the data or take the task's")
+        tokenizers.require_usable(tokenizer)
+        return tiny.tiny_model(name, tokenizer, seed=seed), tokenizer
+    if tokenizer is not None:
+        raise UserError(f"model {name!r} brings its own tokenizer; one can be chosen for the presets only")
+    if Path(name).is_dir():
+        return load_folder(name, complete_tokenizer=complete_tokenizer)
+    nearest = unknown("model", name, tiny.PRESETS)
+    if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"{name}: no such model folder")
+    if "/" not in name and difflib.get_close_matches(name, tiny.PRESETS, cutoff=0.7):
+        # Without a network the hub's client tries for most of a minute; a misspelt preset should not cost that.
+        raise UserError(f"{nearest}; there is no folder of this name either")
+    try:
+        return _load(name, complete_tokenizer)
+    except _NotThere as problem:
+        raise UserError(
+            f"{nearest}; there is no folder of this name, and the hub did not give it ({problem})"
+        ) from problem
+
+
+def load_folder(
+    folder: str | Path, *, complete_tokenizer: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The causal LM and the tokenizer in a local folder: a checkpoint of ours or any ``save_pretrained`` folder.
+
+    Raises:
+        UserError: no model there, one of another kind, a damaged checkpoint, weights that are missing or pickled, or a
+            tokenizer that cannot be used.
+    """
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise UserError(f"{path}: not a model folder (no config.json in it)")
+    if (path / heads.HEAD_JSON).is_file():
+        raise UserError(f"{path}: a reward or value model; a causal language model is needed")
+    checkpoints.refuse_damage(path)
+    try:
+        return _load(str(path), complete_tokenizer)
+    except _NotThere as problem:
+        raise UserError(f"{path}: the model in this folder cannot be loaded ({problem})") from problem
+
+
+def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give the model one embedding row for every token, in place; new rows are the mean of the old ones.
+
+    A model with more rows than tokens (many have spare ones) is left as it is.
+    """
+    rows = _embeddings(model)[0].shape[0]
+    if len(tokenizer) <= rows:
+        return
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        for weight in _embeddings(model):
+            weight[rows:] = weight[:rows].mean(0)
+
+
+# -- inside ------------------------------------------------------------------------------------------------------
+
+
+class _NotThere(Exception):
+    """The weights could not be read; the message is the reason in one line."""
+
+
+def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:
+    """The input and output embeddings ``(V, D)``; one and the same tensor where they are tied."""
+    layers: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    return [layer.weight for layer in layers]
+
+
+def _load(name: str, complete_tokenizer: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    loader: Any = AutoModelForCausalLM
+    model: PreTrainedModel
+    report: dict[str, Any]
+    try:
+        model, report = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True)
+    except Exception as problem:  # transformers raises almost anything for files it does not understand
+        raise _NotThere(next(iter(str(problem).strip().splitlines()), type(problem).__name__)) from problem
+    gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if gaps:
+        raise UserError(f"{name}: not a whole causal language model; no fitting weights for {', '.join(gaps[:3])}")
+    tokenizer = tokenizers.load_tokenizer(name, complete=complete_tokenizer)
+    fit_vocabulary(model, tokenizer)
+    return model, tokenizer

@@ -1,0 +1,324 @@
+"""Batched sampling with a KV cache: prompts in, a :class:`~minirlhf.data.types.Rollout` out.
+
+Each prompt is read once and its cache then serves all of its completions. Log-probabilities are taken while sampling, which
+saves a forward pass later. Rows that have ended leave the batch in chunks.
+
+A token is drawn by inverting the cumulative distribution, in the order of the token ids, at a uniform number that depends
+on (seed, step, prompt, sample, position) alone. So a row comes out the same in any batch, up to rounding in the model's own
+arithmetic: where a uniform number lies within that rounding of a boundary, a neighbouring token can come instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.masking import zero_where_masked
+from minirlhf.core.randomness import derive_seed, keyed_uniforms
+from minirlhf.core.validate import require_finite
+from minirlhf.data.types import Rollout
+from minirlhf.equations import language
+from minirlhf.models.forward import context_length, evaluating, position_ids, supported
+
+#: Compacting costs a copy of the cache. At this share of ended rows it pays; at every end of a row it does not.
+DROP_AT = 0.4
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens. First the temperature divides the logits, then top-k, top-p and min-p cut the distribution.
+
+    Attributes:
+        max_completion_length: tokens at most, EOS included.
+        temperature: > 0; 1 is the model's own distribution.
+        top_k: keep the ``k`` likeliest tokens; 0 keeps all.
+        top_p: keep the smallest set of likeliest tokens with at least this mass, in (0, 1]; 1 keeps all.
+        min_p: keep tokens at least this fraction as likely as the likeliest, in [0, 1]; 0 keeps all.
+        greedy: take the likeliest token (the lowest id on a tie). Neither temperature nor truncation changes the choice;
+            ``behavior_logps`` are 0, as the choice is certain, and ``old_logps`` stay those of the policy at ``temperature``.
+
+    Raises:
+        UserError: a setting outside its range.
+    """
+
+    max_completion_length: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    greedy: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.temperature < math.inf:
+            raise UserError(
+                f"temperature = {self.temperature!r}; expected a finite number > 0 (or greedy for the limit 0)"
+            )
+        if not 0.0 < self.top_p <= 1.0:
+            raise UserError(f"top_p = {self.top_p!r}; expected a number in (0, 1]")
+        if not 0.0 <= self.min_p <= 1.0:
+            raise UserError(f"min_p = {self.min_p!r}; expected a number in [0, 1]")
+        if self.top_k < 0:
+            raise UserError(f"top_k = {self.top_k!r}; expected a whole number of at least 0")
+        if self.max_completion_length < 1:
+            raise UserError(f"max_completion_length = {self.max_completion_length!r}; expected at least 1")
+
+    @property
+    def truncates(self) -> bool:
+        """Does it cut the distribution at all?"""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
+
+def sample(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    *,
+    sampling: Sampling,
+    num_generations: int = 1,
+    eos_token_id: int | Sequence[int],
+    pad_token_id: int,
+    seed: int,
+    step: int = 0,
+    prompt_keys: Sequence[int | str] | None = None,
+    policy_version: int = 0,
+    use_cache: bool = True,
+    uniforms: Tensor | None = None,
+) -> Rollout:
+    """Sample ``num_generations`` completions of every prompt.
+
+    Args:
+        model: a causal LM; it is in ``eval`` mode while it samples.
+        prompts: ``P`` lists of token ids, none empty.
+        num_generations: ``G``.
+        eos_token_id: a row ends after this token, or after any of these.
+        pad_token_id: fills up short rows.
+        seed, step: with the prompt's key and the sample's number they determine the uniform numbers of a row.
+        prompt_keys: ``P`` distinct names. By default a prompt is its own name, and a prompt that comes twice in the batch
+            has a number added.
+        policy_version: updates that the model has seen; stored with every token.
+        use_cache: False for a model that has no KV cache; each token then costs a full forward pass.
+        uniforms: ``(P·G, max_completion_length)`` in [0, 1), to be used in place of the keyed ones.
+
+    Returns:
+        ``P·G`` rows, prompt-major. ``T`` is the longest completion sampled, at most ``max_completion_length``.
+
+    Raises:
+        UserError: a prompt leaves no room in the model's context for ``max_completion_length`` more tokens.
+        ValueError: empty prompts, wrong shapes, keys given twice, or a model whose logits are not finite.
+    """
+    if num_generations < 1:
+        raise ValueError(f"{num_generations=}; expected at least 1")
+    prompt_ids, prompt_mask = left_pad(prompts, pad_token_id, next(model.parameters()).device)  # (P, W)
+    width = sampling.max_completion_length
+    _require_room(model, prompts, width)
+    if uniforms is None:
+        uniforms = keyed_uniforms(_row_seeds(prompts, prompt_keys, num_generations, seed, step), width)  # (B, T)
+    rows = len(prompts) * num_generations
+    if uniforms.shape != (rows, width):
+        raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
+    eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
+    with torch.no_grad(), evaluating(model):
+        reader = (_Cached if use_cache else _Rereading)(model, prompt_ids, prompt_mask, num_generations, width)
+        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reader, sampling, uniforms, eos)
+    longest = int(lengths.max())
+    mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
+    old_logps = zero_where_masked(old_logps[:, :longest], mask)
+    require_finite(old_logps=old_logps)
+    completion = torch.where(mask, tokens[:, :longest], pad_token_id)
+    return Rollout(
+        input_ids=torch.cat([prompt_ids.repeat_interleave(num_generations, 0), completion], 1),
+        attention_mask=torch.cat([prompt_mask.repeat_interleave(num_generations, 0), mask.long()], 1),
+        mask=mask,
+        old_logps=old_logps,
+        behavior_logps=zero_where_masked(behavior_logps[:, :longest], mask),
+        policy_version=torch.where(mask, policy_version, -1),
+        terminated=terminated,
+        num_generations=num_generations,
+    )
+
+
+def left_pad(
+    prompts: Sequence[Sequence[int]], pad_token_id: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Prompts as one batch that ends flush on the right: ids and attention mask, both ``(P, W)``."""
+    empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
+    if not prompts or empty:
+        raise ValueError(
+            f"prompts holds {len(prompts)} prompts, of which {empty[:5]} are empty; expected tokens in each"
+        )
+    width = max(len(prompt) for prompt in prompts)
+    ids = [[pad_token_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def invert_cdf(log_probs: Tensor, uniforms: Tensor) -> Tensor:
+    """The token at which the cumulative distribution, summed in the order of the ids, first exceeds ``uniforms``.
+
+    Never a token of probability 0. The sum is in float64: in float32 a large vocabulary would distort its tail.
+
+    Args:
+        log_probs: ``(R, V)``, may hold −inf; a common factor of the probabilities does not matter.
+        uniforms: ``(R,)`` in [0, 1).
+
+    Returns:
+        ``(R,)`` token ids.
+    """
+    cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)  # (R, V)
+    total = cumulative[:, -1:]
+    point = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp(max=log_probs.shape[-1] - 1)
+
+
+# -- inside ------------------------------------------------------------------------------------------------------
+
+
+def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], width: int) -> None:
+    context, longest = context_length(model), max(len(prompt) for prompt in prompts)
+    if context is not None and longest + width > context:
+        raise UserError(
+            f"the longest prompt has {longest} tokens; with max_completion_length={width} that exceeds the model's context of "
+            f"{context}: drop or shorten prompts of more than {max(context - width, 0)} tokens, or ask for shorter completions"
+        )
+
+
+def _row_seeds(
+    prompts: Sequence[Sequence[int]], keys: Sequence[int | str] | None, num_generations: int, seed: int, step: int
+) -> list[int]:
+    if keys is None:
+        seen: Counter[str] = Counter()
+        keys = []
+        for prompt in prompts:
+            text = " ".join(str(token) for token in prompt)
+            keys.append(f"{text} #{seen[text]}")
+            seen[text] += 1
+    if len(keys) != len(prompts) or len(set(keys)) != len(keys):
+        raise ValueError(f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt")
+    return [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]
+
+
+class _Reader(Protocol):
+    """Reads tokens and keeps the logits of what comes next, ``(R, V)``, for the rows still in the batch."""
+
+    logits: Tensor
+
+    def read(self, tokens: Tensor) -> None:
+        """Append one token ``(R,)`` to every row."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Leave only these rows, an index tensor, in the batch."""
+
+
+class _Cached:
+    """Each prompt is read once; its cache is then copied to its ``repeats`` completions."""
+
+    def __init__(self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, width: int) -> None:
+        self._model = model
+        options = supported(model, position_ids=position_ids(prompt_mask), logits_to_keep=1)
+        out = model(input_ids=prompt_ids, attention_mask=prompt_mask, use_cache=True, **options)
+        self._cache = out.past_key_values
+        self._cache.batch_repeat_interleave(repeats)
+        self._seen = prompt_ids.shape[1]
+        mask = torch.cat([prompt_mask, prompt_mask.new_ones(len(prompt_mask), width)], 1)
+        self._mask = mask.repeat_interleave(repeats, 0)  # (R, W + T), read as far as has been seen
+        self._position = prompt_mask.sum(1, keepdim=True).repeat_interleave(repeats, 0)  # (R, 1), of the next token
+        self.logits = out.logits[:, -1].repeat_interleave(repeats, 0)  # (R, V)
+
+    def read(self, tokens: Tensor) -> None:
+        self._seen += 1
+        options = supported(self._model, position_ids=self._position)
+        mask = self._mask[:, : self._seen]
+        out = self._model(
+            input_ids=tokens[:, None], attention_mask=mask, past_key_values=self._cache, use_cache=True, **options
+        )
+        self._position = self._position + 1
+        self.logits = out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self._cache.batch_select_indices(rows)
+        self._mask, self._position = self._mask[rows], self._position[rows]
+
+
+class _Rereading:
+    """The plain way, for models without a cache: every step reads every row from its start."""
+
+    def __init__(self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, width: int) -> None:
+        self._model = model
+        self._ids = prompt_ids.repeat_interleave(repeats, 0)
+        self._mask = prompt_mask.repeat_interleave(repeats, 0)
+        self._forward()
+
+    def _forward(self) -> None:
+        options = supported(self._model, position_ids=position_ids(self._mask), logits_to_keep=1, use_cache=False)
+        self.logits = self._model(input_ids=self._ids, attention_mask=self._mask, **options).logits[:, -1]
+
+    def read(self, tokens: Tensor) -> None:
+        self._ids = torch.cat([self._ids, tokens[:, None]], 1)
+        self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], 1)
+        self._forward()
+
+    def keep(self, rows: Tensor) -> None:
+        self._ids, self._mask = self._ids[rows], self._mask[rows]
+
+
+def _decode(
+    reader: _Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Beyond a row's length: anything."""
+    count, width = uniforms.shape
+    device = reader.logits.device
+    uniforms = uniforms.to(device)
+    tokens = torch.zeros(count, width, dtype=torch.long, device=device)
+    dtype = torch.promote_types(reader.logits.dtype, torch.float32)
+    old_logps = torch.zeros(count, width, dtype=dtype, device=device)
+    behavior_logps = torch.zeros_like(old_logps)
+    lengths = torch.zeros(count, dtype=torch.long, device=device)
+    terminated = torch.zeros(count, dtype=torch.bool, device=device)
+    rows = torch.arange(count, device=device)  # which row of the result each row of the batch is
+    ended = torch.zeros_like(terminated)
+    for t in range(width):
+        token, old, behavior = _draw(reader.logits.to(dtype), sampling, uniforms[rows, t])
+        tokens[rows, t], old_logps[rows, t], behavior_logps[rows, t] = token, old, behavior
+        lengths[rows] += ~ended
+        ended |= torch.isin(token, eos)
+        share = float(ended.float().mean())
+        if share == 1.0 or t + 1 == width:
+            break
+        if share >= DROP_AT:
+            terminated[rows] = ended
+            left = (~ended).nonzero().squeeze(-1)
+            reader.keep(left)
+            rows, token, ended = rows[left], token[left], ended[left]
+        reader.read(token)
+    terminated[rows] = ended
+    return tokens, old_logps, behavior_logps, lengths, terminated
+
+
+def _draw(logits: Tensor, sampling: Sampling, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One token of every row with its log-prob before and after truncation: ``(R, V), (R,) -> (R,)`` each."""
+    log_probs = torch.log_softmax(logits / sampling.temperature, -1)  # (R, V)
+    if sampling.greedy:
+        token = logits.argmax(-1)
+        return token, log_probs.gather(-1, token[:, None]).squeeze(-1), torch.zeros_like(log_probs[:, 0])
+    cut = _truncated(log_probs, sampling) if sampling.truncates else log_probs
+    token = invert_cdf(cut, uniforms)
+    old, behavior = (x.gather(-1, token[:, None]).squeeze(-1) for x in (log_probs, cut))
+    return token, old, behavior
+
+
+def _truncated(log_probs: Tensor, sampling: Sampling) -> Tensor:
+    """The log-probabilities after top-k, top-p and min-p, normalised again: ``(R, V) -> (R, V)``."""
+    kept = log_probs
+    if sampling.top_k > 0:
+        kept = language.top_k_logits(kept, top_k=sampling.top_k)
+    if sampling.top_p < 1.0:
+        kept = language.top_p_logits(kept, top_p=sampling.top_p)
+    if sampling.min_p > 0.0:
+        kept = language.min_p_logits(kept, min_p=sampling.min_p)
+    return torch.log_softmax(kept, -1)

@@ -1,0 +1,147 @@
+"""Tokenizers: one word per id for the tiny worlds, byte-level BPE for real text, and a check of everybody else's.
+
+All are ordinary fast ``transformers`` tokenizers that carry their chat template. Padding is a token of its own: where it is
+also the end of a sequence, a model never learns to stop, because masks that leave out padding leave out the end too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import models as algorithms
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from minirlhf.core.errors import UserError
+from minirlhf.data import chat
+
+#: The smallest vocabulary of :func:`train_tokenizer`: the special tokens and the 256 bytes.
+SMALLEST = len(chat.SPECIAL_TOKENS) + 256
+
+
+def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> PreTrainedTokenizerFast:
+    """One id per word: the special tokens first, then ``words`` in their order. Text is split at white space.
+
+    Decoding joins with single spaces. A word that is not in the list becomes ``<unk>``.
+
+    Raises:
+        ValueError: a word twice, empty, with white space in it, or spelt like a special token.
+    """
+    odd = [word for word in words if word.split() != [word] or word in chat.SPECIAL_TOKENS]
+    if odd or len(set(words)) != len(words):
+        raise ValueError(
+            f"words holds {len(words) - len(set(words))} repetitions and the unusable entries {odd[:5]}; expected distinct "
+            f"words without white space, none of {', '.join(chat.SPECIAL_TOKENS)}"
+        )
+    ids = {word: i for i, word in enumerate([*chat.SPECIAL_TOKENS, *words])}
+    core = Tokenizer(algorithms.WordLevel(ids, unk_token=chat.UNK))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _wrap(core, chat_template)
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int = 2048, *, chat_template: str = chat.TURNS
+) -> PreTrainedTokenizerFast:
+    """Byte-level byte-pair encoding learned from ``texts``: any text survives encoding and decoding unchanged.
+
+    Numbers are split into their digits, so that arithmetic does not depend on which numbers were frequent. The vocabulary
+    comes out smaller than ``vocab_size`` where the texts have too few repeated pairs. The order of the texts does not
+    matter.
+
+    Raises:
+        UserError: no text, or a vocabulary too small for the bytes and the special tokens.
+    """
+    if vocab_size < SMALLEST:
+        raise UserError(f"vocab_size={vocab_size} is too small: the bytes and special tokens alone are {SMALLEST}")
+    core = Tokenizer(algorithms.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(chat.SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        min_frequency=2,
+        show_progress=False,
+    )
+    kept = [text for text in texts if text]
+    if not kept:
+        raise UserError("no text to train a tokenizer on")
+    core.train_from_iterator(kept, trainer)
+    return _wrap(core, chat_template)
+
+
+def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerFast:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token=chat.PAD,
+        eos_token=chat.EOS,
+        unk_token=chat.UNK,
+        extra_special_tokens=[chat.USER, chat.ASSISTANT, chat.SYSTEM],
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+def load_tokenizer(name: str | Path, *, complete: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a local folder or of a hub name.
+
+    Args:
+        name: a folder with ``tokenizer.json``, or a hub name.
+        complete: add what it lacks, see :func:`complete_tokenizer`.
+
+    Raises:
+        UserError: it cannot be read, or lacks something (see :func:`require_usable`).
+    """
+    loader: Any = AutoTokenizer
+    try:
+        tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(name)
+    except Exception as problem:  # transformers raises almost anything for files it does not understand
+        reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
+        raise UserError(f"{name}: no tokenizer can be loaded from there ({reason})") from problem
+    if complete:
+        complete_tokenizer(tokenizer)
+    require_usable(tokenizer)
+    return tokenizer
+
+
+def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Give a foreign tokenizer what it lacks, in place; returns what was added, in words.
+
+    A padding token ``<pad>`` where there is none or it is the end-of-sequence token (then the model needs a row more:
+    :func:`minirlhf.models.loading.fit_vocabulary`), and the plain-words template ``TRANSCRIPT`` where there is none.
+    """
+    added = []
+    if tokenizer.pad_token is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        tokenizer.add_special_tokens({"pad_token": chat.PAD})
+        added.append(f"the padding token {chat.PAD}")
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = chat.TRANSCRIPT
+        added.append("the chat template TRANSCRIPT ('User: ...', 'Assistant: ...')")
+    return added
+
+
+def require_usable(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise :class:`UserError` unless the tokenizer is fast and has an end, a padding of its own and a chat template."""
+    name = repr(tokenizer.name_or_path)
+    if not tokenizer.is_fast:
+        raise UserError(f"tokenizer {name} is a slow one; a fast one (tokenizer.json) is needed for loss masks")
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"tokenizer {name} has no end-of-sequence token; set its eos_token to one of its tokens")
+    lacks = []
+    if tokenizer.pad_token_id is None:
+        lacks.append("no padding token")
+    elif tokenizer.pad_token_id == tokenizer.eos_token_id:
+        lacks.append(f"a padding token that is also its end-of-sequence token ({tokenizer.eos_token})")
+    if not tokenizer.chat_template:
+        lacks.append("no chat template")
+    if lacks:
+        raise UserError(
+            f"tokenizer {name} has {' and '.join(lacks)}; ask for defaults with complete_tokenizer=True (adds {chat.PAD} and "
+            "the template minirlhf.data.chat.TRANSCRIPT), or set them and save it again"
+        )
