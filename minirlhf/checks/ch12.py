@@ -273,8 +273,8 @@ def _(policy_ratio, draw: Draw) -> Comparison:
 )
 def _(importance_weighted, draw: Draw) -> Comparison:
     "Averaged over samples of π_old, the gradient of ρA is the policy gradient of π, not of π_old."
-    logits = draw.normal(1, 4).requires_grad_()
-    old, a = draw.distribution(1, 4, scale=2.0), draw.normal(1, 4)
+    logits = (torch.tensor([[1.0, 0.5, 0.0, -0.5]]) + draw.uniform(1, 4, high=0.2)).requires_grad_()
+    old, a = logits.detach().flip(-1).softmax(-1), draw.uniform(1, 4, low=0.5, high=1.5)  # the first ratio is above 1.2
     objective = importance_weighted(logits.log_softmax(-1), old.log(), a, torch.ones(1, 4, dtype=torch.bool))
     wanted = (logits.softmax(-1) * a).sum()
     return exact.gradient((old * objective).sum(), logits), exact.gradient(wanted, logits)
@@ -417,12 +417,10 @@ chain(
 )
 def _(ppo_penalty, draw: Draw) -> Comparison:
     "Under π_old the penalty averages to β·KL(π_old‖π)."
-    new, old = draw.distribution(4), draw.distribution(4, scale=1.5)
-    a, beta = draw.normal(4), float(draw.uniform(low=0.5, high=2.0))
-    objective = ppo_penalty(new.log()[None], old.log()[None], a[None], torch.ones(1, 4, dtype=torch.bool), beta=beta)[0]
-    return exact.expectation(old, objective), exact.regularised_value(new, new, a, 0.0) - beta * exact.divergence(
-        old, new
-    )
+    new, old = draw.distribution(3, 4), draw.distribution(3, 4, scale=1.5)
+    a, beta = draw.normal(3, 4), float(draw.uniform(low=0.5, high=2.0))
+    objective = ppo_penalty(new.log(), old.log(), a, torch.ones(3, 4, dtype=torch.bool), beta=beta)
+    return exact.expectation(old, objective), exact.expectation(new, a) - beta * exact.divergence(old, new)
 
 
 # -- aggregation -------------------------------------------------------------------------------------------------
@@ -485,7 +483,7 @@ def _(sequence_mean, draw: Draw) -> Comparison:
         return per_token * (group_rewards - group_rewards.mean(-1, keepdim=True))
 
     got = expected_gradient(lm, rewards, size, coefficient)
-    inverse = 1 / responses.lengths
+    inverse = 1 / responses.lengths.double()
     value = exact.expectation(probs, rewards).detach()
     wanted = exact.expectation(probs, rewards * inverse) - value * exact.expectation(probs, inverse)
     return got, exact.gradient(wanted, lm.table) * (size - 1) / size
@@ -574,7 +572,9 @@ chain(
         "normalised in each micro-batch": lambda objective, weights, mask: (
             zero_where_masked(objective, mask).sum() / mask.sum() / 4
         ),
-        "padding added": lambda objective, weights, mask: (weights + 0.01).mul(objective.nan_to_num(1.0)).sum(),
+        "padding weighted": lambda objective, weights, mask: (
+            weights.clamp(min=0.01) * objective.nan_to_num(1.0)
+        ).sum(),
     },
 )
 def _(aggregate, draw: Draw) -> Comparison:
@@ -676,14 +676,14 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
         "reward replaced": lambda r, done, *, penalty: torch.where(done, r, -penalty),
     },
 )
-def _(missing_eos_penalty, draw: Draw) -> Comparison:
+def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
     "The penalty costs the policy its probability of being cut off, nothing else."
-    lm = draw.toy(3, 3)
-    responses, probs = lm.responses(), lm.distribution()[0].detach()
-    rewards, penalty = 1 + draw.uniform(len(probs)), float(draw.uniform(low=0.5, high=2.0))
-    cut_off = 1 - probs[responses.terminated].sum()
-    got = exact.expectation(probs, missing_eos_penalty(rewards, responses.terminated, penalty=penalty))
-    return got, exact.expectation(probs, rewards) - penalty * cut_off
+    for _ in range(2):
+        lm = draw.toy(3, 2)
+        finished, probs = lm.responses().terminated, lm.distribution()[0].detach()
+        rewards, penalty = 1 + draw.uniform(len(probs)), float(draw.uniform(low=0.5, high=2.0))
+        got = exact.expectation(probs, missing_eos_penalty(rewards, finished, penalty=penalty))
+        yield got, exact.expectation(probs, rewards) - penalty * (1 - probs[finished].sum())
 
 
 @check(
@@ -697,13 +697,14 @@ def _(missing_eos_penalty, draw: Draw) -> Comparison:
         "the first token free": lambda r, n, *, coefficient: r - coefficient * (n - 1),
     },
 )
-def _(length_penalty, draw: Draw) -> Comparison:
+def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
     "Each token that is written costs α."
-    lm = draw.toy(3, 3)
-    mask, probs = lm.responses().mask, lm.distribution()[0].detach()
-    rewards, alpha = draw.normal(len(probs)), float(draw.uniform(low=0.1, high=0.5))
-    got = exact.expectation(probs, length_penalty(rewards, lm.responses().lengths, coefficient=alpha))
-    return got, exact.expectation(probs, rewards) - alpha * (probs[:, None] * mask).sum()
+    for _ in range(2):
+        lm = draw.toy(3, 3)
+        mask, probs = lm.responses().mask, lm.distribution()[0].detach()
+        rewards, alpha = draw.normal(len(probs)), float(draw.uniform(low=0.1, high=0.5))
+        got = exact.expectation(probs, length_penalty(rewards, lm.responses().lengths, coefficient=alpha))
+        yield got, exact.expectation(probs, rewards) - alpha * (probs[:, None] * mask).sum()
 
 
 # -- the critic --------------------------------------------------------------------------------------------------
@@ -720,17 +721,18 @@ def _(length_penalty, draw: Draw) -> Comparison:
         "returns regress on the value": lambda v, r, mask: value_losses.value_mse(r - v + v.detach(), r, mask),
     },
 )
-def _(value_mse, draw: Draw) -> Comparison:
+def _(value_mse, draw: Draw) -> Iterator[Comparison]:
     "On average the gradient is V − E[R]: the loss is smallest where the value is the expected return."
     probs, returns = draw.distribution(5), draw.normal(5)
-    value = (exact.expectation(probs, returns) + draw.uniform(low=0.3, high=1.0)).requires_grad_()
-    loss = value_mse(value.expand(1, 5), returns[None], torch.ones(1, 5, dtype=torch.bool))
-    return exact.gradient((probs * loss[0]).sum(), value), (value - exact.expectation(probs, returns)).view(1)
+    for low in (-1.0, 0.3, 1.0):
+        value = (exact.expectation(probs, returns) + draw.uniform(low=low, high=low + 0.5)).requires_grad_()
+        loss = value_mse(value.expand(1, 5), returns[None], torch.ones(1, 5, dtype=torch.bool))
+        yield exact.gradient((probs * loss[0]).sum(), value), (value - exact.expectation(probs, returns)).view(1)
 
 
 def _value_cases(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Inside the range; outside on the way to the target; outside and past it; outside on the way from it; padding."""
-    old = draw.normal(1, 4)
+    old = 2 + draw.uniform(1, 4)
     moved = torch.tensor([[0.1, 0.6, 0.9, -0.7]]) + draw.uniform(1, 4, low=-0.05, high=0.05)
     target = torch.tensor([[0.7, 1.5, 0.3, 1.0]]) + draw.uniform(1, 4, low=-0.05, high=0.05)
     nothing = torch.full((1, 1), torch.nan, dtype=torch.float64)
@@ -765,9 +767,8 @@ def _(value_clip, draw: Draw) -> Comparison:
     "The squared error, or that of the value stopped at the edge of the range, whichever is larger."
     cases = _value_cases(draw)
     rows = zip(*(x[0, :4].tolist() for x in cases[:3]), strict=True)
-    return value_clip(*cases, cliprange_value=0.2)[0], torch.tensor(
-        [*(_value_clip_written_out(*row) for row in rows), 0.0]
-    )
+    expected = [*(_value_clip_written_out(*row) for row in rows), 0.0]
+    return value_clip(*cases, cliprange_value=0.2)[0], torch.tensor(expected, dtype=torch.float64)
 
 
 @check(
@@ -826,12 +827,13 @@ def _(clip_fraction, draw: Draw) -> Comparison:
         "padding counted": lambda logps, old, mask: diagnostics.approx_kl(logps, old, mask) * mask.sum() / mask.numel(),
     },
 )
-def _(approx_kl, draw: Draw) -> Comparison:
+def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
     "Averaged over tokens that π_old draws (here uniformly), it is KL(π_old‖π)."
-    new, old = draw.distribution(4, scale=1.5), torch.full((4,), 0.25, dtype=torch.float64)
-    nothing = torch.tensor([torch.nan], dtype=torch.float64)
-    logps, old_logps = torch.cat([new.log(), nothing])[None], torch.cat([old.log(), nothing])[None]
-    return approx_kl(logps, old_logps, torch.tensor([[True] * 4 + [False]])), exact.divergence(old, new)
+    old, nothing = torch.full((4,), 0.25, dtype=torch.float64), torch.tensor([torch.nan], dtype=torch.float64)
+    for _ in range(3):
+        new = draw.distribution(4, scale=1.5)
+        logps, old_logps = torch.cat([new.log(), nothing])[None], torch.cat([old.log(), nothing])[None]
+        yield approx_kl(logps, old_logps, torch.tensor([[True] * 4 + [False]])), exact.divergence(old, new)
 
 
 @check(
