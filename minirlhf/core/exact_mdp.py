@@ -59,7 +59,7 @@ def visits(start: Tensor, transitions: Tensor, policy: Tensor, *, gamma: float, 
     """Σ_t γ^t P(s_t = s, a_t = a), by pushing the distribution over states forward through time.
 
     Args:
-        start: ``(..., S)``; leading axes are independent starts.
+        start: ``(..., S)``; leading axes are independent starts, and ``policy (..., S, A)`` may differ between them.
         steps: how many terms; by default as many as matter in float64.
 
     Returns:
@@ -102,10 +102,12 @@ def deterministic_policies(num_states: int, num_actions: int) -> Iterator[Tensor
         yield torch.eye(num_actions, dtype=torch.float64)[list(choice)]
 
 
-def best_values(transitions: Tensor, rewards: Tensor, *, gamma: float) -> Tensor:
-    """The best value of each state over all deterministic policies, by trying them all: ``(S,)``."""
-    values = [
-        state_values(transitions, rewards, policy, gamma=gamma)
-        for policy in deterministic_policies(*transitions.shape[:2])
-    ]
-    return torch.stack(values).max(0).values
+def best_values(transitions: Tensor, rewards: Tensor, *, gamma: float) -> tuple[Tensor, Tensor]:
+    """The best state values ``(S,)`` and action values ``(S, A)`` over all deterministic policies, by trying them all."""
+    states, actions = rewards.shape
+    policies = torch.stack(list(deterministic_policies(states, actions)))[:, None]  # (A^S, 1, S, A)
+    each = torch.eye(states, dtype=transitions.dtype).expand(len(policies), states, states)
+    values = expected_return(each, transitions, rewards, policies, gamma=gamma)  # (A^S, S)
+    after = transitions.flatten(0, 1).expand(len(policies), states * actions, states)
+    forced = expected_return(after, transitions, rewards, policies, gamma=gamma)  # (A^S, S·A)
+    return values.amax(0), rewards + gamma * forced.amax(0).view(states, actions)
