@@ -13,7 +13,8 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from minirlhf.core.errors import UserError
 
@@ -49,6 +51,20 @@ class Loaded:
     folder: Path
     tensors: dict[str, Tensor]
     info: dict[str, Any]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Run the block without ``transformers``' progress bars and warnings: for local files, which take no time."""
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def step_folder(run_dir: str | Path, step: int) -> Path:
@@ -86,11 +102,12 @@ def save(
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        for content, place in [(model, partial), (tokenizer, partial)]:
-            if content is not None:
-                content.save_pretrained(place)
-        for name, part in (parts or {}).items():
-            part.save_pretrained(partial / name)
+        with quietly():
+            for content in (model, tokenizer):
+                if content is not None:
+                    content.save_pretrained(partial)
+            for name, part in (parts or {}).items():
+                part.save_pretrained(partial / name)
         _write_state(partial, extra_tensors or {}, extra_json or {})
         _write_manifest(partial)
         _flush(partial)
@@ -193,7 +210,9 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
     """
     kind: Any = type(model)
     try:
-        model.load_state_dict(kind.from_pretrained(folder).state_dict())
+        with quietly():
+            stored = kind.from_pretrained(folder)
+        model.load_state_dict(stored.state_dict())
     except (OSError, RuntimeError, ValueError, SafetensorError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise UserError(f"{folder}: its weights do not fit this {kind.__name__} ({reason})") from problem

@@ -127,7 +127,8 @@ class ScalarModel(nn.Module):
         if kind != cls.kind:
             raise UserError(f"{path}: a {kind} model; a {cls.kind} model is needed")
         try:
-            backbone = AutoModel.from_pretrained(path, local_files_only=True, use_safetensors=True)
+            with checkpoints.quietly():
+                backbone = AutoModel.from_pretrained(path, local_files_only=True, use_safetensors=True)
             model = cls(backbone, **options)
             model.head.load_state_dict(load_file(path / HEAD_WEIGHTS))
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:

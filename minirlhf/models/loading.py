@@ -66,7 +66,8 @@ def load_folder(
         raise UserError(f"{path}: a reward or value model; a causal language model is needed")
     checkpoints.refuse_damage(path)
     try:
-        return _load(str(path), complete_tokenizer)
+        with checkpoints.quietly():
+            return _load(str(path), complete_tokenizer)
     except _NotThere as problem:
         raise UserError(f"{path}: the model in this folder cannot be loaded ({problem})") from problem
 
