@@ -21,6 +21,7 @@ LAYERS = {
     "ledger": 7,
     "peers": 7,
     "plotting": 7,
+    "pipeline": 7,
     "tour": 7,
     "classroom": 7,
     "cli": 7,
