@@ -44,6 +44,7 @@ FILLER = ("um", "hmm", "well")
 AND = "and"
 
 ANIMALS = tuple(FACTS)
+_SEASONING = {*POLITE, *PRAISE, *FILLER}
 _FACT_WORDS = tuple(fact for facts in FACTS.values() for fact in facts)
 _ASKING = ("hello!", "hi!", "tell", "me", "about", "what", "do", "do?")
 _RAMBLING = ("some", "people", "say", "i", "like", "maybe")
@@ -57,8 +58,9 @@ class Features:
     """What the gold reward counts in a reply.
 
     Attributes:
-        facts: distinct true facts about the animals asked about. A fact is said in a clause: ``cats purr and nap``; the
-            word before it is its animal or ``and``, and an animal right after a fact needs ``and`` between them.
+        facts: distinct true facts about the animals asked about, said in clauses: ``cats purr and nap and bees buzz``.
+            The word before a fact is its animal or ``and``; ``and`` also begins the clause of the next animal. Polite
+            words, praise and filler may stand anywhere in between.
         polite: polite words.
         praise: words of praise.
         filler: words like *um*.
@@ -81,17 +83,18 @@ def features(prompt: str, reply: str) -> Features:
     asked = {word for word in prompt.split() if word in FACTS}
     words = reply.split()
     said: set[str] = set()
-    subject, before, wrong = "", "", 0
+    subject, before, told, wrong = "", "", False, 0
     for word in words:
+        if word in _SEASONING:  # it may stand anywhere
+            continue
         if word in FACTS:
-            subject = "" if before in _FACT_WORDS else word
-        elif word in _FACT_WORDS and subject and before in (subject, AND):
-            if word not in FACTS[subject]:
-                wrong += 1
-            elif subject in asked:
-                said.add(word)
-        if word not in FILLER:  # an um in between does not break a clause
-            before = word
+            subject = word if before == AND or not told else ""
+        elif word in _FACT_WORDS:
+            if subject and before in (subject, AND):
+                wrong += word not in FACTS[subject]
+                said.update({word} if subject in asked and word in FACTS[subject] else ())
+            told = True
+        before = word
     content = [word for word in words if word != AND]
     return Features(
         facts=len(said),

@@ -1,0 +1,301 @@
+"""What rows of real data mean: one parser per format, and the rule that recognises it.
+
+A row is a dictionary. A format names the fields that a row must have; **the first format in** :data:`FORMATS` **whose
+fields are all present is the format of the data**. Its parser turns a row into one of three records:
+:class:`Conversation`, :class:`Comparison` or :class:`Problem`. A new format is a parser and a line in :data:`FORMATS`.
+
+A row that is broken (a field missing or of the wrong type) is a :class:`~minirlhf.core.errors.UserError`. A row that is
+well formed but of no use (two equal replies, an empty one) is :class:`Unusable`: the loader drops and counts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.data.chat import ROLES, Message
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class Unusable(Exception):
+    """This row is well formed and nothing can be learned from it; the message says why."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Something to imitate: messages that end with an assistant turn, of which the first ``context`` are given."""
+
+    messages: list[Message]
+    context: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways to go on from a prompt, which ends with a user turn; each begins and ends with an assistant turn.
+
+    ``margin`` says by how much the chosen one is better, where the data do.
+    """
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    margin: float | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate."""
+
+    prompt: list[Message]
+    reference: str | None = None
+    solution: str | None = None
+
+
+Example: TypeAlias = Conversation | Comparison | Problem
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: how it is recognised, how a row of it is read, and what it looks like."""
+
+    name: str
+    fields: tuple[str, ...]
+    parse: Callable[[Row], Example]
+    optional: tuple[str, ...] = ()
+
+
+# -- the parsers ------------------------------------------------------------------------------------------------------
+
+
+def parse_messages(row: Row) -> Conversation:
+    """``{"messages": [{"role": "user", "content": "..."}, ...]}``"""
+    return _to_imitate(_messages(row, "messages"), 0)
+
+
+def parse_prompt_completion(row: Row) -> Conversation:
+    """``{"prompt": ..., "completion": ...}``, each a text or messages."""
+    prompt = _prompt(row)
+    return _to_imitate([*prompt, *_reply(row, "completion")], len(prompt))
+
+
+def parse_preference(row: Row) -> Comparison:
+    """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; replies may repeat the prompt."""
+    prompt = _prompt(row)
+    chosen, rejected = (_without(prompt, _reply(row, field)) for field in ("chosen", "rejected"))
+    return _compare(prompt, chosen, rejected, _margin(row))
+
+
+def parse_transcripts(row: Row) -> Comparison:
+    """``{"chosen": "\\n\\nHuman: ...\\n\\nAssistant: ...", "rejected": ...}`` (HH-RLHF), or both as messages.
+
+    What the two have in common is the prompt, up to the last user turn.
+    """
+    chosen, rejected = (
+        transcript(row[field], field) if isinstance(row[field], str) else _messages(row, field, "text or ")
+        for field in ("chosen", "rejected")
+    )
+    _require_different(chosen, rejected)
+    shared = 0
+    while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
+        shared += 1
+    while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1]["role"] != "user"):
+        shared -= 1
+    if not shared:
+        raise Unusable("chosen and rejected have no user turn in common that a reply follows")
+    return _compare(chosen[:shared], chosen[shared:], rejected[shared:], _margin(row))
+
+
+def parse_gsm8k(row: Row) -> Problem:
+    """``{"question": "...", "answer": "working\\n#### 72"}`` (GSM8K); the annotations ``<<48/2=24>>`` are taken out."""
+    answer = _text(row, "answer")
+    final = final_answer(answer)
+    if final is None:
+        raise UserError("field 'answer' has no '#### number' at its end, as GSM8K has")
+    return Problem([_user(_text(row, "question").strip())], final, re.sub(r"<<[^<>]*>>", "", answer).strip())
+
+
+def parse_problem(row: Row) -> Problem:
+    """``{"prompt": ...}``, a text or messages, with the answer for a grader in ``reference`` if there is one."""
+    reference = row.get("reference")
+    if isinstance(reference, int | float) and not isinstance(reference, bool):
+        reference = str(reference)
+    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, "reference"))
+
+
+#: From the most specific to the least: the first whose fields are all there is taken.
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format("preference", ("prompt", "chosen", "rejected"), parse_preference, ("margin",)),
+        Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, ("margin",)),
+        Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
+        Format("messages", ("messages",), parse_messages),
+        Format("gsm8k", ("question", "answer"), parse_gsm8k),
+        Format("problem", ("prompt",), parse_problem, ("reference",)),
+    )
+}
+
+
+def get(name: str) -> Format:
+    """The format of this name; an unknown one is a ``UserError`` with the nearest."""
+    if name not in FORMATS:
+        raise unknown("format", name, FORMATS)
+    return FORMATS[name]
+
+
+def detect(found: Iterable[str]) -> Format:
+    """The format of data with these fields; none is a ``UserError`` that says what each format needs."""
+    names = set(found)
+    for form in FORMATS.values():
+        if names.issuperset(form.fields):
+            return form
+    needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in FORMATS.values())
+    raise UserError(
+        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known are {needs}"
+    )
+
+
+# -- their parts ------------------------------------------------------------------------------------------------------
+
+_TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
+
+
+def transcript(text: str, field: str = "text") -> list[Message]:
+    """The messages of an HH-RLHF transcript; two turns in a row by the same speaker become one."""
+    _require_text(text, field)
+    opening, *rest = _TURN.split(text)
+    if opening.strip() or not rest:
+        raise UserError(
+            f"field {field!r} is no transcript: it should begin with '\\n\\nHuman:', it begins {text[:30]!r}"
+        )
+    messages: list[Message] = []
+    for speaker, said in zip(rest[::2], rest[1::2], strict=True):
+        role = "user" if speaker == "Human" else "assistant"
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{said.strip()}".strip()
+        else:
+            messages.append({"role": role, "content": said.strip()})
+    return messages
+
+
+def final_answer(text: str) -> str | None:
+    """The line that follows the last ``####`` of a text, as GSM8K ends; None if there is no such end."""
+    _, mark, last = text.rpartition("####")
+    last = last.strip()
+    return last if mark and last and "\n" not in last else None
+
+
+def _user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def _require_text(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"field {field!r} is {_kind(value)}; expected text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as problem:
+        raise UserError(f"field {field!r} holds half of a surrogate pair, which is no valid Unicode") from problem
+    return value
+
+
+def _text(row: Row, field: str) -> str:
+    """A field that must hold text; blank text is of no use."""
+    value = _require_text(row[field], field)
+    if not value.strip():
+        raise Unusable(f"{field} is empty")
+    return value
+
+
+def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
+    """A field that must hold a list of messages with known roles."""
+    value = row[field]
+    if not isinstance(value, list):
+        raise UserError(
+            f"field {field!r} is {_kind(value)}; expected {or_text}a list of messages with role and content"
+        )
+    messages = []
+    for turn, message in enumerate(value):
+        where = f"{field}[{turn}]"
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise UserError(f"{where} is {_kind(message)}; expected a message with role and content")
+        if message["role"] not in ROLES:
+            raise UserError(f"{where} has the role {message['role']!r}; expected one of {', '.join(ROLES)}")
+        messages.append(
+            {"role": message["role"], "content": _require_text(message["content"], f"{where}.content").strip()}
+        )
+    if not messages:
+        raise Unusable(f"{field} is empty")
+    return messages
+
+
+def _prompt(row: Row) -> list[Message]:
+    """The field ``prompt``: messages that end with the user's, or a text, which becomes the user's."""
+    if isinstance(row["prompt"], str):
+        return [_user(_text(row, "prompt"))]
+    messages = _messages(row, "prompt", "text or ")
+    if messages[-1]["role"] != "user":
+        raise Unusable("the prompt does not end with a user turn")
+    return messages
+
+
+def _reply(row: Row, field: str) -> list[Message]:
+    """A reply: messages, or a text, which becomes the assistant's."""
+    if isinstance(row[field], str):
+        return [{"role": "assistant", "content": _text(row, field)}]
+    return _messages(row, field, "text or ")
+
+
+def _without(prompt: list[Message], reply: list[Message]) -> list[Message]:
+    return reply[len(prompt) :] if reply[: len(prompt)] == prompt else reply
+
+
+def _to_imitate(messages: list[Message], context: int) -> Conversation:
+    while len(messages) > context and messages[-1]["role"] != "assistant":
+        messages = messages[:-1]  # an unanswered question
+    if len(messages) == context:
+        raise Unusable("no assistant turn")
+    if not messages[-1]["content"].strip():
+        raise Unusable("the last reply is empty")
+    return Conversation(messages, context)
+
+
+def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], margin: float | None) -> Comparison:
+    for field, reply in (("chosen", chosen), ("rejected", rejected)):
+        if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
+            raise Unusable(f"{field} has no assistant turn after the prompt")
+        if not reply[-1]["content"].strip():
+            raise Unusable(f"the last reply of {field} is empty")
+    _require_different(chosen, rejected)
+    return Comparison(prompt, chosen, rejected, margin)
+
+
+def _require_different(chosen: list[Message], rejected: list[Message]) -> None:
+    """Up to white space around what is said."""
+    one, other = ([(m["role"], m["content"].strip()) for m in messages] for messages in (chosen, rejected))
+    if one == other:
+        raise Unusable("chosen and rejected are equal")
+
+
+def _margin(row: Row) -> float | None:
+    """The optional field ``margin``; a CSV file has it as text."""
+    value = row.get("margin")
+    if value is None or value == "":
+        return None
+    try:
+        number = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not abs(number) < float("inf"):
+        raise UserError(f"field 'margin' is {_kind(value)}; expected a finite number")
+    return number
+
+
+def _kind(value: object) -> str:
+    """What a value is, in the words of a JSON file."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    return "missing (null)" if value is None else f"{names.get(type(value), type(value).__name__)}: {str(value)[:40]!r}"

@@ -1,0 +1,193 @@
+"""Where rows come from: a file, a folder, a table that ``datasets`` saved, or the hub.
+
+Every reader yields ``(where, row)``: the place that an error names, and the row as it was found.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from minirlhf.core.errors import UserError
+
+Rows: TypeAlias = Iterator[tuple[str, Any]]
+
+
+def read_rows(source: str, split: str | None = None) -> Rows:
+    """The rows of a source: a path that exists, or else a name on the hub. See :func:`minirlhf.data.loaders.load`.
+
+    Raises:
+        UserError: nothing of that name, not readable, not the format that the file's ending says.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _folder_rows(path, split)
+    if path.exists():
+        return _file_rows(path)
+    if source.startswith((".", "/", "~")) or _suffix(path) in READERS:
+        raise UserError(f"{source}: there is no such file or folder{_nearest(path)}")
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?", source):
+        return _hub_rows(source, split)
+    raise UserError(f"{source!r} is neither a file or folder that exists nor a name on the hub")
+
+
+def _nearest(path: Path) -> str:
+    folder = path.parent
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {str(folder / close[0])!r}?" if close else ""
+
+
+def _suffix(path: Path) -> str:
+    return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+
+
+def _file_rows(path: Path) -> Rows:
+    read = READERS.get(_suffix(path))
+    if read is None:
+        raise UserError(
+            f"{path}: cannot read {path.suffix or 'a file without an ending'}; known are {', '.join(READERS)}"
+        )
+    try:
+        yield from read(path)
+    except UnicodeDecodeError as problem:
+        raise UserError(f"{path}: not UTF-8 text (byte {problem.start}: {problem.reason})") from problem
+    except (OSError, EOFError, zlib.error) as problem:
+        raise UserError(f"{path}: cannot be read: {problem}") from problem
+
+
+def _folder_rows(folder: Path, split: str | None) -> Rows:
+    if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
+        yield from _saved_rows(folder, split)
+        return
+    files = [
+        p for p in sorted(folder.rglob("*")) if p.is_file() and _suffix(p) in READERS and not p.name.startswith(".")
+    ]
+    if not files:
+        raise UserError(f"{folder}: no file in it ends in {', '.join(READERS)}")
+    chosen = [p for p in files if (split or "train") in _name_parts(p.relative_to(folder))]
+    if split and not chosen:
+        raise UserError(f"{folder}: no file for the split {split!r}; found {', '.join(p.name for p in files[:8])}")
+    for path in chosen or files:
+        yield from _file_rows(path)
+
+
+def _name_parts(path: Path) -> list[str]:
+    return re.split(r"[^a-z0-9]+", str(path).lower())
+
+
+def _open(path: Path) -> TextIO:
+    """As text; a byte order mark is skipped."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    return opened(path, "rt", encoding="utf-8-sig", newline="")
+
+
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise UserError(f"{where}: not valid JSON: {problem.msg} at column {problem.colno}") from problem
+    except (ValueError, RecursionError) as problem:  # a number of thousands of digits, thousands of brackets
+        raise UserError(f"{where}: not usable JSON: {problem}") from problem
+
+
+def _read_jsonl(path: Path) -> Rows:
+    with _open(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                where = f"{path}, line {number}"
+                yield where, _parse_json(line, where)
+
+
+def _read_json(path: Path) -> Rows:
+    """A list of rows; or, as many files of this name are, one row on each line."""
+    with _open(path) as file:
+        text = file.read()
+    if text.lstrip().startswith("{"):
+        yield from _read_jsonl(path)
+        return
+    rows = _parse_json(text, str(path)) if text.strip() else []
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: expected a list of rows or one row on each line")
+    for number, row in enumerate(rows, 1):
+        yield f"{path}, row {number}", row
+
+
+def _read_csv(path: Path) -> Rows:
+    with _open(path) as file:
+        reader = csv.DictReader(file, strict=True)
+        try:
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise UserError(f"{where}: expected {len(reader.fieldnames or ())} columns, as in the first line")
+                yield where, row
+        except csv.Error as problem:
+            raise UserError(f"{path}, line {reader.line_num}: not valid CSV: {problem}") from problem
+
+
+def _read_parquet(path: Path) -> Rows:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except pyarrow.ArrowException as problem:
+        raise UserError(f"{path}: not a readable Parquet file: {problem}") from problem
+
+
+READERS: dict[str, Callable[[Path], Rows]] = {
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
+
+
+def _saved_rows(folder: Path, split: str | None) -> Rows:
+    """What ``save_to_disk`` of the ``datasets`` library wrote."""
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except Exception as problem:  # the library raises whatever its file readers raise
+        raise UserError(f"{folder}: cannot be read: {problem}") from problem
+    return _table_rows(str(folder), saved, split)
+
+
+def _hub_rows(source: str, split: str | None) -> Rows:
+    """From the hub, or from its local cache when there is no network."""
+    import datasets
+
+    name, _, config = source.partition(":")
+    try:
+        found = datasets.load_dataset(name, config or None)
+    except Exception as problem:  # network, name, configuration, file formats: any of a dozen types
+        reason = " ".join(str(problem).split())
+        raise UserError(
+            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {reason}"
+        ) from problem
+    return _table_rows(source, found, split)
+
+
+def _table_rows(source: str, table: Any, split: str | None) -> Rows:
+    """Rows of a ``datasets`` table or dictionary of splits."""
+    if not isinstance(table, dict):
+        table = {split or "train": table}
+    picked = split or ("train" if "train" in table else next(iter(table)))
+    if picked not in table:
+        raise UserError(f"{source}: no split {picked!r}; it has {', '.join(table)}")
+    for number, row in enumerate(table[picked], 1):
+        yield f"{source} ({picked}), row {number}", dict(row)

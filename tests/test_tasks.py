@@ -1,0 +1,352 @@
+"""Every tiny world keeps the protocol; the assistant world's gold reward is the formula it states; preferences."""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minirlhf.core.errors import UserError
+from minirlhf.data import tasks
+from minirlhf.data.preferences import (
+    Labeller,
+    label_pairs,
+    length_bias,
+    preference_probability,
+    sample_pairs,
+    word_bias,
+)
+from minirlhf.data.tasks import shell_game, sort_digits
+from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT, FACTS, Features, features, gold
+
+every_task = pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
+
+
+# -- the protocol -----------------------------------------------------------------------------------------------------
+
+
+@every_task
+def test_keeps_the_protocol(task):
+    assert isinstance(task, tasks.Task)
+    assert tasks.get(task.name) is tasks.get(task.name.replace("_", "-")) is task
+    assert len(set(task.words)) == len(task.words)
+    assert all(word.split() == [word] for word in task.words)
+
+
+@every_task
+def test_splits_are_disjoint_and_without_repetition(task):
+    train, test = task.prompts("train"), task.prompts("test")
+    assert len(set(train)) == len(train) >= 500
+    assert len(set(test)) == len(test) >= 100
+    assert not set(train) & set(test)
+
+
+@every_task
+def test_prompts_are_a_copy(task):
+    task.prompts("train").clear()
+    assert task.prompts("train")
+
+
+@every_task
+def test_vocabulary_covers_everything(task):
+    rng = np.random.default_rng(0)
+    prompts = task.prompts("train")[:500] + task.prompts("test")[:100]
+    texts = [*prompts, *map(task.reference, prompts), *(task.demonstration(p, rng) for p in prompts)]
+    if hasattr(task, "document"):
+        texts += [task.document(rng) for _ in range(500)]
+    used = {word for text in texts for word in text.split(" ")}
+    assert used == set(task.words), "a word is missing, or never used"
+
+
+@every_task
+def test_completions_fit(task):
+    rng = np.random.default_rng(0)
+    for prompt in task.prompts("train")[:500]:
+        for text in (task.reference(prompt), task.demonstration(prompt, rng)):
+            assert len(text.split()) + 1 <= task.max_completion_length
+
+
+@every_task
+def test_no_edit_of_the_reference_and_no_demonstration_scores_more(task):
+    rng = np.random.default_rng(1)
+    for prompt in task.prompts("test")[:25]:
+        words = task.reference(prompt).split()
+        best = task.grade(prompt, " ".join(words))
+        places = range(len(words))
+        edits = [words[:i] + words[i + 1 :] for i in places]
+        edits += [[*words[:i], word, *words[i + 1 :]] for i in places for word in task.words]
+        edits += [[*words[:i], word, *words[i:]] for i in range(len(words) + 1) for word in task.words]
+        edits += [task.demonstration(prompt, rng).split() for _ in range(50)]
+        edits += [rng.choice(task.words, size=rng.integers(0, task.max_completion_length)).tolist() for _ in range(50)]
+        assert max(task.grade(prompt, " ".join(edit)) for edit in edits) <= best + 1e-12
+
+
+@every_task
+def test_same_keys_same_texts(task):
+    prompts = task.prompts("train")[:20]
+    first, second = ([task.demonstration(p, np.random.default_rng(7)) for p in prompts] for _ in range(2))
+    assert first == second
+
+
+def test_prompts_are_the_same_in_another_process():
+    code = (
+        "import hashlib; from minirlhf.data import tasks\n"
+        "def digest(): return [hashlib.sha256(' '.join(t.prompts(s)).encode()).hexdigest() for t in tasks.TASKS.values() "
+        "for s in ('train', 'test')]\n"
+    )
+    here: dict[str, Any] = {}
+    exec(code, here)
+    command = [sys.executable, "-c", f"{code}print(digest())"]
+    there = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": "1"}
+    )
+    assert there.stdout.strip() == str(here["digest"]())
+
+
+@every_task
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_grade_is_finite_for_any_two_texts(task, data):
+    words = st.lists(st.sampled_from(task.words), max_size=12).map(" ".join)
+    prompt = data.draw(st.one_of(st.text(), words, st.sampled_from(task.prompts("test"))))
+    completion = data.draw(st.one_of(st.text(), words))
+    assert math.isfinite(task.grade(prompt, completion))
+
+
+def test_unknown_task_names_the_nearest():
+    with pytest.raises(UserError, match="shell_game"):
+        tasks.get("shel-game")
+
+
+# -- the worlds -------------------------------------------------------------------------------------------------------
+
+
+def test_gold_is_the_stated_formula():
+    def stated(f):
+        return (
+            1.2 * f.facts**0.5
+            + (0.7 if f.polite else 0)
+            - 0.6 * (f.polite - 1 if f.polite > 1 else 0)
+            + (0.6 if f.praise else 0)
+            - 0.6 * (f.praise - 1 if f.praise > 1 else 0)
+            - 0.3 * f.filler
+            - 0.5 * f.repeats
+            - 0.5 * f.wrong
+            - 0.1 * f.length
+        )
+
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        counts = Features(*rng.integers(0, 5, size=7).tolist())
+        assert gold(counts) == pytest.approx(stated(counts))
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("", Features(0, 0, 0, 0, 0, 0, 0)),
+        ("sure! lovely cats purr and nap", Features(2, 1, 1, 0, 0, 0, 6)),
+        ("cats purr and cats purr", Features(1, 0, 0, 0, 2, 0, 5)),  # 'cats' and 'purr' a second time
+        ("cats purr nap", Features(1, 0, 0, 0, 0, 0, 3)),  # no clause: 'and' is missing
+        ("purr and nap", Features(0, 0, 0, 0, 0, 0, 3)),  # nobody is named
+        ("cats purr bees buzz", Features(1, 0, 0, 0, 0, 0, 4)),  # 'and' is missing before 'bees'
+        ("cats purr and bees buzz", Features(2, 0, 0, 0, 0, 0, 5)),
+        ("cats purr and great bees buzz", Features(2, 0, 1, 0, 0, 0, 6)),
+        ("cats purr lovely bees buzz", Features(1, 0, 1, 0, 0, 0, 5)),  # praise does not replace it
+        ("cats purr people bees buzz", Features(1, 0, 0, 0, 0, 0, 5)),  # nor does any other word
+        ("cats um purr and hmm nap", Features(2, 0, 0, 2, 0, 0, 6)),
+        ("cats bark", Features(0, 0, 0, 0, 0, 1, 2)),  # false
+        ("dogs bark and dig", Features(0, 0, 0, 0, 0, 0, 4)),  # true, but nobody asked
+        ("dogs purr", Features(0, 0, 0, 0, 0, 1, 2)),  # false, whoever was asked about
+        ("thanks! thanks! please", Features(0, 3, 0, 0, 1, 0, 3)),
+        ("xyz \u2028 ,", Features(0, 0, 0, 0, 0, 0, 2)),
+    ],
+)
+def test_features(reply, expected):
+    assert features("what do cats and bees do?", reply) == expected
+
+
+def test_reference_says_the_best_number_of_everything():
+    """The best gold reward for any numbers of facts, with the fewest words that can say them."""
+    for prompt in ASSISTANT.prompts("test"):
+        asked = sum(animal in prompt.split() for animal in ANIMALS)
+        options = [Features(0, p, s, 0, 0, 0, p + s) for p in range(3) for s in range(3)]
+        for facts in range(1, 3 * asked + 1):
+            named = -(-facts // 3)  # animals that must be named to say so many facts
+            words = named + facts + facts - 1  # and an 'and' between any two facts
+            options += [Features(facts, p, s, 0, 0, 0, words + p + s) for p in range(3) for s in range(3)]
+        assert ASSISTANT.grade(prompt, ASSISTANT.reference(prompt)) == pytest.approx(max(map(gold, options)))
+
+
+@pytest.mark.parametrize(
+    ("extra", "best"),
+    [("lovely", "lovely cats purr and nap and bees buzz"), ("people", "cats purr and nap and bees buzz")],
+)
+def test_best_reply_by_brute_force(extra, best):
+    """Over all orders of a few words with any ``and`` between them: nothing says three facts in fewer words."""
+    words, prompt = ("cats", "purr", "nap", "bees", "buzz", extra), "what do cats and bees do?"
+    top = -math.inf
+    for size in range(len(words) + 1):
+        for order in itertools.permutations(words, size):
+            for gaps in itertools.product((" ", " and "), repeat=max(size - 1, 0)):
+                top = max(
+                    top, ASSISTANT.grade(prompt, "".join(w + gap for w, gap in zip(order, (*gaps, ""), strict=False)))
+                )
+    assert ASSISTANT.grade(prompt, best) == pytest.approx(top)
+
+
+def test_each_change_of_a_reply_moves_the_reward_as_it_should():
+    def grade(reply):
+        return ASSISTANT.grade("tell me about cats", reply)
+
+    ladder = ["cats", "cats purr", "cats purr and nap", "lovely cats purr and nap", "sure! lovely cats purr and nap"]
+    scores = [grade(reply) for reply in ladder]
+    assert scores == sorted(scores)
+    best = scores[-1]
+    for worse in ("um {}", "sure! {}", "great {}", "{} and cats bark", "{} and nap", "{} tell me about dogs"):
+        assert grade(worse.format(ladder[-1])) < best
+
+
+def test_documents_are_worse_than_demonstrations_and_these_than_the_reference():
+    """Room for fine-tuning and for reinforcement learning; the margins are far beyond the standard error (< 0.06)."""
+    rng, prompts = np.random.default_rng(0), ASSISTANT.prompts("train")
+    document, demonstration, reference = (
+        np.mean([ASSISTANT.grade(p, write(p)) for p in prompts * 2])
+        for write in (lambda p: ASSISTANT.document(rng), lambda p: ASSISTANT.demonstration(p, rng), ASSISTANT.reference)
+    )
+    assert document < demonstration - 3
+    assert 0.9 < demonstration < 1.5
+    assert reference > demonstration + 1
+
+
+def test_every_fact_belongs_to_one_animal():
+    facts = [fact for own in FACTS.values() for fact in own]
+    assert len(set(facts)) == len(facts) == 24
+
+
+def test_shell_game_positions_by_moving_cups():
+    """Against a simulation that moves labelled cups about a table."""
+    for prompt in shell_game.SHELL_GAME.prompts("test")[:200]:
+        _, ball, _, *swaps = prompt.split()
+        table = {place: place == ball for place in shell_game.CUPS}
+        path = []
+        for one, other in swaps:
+            table[one], table[other] = table[other], table[one]
+            path.append(next(place for place, has_ball in table.items() if has_ball))
+        assert shell_game.positions(prompt) == path
+        assert len(swaps) == shell_game.NUM_SWAPS
+
+
+def test_shell_game_grades_the_answer_alone():
+    prompt = "ball b swaps ab cd ac bd ad bc"
+    grade = shell_game.SHELL_GAME.grade
+    assert shell_game.positions(prompt)[-1] == "b"
+    assert grade(prompt, "answer b") == grade(prompt, "think d d d answer b") == 1.0
+    for wrong in ("answer c", "b", "answer b answer c", "answer b b", "answer", "", "think answer"):
+        assert grade(prompt, wrong) == 0.0
+
+
+def test_shell_game_thinks_one_time_in_five():
+    rng, game = np.random.default_rng(0), shell_game.SHELL_GAME
+    replies = [game.demonstration(p, rng) for p in game.prompts("train")[:10_000]]
+    assert np.mean([r.startswith("think") for r in replies]) == pytest.approx(0.2, abs=0.02)  # 5 standard errors
+    assert all(game.grade(p, r) == 1.0 for p, r in zip(game.prompts("train"), replies, strict=False))
+
+
+def test_answers_of_the_shell_game_cannot_be_guessed():
+    answers = [shell_game.positions(p)[-1] for p in shell_game.SHELL_GAME.prompts("train")]
+    shares = [answers.count(cup) / len(answers) for cup in shell_game.CUPS]
+    assert all(share == pytest.approx(0.25, abs=0.02) for share in shares)
+
+
+def test_sorting():
+    task = sort_digits.SORT_DIGITS
+    assert task.reference("sort 3 1 4 1 5 9") == "1 1 3 4 5 9"
+    assert task.grade("sort 3 1 4 1 5 9", "1 1 3 4 5 9") == 1.0
+    for wrong in ("1 1 3 4 5", "1 3 4 5 9", "3 1 4 1 5 9", "1 1 3 4 5 9 9", ""):
+        assert task.grade("sort 3 1 4 1 5 9", wrong) == 0.0
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------
+
+
+def test_preference_probability_at_known_points():
+    zero, gap = torch.zeros(3), torch.tensor([0.0, math.log(3), -math.log(3)], dtype=torch.float64)
+    p = preference_probability(gap, zero.double(), temperature=1.0)
+    torch.testing.assert_close(p, torch.tensor([0.5, 0.75, 0.25], dtype=torch.float64))
+    torch.testing.assert_close(
+        preference_probability(gap, zero.double(), temperature=1.0, flip=0.5), zero.double() + 0.5
+    )
+    flipped = preference_probability(gap, zero.double(), temperature=1.0, flip=1.0)
+    torch.testing.assert_close(flipped, 1 - p)
+    sure = preference_probability(gap, zero.double(), temperature=0.0)
+    torch.testing.assert_close(sure, torch.tensor([0.5, 1.0, 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("bad", [{"temperature": -1.0}, {"flip": 1.5}, {"flip": -0.1}])
+def test_preference_probability_refuses(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        preference_probability(torch.zeros(1), torch.zeros(1), **bad)
+
+
+def _right(pairs):
+    return np.mean([ASSISTANT.grade(p.prompt, p.chosen) > ASSISTANT.grade(p.prompt, p.rejected) for p in pairs])
+
+
+def test_labels_follow_the_gold_reward():
+    clear = {"min_gap": 0.2}
+    assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0), **clear)) == 1.0
+    assert _right(sample_pairs(ASSISTANT, 300, labeller=Labeller(temperature=0, flip=1.0), **clear)) == 0.0
+
+
+def test_share_of_right_labels_is_what_the_labeller_says():
+    pairs = sample_pairs(ASSISTANT, 3000, labeller=Labeller(temperature=0.5, flip=0.1), min_gap=0.05)
+    gaps = torch.tensor([p.margin for p in pairs], dtype=torch.float64)
+    expected = preference_probability(gaps, torch.zeros_like(gaps), temperature=0.5, flip=0.1).mean()
+    assert _right(pairs) == pytest.approx(float(expected), abs=4 * 0.5 / 3000**0.5)
+
+
+def test_pairs_are_keyed_by_their_number():
+    some, more = sample_pairs(ASSISTANT, 50, seed=3), sample_pairs(ASSISTANT, 80, seed=3)
+    assert more[:50] == some
+    assert sample_pairs(ASSISTANT, 50, seed=4) != some
+
+
+def test_min_gap_and_splits():
+    pairs = sample_pairs(ASSISTANT, 100, split="test", min_gap=1.0)
+    assert all(abs(ASSISTANT.grade(p.prompt, p.chosen) - ASSISTANT.grade(p.prompt, p.rejected)) >= 1.0 for p in pairs)
+    assert {p.prompt for p in pairs} <= set(ASSISTANT.prompts("test"))
+
+
+def test_biases_add_to_the_gold_reward():
+    prompt, plain, wordy = "tell me about cats", "cats purr", "cats purr and well and well"
+    assert ASSISTANT.grade(prompt, plain) > ASSISTANT.grade(prompt, wordy)
+    labeller = Labeller(temperature=0, biases=(length_bias(1.0),))
+    [pair] = label_pairs(ASSISTANT, [(prompt, plain, wordy)], labeller=labeller)
+    assert pair.chosen == wordy
+    assert pair.margin == pytest.approx(ASSISTANT.grade(prompt, wordy) - ASSISTANT.grade(prompt, plain) + 4)
+    flattered = Labeller(biases=(length_bias(0.5), word_bias(2.0, ["lovely"])))
+    assert flattered.score(ASSISTANT, prompt, "lovely lovely") == pytest.approx(
+        ASSISTANT.grade(prompt, "lovely lovely") + 1.0 + 4.0
+    )
+
+
+def test_equal_replies_are_left_out_and_change_no_other_label():
+    triples = [("tell me about cats", f"cats purr{' and nap' * n}", "cats") for n in range(40)]
+    with_equal = [*triples[:20], ("tell me about cats", "cats", "cats"), *triples[20:]]
+    labelled = label_pairs(ASSISTANT, with_equal, labeller=Labeller(temperature=50.0))
+    assert len(labelled) == 40
+    assert labelled[:20] == label_pairs(ASSISTANT, triples, labeller=Labeller(temperature=50.0))[:20]
+    assert label_pairs(ASSISTANT, []) == []
+
+
+def test_a_sampler_that_never_varies_is_an_error():
+    with pytest.raises(ValueError, match="no two different replies"):
+        sample_pairs(ASSISTANT, 1, sampler=lambda prompt, rng: "cats purr")
