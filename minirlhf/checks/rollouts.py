@@ -44,6 +44,10 @@ def reward_gradient(lm: ToyLM, rewards: Tensor) -> Tensor:
     return exact.gradient(exact.expectation(lm.distribution()[0], rewards), lm.table)
 
 
+EPSILON, EPSILON_HIGH, DELTA = 0.2, 0.28, 3.0
+CLIP = {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "delta": DELTA}
+
+
 @dataclass(frozen=True)
 class Cases:
     """Two rows (advantage positive, negative) of five tokens: ratio low, inside, high, beyond ``delta``, and one padding of NaN."""
@@ -75,7 +79,7 @@ class Cases:
 
 
 def clip_cases(draw: Draw) -> Cases:
-    """Ratios in [.3, .7], [.85, 1.15], [1.4, 2.5] and [4, 6]: both sides of ε = .2, ε_high = .28 and δ = 3, away from the kinks."""
+    """Ratios in [.3, .7], [.85, 1.15], [1.4, 2.5] and [4, 6]: both sides of each range in ``CLIP``, away from the kinks."""
     ratios = torch.cat(
         [draw.uniform(2, 1, low=low, high=high) for low, high in ((0.3, 0.7), (0.85, 1.15), (1.4, 2.5), (4.0, 6.0))], 1
     )
