@@ -10,7 +10,7 @@ from a seed, samples nothing, and names wrong variants of the function that it m
         p, q = draw.distribution(5), draw.distribution(5)
         return (p * k3(p.log(), q.log())).sum(), exact.divergence(p, q)
 
-The modules ``minirlhf.checks.chNN`` hold the checks of chapter NN.
+The modules ``minirlhf.checks.chNN`` (and ``chNN_topic``, where one file would be too long) hold the checks of chapter NN.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ LEDGER = Ledger()
 
 
 def _chapter_of(module: str) -> int:
-    found = re.search(r"\.ch(\d\d)$", module)
+    found = re.search(r"\.ch(\d\d)(?:_[a-z_]+)?$", module)
     return int(found.group(1)) if found else 0
 
 
