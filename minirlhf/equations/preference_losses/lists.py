@@ -13,6 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_finite, require_positive, require_shapes
 from minirlhf.equations.preference_losses.records import ListLogps, PairLogps, takes
+from minirlhf.equations.reward_losses import plackett_luce_logp
 
 
 @takes(ListLogps, loss=False)
@@ -27,23 +28,20 @@ def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
     Returns: ``(B,)``, probabilities; over the K! orders of a list they sum to 1.
     Raises: ValueError for beta ≤ 0 or a missing reference.
     """
-    return (-plackett_luce_dpo(batch, beta=beta)).exp()
+    return plackett_luce_logp(_scores(batch, beta)).exp()
 
 
 @takes(ListLogps)
 def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
-    """DPO on rankings: ``−Σ_k [s_k − log Σ_{j≥k} exp(s_j)]``. With two answers it is DPO.
+    """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. With two answers it is DPO.
 
     Label: eq:pl-dpo, eq:pl-dpo-pair
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3; the ranking model is Plackett's
-        (1975) and Luce's (1959).
+    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.3.
     Args: batch with a reference, answers from best to worst; beta > 0.
     Returns: ``(B,)``.
     Raises: ValueError for beta ≤ 0 or a missing reference.
     """
-    scores = _scores(batch, beta)
-    remaining = scores.flip(-1).logcumsumexp(-1).flip(-1)  # (B, K): log Σ over this answer and all worse ones
-    return (remaining - scores).sum(-1)
+    return -plackett_luce_logp(_scores(batch, beta))
 
 
 @takes(ListLogps)

@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
 from minirlhf.equations.preference_losses.records import PairLogps, takes
-from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
 from minirlhf.equations.rlhf import implicit_reward
 
 # -- the derivation, step by step --------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def preference_probability(pair: PairLogps, *, beta: float) -> Tensor:
     Raises: ValueError for beta ≤ 0 or a missing reference.
     """
     require_positive(beta=beta)
-    return torch.sigmoid(beta * pair.margins)
+    return bradley_terry(beta * pair.chosen_logratios, beta * pair.rejected_logratios)
 
 
 @takes(PairLogps)
