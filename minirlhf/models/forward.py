@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, overload
 
+import torch
 from torch import Tensor, nn
 
 from minirlhf.core.logprobs import token_entropies, token_logps
@@ -123,7 +124,8 @@ def completion_logps(
         ``(B, T)``, float32 or wider; with ``return_entropy`` a pair of such tensors.
     """
     logits = completion_logits(model, input_ids, attention_mask, width)  # (B, T+1, V)
-    logps = token_logps(logits, input_ids[:, -(width + 1) :], temperature)  # (B, T)
+    targets = torch.where(attention_mask.bool(), input_ids, 0)  # a padding id may lie outside the vocabulary
+    logps = token_logps(logits, targets[:, -(width + 1) :], temperature)  # (B, T)
     if return_entropy:
         return logps, token_entropies(logits[:, :-1], temperature)
     return logps

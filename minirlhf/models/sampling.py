@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.randomness import derive_seed, keyed_uniforms
-from minirlhf.core.validate import require_finite
 from minirlhf.data.types import Rollout
 from minirlhf.equations import language
 from minirlhf.models.forward import context_length, evaluating, position_ids, supported
@@ -129,7 +128,8 @@ def sample(
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
-    require_finite(old_logps=old_logps)
+    if not bool(old_logps.isfinite().all()):
+        raise ValueError("the model's logits are NaN or infinite")
     completion = torch.where(mask, tokens[:, :longest], pad_token_id)
     return Rollout(
         input_ids=torch.cat([prompt_ids.repeat_interleave(num_generations, 0), completion], 1),

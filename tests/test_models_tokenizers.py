@@ -1,0 +1,187 @@
+"""Tokenizers: exact round trips of text, through chat templates, through files; foreign ones that lack something."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from minirlhf.core.errors import UserError
+from minirlhf.data import chat
+from minirlhf.models.tokenizers import (
+    SMALLEST,
+    complete_tokenizer,
+    load_tokenizer,
+    require_usable,
+    train_tokenizer,
+    word_tokenizer,
+)
+
+WORDS = ["tell", "me", "about", "cats", "sleep", "a", "lot", ".", "7"]
+TEXTS = [f"The number {i} is about {i * 37 % 101}, she said: don't. " * 2 for i in range(200)]
+MESSAGES = chat.conversation("tell me about cats", "cats sleep a lot .")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train_tokenizer(TEXTS, vocab_size=400)
+
+
+def foreign(**special):
+    """A tokenizer as it might come from elsewhere."""
+    core = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "hi": 2}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **special)
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_the_special_tokens_and_then_the_words():
+    tokenizer = word_tokenizer(WORDS)
+    names = [*chat.SPECIAL_TOKENS, *WORDS]
+    assert tokenizer.convert_tokens_to_ids(names) == list(range(len(names)))
+    assert len(tokenizer) == len(names)
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=20))
+@settings(deadline=None, max_examples=30)
+def test_words_survive(words):
+    tokenizer = word_tokenizer(WORDS)
+    text = " ".join(words)
+    ids = tokenizer(text)["input_ids"]
+    assert len(ids) == len(words) and tokenizer.decode(ids) == text
+
+
+def test_words_through_the_chat_template():
+    tokenizer = word_tokenizer(WORDS)
+    coded = chat.encode(tokenizer, MESSAGES)
+    assert tokenizer.decode(coded.input_ids) == "<user> tell me about cats <assistant> cats sleep a lot . <eos>"
+    spoken = [i for i, kept in zip(coded.input_ids, coded.loss_mask, strict=True) if kept]
+    assert tokenizer.decode(spoken) == "cats sleep a lot . <eos>"
+    assert tokenizer.decode(spoken, skip_special_tokens=True) == "cats sleep a lot ."
+
+
+def test_a_word_that_is_not_in_the_list_is_unknown():
+    tokenizer = word_tokenizer(WORDS)
+    assert tokenizer("cats zebras")["input_ids"] == [tokenizer.convert_tokens_to_ids("cats"), tokenizer.unk_token_id]
+
+
+@pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<eos>"]])
+def test_unusable_words(words):
+    with pytest.raises(ValueError, match="words holds"):
+        word_tokenizer(words)
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(max_size=60).filter(lambda text: not any(s in text for s in chat.SPECIAL_TOKENS)))
+@settings(deadline=None, max_examples=200)
+def test_any_text_survives(text):
+    tokenizer = _shared_trained()
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.unk_token_id not in ids
+
+
+_CACHE: list[PreTrainedTokenizerFast] = []
+
+
+def _shared_trained():
+    if not _CACHE:
+        _CACHE.append(train_tokenizer(TEXTS, vocab_size=400))
+    return _CACHE[0]
+
+
+def test_training_finds_common_words_and_is_repeatable(trained):
+    assert SMALLEST < len(trained) <= 400
+    assert len(trained("The number")["input_ids"]) < len("The number") / 2
+    assert trained.get_vocab() == train_tokenizer(reversed(TEXTS), vocab_size=400).get_vocab()
+
+
+def test_numbers_are_digits(trained):
+    assert [trained.decode([i]) for i in trained("2048")["input_ids"]] == list("2048")
+
+
+def test_special_tokens_are_one_id_each(trained):
+    assert trained("<user>hi<eos>")["input_ids"][0] == trained.convert_tokens_to_ids("<user>")
+    assert trained("<user>hi<eos>")["input_ids"][-1] == trained.eos_token_id
+    assert trained.pad_token_id != trained.eos_token_id
+
+
+def test_trained_through_the_chat_template(trained):
+    coded = chat.encode(trained, chat.conversation("Add 1 and 2.\n", " 3!"))
+    assert trained.decode(coded.input_ids) == "<user>Add 1 and 2.\n<assistant> 3!<eos>"
+    spoken = [i for i, kept in zip(coded.input_ids, coded.loss_mask, strict=True) if kept]
+    assert trained.decode(spoken) == " 3!<eos>"
+
+
+def test_bad_training_input():
+    with pytest.raises(UserError, match=f"too small.*{SMALLEST}"):
+        train_tokenizer(TEXTS, vocab_size=SMALLEST - 1)
+    with pytest.raises(UserError, match="no text"):
+        train_tokenizer(["", ""])
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda: word_tokenizer(WORDS), _shared_trained], ids=["words", "bytes"])
+def test_save_and_load(make, tmp_path):
+    tokenizer = make()
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert loaded.chat_template == tokenizer.chat_template
+    assert loaded.special_tokens_map == tokenizer.special_tokens_map
+    assert loaded.padding_side == tokenizer.padding_side == "left"
+    coded, again = chat.encode(tokenizer, MESSAGES), chat.encode(loaded, MESSAGES)
+    assert again == coded
+    assert loaded.decode(coded.input_ids) == tokenizer.decode(coded.input_ids)
+    assert loaded.decode(coded.input_ids, skip_special_tokens=True) == tokenizer.decode(
+        coded.input_ids, skip_special_tokens=True
+    )
+
+
+@pytest.mark.parametrize(
+    "special, template, complaint",
+    [
+        ({}, "x", "no end-of-sequence token"),
+        ({"eos_token": "</s>"}, "x", "no padding token; ask for defaults with complete_tokenizer=True"),
+        (
+            {"eos_token": "</s>", "pad_token": "</s>"},
+            "x",
+            r"padding token that is also its end-of-sequence token \(</s>\)",
+        ),
+        ({"eos_token": "</s>", "pad_token": "<unk>"}, None, "no chat template"),
+        ({"eos_token": "</s>"}, None, "no padding token and no chat template"),
+    ],
+)
+def test_what_a_foreign_tokenizer_lacks(special, template, complaint, tmp_path):
+    tokenizer = foreign(**special)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=complaint):
+        load_tokenizer(tmp_path)
+
+
+def test_completing_a_foreign_tokenizer(tmp_path):
+    foreign(eos_token="</s>", pad_token="</s>").save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path, complete=True)
+    assert tokenizer.pad_token == "<pad>" and tokenizer.pad_token_id == 3 and tokenizer.eos_token == "</s>"
+    assert tokenizer.chat_template == chat.TRANSCRIPT
+    assert complete_tokenizer(tokenizer) == [], "a second time there is nothing to add"
+
+
+def test_what_completing_reports():
+    tokenizer = foreign(eos_token="</s>")
+    added = complete_tokenizer(tokenizer)
+    assert len(added) == 2 and "<pad>" in added[0] and "TRANSCRIPT" in added[1]
+    require_usable(tokenizer)
+
+
+def test_a_folder_without_tokenizer(tmp_path):
+    with pytest.raises(UserError, match="no tokenizer can be loaded"):
+        load_tokenizer(tmp_path)
