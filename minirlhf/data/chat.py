@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from minirlhf.core.errors import UserError
+from minirlhf.data.types import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -77,22 +77,6 @@ TRANSCRIPT = (
 _MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """A conversation as tokens.
-
-    Attributes:
-        input_ids: ``S`` token ids.
-        assistant_mask: ``S`` booleans, True on the assistant's tokens: its words and the end of its turn.
-    """
-
-    input_ids: list[int]
-    assistant_mask: list[bool]
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-
 def conversation(*contents: str) -> list[Message]:
     """Messages that alternate between user and assistant, beginning with the user."""
     return [{"role": ROLES[1 + turn % 2], "content": content} for turn, content in enumerate(contents)]
@@ -117,7 +101,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Encoded:
+def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Tokens:
     """The conversation as token ids, with the mask of the assistant's tokens.
 
     Args:
@@ -139,7 +123,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
     coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
     inside = [any(start <= at < end for start, end in kept) for at, _ in coded["offset_mapping"]]
-    return Encoded(list(coded["input_ids"]), inside)
+    return Tokens(list(coded["input_ids"]), inside)
 
 
 def assistant_spans(
@@ -148,7 +132,7 @@ def assistant_spans(
     """The rendered conversation and, for each assistant turn, the characters ``start .. end − 1`` it wrote.
 
     A template with ``{% generation %}`` says so itself. Of any other, prefixes of the conversation are rendered: the turn
-    is what it adds to the text that announces it, without the white space after its closing token.
+    is what it adds to the text that announces it, without white space after its closing token (if it has such a token).
     """
     text, spans = _render(tokenizer, messages)
     if _MARKED.search(tokenizer.get_chat_template()):
@@ -163,9 +147,10 @@ def assistant_spans(
                 "the tokenizer's chat template rewrites earlier turns, so what the assistant wrote cannot be told apart; "
                 "give it a template with {% generation %} marks, such as minirlhf.data.chat.CHATML"
             )
-        written = through[len(before) :].rstrip()
-        closed = not written.endswith(message["content"].strip() or "\n")
-        spans.append((len(before), len(before) + len(written) if closed else len(through)))
+        added = through[len(before) :]
+        said = message["content"].strip()
+        closing = added.split(said, 1)[-1] if said else added
+        spans.append((len(before), len(before) + len(added.rstrip() if closing.strip() else added)))
     return text, spans
 
 

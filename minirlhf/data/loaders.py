@@ -18,7 +18,7 @@ from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.chat import Message
 from minirlhf.data.formats import Comparison, Conversation, Example, Format, Problem, Row, Unusable
-from minirlhf.data.readers import read_rows
+from minirlhf.data.readers import one_line, read_rows
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,13 @@ def load(
         except Unusable as reason:
             dropped.append(Dropped(where, str(reason)))
         except UserError as problem:
-            raise UserError(f"{where}: {problem}") from problem
+            raise UserError(f"{where}: {one_line(problem)}") from problem
     if form is None or not (examples or dropped):
         raise UserError(f"{source}: it holds no rows")
     if not examples:
-        raise UserError(f"{dropped[0].where}: {dropped[0].reason}; none of the {len(dropped)} rows of {source} can be used")
+        raise UserError(
+            f"{dropped[0].where}: {dropped[0].reason}; none of the {len(dropped)} rows of {source} can be used"
+        )
     return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(ignored))
 
 

@@ -38,6 +38,11 @@ def read_rows(source: str, split: str | None = None) -> Rows:
     raise UserError(f"{source!r} is neither a file or folder that exists nor a name on the hub")
 
 
+def one_line(problem: Exception) -> str:
+    """What an exception says, without its line breaks."""
+    return " ".join(str(problem).split())
+
+
 def _nearest(path: Path) -> str:
     folder = path.parent
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
@@ -58,9 +63,9 @@ def _file_rows(path: Path) -> Rows:
     try:
         yield from read(path)
     except UnicodeDecodeError as problem:
-        raise UserError(f"{path}: not UTF-8 text (byte {problem.start}: {problem.reason})") from problem
+        raise UserError(f"{path}: not UTF-8 text ({problem.reason})") from problem
     except (OSError, EOFError, zlib.error) as problem:
-        raise UserError(f"{path}: cannot be read: {problem}") from problem
+        raise UserError(f"{path}: cannot be read: {one_line(problem)}") from problem
 
 
 def _folder_rows(folder: Path, split: str | None) -> Rows:
@@ -145,7 +150,7 @@ def _read_parquet(path: Path) -> Rows:
                     number += 1
                     yield f"{path}, row {number}", row
     except pyarrow.ArrowException as problem:
-        raise UserError(f"{path}: not a readable Parquet file: {problem}") from problem
+        raise UserError(f"{path}: not a readable Parquet file: {one_line(problem)}") from problem
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {
@@ -163,7 +168,7 @@ def _saved_rows(folder: Path, split: str | None) -> Rows:
     try:
         saved = datasets.load_from_disk(str(folder))
     except Exception as problem:  # the library raises whatever its file readers raise
-        raise UserError(f"{folder}: cannot be read: {problem}") from problem
+        raise UserError(f"{folder}: cannot be read: {one_line(problem)}") from problem
     return _table_rows(str(folder), saved, split)
 
 
@@ -175,9 +180,8 @@ def _hub_rows(source: str, split: str | None) -> Rows:
     try:
         found = datasets.load_dataset(name, config or None)
     except Exception as problem:  # network, name, configuration, file formats: any of a dozen types
-        reason = " ".join(str(problem).split())
         raise UserError(
-            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {reason}"
+            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {one_line(problem)}"
         ) from problem
     return _table_rows(source, found, split)
 

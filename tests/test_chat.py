@@ -1,0 +1,186 @@
+"""Chat templates and loss masks: which tokens the assistant wrote, in every turn, by whatever template."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minirlhf.core.errors import UserError
+from minirlhf.data import chat
+from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
+
+TEXT = ["tell me about cats", "cats purr and nap", "User: hello\n\nAssistant: hello\n", "what do bees do?"]
+IM = ("<|im_start|>", "<|im_end|>")
+
+
+def without_marks(template):
+    """The template as most of the world writes it: nothing says what the assistant wrote."""
+    return re.sub(r"\{% (end)?generation %\}", "", template)
+
+
+def make_tokenizers():
+    """A tokenizer for each template, and the token that ends its assistant's turns."""
+    words = word_tokenizer(sorted({word for text in TEXT for word in text.split()}))
+    chatml = train_tokenizer(TEXT, 300, chat_template=chat.CHATML)
+    chatml.add_special_tokens({"additional_special_tokens": list(IM)})
+    return {
+        "words": (words, chat.EOS),
+        "turns": (train_tokenizer(TEXT, 300), chat.EOS),
+        "chatml": (chatml, IM[1]),
+        "transcript": (train_tokenizer(TEXT, 300, chat_template=chat.TRANSCRIPT), chat.EOS),
+    }
+
+
+TOKENIZERS = make_tokenizers()
+
+
+@pytest.fixture(params=TOKENIZERS)
+def case(request):
+    return TOKENIZERS[request.param]
+
+
+@pytest.fixture(params=["marks", "prefixes"])
+def tokenizer_and_end(case, request):
+    """With the template's own ``{% generation %}`` marks, and without, by rendering prefixes."""
+    tokenizer, end = case
+    template = tokenizer.chat_template
+    if request.param == "prefixes":
+        tokenizer.chat_template = without_marks(template)
+    yield tokenizer, end
+    tokenizer.chat_template = template
+
+
+SYSTEM = {"role": "system", "content": "cats"}
+MULTI_TURN = [SYSTEM, *chat.conversation(TEXT[0], TEXT[1], "what do bees do?", "nap", "me", "")]
+
+
+def assistants(tokenizer, encoded):
+    """The masked tokens, turn by turn, as text."""
+    turns, inside = [], False
+    for token, masked in zip(encoded.input_ids, encoded.loss_mask, strict=True):
+        if masked and not inside:
+            turns.append([])
+        if masked:
+            turns[-1].append(token)
+        inside = masked
+    return [tokenizer.decode(turn) for turn in turns]
+
+
+def test_what_the_templates_look_like():
+    messages = [{"role": "system", "content": "be kind"}, *chat.conversation("hi", "hello", "bye")]
+    seen = {name: chat.render(tok, messages, add_generation_prompt=True) for name, (tok, _) in TOKENIZERS.items()}
+    assert seen == {
+        "words": "<system> be kind <user> hi <assistant> hello <eos> <user> bye <assistant>",
+        "turns": "<system>be kind<user>hi<assistant>hello<eos><user>bye<assistant>",
+        "chatml": "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nhello"
+        "<|im_end|>\n<|im_start|>user\nbye<|im_end|>\n<|im_start|>assistant\n",
+        "transcript": "System: be kind\n\nUser: hi\n\nAssistant: hello<eos>\n\nUser: bye\n\nAssistant:",
+    }
+
+
+def test_mask_holds_every_assistant_turn_with_its_end_and_nothing_else(tokenizer_and_end):
+    tokenizer, end = tokenizer_and_end
+    encoded = chat.encode(tokenizer, MULTI_TURN)
+    said = [text.replace(end, f" {end}").split() for text in assistants(tokenizer, encoded)]
+    assert said == [[*TEXT[1].split(), end], ["nap", end], [end]]
+
+
+def test_mask_as_transformers_makes_it(case):
+    """The same ids and mask as ``apply_chat_template`` makes from the ``{% generation %}`` marks."""
+    tokenizer, _ = case
+    peer = tokenizer.apply_chat_template(MULTI_TURN, return_dict=True, return_assistant_tokens_mask=True)
+    ours = chat.encode(tokenizer, MULTI_TURN)
+    assert ours.input_ids == list(peer["input_ids"])
+    assert ours.loss_mask == [bool(x) for x in peer["assistant_masks"]]
+
+
+def test_prompt_is_a_prefix_and_the_reply_is_what_is_masked(tokenizer_and_end):
+    tokenizer, _ = tokenizer_and_end
+    for turn in (2, 4, 6):
+        prompt = chat.encode_prompt(tokenizer, MULTI_TURN[:turn])
+        whole = chat.encode(tokenizer, MULTI_TURN[: turn + 1], first_turn=turn)
+        assert whole.input_ids[: len(prompt)] == prompt
+        assert whole.loss_mask.index(True) == len(prompt)
+        assert not any(whole.loss_mask[: len(prompt)])
+
+
+def test_first_turn_leaves_earlier_turns_to_the_context(case):
+    tokenizer, _ = case
+    all_turns, last_two = (chat.encode(tokenizer, MULTI_TURN, first_turn=first) for first in (0, 4))
+    assert all_turns.input_ids == last_two.input_ids
+    assert assistants(tokenizer, last_two) == assistants(tokenizer, all_turns)[1:]
+    assert not any(chat.encode(tokenizer, MULTI_TURN, first_turn=len(MULTI_TURN)).loss_mask)
+
+
+contents = st.text(alphabet="abc \n:.é🐱<>|", max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(contents, min_size=2, max_size=7))
+@pytest.mark.parametrize("name", ["turns", "chatml", "transcript"])
+def test_both_ways_agree_and_lose_nothing(name, texts):
+    """Any contents: marks and prefixes give the same mask, and the masked tokens decode to what was said."""
+    tokenizer, end = TOKENIZERS[name]
+    messages = chat.conversation(*texts)
+    marked = chat.encode(tokenizer, messages)
+    template = tokenizer.chat_template
+    try:
+        tokenizer.chat_template = without_marks(template)
+        assert chat.encode(tokenizer, messages) == marked
+    finally:
+        tokenizer.chat_template = template
+    said = tokenizer.decode([t for t, m in zip(marked.input_ids, marked.loss_mask, strict=True) if m])
+    space = " " if name == "transcript" else ""
+    assert said == "".join(f"{space}{text}{end}" for text in texts[1::2])
+
+
+def test_conversation_alternates():
+    assert chat.conversation("a", "b", "c") == [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_role(case):
+    with pytest.raises(UserError, match="unknown role tool"):
+        chat.render(case[0], [{"role": "tool", "content": "42"}])
+
+
+def test_no_template():
+    tokenizer = train_tokenizer(TEXT, 300)
+    tokenizer.chat_template = None
+    with pytest.raises(UserError, match="no chat template"):
+        chat.encode_prompt(tokenizer, chat.conversation("hi"))
+
+
+def test_template_that_refuses():
+    tokenizer = train_tokenizer(TEXT, 300, chat_template="{{ raise_exception('must alternate') }}")
+    with pytest.raises(UserError, match="must alternate"):
+        chat.encode(tokenizer, chat.conversation("hi", "hello"))
+
+
+def test_template_that_rewrites_the_past():
+    """As some reasoning models' do: earlier turns lose what stands in the last. No wrong mask, an error."""
+    rewriting = (
+        "{% for m in messages %}<{{ m.role }}>{{ 'thought ' if loop.last and m.role == 'assistant' }}{{ m.content }}<eos>"
+        "{% endfor %}{{ '<assistant>' if add_generation_prompt }}"
+    )
+    tokenizer = train_tokenizer(TEXT, 300, chat_template=rewriting)
+    chat.encode(tokenizer, chat.conversation("a", "b"))
+    with pytest.raises(UserError, match="rewrites earlier turns"):
+        chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))
+
+
+def test_template_without_a_closing_token():
+    """Then the white space that ends the turn is all there is to learn when to stop."""
+    plain = (
+        "{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"
+        "{{ 'assistant: ' if add_generation_prompt }}"
+    )
+    tokenizer = train_tokenizer(TEXT, 300, chat_template=plain)
+    assert assistants(tokenizer, chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))) == ["b\n", "d\n"]
