@@ -137,8 +137,8 @@ def linear_gold(distance: Tensor, *, correlation: float, gold_std: float) -> Ten
     optimisation makes it worse. Over-optimisation needs more than noise: misspecification or heavy tails.
 
     Label: eq:linear-gold
-    Source: the mean shift of a tilted Gaussian; compare Gao, Schulman and Hilton (2023), section 4 (regressional
-        Goodhart).
+    Source: the mean shift of a tilted Gaussian; compare Gao, Schulman and Hilton (2023) on regressional
+        Goodhart.
     Args: distance d = √KL ≥ 0, any shape; correlation ρ in [−1, 1] under π_ref; gold_std > 0 under π_ref.
     Returns: the same shape, gold reward above the reference's.
     Raises: ValueError if a distance is negative, ρ is outside [−1, 1], or gold_std is not > 0.
