@@ -65,13 +65,12 @@ def visits(start: Tensor, transitions: Tensor, policy: Tensor, *, gamma: float, 
     Returns:
         ``(..., S, A)``, not normalised.
     """
-    here = start
-    total = torch.zeros(*start.shape, policy.shape[-1], dtype=start.dtype)
+    moves = (policy[..., None] * transitions).sum(-2)  # (..., S, S), what one step does to a distribution over states
+    here, total = start, torch.zeros_like(start)
     for t in range(horizon_for(gamma) if steps is None else steps):
-        chosen = here[..., None] * policy  # (..., S, A)
-        total = total + gamma**t * chosen
-        here = torch.einsum("...sa,sat->...t", chosen, transitions)
-    return total
+        total = total + gamma**t * here
+        here = (here[..., None, :] @ moves).squeeze(-2)
+    return total[..., None] * policy
 
 
 def expected_return(

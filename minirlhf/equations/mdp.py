@@ -188,8 +188,7 @@ def occupancy(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma: floa
     sizes = require_shapes(transitions=(transitions, "S A S"), start=(start, "S"))
     _require_policy(transitions, policy)
     require_distributions(transitions=transitions, start=start)
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma = {gamma!r}; expected a number in [0, 1), for the normaliser 1 − gamma")
+    require_discount(gamma)
     moves = torch.einsum("sa,sat->st", policy, transitions)  # (S, S)
     identity = torch.eye(sizes["S"], dtype=moves.dtype, device=moves.device)
     states = torch.linalg.solve(identity - gamma * moves.T, (1 - gamma) * start)  # (S,), from d = (1−γ)μ + γ Pᵀd
@@ -226,6 +225,12 @@ def require_distributions(**named: Tensor) -> None:
                 f"{name} of shape {tuple(tensor.shape)} holds no probability distribution along its last axis at "
                 f"{bad[:3]}: an entry is negative or NaN, or they do not sum to 1"
             )
+
+
+def require_discount(gamma: float) -> None:
+    """Raise ``ValueError`` unless ``gamma`` lies in [0, 1): occupancies are normalised by 1 − gamma."""
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma = {gamma!r}; expected a number in [0, 1), for the normaliser 1 − gamma")
 
 
 def _rounding(tensor: Tensor) -> float:
