@@ -2,7 +2,7 @@
 
 Throughout, π is the policy that is trained and samples, π_ref the reference. *Reverse* KL is KL(π‖π_ref), *forward* KL
 is KL(π_ref‖π). Functions of whole distributions take logits ``(..., V)``; log-probabilities are logits too, and −inf
-marks an impossible token. Functions of samples take the log-probabilities of the tokens that π sampled. NaN passes
+marks an impossible token; the sums are made in float32 at least. Functions of samples take the log-probabilities of the tokens that π sampled. NaN passes
 through, so that a mask can drop it afterwards.
 """
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.logprobs import token_entropies
-from minirlhf.core.masking import masked_sum
 from minirlhf.core.validate import require_mask, require_positive, require_range, require_shapes
 
 # -- exact: sums over the vocabulary -----------------------------------------------------------------------------
@@ -29,7 +28,12 @@ def _log_distributions(logits: Tensor, ref_logits: Tensor) -> tuple[Tensor, Tens
     if logits.dim() == 0:
         raise ValueError("logits has shape (); expected (..., V)")
     require_shapes(logits=(logits, _axes(logits)), ref_logits=(ref_logits, _axes(logits)))
-    return logits.log_softmax(-1), ref_logits.log_softmax(-1)
+    return _log_softmax(logits), _log_softmax(ref_logits)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    half = logits.dtype in (torch.float16, torch.bfloat16)  # too coarse to sum a vocabulary in
+    return logits.log_softmax(-1, dtype=torch.float32 if half else None)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -86,7 +90,9 @@ def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) ->
     if not 0.0 < beta < 1.0:
         raise ValueError(f"beta = {beta!r}; expected a number strictly between 0 and 1")
     log_p, log_q = _log_distributions(logits, ref_logits)
-    log_m = torch.logaddexp(log_q + math.log(beta), log_p + math.log1p(-beta))
+    impossible = (log_p == -math.inf) & (log_q == -math.inf)  # under both; logaddexp has no gradient there
+    weighted = (log_q + math.log(beta), log_p + math.log1p(-beta))
+    log_m = torch.logaddexp(*(x.masked_fill(impossible, 0.0) for x in weighted))
     return beta * _divergence(log_q, log_m) + (1 - beta) * _divergence(log_p, log_m)
 
 
@@ -273,7 +279,8 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     """
     require_mask(mask)
     require_shapes(mask=(mask, "B T"), logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
-    return masked_sum(reverse_kl(logits, ref_logits), mask, -1)
+    padding = ~mask.bool().unsqueeze(-1)  # filled before the softmax, so that no NaN of the padding reaches a gradient
+    return reverse_kl(logits.masked_fill(padding, 0.0), ref_logits.masked_fill(padding, 0.0)).sum(-1)
 
 
 # -- keeping it in bounds ----------------------------------------------------------------------------------------
