@@ -14,7 +14,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -235,7 +235,8 @@ def write_text_atomic(path: str | Path, text: str) -> None:
         os.replace(partial, target)
         _sync(target.parent)
     except OSError as problem:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise UserError(f"{target}: cannot be written ({problem})") from problem
 
 

@@ -1,0 +1,169 @@
+"""Models by name: presets, folders, hub names; and every way in which that can go wrong, in one line each."""
+
+import os
+
+import pytest
+import torch
+import transformers
+from architectures import ARCHITECTURES, build
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import models as algorithms
+
+from minirlhf.core.errors import UserError
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import fit_vocabulary, load_folder, load_model
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+
+TOKENIZER = word_tokenizer([f"w{i}" for i in range(13)])  # 19 tokens, as many as the test models have
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sound folder as other tools write it: no manifest."""
+    tiny_model("nano", TOKENIZER, seed=1).save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def foreign_tokenizer(folder):
+    """As many published ones are: its padding is its end-of-sequence token, and it has no template."""
+    words = {"<unk>": 0, "</s>": 1} | {f"w{i}": 2 + i for i in range(17)}
+    core = Tokenizer(algorithms.WordLevel(words, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", pad_token="</s>")
+    tokenizer.save_pretrained(folder)
+
+
+def test_a_preset():
+    model, tokenizer = load_model("nano", tokenizer=TOKENIZER, seed=4)
+    assert tokenizer is TOKENIZER
+    assert torch.equal(model.lm_head.weight, tiny_model("nano", TOKENIZER, seed=4).lm_head.weight)
+
+
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_a_folder_of_any_architecture(name, tmp_path):
+    saved = build(name)
+    saved.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    for model, tokenizer in (load_model(str(tmp_path)), load_folder(tmp_path)):
+        assert type(model) is type(saved) and len(tokenizer) == 19
+        for (n, a), (_, b) in zip(model.state_dict().items(), saved.state_dict().items(), strict=True):
+            assert torch.equal(a, b), n
+
+
+def test_a_misspelt_preset_fails_at_once(monkeypatch):
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("asked the hub")
+    )
+    with pytest.raises(
+        UserError, match=r"unknown model 'mirco': did you mean 'micro'.*known: micro, nano, small; .*no folder"
+    ):
+        load_model("mirco")
+
+
+def test_an_unknown_hub_name_says_what_was_tried():
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    with pytest.raises(
+        UserError, match=r"unknown model 'someone/something'.*no folder of this name, and the hub"
+    ) as caught:
+        load_model("someone/something")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./none", "/none/at/all", "a/b/c", "~/none"])
+def test_a_path_is_not_looked_for_on_the_hub(name, monkeypatch):
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("asked the hub")
+    )
+    with pytest.raises(UserError, match="no such model folder"):
+        load_model(name)
+
+
+def test_tokenizer_given_or_missing(folder):
+    with pytest.raises(UserError, match="the preset 'nano' needs a tokenizer"):
+        load_model("nano")
+    with pytest.raises(UserError, match="brings its own tokenizer"):
+        load_model(str(folder), tokenizer=TOKENIZER)
+
+
+def test_folders_without_a_model(tmp_path, folder):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UserError, match=r"not a model folder \(no config.json in it\)"):
+        load_model(str(empty))
+    with pytest.raises(UserError, match="no such model folder"):
+        load_model(str(folder / "config.json"))
+
+
+@pytest.mark.parametrize("size", [0, 50, 5000])
+def test_weights_cut_short(folder, size):
+    os.truncate(folder / "model.safetensors", size)
+    with pytest.raises(UserError, match="the model in this folder cannot be loaded") as caught:
+        load_folder(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_config(folder):
+    (folder / "config.json").write_text('{"model_type": "unheard_of"}')
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_folder(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_folder(folder)
+
+
+def test_pickled_weights_are_not_opened(folder):
+    model = tiny_model("nano", TOKENIZER)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_folder(folder)
+
+
+def test_a_model_of_another_kind(tmp_path):
+    RewardModel.from_causal_lm(build("Llama")).save_pretrained(tmp_path / "reward")
+    with pytest.raises(UserError, match="a reward or value model; a causal language model is needed"):
+        load_folder(tmp_path / "reward")
+    backbone = build("Llama").model
+    backbone.save_pretrained(tmp_path / "backbone")
+    TOKENIZER.save_pretrained(tmp_path / "backbone")
+    with pytest.raises(UserError, match=r"not a whole causal language model; no fitting weights for lm_head.weight"):
+        load_folder(tmp_path / "backbone")
+
+
+def test_no_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(UserError, match="no tokenizer can be loaded"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2", "Phi"])
+def test_a_foreign_tokenizer_and_the_row_it_needs(name, tmp_path):
+    """Refused as it is; completed on request, with an embedding for the new padding token; usable then."""
+    build(name).save_pretrained(tmp_path)
+    foreign_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="complete_tokenizer=True"):
+        load_folder(tmp_path)
+    model, tokenizer = load_folder(tmp_path, complete_tokenizer=True)
+    assert len(tokenizer) == 20 == model.get_input_embeddings().weight.shape[0] == model.config.vocab_size
+    for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
+        torch.testing.assert_close(layer.weight[19], layer.weight[:19].mean(0), rtol=0, atol=1e-6)
+    rollout = sample(
+        model,
+        [tokenizer("w1 w2")["input_ids"], tokenizer("w3")["input_ids"]],
+        sampling=Sampling(max_completion_length=6),
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        seed=0,
+    )
+    assert completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]).isfinite().all()
+
+
+def test_spare_rows_stay():
+    model = build("Llama")
+    fit_vocabulary(model, word_tokenizer(["a"]))
+    assert model.get_input_embeddings().weight.shape[0] == 19
