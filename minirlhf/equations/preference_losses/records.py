@@ -57,12 +57,12 @@ class PairLogps:
     @property
     def chosen_logratios(self) -> Tensor:
         """``(B,)``, ``log π(y_w)/π_ref(y_w)``."""
-        return self.chosen - _present(self.ref_chosen, "ref_chosen")
+        return self.chosen - _present(self.ref_chosen, "ref_chosen").detach()
 
     @property
     def rejected_logratios(self) -> Tensor:
         """``(B,)``, ``log π(y_l)/π_ref(y_l)``."""
-        return self.rejected - _present(self.ref_rejected, "ref_rejected")
+        return self.rejected - _present(self.ref_rejected, "ref_rejected").detach()
 
     @property
     def margins(self) -> Tensor:
@@ -151,7 +151,7 @@ class UnpairedLogps:
     @property
     def logratios(self) -> Tensor:
         """``(B,)``, ``log π(y)/π_ref(y)``."""
-        return self.logps - _present(self.ref_logps, "ref_logps")
+        return self.logps - _present(self.ref_logps, "ref_logps").detach()
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class ListLogps:
     @property
     def logratios(self) -> Tensor:
         """``(B, K)``, ``log π(y)/π_ref(y)``."""
-        return self.logps - _present(self.ref_logps, "ref_logps")
+        return self.logps - _present(self.ref_logps, "ref_logps").detach()
 
 
 # -- which loss takes what ---------------------------------------------------------------------------------------
