@@ -216,7 +216,7 @@ def test_a_common_shift_of_both_answers_changes_nothing(name, draw):
 def test_a_common_shift_of_both_answers_is_noticed(name):
     chosen, rejected = (torch.tensor([x], dtype=torch.float64) for x in (-3.0, -4.0))
     pair = PairLogps(chosen, rejected, chosen - 1.5, rejected + 1.0, ONES[:1] * 2, ONES[:1] * 3)
-    moved = replace(pair, chosen=chosen - 1.5, rejected=rejected - 1.5)
+    moved = replace(pair, chosen=chosen - 3.0, rejected=rejected - 3.0)
     assert float((PAIRED[name](moved) - PAIRED[name](pair)).abs()) > 0.01
 
 
