@@ -17,7 +17,11 @@ from minirlhf.core.errors import UserError, unknown
 
 # name -> (module, one line of help). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
+    "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
+    "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
+    "grade": ("minirlhf.cli.grade", "grade a class's submissions, each in a box of its own"),
 }
 
 
@@ -52,7 +56,23 @@ def dispatch(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.configure(parser)
-    return int(module.run(parser.parse_args(argv[1:])) or 0)
+    args, extra = parser.parse_known_args(argv[1:])
+    if extra:
+        raise _unknown_argument(extra[0], parser, argv[1:])
+    return int(module.run(args) or 0)
+
+
+def _unknown_argument(given: str, parser: argparse.ArgumentParser, argv: Sequence[str]) -> UserError:
+    """The error for an argument that the command, or the sub-command among ``argv``, does not take."""
+    options: set[str] = set()
+    for action in parser._actions:
+        options.update(action.option_strings)
+        for name, sub in (action.choices or {}).items() if isinstance(action, argparse._SubParsersAction) else ():
+            if name in argv:
+                return _unknown_argument(given, sub, argv)
+    if given.startswith("-"):
+        return unknown(f"option of '{parser.prog}'", given.split("=")[0], options)
+    return UserError(f"unexpected argument {given!r} (see '{parser.prog} --help')")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,5 +18,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
-    listed = f"known: {', '.join(options)}" if len(options) <= 20 else f"there are {len(options)} {kind}s"
-    return UserError(f"unknown {kind} {name!r}: {hint + ' ' if hint else ''}{listed}")
+    listed = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
+    return UserError(f"unknown {kind} {name!r}: {'; '.join(filter(None, (hint, listed)))}")

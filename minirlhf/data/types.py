@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -14,19 +15,18 @@ R = TypeVar("R", bound="_Rows")
 class _Rows:
     """Shared by records whose tensors all have the batch as their first axis."""
 
+    def _map(self: R, change: Callable[[Tensor], Tensor]) -> R:
+        record = cast(Any, self)
+        old = {f.name: getattr(record, f.name) for f in fields(record)}
+        return cast(R, replace(record, **{k: change(v) for k, v in old.items() if isinstance(v, Tensor)}))
+
     def select(self: R, rows: Tensor) -> R:
         """The record of these rows only: ``rows`` is an index or boolean tensor ``(B,)``."""
-        picked = {
-            f.name: getattr(self, f.name)[rows] for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
-        }  # type: ignore[arg-type]
-        return replace(self, **picked)  # type: ignore[type-var]
+        return self._map(lambda tensor: tensor[rows])
 
     def to(self: R, device: torch.device | str) -> R:
         """The record on another device."""
-        moved = {
-            f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)
-        }  # type: ignore[arg-type]
-        return replace(self, **moved)  # type: ignore[type-var]
+        return self._map(lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,29 @@ class Rollout(_Rows):
     def grouped(self, per_row: Tensor) -> Tensor:
         """``(B, ...) -> (P, G, ...)``: give a per-row tensor its group axis."""
         return per_row.view(-1, self.num_generations, *per_row.shape[1:])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One sequence.
+
+    Attributes:
+        input_ids: ``S`` token ids, at least one.
+        loss_mask: ``S`` booleans, True on the tokens that a loss predicts. In a conversation these are the assistant's:
+            its words and the end of its turn.
+    """
+
+    input_ids: list[int]
+    loss_mask: list[bool]
+
+    def __post_init__(self) -> None:
+        if len(self.input_ids) != len(self.loss_mask) or not self.input_ids:
+            raise ValueError(
+                f"{len(self.input_ids)} ids, {len(self.loss_mask)} loss flags; expected as many, at least one"
+            )
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
 
 
 @dataclass(frozen=True)

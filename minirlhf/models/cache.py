@@ -1,0 +1,81 @@
+"""A cache of trained checkpoints: made on first use, found by a hash of all that determines them.
+
+Safe when two processes start at once (one trains, the other waits), and a damaged entry is made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from filelock import FileLock
+
+from minirlhf.core.errors import UserError
+from minirlhf.models import checkpoints
+
+
+def cache_folder() -> Path:
+    """Where checkpoints are cached: ``$MINIRLHF_CACHE``, or ``minirlhf`` in the user's cache folder."""
+    if "MINIRLHF_CACHE" in os.environ:
+        return Path(os.environ["MINIRLHF_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "minirlhf"
+
+
+def fingerprint(determinants: Mapping[str, Any]) -> str:
+    """A hash (16 hex digits) of settings, and of the libraries and the machine type that compute with them."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {"": type(value).__name__, **dataclasses.asdict(value)}
+        raise TypeError(f"{value!r} of type {type(value).__name__} cannot be part of a cache key")
+
+    full = {**determinants, "torch": torch.__version__, "transformers": transformers.__version__}
+    full["machine"] = platform.machine()
+    return hashlib.sha256(json.dumps(full, sort_keys=True, default=plain).encode()).hexdigest()[:16]
+
+
+def cached(name: str, determinants: Mapping[str, Any], build: Callable[[], tuple[Any, Any]], *, note: str = "") -> Path:
+    """The folder of the checkpoint ``name`` with these determinants, built and saved first if it is not there.
+
+    Args:
+        name: readable part of the folder's name.
+        determinants: everything that the result depends on: settings (dataclasses, JSON values), a source hash, parents.
+        build: trains from scratch and returns ``(model, tokenizer)``.
+        note: printed when it has to be built.
+
+    Raises:
+        UserError: the cache folder cannot be written.
+    """
+    root = cache_folder()
+    folder = root / f"{name}-{fingerprint(determinants)}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(root / f"{folder.name}.lock")
+        lock.acquire()
+    except OSError as problem:
+        raise UserError(f"{root}: the cache cannot be written ({problem.strerror}); set MINIRLHF_CACHE") from None
+    try:
+        if folder.exists():
+            reason = checkpoints.damage(folder)
+            if reason is None:
+                return folder
+            print(f"{folder}: damaged ({reason}); building it again", file=sys.stderr)
+            shutil.rmtree(folder)
+        if note:
+            print(note, file=sys.stderr, flush=True)
+        model, tokenizer = build()
+        checkpoints.save(folder, model, tokenizer)
+        return folder
+    finally:
+        lock.release()

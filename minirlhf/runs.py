@@ -1,0 +1,270 @@
+"""Layer 7: a training run from names: data by file or hub name, a model by preset, folder or hub name, results in a folder.
+
+``out`` then holds ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``result.json`` and, at the end, ``model/``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minirlhf import recipes
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.data import loaders, tasks
+from minirlhf.data.chat import Message, conversation, encode, encode_prompt
+from minirlhf.data.formats import Comparison
+from minirlhf.data.types import Tokens
+from minirlhf.evaluation import evaluate, wilson_interval
+from minirlhf.feedback import graders
+from minirlhf.feedback.rewards import Reward, model_reward, reference_reward, task_problems, task_reward
+from minirlhf.models import checkpoints, tiny
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_model
+from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
+from minirlhf.trainers.config import setting
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward
+from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data and model come from, and where results go."""
+
+    out: str = setting("", "folder of the run")
+    data: str | None = setting(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
+    format: str | None = setting(None, "format of the data; None: detected from its fields")
+    split: str | None = setting(None, "split of a folder or hub data set")
+    limit: int | None = setting(None, "read this many rows at most")
+    model: str = setting("nano", "tiny preset (nano, micro, small), model folder, or hub name")
+    vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
+    context: int = setting(512, "for a preset: tokens that the model can read")
+    held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    drop_long: bool = setting(
+        False, "leave out examples longer than the context, and count them; else they are an error"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.out:
+            raise UserError("no output folder; give --out FOLDER")
+
+
+@dataclass(frozen=True)
+class SFTSource(Source):
+    """For supervised fine-tuning; a tiny world's demonstrations may take the place of data."""
+
+    task: str | None = setting(None, "a tiny world in place of data: assistant, shell_game, sort_digits")
+    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+
+
+@dataclass(frozen=True)
+class RewardSource(Source):
+    """For a reward model."""
+
+
+@dataclass(frozen=True)
+class OnlineSource(Source):
+    """For online reinforcement learning."""
+
+    task: str | None = setting(None, "a tiny world in place of data: assistant, shell_game, sort_digits")
+    recipe: str = setting("grpo", "the algorithm")
+    grader: str | None = setting(None, "compare with the reference by: exact, contains, numeric, gsm8k")
+    reward_model: str | None = setting(None, "grade by the reward model in this folder")
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model to train and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+    context: int
+
+
+def start(source: Source, texts: Iterable[str], seed: int, task: str | None = None) -> Start:
+    """The model of ``source``; a preset gets the task's tokenizer, or one trained on ``texts``."""
+    if source.model in tiny.PRESETS:
+        if task is not None:
+            tokenizer = word_tokenizer(tasks.get(task).words)
+        else:
+            tokenizer = train_tokenizer(texts, source.vocab_size)
+        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+    else:
+        model, tokenizer = load_model(source.model, complete_tokenizer=True)
+    return Start(model, tokenizer, model.config.get_text_config().max_position_embeddings)
+
+
+def _fits(source: Source, context: int, lengths: list[int], room: int = 0) -> list[bool]:
+    """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
+    fits = [n + room <= context for n in lengths]
+    where = source.data or "the task"
+    if all(fits):
+        return fits
+    worst = max(range(len(lengths)), key=lengths.__getitem__)
+    if not source.drop_long or not any(fits):
+        needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
+        raise UserError(
+            f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
+            f"leave out the {fits.count(False)} long examples with --drop-long true"
+        )
+    print(f"{where}: left out {fits.count(False)} of {len(fits)} examples longer than {context} tokens")
+    return fits
+
+
+def _keep(items: list[Any], fits: list[bool]) -> list[Any]:
+    return [item for item, fit in zip(items, fits, strict=True) if fit]
+
+
+def _text(messages: Iterable[Message]) -> str:
+    return "\n".join(message["content"] for message in messages)
+
+
+def _records(source: Source, seed: int) -> tuple[loaders.Records, loaders.Records]:
+    if source.data is None:
+        raise UserError("no data; give --data FILE, FOLDER or a hub name")
+    records = loaders.load(source.data, split=source.split, format=source.format, limit=source.limit)
+    print(records)
+    return records.hold_out(source.held_out, seed)
+
+
+def _finish(source: Source, model: Any, tokenizer: Any, result: dict[str, Any]) -> dict[str, Any]:
+    out = Path(source.out)
+    checkpoints.save(out / "model", model, tokenizer)
+    checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+# -- supervised fine-tuning --------------------------------------------------------------------------------------
+
+
+def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> dict[str, Any]:
+    """Fine-tune on conversations. Returns held-out nats per token before and after, also written to ``result.json``."""
+    if source.task is not None:
+        train, held, begun = _demonstrations(source, config.seed)
+    else:
+        kept, held_out = _records(source, config.seed)
+        texts = (_text(c.messages) for c in kept.conversations())
+        begun = start(source, texts, config.seed)
+        train, held = (
+            [encode(begun.tokenizer, c.messages, first_turn=c.context) for c in part.conversations()]
+            for part in (kept, held_out)
+        )
+    fits = _fits(source, begun.context, [len(t) for t in train + held])
+    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
+    pad = begun.tokenizer.pad_token_id
+    before = mean_nll(begun.model, held, pad_token_id=pad)
+    train_sft(begun.model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
+    after = mean_nll(begun.model, held, pad_token_id=pad)
+    print(f"held-out loss on {len(held)} conversations: {before:.3f} -> {after:.3f} nats per token")
+    result = {"train": len(train), "held_out": len(held), "held_out_loss_before": before, "held_out_loss": after}
+    return _finish(source, begun.model, begun.tokenizer, result)
+
+
+def _demonstrations(source: SFTSource, seed: int) -> tuple[list[Tokens], list[Tokens], Start]:
+    assert source.task is not None
+    task = tasks.get(source.task)
+    begun = start(source, (), seed, source.task)
+
+    def examples(split: Any, count: int) -> list[Tokens]:
+        prompts, rng = task.prompts(split), numpy_generator("demonstrations", split, seed)
+        chosen = (prompts[i % len(prompts)] for i in range(count))
+        return [encode(begun.tokenizer, conversation(p, task.demonstration(p, rng))) for p in chosen]
+
+    return examples("train", source.demonstrations), examples("test", max(1, source.demonstrations // 10)), begun
+
+
+# -- reward model ------------------------------------------------------------------------------------------------
+
+
+def run_reward(source: RewardSource, config: RewardConfig, *, resume: bool = False) -> dict[str, Any]:
+    """Train a reward model on comparisons.
+
+    Returns:
+        Held-out accuracy with its 95 % interval, beside the accuracy of "the longer reply wins".
+    """
+    kept, held_out = _records(source, config.seed)
+    texts = (_text([*c.prompt, *side]) for c in kept.comparisons() for side in (c.chosen, c.rejected))
+    begun = start(source, texts, config.seed)
+    train, held = ([_pair(begun.tokenizer, c) for c in part.comparisons()] for part in (kept, held_out))
+    fits = _fits(source, begun.context, [max(len(p.chosen), len(p.rejected)) for p in train + held])
+    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
+    model = RewardModel.from_causal_lm(begun.model, seed=config.seed)
+    pad = begun.tokenizer.pad_token_id
+    train_reward(model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
+    accuracy = pair_accuracy(model, held, pad_token_id=pad)
+    longer = sum(
+        0.5 if len(p.chosen) == len(p.rejected) else float(len(p.chosen) > len(p.rejected)) for p in held
+    ) / len(held)
+    low, high = wilson_interval(accuracy * len(held), len(held))
+    print(
+        f"held-out accuracy on {len(held)} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"'the longer reply wins': {longer:.3f}"
+    )
+    result = {
+        "train": len(train),
+        "held_out": len(held),
+        "accuracy": accuracy,
+        "interval": [low, high],
+        "longer_wins": longer,
+        "train_accuracy": pair_accuracy(model, train, pad_token_id=pad),
+    }
+    return _finish(source, model, begun.tokenizer, result)
+
+
+def _pair(tokenizer: Any, comparison: Comparison) -> PairTokens:
+    chosen, rejected = (
+        encode(tokenizer, [*comparison.prompt, *side], first_turn=len(comparison.prompt))
+        for side in (comparison.chosen, comparison.rejected)
+    )
+    return PairTokens(chosen, rejected, comparison.margin)
+
+
+# -- online reinforcement learning -------------------------------------------------------------------------------
+
+
+def run_online(
+    source: OnlineSource, config: OnlineConfig, changes: Mapping[str, Any] | None = None, *, resume: bool = False
+) -> dict[str, Any]:
+    """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
+    recipe = recipes.get(source.recipe).with_(**(changes or {}))
+    if source.task is not None:
+        task = tasks.get(source.task)
+        problems, held = task_problems(task, "train"), task_problems(task, "test")
+        reward = task_reward(task)
+        begun = start(source, (), config.seed, source.task)
+    else:
+        kept, held_out = _records(source, config.seed)
+        problems, held = kept.problems(), held_out.problems()
+        reward = _reward(source)
+        begun = start(source, (_text(p.prompt) for p in problems), config.seed)
+    sizes = [len(encode_prompt(begun.tokenizer, p.prompt)) for p in problems + held]
+    fits = _fits(source, begun.context, sizes, room=config.max_completion_length)
+    problems, held = _keep(problems, fits[: len(problems)]), _keep(held, fits[len(problems) :])[:256]
+
+    def score() -> float:
+        result = evaluate(
+            begun.model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed
+        )
+        return result.reward.mean
+
+    before = score()
+    train_online(
+        begun.model, problems, reward, recipe, config, tokenizer=begun.tokenizer, out=source.out, resume=resume
+    )
+    after = score()
+    print(f"held-out reward on {len(held)} prompts: {before:.3f} -> {after:.3f}")
+    result = {"train": len(problems), "held_out": len(held), "held_out_reward_before": before, "held_out_reward": after}
+    return _finish(source, begun.model, begun.tokenizer, result)
+
+
+def _reward(source: OnlineSource) -> Reward:
+    if (source.grader is None) == (source.reward_model is None):
+        raise UserError("give either --grader NAME, to compare with the references, or --reward-model FOLDER")
+    if source.grader is not None:
+        return reference_reward(graders.get(source.grader))
+    assert source.reward_model is not None
+    return model_reward(RewardModel.from_pretrained(source.reward_model), load_tokenizer(source.reward_model))

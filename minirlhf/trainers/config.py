@@ -1,0 +1,124 @@
+"""Settings of the trainers: frozen dataclasses, filled the same way from flags, YAML or Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from minirlhf.core.errors import UserError, unknown
+
+C = TypeVar("C")
+
+
+def setting(default: Any, text: str) -> Any:
+    """A dataclass field with its line of help."""
+    return field(default=default, metadata={"help": text})
+
+
+def constant(progress: float) -> float:
+    """Learning-rate factor 1 throughout."""
+    return 1.0
+
+
+def linear(progress: float) -> float:
+    """Learning-rate factor falling from 1 to 0 in a straight line; ``progress`` runs from 0 to 1."""
+    return 1.0 - progress
+
+
+def cosine(progress: float) -> float:
+    """Learning-rate factor falling from 1 to 0 along half a cosine."""
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {f.__name__: f for f in (constant, linear, cosine)}
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """What every trainer needs."""
+
+    max_steps: int = setting(100, "optimizer steps of the whole run")
+    batch_size: int = setting(32, "examples per step")
+    micro_batch_size: int | None = setting(None, "rows per forward pass; None: all at once. Does not change the result")
+    learning_rate: float = setting(1e-3, "peak learning rate of AdamW")
+    lr_scheduler_type: str = setting("constant", "learning rate after warm-up: constant, linear or cosine")
+    warmup_steps: int = setting(0, "steps in which the learning rate rises from 0")
+    weight_decay: float = setting(0.0, "decoupled weight decay of AdamW")
+    max_grad_norm: float = setting(1.0, "clip the norm of the gradient to this")
+    seed: int = setting(0, "seed of all randomness of the run")
+    save_steps: int = setting(0, "write a checkpoint every so many steps; 0: at the end only")
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size"):
+            _at_least(self, name, 1)
+        for name in ("warmup_steps", "save_steps", "seed", "weight_decay"):
+            _at_least(self, name, 0)
+        if self.micro_batch_size is not None:
+            _at_least(self, "micro_batch_size", 1)
+        for name in ("learning_rate", "max_grad_norm"):
+            _positive(self, name)
+        if self.lr_scheduler_type not in SCHEDULES:
+            raise unknown("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        after = max(1, self.max_steps - self.warmup_steps)
+        return self.learning_rate * SCHEDULES[self.lr_scheduler_type]((step - self.warmup_steps) / after)
+
+
+def _at_least(config: Any, name: str, low: float) -> None:
+    if not getattr(config, name) >= low:
+        raise UserError(f"{name} = {getattr(config, name)!r}; expected at least {low}")
+
+
+def _positive(config: Any, name: str) -> None:
+    value = getattr(config, name)
+    if not 0 < value < math.inf:
+        raise UserError(f"{name} = {value!r}; expected a finite number > 0")
+
+
+def parse_value(kind: Any, value: Any, where: str) -> Any:
+    """``value`` (a flag's text or a YAML scalar) as the annotated type ``kind``: int, float, bool, str, or one of them or None."""
+    optional = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+    if optional:
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
+            return None
+        (kind,) = (k for k in typing.get_args(kind) if k is not type(None))
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise UserError(f"{where} = {value!r}; expected true or false")
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise UserError(f"{where} = {value!r}; expected text")
+    try:
+        if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
+            raise ValueError
+        return kind(value)
+    except (TypeError, ValueError, OverflowError):
+        expected = {int: "a whole number", float: "a number"}[kind]
+        raise UserError(f"{where} = {value!r}; expected {expected}") from None
+
+
+def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings") -> C:
+    """Build a config dataclass from names and values.
+
+    Raises:
+        UserError: an unknown name (with the nearest one), or a value of the wrong type; ``where`` says in which file.
+    """
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise unknown(f"setting in {where}", str(name), known)
+    return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})

@@ -1,0 +1,89 @@
+"""The metrics of a run: one row a step, kept in memory and in a JSONL file, and able to plot itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from minirlhf.core.errors import UserError
+
+
+class History:
+    """Rows ``{"step": k, name: number, ...}`` in the order of their steps."""
+
+    def __init__(self, path: Path | None = None, rows: Sequence[dict[str, float]] = ()) -> None:
+        self.path = path
+        self.rows: list[dict[str, float]] = list(rows)
+
+    @classmethod
+    def read(cls, path: Path | str) -> History:
+        """Read a ``metrics.jsonl``, or the one in a run's folder."""
+        path = Path(path)
+        file = path / "metrics.jsonl" if path.is_dir() else path
+        if not file.is_file():
+            raise UserError(f"{file}: no such file; expected the metrics.jsonl of a run")
+        rows = []
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as problem:
+                raise UserError(f"{file} line {number}: not JSON ({problem.msg})") from None
+        return cls(file, rows)
+
+    def append(self, step: int, **metrics: float) -> None:
+        """Add the row of a step, in memory and on disk."""
+        row = {"step": step, **{name: float(value) for name, value in metrics.items()}}
+        self.rows.append(row)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+
+    def truncate(self, step: int) -> None:
+        """Forget all rows from ``step`` on; a resumed run writes them again."""
+        self.rows = [row for row in self.rows if row["step"] < step]
+        if self.path is not None:
+            self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> list[float]:
+        """All values of one metric, NaN in rows that lack it."""
+        if not any(name in row for row in self.rows):
+            known = sorted({key for row in self.rows for key in row})
+            raise KeyError(f"no metric {name!r}; this history has {', '.join(known)}")
+        return [row.get(name, math.nan) for row in self.rows]
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The newest row."""
+        return self.rows[-1]
+
+    def plot(self, *names: str, axes: Any = None) -> Any:
+        """Draw the named metrics (all but times if none is named) against the step, one panel each.
+
+        Returns:
+            The array of matplotlib axes.
+        """
+        import matplotlib.pyplot as plt
+
+        if not names:
+            names = tuple(k for k in self.last if k != "step" and not k.startswith("seconds"))
+        if axes is None:
+            columns = min(3, len(names))
+            lines = math.ceil(len(names) / columns)
+            _, axes = plt.subplots(lines, columns, figsize=(4 * columns, 2.6 * lines), squeeze=False)
+        for ax, name in zip(axes.flat, names, strict=False):
+            ax.plot(self["step"], self[name], lw=1.5)
+            ax.set(title=name.replace("_", " "), xlabel="step")
+            ax.grid(alpha=0.3)
+        for ax in list(axes.flat)[len(names) :]:
+            ax.set_visible(False)
+        axes.flat[0].figure.tight_layout()
+        return axes

@@ -1,0 +1,105 @@
+"""Reward-model training: the Bradley–Terry loss on pairs of a chosen and a rejected response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.types import TokenBatch, Tokens
+from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Loop
+
+
+@dataclass(frozen=True)
+class RewardConfig(TrainerConfig):
+    """Settings of reward-model training."""
+
+    center_rewards_coefficient: float = setting(
+        0.0, "weight of the penalty (r_chosen + r_rejected)², which centres the rewards"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.center_rewards_coefficient < 0:
+            raise UserError(f"center_rewards_coefficient = {self.center_rewards_coefficient!r}; expected at least 0")
+
+
+@dataclass(frozen=True)
+class PairTokens:
+    """A tokenised comparison; both sides hold the prompt. ``margin`` may say by how much the chosen one is better."""
+
+    chosen: Tokens
+    rejected: Tokens
+    margin: float | None = None
+
+
+def train_reward(
+    model: nn.Module,
+    pairs: Sequence[PairTokens],
+    config: RewardConfig,
+    *,
+    pad_token_id: int,
+    out: Path | str | None = None,
+    tokenizer: Any = None,
+    resume: bool = False,
+    name: str = "reward",
+    quiet: bool = False,
+) -> History:
+    """Minimise the mean Bradley–Terry loss; ``model`` maps ``(input_ids, attention_mask)`` to ``(B,)`` rewards.
+
+    Returns:
+        The metrics: ``loss``, ``accuracy`` (share of the batch with r_chosen > r_rejected), ``margin`` (mean difference).
+    """
+    loop = Loop(name, model, config, out=out, tokenizer=tokenizer, resume=resume, quiet=quiet)
+    for step in loop:
+        picked = [pairs[i] for i in batch_indices(len(pairs), config.batch_size, step, config.seed)]
+        differences: list[Tensor] = []
+        losses = _losses(model, picked, config, pad_token_id, differences)
+        metrics = loop.update(losses)
+        difference = torch.cat(differences)
+        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()))
+    return loop.history
+
+
+def _losses(
+    model: nn.Module, pairs: Sequence[PairTokens], config: RewardConfig, pad_token_id: int, differences: list[Tensor]
+) -> Iterator[Tensor]:
+    size = config.micro_batch_size or len(pairs)
+    for start in range(0, len(pairs), size):
+        part = pairs[start : start + size]
+        chosen, rejected = pair_rewards(model, part, pad_token_id)  # (b,), (b,)
+        margin = None
+        if all(p.margin is not None for p in part):
+            margin = torch.tensor([p.margin for p in part], dtype=chosen.dtype, device=chosen.device)
+        differences.append((chosen - rejected).detach())
+        loss = bradley_terry_loss(chosen, rejected, margin=margin)  # (b,)
+        if config.center_rewards_coefficient:
+            loss = loss + config.center_rewards_coefficient * (chosen + rejected) ** 2
+        yield loss.sum() / len(pairs)
+
+
+def pair_rewards(model: nn.Module, pairs: Sequence[PairTokens], pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Rewards of the chosen and of the rejected side, ``(B,)`` each, from one forward pass over ``2B`` rows."""
+    both = [p.chosen for p in pairs] + [p.rejected for p in pairs]
+    batch: TokenBatch = collate(both, pad_token_id).to(next(model.parameters()).device)
+    rewards = model(batch.input_ids, batch.attention_mask)  # (2B,)
+    return rewards[: len(pairs)], rewards[len(pairs) :]
+
+
+@torch.no_grad()
+def pair_accuracy(model: nn.Module, pairs: Sequence[PairTokens], *, pad_token_id: int, batch_size: int = 64) -> float:
+    """Share of held-out pairs in which the chosen side earns more; a tie counts one half."""
+    right = 0.0
+    for start in range(0, len(pairs), batch_size):
+        chosen, rejected = pair_rewards(model, pairs[start : start + batch_size], pad_token_id)
+        right += float((chosen > rejected).sum()) + 0.5 * float((chosen == rejected).sum())
+    return right / len(pairs)
