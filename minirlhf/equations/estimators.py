@@ -32,11 +32,12 @@ def _counts(num_samples: Tensor | int, num_correct: Tensor | int, k: int) -> tup
     return n, c
 
 
-def _chance_all_from(part: Tensor, whole: Tensor, k: int) -> Tensor:
-    """C(part, k) / C(whole, k): the chance that k distinct ones of ``whole`` all fall into ``part``."""
-    pairs = zip(part.flatten().tolist(), whole.flatten().tolist(), strict=True)
-    # Python integers are exact, and the quotient of two of them is rounded once.
-    chances = [math.comb(p, k) / math.comb(w, k) for p, w in pairs]
+def _chance_all_from(part: Tensor, whole: Tensor, k: int, *, complement: bool = False) -> Tensor:
+    """C(part, k) / C(whole, k): the chance that k distinct ones of ``whole`` all fall into ``part``; or one minus it."""
+    chances = []
+    for p, w in zip(part.flatten().tolist(), whole.flatten().tolist(), strict=True):
+        ways, total = math.comb(p, k), math.comb(w, k)  # Python integers are exact; their quotient is rounded once
+        chances.append((total - ways if complement else ways) / total)
     return torch.tensor(chances, dtype=torch.float64).view(part.shape)
 
 
@@ -53,7 +54,7 @@ def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -
     Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
     """
     n, c = _counts(num_samples, num_correct, k)
-    return 1.0 - _chance_all_from(n - c, n, k)
+    return _chance_all_from(n - c, n, k, complement=True)
 
 
 def pass_hat_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
