@@ -74,12 +74,12 @@ def step_folder(run_dir: str | Path, step: int) -> Path:
 
 def save(
     folder: str | Path,
-    model: Saveable | None = None,
+    model: Saveable | nn.Module | None = None,
     tokenizer: Saveable | None = None,
     *,
     extra_tensors: Mapping[str, Tensor] | None = None,
     extra_json: Mapping[str, Any] | None = None,
-    parts: Mapping[str, Saveable] | None = None,
+    parts: Mapping[str, Saveable | nn.Module] | None = None,
 ) -> Path:
     """Write a checkpoint; after a return it is on the disk, and before it there is nothing by that name.
 
@@ -102,12 +102,12 @@ def save(
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
+        contents: list[tuple[Any, Path]] = [(model, partial), (tokenizer, partial)]
+        contents += [(part, partial / name) for name, part in (parts or {}).items()]
         with quietly():
-            for content in (model, tokenizer):
+            for content, place in contents:
                 if content is not None:
-                    content.save_pretrained(partial)
-            for name, part in (parts or {}).items():
-                part.save_pretrained(partial / name)
+                    content.save_pretrained(place)
         _write_state(partial, extra_tensors or {}, extra_json or {})
         _write_manifest(partial)
         _flush(partial)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.errors import unknown
 from minirlhf.core.randomness import derive_seed
@@ -57,9 +57,7 @@ def tiny_config(name: str, tokenizer: PreTrainedTokenizerBase, *, context: int =
     )
 
 
-def tiny_model(
-    name: str, tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, context: int = 1024
-) -> LlamaForCausalLM:
+def tiny_model(name: str, tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, context: int = 1024) -> PreTrainedModel:
     """A freshly initialised model of a preset.
 
     The weights depend on ``(name, vocabulary size, seed)`` only: PyTorch's global generator is neither read nor moved.

@@ -21,7 +21,7 @@ from minirlhf.data import chat
 SMALLEST = len(chat.SPECIAL_TOKENS) + 256
 
 
-def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> PreTrainedTokenizerFast:
+def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> PreTrainedTokenizerBase:
     """One id per word: the special tokens first, then ``words`` in their order. Text is split at white space.
 
     Decoding joins with single spaces. A word that is not in the list becomes ``<unk>``.
@@ -43,7 +43,7 @@ def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> 
 
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int = 2048, *, chat_template: str = chat.TURNS
-) -> PreTrainedTokenizerFast:
+) -> PreTrainedTokenizerBase:
     """Byte-level byte-pair encoding learned from ``texts``: any text survives encoding and decoding unchanged.
 
     Numbers are split into their digits, so that arithmetic does not depend on which numbers were frequent. The vocabulary
@@ -74,7 +74,7 @@ def train_tokenizer(
     return _wrap(core, chat_template)
 
 
-def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerFast:
+def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerBase:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=chat.PAD,
