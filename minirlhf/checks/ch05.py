@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from minirlhf.checks.prefixes import from_the_leaves, next_token, rows_of
 from minirlhf.core import exact
 from minirlhf.core.checks import Comparison, Draw, chain, check
-from minirlhf.core.exact import ToyLM
 from minirlhf.equations import rlhf
 
 chain(
@@ -38,37 +37,6 @@ def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
     return (ref * (rewards / beta).exp()).sum(-1).log()
 
 
-# -- token by token: the recursions over prefixes that whole-response formulas are held against --------------------
-
-
-def _rows(lm: ToyLM) -> list[list[int]]:
-    found = lm.responses()
-    return [row[:n] for row, n in zip(found.tokens.tolist(), found.lengths.tolist(), strict=True)]
-
-
-def _next_token(probs: Tensor, rows: list[list[int]], prefix: list[int], vocab_size: int) -> Tensor:
-    """``(V,)``: the distribution of the token after ``prefix``, as sums over the responses that agree with it."""
-    mass = [
-        sum(p for p, row in zip(probs, rows, strict=True) if row[: len(prefix) + 1] == [*prefix, a])
-        for a in range(vocab_size)
-    ]
-    found = torch.stack([torch.as_tensor(m, dtype=torch.float64) for m in mass])
-    return found / found.sum()
-
-
-def _from_the_leaves(lm: ToyLM, rewards: Tensor, backup: Callable[[list[int], Tensor], Tensor]) -> Tensor:
-    """Value of the empty prefix: leaves are worth their reward, a prefix ``backup(prefix, values of its children)``."""
-    rows = _rows(lm)
-    reward_of = {tuple(row): r for row, r in zip(rows, rewards, strict=True)}
-
-    def value(prefix: list[int]) -> Tensor:
-        if tuple(prefix) in reward_of:
-            return reward_of[tuple(prefix)]
-        return backup(prefix, torch.stack([value([*prefix, a]) for a in range(lm.vocab_size)]))
-
-    return value([])
-
-
 # -- the derivation ------------------------------------------------------------------------------------------------
 
 
@@ -94,13 +62,13 @@ def _(objective, draw: Draw) -> Comparison:
         float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1)),
     )
     probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
-    rows, rewards = _rows(policy), draw.normal(len(probs), scale=1.5)
+    rows, rewards = rows_of(policy), draw.normal(len(probs), scale=1.5)
 
     def backup(prefix: list[int], children: Tensor) -> Tensor:
-        p, q = _next_token(probs, rows, prefix, 3), _next_token(ref, rows, prefix, 3)
+        p, q = next_token(probs, rows, prefix, 3), next_token(ref, rows, prefix, 3)
         return (p * (children - beta * (p / q).log())).sum()
 
-    return objective(probs.log(), ref.log(), rewards, beta=beta), _from_the_leaves(policy, rewards, backup)
+    return objective(probs.log(), ref.log(), rewards, beta=beta), from_the_leaves(policy, rewards, backup)
 
 
 @check(
@@ -400,141 +368,3 @@ def _(optimal_value, draw: Draw) -> Iterator[Comparison]:
     # The 1/β term cancels between β and 2β.
     large = 2 * optimal_value(ref.log(), rewards, beta=2e5) - optimal_value(ref.log(), rewards, beta=1e5)
     yield large, exact.expectation(ref, rewards)
-
-
-# -- reading it backwards, the budget, the token-level view ---------------------------------------------------------
-
-
-@check(
-    "eq:implicit-reward",
-    "value",
-    of=rlhf.implicit_reward,
-    against="the rewards that the optimum was computed from, on a toy language model",
-    wrong={
-        "log-ratio upside down": lambda logps, ref_logps, *, beta: rlhf.implicit_reward(ref_logps, logps, beta=beta),
-        "β divided instead of multiplied": lambda logps, ref_logps, *, beta: (logps - ref_logps) / beta,
-        "reference forgotten": lambda logps, ref_logps, *, beta: beta * logps,
-    },
-)
-def _(implicit_reward, draw: Draw) -> Comparison:
-    "Log-probabilities of a model set to π* give back r − β log Z, response by response."
-    reference = draw.toy(3, 2)
-    beta = float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
-    ref = reference.distribution()[0].detach()
-    rewards = draw.normal(len(ref))
-    weights = ref * (rewards / beta).exp()
-    policy = draw.toy(3, 2)
-    policy.set_distribution(weights / weights.sum())
-    logps, ref_logps = (lm.response_token_logps()[0].sum(-1).detach() for lm in (policy, reference))
-    return implicit_reward(logps, ref_logps, beta=beta), rewards - beta * weights.sum().log()
-
-
-@check(
-    "eq:kl-budget",
-    "value",
-    of=rlhf.beta_for_kl,
-    against="the minimiser of the dual problem β log Z(β) + β · budget, by golden-section search",
-    tolerance=1e-5,
-    wrong={
-        "budget for the KL in bits": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
-            ref_logps, rewards, budget=budget * math.log(2)
-        ),
-        "1/β returned": lambda ref_logps, rewards, *, budget: 1 / rlhf.beta_for_kl(ref_logps, rewards, budget=budget),
-    },
-)
-def _(beta_for_kl, draw: Draw) -> Comparison:
-    'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.'
-    ref = draw.distribution(4)
-    rewards = 3.0 * draw.permutation(4).double()
-    budget = 0.3 * -float(ref[rewards.argmax()].log())
-
-    def dual(log_beta: float) -> float:
-        beta = math.exp(log_beta)
-        return beta * float(torch.logsumexp(ref.log() + rewards / beta, 0)) + beta * budget
-
-    low, high, golden = math.log(1e-2), math.log(1e3), (math.sqrt(5) - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = dual(left), dual(right)
-    for _ in range(45):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = dual(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = dual(right)
-    return beta_for_kl(ref.log(), rewards, budget=budget), math.exp((low + high) / 2)
-
-
-@check(
-    "eq:kl-budget",
-    "KL spent",
-    of=rlhf.beta_for_kl,
-    against="the KL of π* at that β, by summation",
-    wrong={
-        "budget for the KL in bits": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
-            ref_logps, rewards, budget=budget * math.log(2)
-        ),
-        "budget taken for √KL": lambda ref_logps, rewards, *, budget: rlhf.beta_for_kl(
-            ref_logps, rewards, budget=budget**2
-        ),
-    },
-)
-def _(beta_for_kl, draw: Draw) -> Comparison:
-    "At the β returned, the optimum spends just the budget."
-    ref = draw.distribution(5)
-    rewards = draw.permutation(5).double()
-    budget = min(0.8, 0.5 * -float(ref[rewards.argmax()].log()))
-    weights = ref * (rewards / beta_for_kl(ref.log(), rewards, budget=budget)).exp()
-    return exact.divergence(weights / weights.sum(), ref), budget
-
-
-@check(
-    "eq:token-bandit",
-    "value",
-    of=rlhf.regularised_return,
-    against="the objective over whole responses of a toy language model",
-    wrong={
-        "mean of the log-ratios over tokens": lambda logps, ref_logps, rewards, mask, *, beta: (
-            rewards - beta * torch.where(mask, logps - ref_logps, 0.0).sum(-1) / mask.sum(-1)
-        ),
-        "last token left out": lambda logps, ref_logps, rewards, mask, *, beta: (
-            rewards - beta * torch.where(mask, logps - ref_logps, 0.0)[:, :-1].sum(-1)
-        ),
-        "absolute log-ratios": lambda logps, ref_logps, rewards, mask, *, beta: (
-            rewards - beta * torch.where(mask, logps - ref_logps, 0.0).abs().sum(-1)
-        ),
-    },
-)
-def _(regularised_return, draw: Draw) -> Comparison:
-    "The expected return of the token-level MDP is the objective of the bandit whose actions are whole responses."
-    policy, reference, beta = draw.toy(3, 3), draw.toy(3, 3), 0.5 + float(draw.uniform())
-    probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
-    rewards = draw.normal(len(probs))
-    logps, ref_logps = policy.response_token_logps()[0].detach(), reference.response_token_logps()[0].detach()
-    returns = regularised_return(logps, ref_logps, rewards, policy.responses().mask, beta=beta)
-    return exact.expectation(probs, returns), exact.regularised_value(probs, ref, rewards, beta)
-
-
-@check(
-    "eq:soft-bellman",
-    "value",
-    of=rlhf.optimal_value,
-    against="β log Σ π_ref exp(r/β) over whole responses",
-    wrong={
-        "hard maximum over the next token": lambda ref_logps, rewards, *, beta: rewards.amax(-1),
-        "uniform instead of the reference": lambda ref_logps, rewards, *, beta: beta * (rewards / beta).logsumexp(-1),
-        "mean over the next token": lambda ref_logps, rewards, *, beta: (ref_logps.exp() * rewards).sum(-1),
-    },
-)
-def _(optimal_value, draw: Draw) -> Comparison:
-    "Backed up from the last token to the first, the soft maximum gives the best objective of the bandit."
-    reference, beta = draw.toy(3, 3), 0.5 + float(draw.uniform())
-    ref, rows = reference.distribution()[0].detach(), _rows(reference)
-    rewards = draw.normal(len(ref))
-
-    def backup(prefix: list[int], children: Tensor) -> Tensor:
-        return optimal_value(_next_token(ref, rows, prefix, 3).log(), children, beta=beta)
-
-    return _from_the_leaves(reference, rewards, backup), beta * _log_z(ref, rewards, beta)
