@@ -61,11 +61,11 @@ class SFTPlan:
 class RewardPlan:
     """A reward model trained on pairs of the policy's own replies, labelled with the gold reward and some noise."""
 
-    pairs: int = 1600
-    held_out: int = 400
-    temperature: float = 0.5
+    pairs: int = 2000
+    held_out: int = 500
+    temperature: float = 0.25
     flip: float = 0.0
-    training: RewardConfig = RewardConfig(max_steps=150, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    training: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,20 @@ class RLPlan:
     """Reinforcement learning; ``options`` are changes to the recipe by name."""
 
     recipe: str = "grpo"
-    options: tuple[tuple[str, Any], ...] = ()
-    training: OnlineConfig = OnlineConfig(max_steps=100, batch_size=8, num_generations=16, learning_rate=3e-4)
+    options: tuple[tuple[str, Any], ...] = (("beta", 0.4),)
+    training: OnlineConfig = OnlineConfig(
+        max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4, max_completion_length=24
+    )
+
+
+#: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.
+SHELL_GAME_SFT = SFTPlan(demonstrations=6400, training=SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3))
+SHELL_GAME_RL = RLPlan(
+    recipe="dr_grpo",
+    options=(),
+    training=OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4, max_completion_length=10),
+)
+SORT_DIGITS_SFT = SFTPlan(demonstrations=5120, training=SFTConfig(max_steps=80, batch_size=64, learning_rate=3e-3))
 
 
 def with_seed(plan: Any, seed: int) -> Any:

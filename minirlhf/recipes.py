@@ -20,15 +20,8 @@ from minirlhf.core.errors import unknown
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.data.types import Rollout
-from minirlhf.equations.advantages import (
-    broadcast_to_tokens,
-    group_zscore,
-    leave_one_out,
-)
-from minirlhf.equations.advantages import (
-    group_center as reinforce_advantage,
-)
-from minirlhf.equations.aggregation import sequence_mean, token_mean
+from minirlhf.equations.advantages import batch_center, broadcast_to_tokens, group_center, group_zscore, leave_one_out
+from minirlhf.equations.aggregation import fixed_length, sequence_mean, token_mean
 from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.policy_losses import ppo_clip, reinforce
 
@@ -191,9 +184,12 @@ def _bind(node: Any, name: str, value: Any) -> tuple[Any, int]:
 REINFORCE = Recipe(
     name="reinforce",
     source="Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning",
-    credit=Grouped(reinforce_advantage),
+    credit=Grouped(batch_center),
     update=Update(reinforce, token_mean),
-    deviations=("the mean over tokens replaces the sum, a constant factor per batch",),
+    deviations=(
+        "the baseline is the mean reward of the batch, where the paper has a running average",
+        "the mean over tokens replaces the sum: a factor that is constant within a batch",
+    ),
 )
 RLOO = Recipe(
     name="rloo",
@@ -207,8 +203,15 @@ GRPO = Recipe(
     credit=Grouped(group_zscore),
     update=Update(ppo_clip, sequence_mean, kl=InLoss(k3)),
 )
+DR_GRPO = GRPO.with_(
+    name="dr_grpo",
+    source="Liu et al. (2025), Understanding R1-Zero-Like Training: A Critical Perspective, arXiv:2503.20783",
+    advantage=group_center,
+    weights=fixed_length,
+    kl=None,
+)
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (REINFORCE, RLOO, GRPO)}
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (REINFORCE, RLOO, GRPO, DR_GRPO)}
 
 
 def get(name: str) -> Recipe:
@@ -216,3 +219,42 @@ def get(name: str) -> Recipe:
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def _name(node: Any) -> str:
+    """A function with the hyperparameters bound to it, as text."""
+    if node is None:
+        return "none"
+    if dataclasses.is_dataclass(node):
+        inner = ", ".join(
+            _name(v) if callable(v) else f"{v}" for v in (getattr(node, f.name) for f in dataclasses.fields(node))
+        )
+        words = "".join(f" {c.lower()}" if c.isupper() else c for c in type(node).__name__).split()
+        return f"{' '.join(words)}: {inner}"
+    if isinstance(node, functools.partial):
+        bound = ", ".join(f"{k}={v}" for k, v in node.keywords.items())
+        return f"{_name(node.func)}({bound})"
+    return str(node.__name__)
+
+
+def choices(recipe: Recipe) -> dict[str, str]:
+    """The recipe's choices as text: advantage, objective, weights, KL, passes and minibatches."""
+    update = recipe.update
+    return {
+        "advantage": _name(recipe.credit.advantage),
+        "objective": _name(update.objective),
+        "weights": _name(update.weights),
+        "kl": _name(update.kl),
+        "num_iterations": str(update.num_iterations),
+        "num_minibatches": str(update.num_minibatches),
+    }
+
+
+def describe(recipe: Recipe) -> str:
+    """A header for a run: source, choices, options, and every deviation from the paper."""
+    lines = [f"{recipe.name}: {recipe.source}"]
+    lines += [f"  {key:16} {value}" for key, value in choices(recipe).items()]
+    numbers = {k: v for k, v in recipe.options().items() if v is None or isinstance(v, int | float)}
+    lines.append("  options          " + ", ".join(f"{k}={v}" for k, v in numbers.items()))
+    lines += [f"  deviates: {sentence}" for sentence in recipe.deviations] or ["  deviates: in nothing that we know of"]
+    return "\n".join(lines)

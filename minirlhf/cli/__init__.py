@@ -17,7 +17,10 @@ from minirlhf.core.errors import UserError, unknown
 
 # name -> (module, one line of help). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "tour": ("minirlhf.cli.tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
+    "recipes": ("minirlhf.cli.recipes", "the online algorithms as one table of choices"),
+    "zoo": ("minirlhf.cli.zoo", "trained checkpoints by name: list, train, copy"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),

@@ -74,6 +74,9 @@ TRANSCRIPT = (
     "{{ '\n\nAssistant:' if add_generation_prompt }}"
 )
 
+#: The contents alone, with spaces between: for a base model, which has never seen a turn and just goes on writing.
+PLAIN = "{% for message in messages %}{{ ' ' if not loop.first }}{{ message['content'] }}{% endfor %}"
+
 _MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 

@@ -45,6 +45,11 @@ def fingerprint(determinants: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(full, sort_keys=True, default=plain).encode()).hexdigest()[:16]
 
 
+def folder_of(name: str, determinants: Mapping[str, Any]) -> Path:
+    """Where the checkpoint ``name`` with these determinants is or would be."""
+    return cache_folder() / f"{name}-{fingerprint(determinants)}"
+
+
 def cached(name: str, determinants: Mapping[str, Any], build: Callable[[], tuple[Any, Any]], *, note: str = "") -> Path:
     """The folder of the checkpoint ``name`` with these determinants, built and saved first if it is not there.
 
@@ -57,8 +62,8 @@ def cached(name: str, determinants: Mapping[str, Any], build: Callable[[], tuple
     Raises:
         UserError: the cache folder cannot be written.
     """
-    root = cache_folder()
-    folder = root / f"{name}-{fingerprint(determinants)}"
+    folder = folder_of(name, determinants)
+    root = folder.parent
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(root / f"{folder.name}.lock")

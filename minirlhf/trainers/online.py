@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ def train_online(
     *,
     tokenizer: Any,
     ref_model: nn.Module | None = None,
+    monitors: Mapping[str, Reward] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     name: str | None = None,
@@ -83,6 +84,7 @@ def train_online(
         reward: the grader.
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
+        monitors: other rewards, whose mean is logged under their name and which nothing optimises.
         ref_model: the frozen reference; None means a copy of ``model`` as it is now, if the recipe needs one.
 
     Returns:
@@ -110,7 +112,8 @@ def train_online(
         )
         sampled = time.perf_counter()
         repeated = [problems[i] for i in picked for _ in range(config.num_generations)]
-        rewards, valid = grade(reward, repeated, completion_texts(rollout, tokenizer), config.num_generations)
+        texts = completion_texts(rollout, tokenizer)
+        rewards, valid = grade(reward, repeated, texts, config.num_generations)
         ref_logps = None
         if ref_model is not None:
             with torch.no_grad():
@@ -118,10 +121,15 @@ def train_online(
                     ref_model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], config.temperature
                 )
         graded = Graded(rollout, rewards, valid, ref_logps)
+        watched = {key: _mean(monitor(repeated, texts)) for key, monitor in (monitors or {}).items()}
         metrics = improve(loop, graded, recipe, config)
         done = time.perf_counter()
-        loop.log(**describe(graded), **metrics, seconds_sampling=sampled - start, seconds=done - start)
+        loop.log(**describe(graded), **watched, **metrics, seconds_sampling=sampled - start, seconds=done - start)
     return loop.history
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def grade(

@@ -1,0 +1,29 @@
+"""The online algorithms as a table: which functions each one is made of, and what it lets you change."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """An optional name."""
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="show one recipe with its source, options and deviations"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table, or one recipe."""
+    from minirlhf import recipes
+
+    if args.name:
+        print(recipes.describe(recipes.get(args.name)))
+        return 0
+    rows = [("recipe", "advantage", "objective", "weights", "KL")]
+    for recipe in recipes.RECIPES.values():
+        choices = recipes.choices(recipe)
+        rows.append((recipe.name, choices["advantage"], choices["objective"], choices["weights"], choices["kl"]))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0

@@ -1,0 +1,42 @@
+"""The trained checkpoints that come with the project: list them, or train and cache some now.
+
+minirlhf zoo                          list the entries and whether they are cached
+minirlhf zoo assistant-sft --out DIR  a copy of one to work with
+minirlhf zoo --all                    fill the cache
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Names, or all."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to train unless they are cached")
+    parser.add_argument("--all", action="store_true", help="all entries")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="copy the one entry named to this folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List or fill."""
+    from minirlhf import zoo
+    from minirlhf.core.errors import UserError
+
+    names = list(zoo.ENTRIES) if args.all else args.names
+    for name in names:
+        zoo.get(name)  # all names are known before anything is trained
+    if args.out is not None and len(names) != 1:
+        raise UserError(f"--out takes one entry, {len(names)} are named")
+    if args.out is not None and args.out.exists():
+        raise UserError(f"{args.out}: exists already; --out names a new folder")
+    for name in names:
+        print(f"{name}: {zoo.path(name)}")
+    if args.out is not None:
+        shutil.copytree(zoo.path(names[0]), args.out)
+        print(f"copied to {args.out}")
+    if not names:
+        for name, entry in zoo.ENTRIES.items():
+            print(f"{name:18} {'cached' if zoo.is_cached(name) else '-':8} {entry.about}")
+    return 0

@@ -1,0 +1,1 @@
+"""The tour: post-training end to end on tiny models, in about two minutes, with a report of what it did."""

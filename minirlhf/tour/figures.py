@@ -1,0 +1,66 @@
+"""The tour's figures, each with one message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minirlhf.plotting import PALETTE, panels, smooth
+from minirlhf.tour.stages import Tour
+
+
+def overview(tour: Tour) -> Any:
+    """What came of it: the true reward after each stage, and the shell game before and after RL."""
+    figure, (left, right) = panels(2, 4.2, 3.2)
+    names = [stage.name for stage in tour.assistant]
+    means = [stage.gold.mean for stage in tour.assistant]
+    errors = [1.96 * stage.gold.stderr for stage in tour.assistant]
+    colours = [PALETTE[c] for c in ("black", "blue", "green")]
+    left.bar(names, means, yerr=errors, color=colours, capsize=4, width=0.6)
+    left.axhline(0, color="black", lw=0.8)
+    left.set(title="Each stage answers better", ylabel="true reward per reply (95 % interval)")
+    steps = tour.histories["game_rl"]["step"]
+    right.plot(steps, tour.histories["game_rl"]["reward"], color=PALETTE["green"], label="right answers")
+    right.plot(steps, tour.histories["game_rl"]["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud")
+    right.set(title="RL discovers that thinking pays", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
+    right.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def stages(tour: Tour) -> Any:
+    """The losses of pretraining and SFT and the accuracy of the reward model."""
+    figure, axes = panels(3, 3.4, 2.6)
+    for ax, name, title in zip(axes, ("pretrain", "sft"), ("Pretraining", "Supervised fine-tuning"), strict=False):
+        history = tour.histories[name]
+        ax.plot(history["step"], history["loss"], color=PALETTE["blue"])
+        ax.set(title=title, xlabel="step", ylabel="loss (nats per token)")
+    history = tour.histories["reward"]
+    axes[2].plot(history["step"], smooth(history["accuracy"], 20), color=PALETTE["purple"])
+    axes[2].axhline(0.5, color="black", lw=0.8, ls=":")
+    axes[2].set(title="Reward model", xlabel="step", ylabel="pairs ranked right (mean of 20 steps)", ylim=(0.4, 1))
+    return figure
+
+
+def reinforcement(tour: Tour) -> Any:
+    """Proxy and true reward during RL, and how far the policy has moved."""
+    figure, (left, right) = panels(2, 4.2, 2.8)
+    history = tour.histories["rl"]
+    left.plot(history["step"], smooth(history["reward"], 5), color=PALETTE["orange"], ls="--", label="reward model")
+    left.plot(history["step"], smooth(history["gold"], 5), color=PALETTE["green"], label="true reward")
+    left.set(title="What is optimised, and what is wanted", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
+    left.legend(frameon=False)
+    right.plot(history["step"], history["kl"], color=PALETTE["blue"])
+    right.set(title="Distance from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
+    return figure
+
+
+def game(tour: Tour) -> Any:
+    """Accuracy, thinking and length in the shell game during RL."""
+    figure, (left, right) = panels(2, 4.2, 2.8)
+    history = tour.histories["game_rl"]
+    left.plot(history["step"], history["reward"], color=PALETTE["green"], label="right answers (rewarded)")
+    left.plot(history["step"], history["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud (not rewarded)")
+    left.set(title="Thinking is discovered, not taught", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
+    left.legend(frameon=False, loc="lower right")
+    right.plot(history["step"], history["completion_length"], color=PALETTE["blue"])
+    right.set(title="Answers grow longer", xlabel="RL step", ylabel="tokens per completion", ylim=(0, None))
+    return figure

@@ -1,0 +1,236 @@
+"""What the tour runs and measures. Its numbers are what ``studies/tour.py`` repeats over seeds."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from minirlhf import pipeline
+from minirlhf.data import tasks
+from minirlhf.data.chat import PLAIN
+from minirlhf.data.formats import Problem
+from minirlhf.evaluation import Evaluation, Measured, evaluate, win_rate
+from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
+from minirlhf.models.sampling import Sampling
+from minirlhf.models.tiny import num_parameters
+from minirlhf.pipeline import Trained, with_seed
+from minirlhf.trainers.history import History
+from minirlhf.trainers.reward import pair_accuracy
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One column of the assistant's table.
+
+    Attributes:
+        gold: the true reward of its replies to held-out prompts.
+        proxy: the reward model's opinion of the same replies.
+        wins: share of prompts on which its gold reward beats the SFT model's.
+        kl: nats per reply from the SFT model.
+        length: tokens per reply.
+        ended: share of replies that end by themselves.
+    """
+
+    name: str
+    gold: Measured
+    proxy: Measured
+    wins: Measured
+    kl: Measured
+    length: Measured
+    ended: float
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Game:
+    """How a policy plays the shell game on held-out prompts."""
+
+    name: str
+    sampled: Measured
+    greedy: Measured
+    thinks: Measured
+    length: Measured
+    evaluation: Evaluation
+
+
+@dataclass
+class Tour:
+    """Everything the report shows.
+
+    Attributes:
+        seconds: wall time of each part.
+        histories: metrics of each training, by its name.
+        judge_accuracy: of the reward model on held-out pairs; ``judge_ceiling`` is what the true reward scores there.
+    """
+
+    seed: int
+    parameters: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    histories: dict[str, History] = field(default_factory=dict)
+    judge_accuracy: float = 0.0
+    judge_ceiling: float = 0.0
+    judge_pairs: int = 0
+    assistant: list[Stage] = field(default_factory=list)
+    game: list[Game] = field(default_factory=list)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Book the wall time of the block under ``part``."""
+        start = time.perf_counter()
+        yield
+        self.seconds[part] = time.perf_counter() - start
+
+    def numbers(self) -> dict[str, float]:
+        """The figures that the tour claims something about, by name."""
+        base, sft, rl = self.assistant
+        before, after = self.game
+        return {
+            "gold_base": base.gold.mean,
+            "gold_sft": sft.gold.mean,
+            "gold_rl": rl.gold.mean,
+            "win_rate_rl": rl.wins.mean,
+            "kl_rl": rl.kl.mean,
+            "length_sft": sft.length.mean,
+            "length_rl": rl.length.mean,
+            "judge_accuracy": self.judge_accuracy,
+            "game_sampled_sft": before.sampled.mean,
+            "game_sampled_rl": after.sampled.mean,
+            "game_greedy_sft": before.greedy.mean,
+            "game_greedy_rl": after.greedy.mean,
+            "game_thinks_sft": before.thinks.mean,
+            "game_thinks_rl": after.thinks.mean,
+            "game_length_rl": after.length.mean,
+        }
+
+
+def run(seed: int = 0, *, say: Say = print, quiet: bool = False) -> Tour:
+    """The whole tour on one thread; the same seed gives the same numbers on one machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    tour = Tour(seed)
+    try:
+        with tour.timed("total"):
+            _assistant(tour, say, quiet)
+            _shell_game(tour, say, quiet)
+    finally:
+        torch.set_num_threads(threads)
+    return tour
+
+
+def _assistant(tour: Tour, say: Say, quiet: bool) -> None:
+    world, seed = tasks.get("assistant"), tour.seed
+    say("\n1 · Pretraining: a language model of raw chatter about animals")
+    with tour.timed("pretrain"):
+        base = pipeline.pretrain(world, with_seed(pipeline.PretrainPlan(), seed), quiet=quiet)
+    tour.parameters = num_parameters(base.model)
+    say("2 · Supervised fine-tuning: imitate a hurried assistant")
+    with tour.timed("sft"):
+        sft = pipeline.sft(world, base, with_seed(pipeline.SFTPlan(), seed), quiet=quiet)
+    say("3 · Preferences and reward model: which of two of its own replies is better?")
+    plan = with_seed(pipeline.RewardPlan(), seed)
+    with tour.timed("reward"):
+        pairs, held_out = pipeline.preferences(world, sft, plan)
+        judge = pipeline.reward_model(sft, pairs, plan, quiet=quiet)
+        held_tokens = pipeline.pair_tokens(sft.tokenizer, held_out)
+        tour.judge_accuracy = pair_accuracy(judge.model, held_tokens, pad_token_id=sft.tokenizer.pad_token_id)
+    gaps = [world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held_out]
+    tour.judge_ceiling = sum((gap > 0) + 0.5 * (gap == 0) for gap in gaps) / len(gaps)
+    tour.judge_pairs = len(pairs)
+    say(f"    held-out accuracy {tour.judge_accuracy:.2f}; the true reward itself gets {tour.judge_ceiling:.2f}")
+    say("4 · Reinforcement learning (GRPO) against the reward model, with a KL penalty")
+    proxy = model_reward(judge.model, judge.tokenizer)
+    with tour.timed("rl"):
+        rl = pipeline.reinforce(
+            world,
+            sft,
+            with_seed(pipeline.RLPlan(), seed),
+            reward=proxy,
+            monitors={"gold": task_reward(world)},
+            quiet=quiet,
+        )
+    say("5 · Evaluation on held-out prompts")
+    with tour.timed("evaluation"):
+        plain = copy.deepcopy(base.tokenizer)
+        plain.chat_template = PLAIN
+        tour.assistant = _compare({"base": replace(base, tokenizer=plain), "SFT": sft, "RL": rl}, sft, proxy)
+    for name, trained in (("pretrain", base), ("sft", sft), ("reward", judge), ("rl", rl)):
+        tour.histories[name] = trained.history
+
+
+def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> list[Stage]:
+    world = tasks.get("assistant")
+    problems = task_problems(world, "test")
+    sampling = Sampling(max_completion_length=world.max_completion_length)
+    evaluations = {
+        name: evaluate(
+            policy.model,
+            problems,
+            task_reward(world),
+            tokenizer=policy.tokenizer,
+            sampling=sampling,
+            # The base model reads the bare question, so its replies have no probability under the others' template.
+            ref_model=None if policy.tokenizer.chat_template == PLAIN else reference.model,
+            seed=1000,
+        )
+        for name, policy in policies.items()
+    }
+    rival = evaluations["SFT"].rewards
+    return [
+        Stage(
+            name,
+            e.reward,
+            Measured.of(torch.tensor(proxy(e.problems, e.completions))),
+            win_rate(e.rewards, rival),
+            e.divergence,
+            e.length,
+            float(e.terminated.float().mean()),
+            e,
+        )
+        for name, e in evaluations.items()
+    ]
+
+
+def _shell_game(tour: Tour, say: Say, quiet: bool) -> None:
+    world, seed = tasks.get("shell_game"), tour.seed
+    say("\n6 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
+    with tour.timed("game_sft"):
+        sft = pipeline.sft_from_scratch(world, with_seed(pipeline.SHELL_GAME_SFT, seed), quiet=quiet)
+    say("7 · Reinforcement learning on right answers alone (Dr. GRPO)")
+    with tour.timed("game_rl"):
+        rl = pipeline.reinforce(
+            world, sft, with_seed(pipeline.SHELL_GAME_RL, seed), monitors={"thinks": _thinks}, quiet=quiet
+        )
+    with tour.timed("game_evaluation"):
+        tour.game = [_play("SFT", sft), _play("RL", rl)]
+    tour.histories["game_sft"], tour.histories["game_rl"] = sft.history, rl.history
+
+
+def _play(name: str, policy: Trained) -> Game:
+    world = tasks.get("shell_game")
+    problems = task_problems(world, "test")[:400]
+    sampled, greedy = (
+        evaluate(
+            policy.model,
+            problems,
+            task_reward(world),
+            tokenizer=policy.tokenizer,
+            sampling=Sampling(max_completion_length=world.max_completion_length, greedy=greedy),
+            seed=1000,
+        )
+        for greedy in (False, True)
+    )
+    thinks = Measured.of(torch.tensor(_thinks(sampled.problems, sampled.completions)))
+    return Game(name, sampled.reward, greedy.reward, thinks, sampled.length, sampled)
+
+
+def _thinks(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    """1 for each completion that begins with a chain of thought. Watched, never rewarded."""
+    return [float(text.startswith("think")) for text in completions]
