@@ -26,7 +26,7 @@ RULES = [
 ]
 
 
-@pytest.fixture(params=range(10))
+@pytest.fixture(params=range(4))
 def draw(request, fresh_seed):
     return Draw("language", fresh_seed, request.param)
 

@@ -31,7 +31,9 @@ def _bandit(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
     against="half the mean squared distance of two independent estimates",
     wrong={
         "second moment": lambda probs, g: (probs * g.square().sum(-1)).sum(),
-        "estimates equally likely": lambda probs, g: pg.gradient_variance(torch.full_like(probs, 1 / len(probs)), g),
+        "variance of the length of the gradient": lambda probs, g: (
+            (probs * g.square().sum(-1)).sum() - (probs * g.norm(dim=-1)).sum() ** 2
+        ),
     },
 )
 def _(gradient_variance, draw: Draw) -> Comparison:
