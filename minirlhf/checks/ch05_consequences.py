@@ -53,14 +53,14 @@ def _(implicit_reward, draw: Draw) -> Comparison:
 def _(beta_for_kl, draw: Draw) -> Comparison:
     'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.'
     ref = draw.distribution(4)
-    rewards = 3.0 * draw.permutation(4).double()
+    rewards = 12.0 * draw.permutation(4).double()  # so that β stays clear of 1
     budget = 0.3 * -float(ref[rewards.argmax()].log())
 
     def dual(log_beta: float) -> float:
         beta = math.exp(log_beta)
         return beta * float(torch.logsumexp(ref.log() + rewards / beta, 0)) + beta * budget
 
-    low, high, golden = math.log(1e-2), math.log(1e3), (math.sqrt(5) - 1) / 2
+    low, high, golden = math.log(1e-1), math.log(1e4), (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = dual(left), dual(right)
     for _ in range(45):
