@@ -1,0 +1,236 @@
+# ---
+# title: Bug hunt: the model that never stops
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# A team fine-tunes a model on prompts and replies. The loss falls nicely, to less than one would think possible. But the model
+# they get answers with a copy of the last word it was given, its replies start one word late, and it never stops: it writes on
+# until it is cut off.
+#
+# Their tokenizer has no padding token, so they did what many do and used the end-of-sequence token for padding. Here is the part
+# of their code that makes labels and loss. `labels` are the tokens to be learned, in place; −100 means "nothing to learn here",
+# which is right for the prompt and for padding and wrong for everything else.
+#
+# **There are three bugs. Find and fix them.** Keep both functions and their arguments.
+
+# %% [given]
+import torch
+import torch.nn.functional as F
+
+
+# %% [stub]
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    """Labels for supervised fine-tuning: the reply's tokens, its end-of-sequence token too; −100 elsewhere.
+
+    input_ids: (B, S), prompt and reply, padded on the right with eos_id. attention_mask: (B, S), 1 on real tokens.
+    prompt_lengths: (B,), tokens of the prompt. Returns (B, S).
+    """
+    labels = input_ids.clone()
+    labels[labels == eos_id] = -100
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[: length + 1] = -100
+    return labels
+
+
+def sft_loss(logits, labels):
+    """Mean negative log-probability of the labelled tokens. logits: (B, S, V). labels: (B, S). Returns one number."""
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+
+# %% [solution]
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.clone()
+    labels[attention_mask == 0] = -100
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[:length] = -100
+    return labels
+
+
+def sft_loss(logits, labels):
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+EOS = 7
+
+
+def batch(draw):
+    """Three rows of a prompt, a reply that ends in EOS, and padding by EOS; the right labels."""
+    ids, mask = torch.full((3, 7), EOS), torch.zeros(3, 7, dtype=torch.long)
+    prompts, want = torch.zeros(3, dtype=torch.long), torch.full((3, 7), -100)
+    for i in range(3):
+        prompt, reply = draw.integer(1, 2), draw.integer(2, 3)
+        end = prompt + reply + 1
+        ids[i, : end - 1] = (draw.uniform(end - 1) * 6).long() + 1
+        mask[i, :end], prompts[i] = 1, prompt
+        want[i, prompt:end] = ids[i, prompt:end]
+    return ids, mask, prompts, want
+
+
+def at(labels, columns):
+    """``(B, S), (B,) -> (B,)``: each row's label at its own column."""
+    return labels.gather(1, columns[:, None])[:, 0]
+
+
+def shaped(got, want):
+    """The answer, if it has the form of labels; otherwise `expect` says what is wrong with it."""
+    if not isinstance(got, torch.Tensor) or got.shape != want.shape:
+        expect(got, want, what="the result of `sft_labels`")
+    return got
+
+
+@test(
+    points=2,
+    hints=(
+        "Which label does the last token of each reply have, the one that tells the model to stop?",
+        "When padding and end-of-sequence are the same token, its id cannot tell them apart. `attention_mask` can.",
+    ),
+)
+def learns_to_stop(sub, draw):
+    "The reply's end-of-sequence token is learned, padding is not."
+    ids, mask, prompts, want = batch(draw)
+    got = shaped(sub.sft_labels(ids, mask, prompts, EOS), want)
+    given = {"input_ids": ids, "attention_mask": mask, "prompt_lengths": prompts, "eos_id": EOS}
+    end = mask.sum(-1) - 1
+    expect(
+        at(got, end),
+        at(want, end),
+        what="the label of each reply's end-of-sequence token",
+        given=given,
+        mistakes={"end-of-sequence is masked because padding looks like it": torch.full((3,), -100)},
+    )
+    padding = mask == 0
+    expect(
+        got[padding],
+        want[padding],
+        what="the label of padding",
+        given=given,
+        mistakes={"padding is learned": ids[padding]},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Print prompt, reply and labels of one row below one another. Which is the first token with a label?",
+        "A prompt of n tokens fills positions 0 … n − 1, and a slice `[:n]` is just these. The shift by one is the business of the "
+        "loss alone.",
+    ),
+)
+def first_word(sub, draw):
+    "The reply's first token is learned, the prompt is not."
+    ids, mask, prompts, want = batch(draw)
+    got = shaped(sub.sft_labels(ids, mask, prompts, EOS), want)
+    given = {"input_ids": ids, "prompt_lengths": prompts}
+    expect(
+        at(got, prompts),
+        at(want, prompts),
+        what="the label of each reply's first token",
+        given=given,
+        mistakes={"one token too many is masked": torch.full((3,), -100)},
+    )
+    expect(
+        at(got, prompts - 1),
+        at(want, prompts - 1),
+        what="the label of each prompt's last token",
+        given=given,
+        mistakes={"the prompt's last token is learned": at(ids, prompts - 1)},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "What has a model learned that predicts the token at position t from the logits at position t? It has read that token already.",
+        "The logits at position t are for the label at t + 1: drop the last position of the one and the first of the other.",
+    ),
+)
+def looks_ahead(sub, draw):
+    "The loss asks each position for the next token."
+    _, _, _, labels = batch(draw)
+    logits = tidy(draw.normal(3, 7, 8))
+
+    def mean_loss(shift):
+        losses = []
+        for row, wanted in zip(logits.tolist(), labels.tolist()):
+            for t, label in enumerate(wanted):
+                if label != -100 and 0 <= t - shift < len(row):
+                    scores = row[t - shift]
+                    losses.append(math.log(sum(math.exp(s) for s in scores)) - scores[label])
+        return sum(losses) / len(losses)
+
+    expect(
+        sub.sft_loss(logits, labels),
+        mean_loss(1),
+        what="the loss",
+        given={"labels": labels},
+        mistakes={
+            "each position is asked for the token it has just read": mean_loss(0),
+            "each position is asked for the token before it": mean_loss(-1),
+        },
+    )
+
+
+# %% [mutant] end-of-sequence is masked with the padding
+# caught by: learns_to_stop
+# says: padding looks like it
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.masked_fill(input_ids == eos_id, -100)
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[:length] = -100
+    return labels
+
+
+# %% [mutant] padding is learned as well
+# caught by: learns_to_stop
+# says: padding is learned
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.clone()
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[:length] = -100
+    return labels
+
+
+# %% [mutant] the first word of the reply is masked
+# caught by: first_word
+# says: one token too many
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.masked_fill(attention_mask == 0, -100)
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[: length + 1] = -100
+    return labels
+
+
+# %% [mutant] the prompt is learned
+# caught by: first_word
+# says: is learned
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    return input_ids.masked_fill(attention_mask == 0, -100)
+
+
+# %% [mutant] the shift goes the wrong way
+# caught by: looks_ahead
+# says: the token before it
+def sft_loss(logits, labels):
+    return F.cross_entropy(logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten(), ignore_index=-100)
+
+
+# %% [partial] 4: the labels are repaired, the loss is as it was
+def sft_loss(logits, labels):
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+
+# %% [partial] 2: only the loss is repaired
+def sft_labels(input_ids, attention_mask, prompt_lengths, eos_id):
+    labels = input_ids.masked_fill(input_ids == eos_id, -100)
+    for row, length in zip(labels, prompt_lengths.tolist()):
+        row[: length + 1] = -100
+    return labels

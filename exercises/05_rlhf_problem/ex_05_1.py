@@ -1,0 +1,211 @@
+# ---
+# title: The best policy on a leash
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# A model can answer a prompt in $n$ ways. The reference model gives them probabilities $\pi_\text{ref}(y)$, all positive,
+# and a reward model gives them rewards $r(y)$. You may choose any policy $\pi$ you like; you are paid
+#
+# $$J(\pi) = \mathbb{E}_{y\sim\pi}[r(y)] \;-\; \beta\,\mathrm{KL}(\pi\,\|\,\pi_\text{ref}), \qquad \beta > 0.$$
+#
+# With $\beta = 0$ the best policy is dull: always give the reply with the highest reward. With a leash it is not.
+#
+# **Find the policy that maximises $J$, and the value of $J$ there, as formulas.** Two roads lead there; take the one you
+# like. Either maximise $J$ over probabilities that sum to one with a Lagrange multiplier, or regroup the terms of $J$ until
+# it reads "a constant minus $\beta$ times some KL divergence".
+#
+# Then write both formulas down as functions of tensors:
+#
+# * `best_policy(ref, rewards, beta)`: the best $\pi$, shape `(n,)`;
+# * `best_value(ref, rewards, beta)`: $\max_\pi J(\pi)$, one number. It needs neither the best policy nor its KL: only `ref`,
+#   `rewards` and `beta`.
+#
+# The checker knows no formula. It searches all distributions numerically, and if its search beats your policy it shows you
+# by how much. The last point is for a formula that survives a very short leash (`beta` near 0.001), where $e^{1000}$ awaits.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def best_policy(ref, rewards, beta):
+    """The policy that maximises E[r] − β KL(π‖ref).
+
+    ref: (n,) probabilities. rewards: (n,). beta: a float > 0. Returns (n,) probabilities.
+    """
+    raise NotImplementedError
+
+
+def best_value(ref, rewards, beta):
+    """The largest value that E[r] − β KL(π‖ref) can take: one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def best_policy(ref, rewards, beta):
+    return torch.softmax(ref.log() + rewards / beta, -1)
+
+
+def best_value(ref, rewards, beta):
+    return beta * torch.logsumexp(ref.log() + rewards / beta, -1)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf.core import exact
+
+
+def problem(draw):
+    """Reference, rewards and β with few digits, so that a counterexample can be followed by hand."""
+    n = draw.integer(3, 4)
+    beta = [0.4, 0.5, 2.0, 2.5][draw.integer(0, 3)]
+    rewards = tidy(draw.uniform(n, low=-2, high=2))
+    rewards[0], rewards[-1] = rewards[0] + 0.5, rewards[-1] - 0.5  # never all alike
+    return tidy_distribution(draw, n), rewards, beta
+
+
+@test(
+    points=3,
+    against="a numerical search over all distributions",
+    hints=(
+        "A good check on any candidate: two replies with equal reward must keep the odds that the reference gives them. "
+        "And each policy must sum to one; what in your derivation makes it so?",
+        "Set the derivative of J in π(y) equal to one constant for all y. It says that log π(y) − log π_ref(y) equals the "
+        "reward, in units that β sets, plus that constant. Solve for π(y) and let the constant normalise.",
+    ),
+)
+def optimum(sub, draw):
+    "No policy earns more than `best_policy`."
+    ref, rewards, beta = problem(draw)
+    policy = sub.best_policy(ref, rewards, beta)
+    given = {"ref": ref, "rewards": rewards, "beta": beta}
+    if isinstance(policy, torch.Tensor) and policy.shape == ref.shape:
+        policy = policy.double()
+        if not bool((policy >= 0).all()) or abs(float(policy.sum()) - 1) > 1e-6:
+            fail("your policy is no distribution: its entries must be ≥ 0 and sum to 1", **given, yours=policy)
+    best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), len(ref))
+    if isinstance(policy, torch.Tensor) and policy.shape == ref.shape:
+        given["J of your policy"] = exact.regularised_value(policy, ref, rewards, beta)
+        given["J of the best one found"] = exact.regularised_value(best, ref, rewards, beta)
+    expect(
+        policy,
+        best,
+        what="the best policy",
+        given=given,
+        tolerance=1e-4,
+        mistakes={
+            "β multiplies the reward instead of dividing it": torch.softmax(ref.log() + beta * rewards, -1),
+            "the reference is left out": torch.softmax(rewards / beta, -1),
+            "the leash has no strength (β is not used)": torch.softmax(ref.log() + rewards, -1),
+        },
+    )
+
+
+@test(
+    points=2,
+    against="a numerical search over all distributions",
+    hints=(
+        "Put your best policy into J. Its log-probability splits into three terms, and two of them cancel against the rest.",
+        "What is left of J at the optimum is the normaliser of the best policy alone: take its logarithm, then mind the units; "
+        "J is measured in reward, a logarithm is not.",
+    ),
+)
+def value(sub, draw):
+    "`best_value` is what the best policy earns, its KL paid."
+    ref, rewards, beta = problem(draw)
+    best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), len(ref))
+    log_z = (ref * (rewards / beta).exp()).sum().log()
+    expect(
+        sub.best_value(ref, rewards, beta),
+        exact.regularised_value(best, ref, rewards, beta),
+        what="the best value",
+        given={"ref": ref, "rewards": rewards, "beta": beta},
+        mistakes={
+            "the logarithm of the normaliser lacks its factor β": log_z,
+            "the KL is not paid": exact.expectation(best, rewards),
+            "the policy stays at the reference": exact.expectation(ref, rewards),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "On a short leash r/β is in the hundreds, and exp of that is infinite in floating point. The policy itself is fine.",
+        "Stay in logarithms to the end: torch has one function that turns log-weights into normalised probabilities, and it "
+        "subtracts the largest before it exponentiates.",
+    ),
+)
+def short_leash(sub, draw):
+    "`best_policy` survives β = 0.001, and with β = 1,000,000 it is the reference."
+    ref, rewards, _ = problem(draw)
+    winner = torch.zeros_like(ref)
+    winner[rewards.argmax()] = 1.0
+    top = rewards.sort(descending=True).values
+    if top[0] - top[1] < 0.1:  # a tie on a short leash has no single winner
+        rewards = rewards + winner
+    given = {"ref": ref, "rewards": rewards}
+    expect(sub.best_policy(ref, rewards, 1e-3), winner, what="the policy at β = 0.001", given=given)
+    expect(sub.best_policy(ref, rewards, 1e6), ref, what="the policy at β = 1,000,000", given=given)
+
+
+# %% [mutant] β multiplies the reward
+# caught by: optimum
+# says: β multiplies the reward
+def best_policy(ref, rewards, beta):
+    return torch.softmax(ref.log() + beta * rewards, -1)
+
+
+# %% [mutant] the reference is forgotten: a plain softmax of rewards
+# caught by: optimum
+# says: the reference is left out
+def best_policy(ref, rewards, beta):
+    return torch.softmax(rewards / beta, -1)
+
+
+# %% [mutant] the weights are never normalised
+# caught by: optimum
+# says: sum to 1
+def best_policy(ref, rewards, beta):
+    return ref * torch.exp(rewards / beta)
+
+
+# %% [mutant] greedy: the best reply always
+# caught by: optimum
+# says: the best policy is wrong
+def best_policy(ref, rewards, beta):
+    return torch.nn.functional.one_hot(rewards.argmax(), len(ref)).double()
+
+
+# %% [mutant] the value lacks its factor β
+# caught by: value
+# says: lacks its factor
+def best_value(ref, rewards, beta):
+    return torch.logsumexp(ref.log() + rewards / beta, -1)
+
+
+# %% [mutant] the value forgets to pay the KL
+# caught by: value
+# says: the KL is not paid
+def best_value(ref, rewards, beta):
+    return (best_policy(ref, rewards, beta) * rewards).sum()
+
+
+# %% [partial] 5: both formulas are right, but the policy overflows on a short leash
+def best_policy(ref, rewards, beta):
+    weights = ref * torch.exp(rewards / beta)
+    return weights / weights.sum()
+
+
+# %% [partial] 4: the policy is derived, the value not begun
+def best_value(ref, rewards, beta):
+    raise NotImplementedError
+
+
+# %% [partial] 2: the value is right, the policy is the reference
+def best_policy(ref, rewards, beta):
+    return ref

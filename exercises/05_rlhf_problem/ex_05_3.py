@@ -1,0 +1,208 @@
+# ---
+# title: Reading a frontier
+# kind: numeric
+# minutes: 25
+# ---
+
+# %% [statement]
+# Somebody has found, for one prompt, the best reward that any policy can reach at each distance from the reference model, and
+# gave you the table: `frontier(STUDENT)` has one row per distance, `[KL, reward]`, KL in nats. (The numbers are yours alone;
+# put your student id into `STUDENT` at the top of the notebook.) Nobody wrote down which $\beta$ led to which row.
+#
+# Also, `run(STUDENT)` is where a real training run ended: its KL and its reward. Like all real runs it is not on the frontier.
+#
+# Look at the table, or better, plot it, and answer with numbers, right to 3 %:
+#
+# 1. `reward_at_budget`: you are allowed `budget(STUDENT)` nats of KL. What is the highest reward you can have?
+# 2. `beta_at_budget`: which $\beta$ makes the best policy of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ come to rest at exactly that
+#    budget? You need no policy and no reward model to see it: the table is enough. Think of what $\beta$ is the price of.
+# 3. `kl_wasted`: the run earned its reward at more KL than necessary. How much more?
+
+# %% [given]
+import torch
+
+from minirlhf.core.checks import Draw
+
+
+def _tilt(student):
+    """This student's replies: log-probabilities under the reference, and rewards."""
+    draw = Draw("05.3", student)
+    log_ref = draw.normal(40, scale=0.5).log_softmax(-1)
+    return log_ref, draw.normal(40, scale=float(draw.uniform(low=4.0, high=6.0)))
+
+
+def frontier(student):
+    """(31, 2): the best reward at KL = 0, 0.05, … 1.5 nats."""
+    log_ref, reward = _tilt(student)
+    rows = []
+    for target in torch.arange(31) * 0.05:
+        low, high = 0.0, 30.0
+        for _ in range(50):  # the policy on the frontier at this KL, by bisection
+            middle = (low + high) / 2
+            log_p = (log_ref + middle * reward).log_softmax(-1)
+            kl = float((log_p.exp() * (log_p - log_ref)).sum())
+            low, high = (middle, high) if kl < target else (low, middle)
+        rows.append([float(target), float((log_p.exp() * reward).sum())])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def budget(student):
+    """The KL that this student is allowed: a row of the table."""
+    return 0.05 * Draw("05.3", student, "budget").integer(8, 16)
+
+
+def run(student):
+    """Where a real run ended: (KL, reward). It spent the KL of one row and earned the reward of an earlier one."""
+    draw = Draw("05.3", student, "run")
+    row = draw.integer(6, 14)
+    table = frontier(student)
+    return float(table[row + draw.integer(3, row - 2), 0]), float(table[row, 1])
+
+
+# %% [stub]
+for kl, reward in frontier(STUDENT).tolist():
+    print(f"KL {kl:.2f}   reward {reward:.4f}")
+print(f"budget: {budget(STUDENT):.2f} nats; the run: KL {run(STUDENT)[0]:.3f}, reward {run(STUDENT)[1]:.4f}")
+
+reward_at_budget = None
+beta_at_budget = None
+kl_wasted = None
+
+# %% [solution]
+table = frontier(STUDENT)
+row = round(budget(STUDENT) / 0.05)
+reward_at_budget = table[row, 1]
+beta_at_budget = (table[row + 1, 1] - table[row - 1, 1]) / 0.1
+run_kl, run_reward = run(STUDENT)
+kl_wasted = run_kl - table[(table[:, 1] - run_reward).abs().argmin(), 0]
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def problem(student):
+    """The frontier from the policies themselves: KL, reward and β on a fine grid of β."""
+    log_ref, reward = _tilt(student)
+    beta = torch.logspace(2, -1.5, 8000, dtype=torch.float64)[:, None]
+    log_p = (log_ref + reward / beta).log_softmax(-1)
+    return (log_p.exp() * (log_p - log_ref)).sum(-1), (log_p.exp() * reward).sum(-1), beta[:, 0]
+
+
+def within(want, percent=3.0):
+    """The tolerance of `expect` that means this many percent of `want`."""
+    return percent / 100 * abs(want) / max(1.0, abs(want))
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "The table already holds the best reward at each KL: find your budget's row.",
+        "`budget(STUDENT)` is a multiple of 0.05, and the rows are 0.05 apart, beginning at 0.",
+    ),
+)
+def budget_row(sub, draw):
+    "`reward_at_budget` is the frontier's reward at your KL budget."
+    kl, reward, _ = problem(sub.student)
+    want = float(reward[(kl - budget(sub.student)).abs().argmin()])
+    wrong = frontier(sub.student)
+    expect(
+        sub.number("reward_at_budget"),
+        want,
+        what="`reward_at_budget`",
+        tolerance=within(want, 0.5),
+        reveal=False,
+        mistakes={"the last row is read: all KL, not your budget": float(wrong[-1, 1])},
+    )
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "β is the price of one nat. At its resting point a policy would gain nothing by moving on: what another bit of KL brings "
+        "in reward is just what it costs.",
+        "So β is a slope of the curve at your budget: how much reward does the table gain from the row before to the row after, "
+        "and over how many nats?",
+    ),
+)
+def price(sub, draw):
+    "`beta_at_budget` is the β whose best policy sits at your budget."
+    kl, reward, beta = problem(sub.student)
+    at = int((kl - budget(sub.student)).abs().argmin())
+    want = float(beta[at])
+    start = float(frontier(sub.student)[0, 1])
+    expect(
+        sub.number("beta_at_budget"),
+        want,
+        what="`beta_at_budget`",
+        tolerance=within(want),
+        reveal=False,
+        mistakes={
+            "the slope is upside down: KL per reward": 1 / want,
+            "the whole gain is divided by the whole KL: an average price, not the price of the next nat": (
+                float(reward[at]) - start
+            )
+            / float(kl[at]),
+            "reward is divided by KL": float(reward[at] / kl[at]),
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Draw a horizontal line through the run. Where does the frontier reach that reward?",
+        "Find the row whose reward equals the run's and subtract its KL from the run's KL. The question asks for nats.",
+    ),
+)
+def waste(sub, draw):
+    "`kl_wasted` is how much less KL the same reward would have needed."
+    kl, reward, _ = problem(sub.student)
+    run_kl, run_reward = run(sub.student)
+    needed = float(kl[(reward - run_reward).abs().argmin()])
+    missed = float(reward[(kl - run_kl).abs().argmin()]) - run_reward
+    want = run_kl - needed
+    expect(
+        sub.number("kl_wasted"),
+        want,
+        what="`kl_wasted`",
+        tolerance=within(want),
+        reveal=False,
+        mistakes={
+            "the gap is measured upwards: reward missed at the same KL": missed,
+            "the KL that was needed is given, not the KL that was wasted": needed,
+        },
+    )
+
+
+# %% [mutant] the last row is read
+# caught by: budget_row
+# says: the last row
+reward_at_budget = table[-1, 1]
+
+# %% [mutant] the average price instead of the price of the next nat
+# caught by: price
+# says: an average price
+beta_at_budget = (table[row, 1] - table[0, 1]) / table[row, 0]
+
+# %% [mutant] the slope upside down
+# caught by: price
+# says: upside down
+beta_at_budget = 0.1 / (table[row + 1, 1] - table[row - 1, 1])
+
+# %% [mutant] the vertical gap instead of the horizontal one
+# caught by: waste
+# says: measured upwards
+kl_wasted = table[(table[:, 0] - run_kl).abs().argmin(), 1] - run_reward
+
+# %% [mutant] the KL that was needed
+# caught by: waste
+# says: was needed
+kl_wasted = run_kl - kl_wasted
+
+# %% [partial] 2: both readings are right, the price is not seen
+beta_at_budget = None

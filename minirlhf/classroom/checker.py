@@ -1,0 +1,143 @@
+"""The self-learner's checker: what is wrong with an answer, by a counterexample, and the next hint; never the solution."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+from minirlhf.classroom.grading import Outcome, grade_section, run_tests
+from minirlhf.classroom.runner import Local, Server
+from minirlhf.classroom.submission import HandedIn
+from minirlhf.core.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The checker's answer; shows itself as text."""
+
+    outcome: Outcome
+    hint: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all points were earned."""
+        return not self.outcome.reason
+
+    def __repr__(self) -> str:
+        e, failed = self.outcome.exercise, self.outcome.first_failure
+        head = f"{'✓' if self.passed else '✗'} {e.id} {e.title} ({self.outcome.points:g} of {e.points:g} points)"
+        lines = [head]
+        if self.outcome.note:
+            lines.append(f"  {self.outcome.note}")
+        for r in self.outcome.results:
+            if r.passed and r.test.against:
+                lines.append(
+                    f"  ✓ proved against {r.test.against}: {r.test.rounds} fresh inputs, worst error {r.worst:.0e}"
+                )
+        if failed:
+            lines += [f"  {failed.test.asks}", f"  {failed.message}", *(f"    {line}" for line in failed.lines)]
+        if self.hint:
+            lines.append(f"  {self.hint}")
+        return "\n".join(lines)
+
+
+class Hints:
+    """How often each test has failed, kept between sessions: the first failure gets the first hint, the next the second."""
+
+    def __init__(self) -> None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self.path = Path(os.environ.get("MINIRLHF_CACHE") or Path(base, "minirlhf"), "hints.json")
+
+    def _read(self) -> dict[str, int]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def after(self, outcome: Outcome) -> str:
+        """The hint that this outcome deserves; a passed exercise starts afresh."""
+        counts = {
+            k: v for k, v in self._read().items() if outcome.reason or not k.startswith(f"{outcome.exercise.id} ")
+        }
+        hint, failed = "", outcome.first_failure
+        if failed:
+            key = f"{outcome.exercise.id} {failed.test.name}"
+            counts[key] = counts.get(key, 0) + 1
+            number = min(counts[key], 2)
+            hint = f"Hint {number} of 2: {failed.test.hints[number - 1]}"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(counts), encoding="utf-8")
+        draft.replace(self.path)
+        return hint
+
+
+def named(exercise: Exercise, functions: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring answers to the names that the exercise asks for.
+
+    Raises:
+        UserError: an answer that it does not ask for, or none at all.
+    """
+    wanted = [name for name, kind in exercise.asks.items() if kind == "function"]
+    found: dict[str, Any] = {}
+    for f in functions:
+        name = getattr(f, "__name__", "")
+        if name not in wanted and len(wanted) == len(functions) == 1:
+            name = wanted[0]
+        if name not in wanted:
+            raise unknown(f"function for exercise {exercise.id}", name or str(type(f)), wanted)
+        found[name] = f
+    for name, value in values.items():
+        if name not in exercise.asks:
+            raise unknown(f"answer to exercise {exercise.id}", name, exercise.asks)
+        found[name] = value
+    if not found:
+        raise UserError(f"nothing to check; write {call(exercise)}")
+    return found
+
+
+def call(exercise: Exercise) -> str:
+    """The line that checks this exercise in a notebook."""
+    asked = [name if kind == "function" else f"{name}={name}" for name, kind in exercise.asks.items()]
+    student = ["student=STUDENT"] if exercise.is_personal else []
+    return f'check("{exercise.id}", {", ".join(asked + student)})'
+
+
+def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any]) -> Verdict:
+    """Check answers that live in this process. See :func:`minirlhf.classroom.check`."""
+    if "." not in number:
+        raise UserError(f"{number!r} is a chapter; name one of its exercises, such as '{number}.1'")
+    (exercise,) = sources.load(sources.folder(), [number])
+    answers = dict(values)
+    student = str(answers.pop("student", DEFAULT_STUDENT))
+    namespace = {**named(exercise, functions, answers), "STUDENT": student}
+    outcome = run_tests(exercise, Local(namespace, student), secrets.randbits(31))
+    return Verdict(outcome, Hints().after(outcome))
+
+
+def student_of(handed: HandedIn) -> str:
+    """Who answers, as the files themselves say: the first ``STUDENT = "…"`` in them."""
+    for section in (s for found in handed.sections.values() for s in found):
+        for _, code in section.cells:
+            if match := re.search(r"""(?m)^STUDENT = (["'])(.+?)\1""", code):
+                return match[2]
+    return DEFAULT_STUDENT
+
+
+def check_files(server: Server, exercises: Sequence[Exercise], handed: HandedIn, student: str) -> list[Verdict]:
+    """Check one's own files, each exercise in a process of its own."""
+    hints = Hints()
+    verdicts = []
+    for exercise in exercises:
+        outcome = grade_section(server, exercise, handed.answer(exercise), student, secrets.randbits(31))
+        verdicts.append(Verdict(outcome, hints.after(outcome)))
+    return verdicts

@@ -1,0 +1,293 @@
+"""The one text source of an exercise, and how it is read.
+
+``exercises/NN_chapter/ex_NN_K.py`` is exercise ``NN.K``. It is Python cut into blocks by ``# %% [name]`` lines::
+
+    # ---
+    # title: What is a reply worth?          the header
+    # kind: implement                        implement | derive | numeric | choice | bughunt
+    # minutes: 15
+    # ---
+    # %% [statement]                         Markdown, as comments
+    # %% [given]                             code that the student gets and need not change (optional)
+    # %% [stub]                              what the student starts from
+    # %% [solution]                          earns all points
+    # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
+    # %% [mutant] what is wrong with it      a wrong answer: definitions that replace the solution's
+    # caught by: name_of_the_test            … the first test that fails, hence the hint
+    # says: words of its message             … (optional)
+    # %% [partial] 2: what is right in it    an answer worth 2 points, written like a mutant
+
+Statement, given and stub are public. All else stays with the instructor.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from minirlhf.classroom.testing import Test
+from minirlhf.core import provenance
+from minirlhf.core.errors import UserError, unknown
+
+KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
+BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
+SINGLE = ("statement", "given", "stub", "solution", "tests")
+DEFAULT_STUDENT = "reader"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a source: its name, the rest of its first line, its text and the line on which the text begins."""
+
+    name: str
+    note: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A submission that the machine grades to prove itself: a mutant or a partial answer."""
+
+    note: str
+    code: str
+    caught_by: str = ""
+    says: str = ""
+    points: float = 0.0
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise, read from its source."""
+
+    id: str
+    path: Path
+    title: str
+    kind: str
+    minutes: int
+    statement: str
+    given: str
+    stub: str
+    solution: str
+    tests: tuple[Test, ...]
+    mutants: tuple[Variant, ...]
+    partials: tuple[Variant, ...]
+
+    @property
+    def chapter(self) -> str:
+        """``"05"``."""
+        return self.id.split(".")[0]
+
+    @property
+    def points(self) -> float:
+        """What the tests are worth together."""
+        return sum(t.points for t in self.tests)
+
+    @cached_property
+    def asks(self) -> dict[str, str]:
+        """What a student defines: ``{name: "function" | "value"}``, the definitions of the stub."""
+        found: dict[str, str] = {}
+        for node in ast.parse(self.stub).body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = "function"
+            elif isinstance(node, ast.Assign):
+                found.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
+        return found
+
+    @cached_property
+    def is_personal(self) -> bool:
+        """Whether its numbers depend on who answers."""
+        return "STUDENT" in self.given + self.stub
+
+    @cached_property
+    def library(self) -> dict[str, str]:
+        """The modules of minirlhf that a graded answer may import, ``{relative path: source}``.
+
+        They are those that the public blocks import, with what these need; each is sent to the student's process.
+        """
+        known = set(provenance.all_modules())
+        wanted: set[str] = set()
+        for node in ast.walk(ast.parse(f"{self.given}\n{self.stub}")):
+            if isinstance(node, ast.Import):
+                wanted.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                children = {f"{node.module}.{alias.name}" for alias in node.names} & known
+                wanted.update(children or {node.module})
+        names = provenance.closure(wanted & known)
+        names |= {".".join(n.split(".")[:i]) for n in names for i in range(1, n.count(".") + 1)}
+        return {_relative(name): provenance.module_path(name).read_text(encoding="utf-8") for name in sorted(names)}
+
+
+def _relative(name: str) -> str:
+    return provenance.module_path(name).relative_to(provenance.PACKAGE.parent).as_posix()
+
+
+def split(text: str, path: Path) -> tuple[dict[str, str], list[Block]]:
+    """Header and blocks of a source."""
+    lines = text.splitlines()
+    fences = [i for i, line in enumerate(lines) if line.rstrip() == "# ---"][:2]
+    if len(fences) < 2 or fences[0] != 0:
+        raise UserError(f"{path}: expected a header between two lines '# ---' at the top")
+    header = {}
+    for line in lines[1 : fences[1]]:
+        field = re.fullmatch(r"# (\w+): (.+)", line.rstrip())
+        if not field:
+            raise UserError(f"{path}: header line {line!r}; expected '# name: value'")
+        header[field[1]] = field[2]
+    blocks: list[Block] = []
+    start: tuple[str, str, int] | None = None
+    for i in range(fences[1] + 1, len(lines) + 1):
+        match = BLOCK.fullmatch(lines[i].rstrip()) if i < len(lines) else None
+        if match or i == len(lines):
+            if start:
+                name, note, first = start
+                blocks.append(Block(name, note, "\n".join(lines[first:i]).strip("\n"), first + 1))
+            if match:
+                start = (match[1], match[2], i + 1)
+    return header, blocks
+
+
+def compiled(code: str, path: Path, line: int = 1) -> Any:
+    """``code`` compiled so that a traceback names ``path`` and the right line."""
+    return compile("\n" * (line - 1) + code, str(path), "exec")
+
+
+def read(path: Path) -> Exercise:
+    """Read one source.
+
+    Raises:
+        UserError: anything missing or malformed, with the file and what is expected.
+    """
+    named = re.fullmatch(r"ex_(\d\d)_(\d+)\.py", path.name)
+    if not named:
+        raise UserError(f"{path}: expected a name like ex_05_2.py")
+    header, blocks = split(path.read_text(encoding="utf-8"), path)
+    fields = ("title", "kind", "minutes")
+    if extra := sorted(set(header) - set(fields)):
+        raise unknown(f"header field in {path}", extra[0], fields)
+    if "title" not in header or not header.get("minutes", "").isdigit():
+        raise UserError(f"{path}: the header needs a title and minutes, a whole number")
+    if header.get("kind") not in KINDS:
+        raise unknown(f"kind in {path}", header.get("kind", ""), KINDS)
+    single: dict[str, Block] = {}
+    variants: dict[str, list[Variant]] = {"mutant": [], "partial": []}
+    for block in blocks:
+        if block.name in variants:
+            variants[block.name].append(_variant(block, path))
+        elif block.name not in SINGLE:
+            raise unknown(f"block in {path} line {block.line}", block.name, (*SINGLE, *variants))
+        elif block.name in single:
+            raise UserError(f"{path} line {block.line}: a second [{block.name}]")
+        else:
+            single[block.name] = block
+    for name in SINGLE:
+        if name not in single and name != "given":
+            raise UserError(f"{path}: no block [{name}]")
+    given = single["given"].text if "given" in single else ""
+    return Exercise(
+        id=f"{named[1]}.{named[2]}",
+        path=path,
+        title=header["title"],
+        kind=header["kind"],
+        minutes=int(header["minutes"]),
+        statement=uncomment(single["statement"].text),
+        given=given,
+        stub=single["stub"].text,
+        solution=single["solution"].text,
+        tests=_tests(single, path),
+        mutants=tuple(variants["mutant"]),
+        partials=tuple(variants["partial"]),
+    )
+
+
+def uncomment(text: str) -> str:
+    """The Markdown of a block that is written as comments."""
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines()).strip()
+
+
+def _variant(block: Block, path: Path) -> Variant:
+    fields: dict[str, str] = {}
+    for line in block.text.splitlines():
+        match = re.fullmatch(r"# (caught by|says): (.+)", line)
+        if not match:
+            break
+        fields[match[1]] = match[2].strip()
+    where = f"{path} line {block.line}"
+    if block.name == "mutant":
+        if "caught by" not in fields or not block.note:
+            raise UserError(f"{where}: a mutant says what is wrong on its first line and 'caught by:' on the next")
+        return Variant(block.note, block.text, fields["caught by"], fields.get("says", ""))
+    match = re.fullmatch(r"(\d+(?:\.\d+)?): (.+)", block.note)
+    if not match:
+        raise UserError(f"{where}: a partial answer begins like '# %% [partial] 2: what is right in it'")
+    return Variant(match[2], block.text, points=float(match[1]))
+
+
+def _tests(single: dict[str, Block], path: Path) -> tuple[Test, ...]:
+    namespace: dict[str, Any] = {"__name__": f"exercise_{path.stem}"}
+    for name in ("given", "tests"):
+        if name in single:
+            exec(compiled(single[name].text, path, single[name].line), namespace)
+    tests = tuple(value for value in namespace.values() if isinstance(value, Test))
+    if not tests:
+        raise UserError(f"{path}: [tests] defines no @test")
+    return tests
+
+
+# -- finding them ------------------------------------------------------------------------------------------------
+
+
+def folder(given: Path | None = None) -> Path:
+    """Where the exercises are: ``given``, ``$MINIRLHF_EXERCISES``, beside the package, or in the working folder."""
+    named = given or (Path(os.environ["MINIRLHF_EXERCISES"]) if "MINIRLHF_EXERCISES" in os.environ else None)
+    if named:
+        if not named.is_dir():
+            raise UserError(f"no folder {named}; expected the exercises' sources, exercises/NN_chapter/ex_NN_K.py")
+        return named
+    for candidate in (provenance.PACKAGE.parent / "exercises", Path("exercises")):
+        if any(candidate.glob("[0-9][0-9]_*/ex_*.py")):
+            return candidate
+    raise UserError(
+        "the exercises' sources are not on this machine (in a course your instructor has them: hand in your notebook); if they are, name their folder by MINIRLHF_EXERCISES"
+    )
+
+
+def sources(root: Path, chapter: str | None = None) -> list[Path]:
+    """The source files, in the order of their numbers."""
+    found = root.glob(f"{chapter or '[0-9][0-9]'}_*/ex_*.py")
+    return sorted(found, key=lambda p: [int(n) for n in re.findall(r"\d+", p.stem)])
+
+
+def load_chapter(root: Path, chapter: str) -> list[Exercise]:
+    """All exercises of a chapter.
+
+    Raises:
+        UserError: the chapter has none.
+    """
+    chapter = chapter.zfill(2)
+    paths = sources(root, chapter) if re.fullmatch(r"\d\d", chapter) else []
+    if not paths:
+        raise unknown("chapter", chapter, {p.parent.name[:2] for p in sources(root)})
+    return [read(path) for path in paths]
+
+
+def load(root: Path, wanted: Iterable[str] = ()) -> list[Exercise]:
+    """The exercises named by chapter (``"05"``) or number (``"05.2"``); all of them if none is named."""
+    names = list(wanted)
+    if not names:
+        return [read(path) for path in sources(root)]
+    found: dict[str, Exercise] = {}
+    for name in names:
+        chapter, _, number = name.partition(".")
+        exercises = load_chapter(root, chapter)
+        chosen = [e for e in exercises if not number or e.id.split(".")[1] == number]
+        if not chosen:
+            raise unknown("exercise", name, [e.id for e in exercises])
+        found.update({e.id: e for e in chosen})
+    return list(found.values())

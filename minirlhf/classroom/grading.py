@@ -1,0 +1,217 @@
+"""Grading: the hidden tests against one submission, then a whole class against a chapter.
+
+The tests run here, in the grader; a submission only answers their questions. So a score is never something that a
+submission could say.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minirlhf.classroom.exercise import Exercise
+from minirlhf.classroom.runner import Boxed, Ended, Limits, Server
+from minirlhf.classroom.submission import HandedIn, Section, files_of, read_files
+from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
+from minirlhf.core.checks import Draw
+from minirlhf.core.errors import UserError
+
+MAX_DEATHS = 3  # a submission whose process keeps dying is not asked further
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """One test's outcome. ``message`` and ``lines`` say what is wrong; ``worst`` is the largest error of a passed one."""
+
+    test: Test
+    passed: bool
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    worst: float = 0.0
+
+
+@dataclass
+class Outcome:
+    """One submission's outcome in one exercise. ``note`` says why nothing was tested, if so."""
+
+    exercise: Exercise
+    results: list[TestResult] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def points(self) -> float:
+        """What was earned."""
+        return sum(r.test.points for r in self.results if r.passed)
+
+    @property
+    def first_failure(self) -> TestResult | None:
+        """The first failed test: what a learner should look at."""
+        return next((r for r in self.results if not r.passed), None)
+
+    @property
+    def reason(self) -> str:
+        """Why points are missing, in one line; empty if none are."""
+        if self.note:
+            return self.note
+        failed = [r for r in self.results if not r.passed]
+        if not failed:
+            return ""
+        return f"{len(failed)} of {len(self.results)} tests failed; {failed[0].test.name}: {failed[0].message}"
+
+
+def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) -> TestResult:
+    """One test on its rounds of fresh inputs; the inputs depend on the seed, the exercise, the test and the round."""
+    worst_error.set(0.0)
+    for i in range(test.rounds):
+        try:
+            test.run(Asked(submission), Draw(seed, exercise.id, test.name, i))
+        except Ended:
+            raise
+        except Failure as problem:
+            return TestResult(test, False, problem.message, problem.lines)
+        except Exception as problem:
+            # A test that is proved on the solution fails so only on an answer of some unusable type.
+            return TestResult(
+                test, False, f"the answer cannot be used ({type(problem).__name__}: {str(problem)[:120]})"
+            )
+    return TestResult(test, True, worst=worst_error.get())
+
+
+def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
+    """All tests of an exercise. A process that died is started anew for the next test, one that hung is not."""
+    outcome, deaths, hung = Outcome(exercise), 0, ""
+    if exercise.is_personal:
+        try:
+            used = submission.value("STUDENT")
+        except Failure as problem:
+            return Outcome(exercise, note=problem.message)
+        if used != submission.student:
+            note = f"answered with the numbers of {str(used)[:40]!r}; set STUDENT = {submission.student!r}"
+            return Outcome(exercise, note=note)
+    for test in exercise.tests:
+        if hung or deaths >= MAX_DEATHS:
+            outcome.results.append(TestResult(test, False, hung or "not tried: the process died each time before"))
+            continue
+        try:
+            outcome.results.append(run_test(exercise, test, submission, seed))
+        except Ended as problem:
+            deaths += 1
+            hung = problem.message if problem.timed_out else ""
+            outcome.results.append(TestResult(test, False, problem.message))
+    return outcome
+
+
+def grade_section(
+    server: Server, exercise: Exercise, section: Section | None, student: str, seed: int, limits: Limits | None = None
+) -> Outcome:
+    """Grade one student's answer to one exercise in a box."""
+    if section is None:
+        return Outcome(exercise, note="not handed in")
+    if section.is_stub(exercise):
+        return Outcome(exercise, note="unchanged: this is what was given")
+    boxed = Boxed(server, section.cells, exercise.library, student, limits)
+    try:
+        return run_tests(exercise, boxed, seed)
+    finally:
+        boxed.close()
+
+
+# -- a class -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one student gets: an outcome per exercise, and what could not be read."""
+
+    student: str
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[str, ...]
+
+
+def students(folder: Path) -> dict[str, HandedIn]:
+    """Each student's work: one folder, or one file, per student, named by the student's id.
+
+    Raises:
+        UserError: no such folder, or nobody in it.
+    """
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}; expected one folder per student in it")
+    found: dict[str, list[Path]] = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            found.setdefault(entry.name, []).extend(files_of(entry))
+        elif entry.suffix in (".ipynb", ".py"):
+            found.setdefault(entry.stem, []).append(entry)
+    if not found:
+        raise UserError(f"{folder} holds no submissions; expected one folder per student, or one file per student")
+    return {name: read_files(paths) for name, paths in found.items()}
+
+
+def grade_class(
+    server: Server,
+    work: dict[str, HandedIn],
+    exercises: Sequence[Exercise],
+    seed: int,
+    jobs: int,
+    limits: Limits | None = None,
+) -> Iterator[Report]:
+    """Grade everybody on the same hidden inputs, ``jobs`` submissions at a time, in the order of ``work``."""
+
+    def one(student: str) -> Report:
+        handed = work[student]
+        outcomes = [grade_section(server, e, handed.answer(e), student, seed, limits) for e in exercises]
+        return Report(student, tuple(outcomes), tuple(handed.problems))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(one, work)
+
+
+def plain(text: str, limit: int = 300) -> str:
+    """Text of a submission made harmless for a spreadsheet or a page: one line, printable, no formula."""
+    text = re.sub(r"\s+", " ", "".join(c if c.isprintable() or c.isspace() else "?" for c in text)).strip()
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def write_csv(reports: Iterable[Report], path: Path) -> None:
+    """One row per student and exercise: student, exercise, points, max, reason. Written whole or not at all."""
+    with tempfile.NamedTemporaryFile("w", newline="", encoding="utf-8", dir=path.parent, delete=False) as file:
+        rows = csv.writer(file)
+        rows.writerow(["student", "exercise", "points", "max", "reason"])
+        for report in reports:
+            for o in report.outcomes:
+                reason = "; ".join([o.reason, *report.problems]) if o.note == "not handed in" else o.reason
+                row = [plain(report.student), o.exercise.id, f"{o.points:g}", f"{o.exercise.points:g}", plain(reason)]
+                rows.writerow(row)
+    Path(file.name).replace(path)
+
+
+def feedback(report: Report) -> str:
+    """A student's feedback as Markdown: what was earned, what went wrong, one hint each; no solution."""
+    earned, most = (sum(x) for x in zip(*((o.points, o.exercise.points) for o in report.outcomes), strict=True))
+    lines = [f"# Feedback for {_code(report.student)}", "", f"**{earned:g} of {most:g} points**", ""]
+    lines += ["| exercise | points | of |", "|---|---:|---:|"]
+    lines += [f"| {o.exercise.id} {o.exercise.title} | {o.points:g} | {o.exercise.points:g} |" for o in report.outcomes]
+    lines += ["", *(f"*{_code(p)}*" for p in report.problems)]
+    for outcome in report.outcomes:
+        lines += ["", f"## {outcome.exercise.id} {outcome.exercise.title}", ""]
+        if outcome.note:
+            lines += [f"{outcome.note}.".capitalize()]
+        for r in outcome.results:
+            lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}"]
+            if not r.passed:
+                lines += [f"  {_code(r.message)}", ""]
+                lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
+                lines += [f"  *Hint: {r.test.hints[0]}*"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{plain(text).replace('`', chr(39))}`"

@@ -1,0 +1,97 @@
+"""The nbgrader route, for institutions that run it: assignments with nbgrader's metadata, and the score of a cell.
+
+An autograded cell asks the same boxed grader as ``minirlhf grade`` and ends in the points. But nbgrader runs that cell in
+the student's own kernel, after the student's code: whoever rewrites :func:`score` there writes the score. Where students
+are not trusted, ``minirlhf grade`` is the grader to use; it reads the same notebooks.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import release
+from minirlhf.classroom.checker import Verdict
+from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+from minirlhf.classroom.grading import grade_section
+from minirlhf.classroom.runner import Server
+from minirlhf.classroom.submission import SUFFIXES, read_files
+
+CONFIG = '''"""nbgrader's configuration of this course."""
+import os
+
+c = get_config()  # noqa: F821  defined by nbgrader
+c.CourseDirectory.course_id = "minirlhf"
+# The stub stands above the solution in each answer cell, so nothing takes the solution's place.
+c.ClearSolutions.code_stub = {{"python": ""}}
+# An endless loop in a cell ends here; the other cells are graded all the same.
+c.Execute.timeout = 120
+# Where the grader finds the hidden tests. Students do not have this folder.
+os.environ["MINIRLHF_EXERCISES"] = {exercises!r}
+'''
+
+
+def _metadata(exercise: Exercise, role: str) -> dict[str, Any]:
+    graded = role == "tests"
+    entry: dict[str, Any] = {
+        "grade_id": f"ex-{exercise.id.replace('.', '-')}-{role}",
+        "cell_type": "code",
+        "grade": graded,
+        "solution": not graded,
+        "locked": graded,
+        "task": False,
+        "schema_version": 3,
+    }
+    return {"nbgrader": entry | ({"points": exercise.points} if graded else {})}
+
+
+def source_cells(exercises: Sequence[Exercise]) -> list[release.ReleaseCell]:
+    """The cells of the instructor's notebook: each answer holds stub and solution, each check becomes a graded cell."""
+    by_id = {e.id: e for e in exercises}
+    made = []
+    for cell in release.cells(exercises):
+        if cell.role == "answer":
+            e = by_id[cell.exercise]
+            text = f"{cell.text}\n\n### BEGIN SOLUTION\n{e.solution}\n### END SOLUTION"
+            cell = replace(cell, text=text, metadata=_metadata(e, "answer"))
+        elif cell.role == "check":
+            e = by_id[cell.exercise]
+            hidden = f'from minirlhf.classroom.nbgrader import score\n\nscore("{e.id}")'
+            text = f"# graded when you have handed in\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS"
+            cell = replace(cell, role="tests", text=text, metadata=_metadata(e, "tests"))
+        made.append(cell)
+    return made
+
+
+def write(exercises: Sequence[Exercise], out: Path) -> list[Path]:
+    """Write one chapter as an assignment of the course folder ``out``; its configuration too, if it has none."""
+    folder = exercises[0].path.parent
+    config = out / "nbgrader_config.py"
+    if not config.exists():
+        config.write_text(CONFIG.format(exercises=str(folder.parent.resolve())), encoding="utf-8")
+    path = out / "source" / folder.name / f"{folder.name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(release.notebook(source_cells(exercises)), encoding="utf-8")
+    return [path]
+
+
+@functools.cache
+def _server() -> Server:
+    return Server([sources.folder().resolve()])  # ends with the kernel
+
+
+def score(number: str) -> float:
+    """Grade one exercise of the notebook in the working folder, in a box; prints feedback and returns the points."""
+    (exercise,) = sources.load(sources.folder(), [number])
+    here = Path.cwd()
+    student = here.parent.name if here.parent.parent.name in ("autograded", "submitted") else DEFAULT_STUDENT
+    handed = read_files(p for p in here.iterdir() if p.suffix in SUFFIXES)
+    outcome = grade_section(_server(), exercise, handed.answer(exercise), student, secrets.randbits(31))
+    failed = outcome.first_failure
+    print(repr(Verdict(outcome, f"Hint: {failed.test.hints[0]}" if failed else "")))
+    return outcome.points

@@ -1,0 +1,121 @@
+"""What students get: a chapter's statements and stubs as a notebook and as a Python file. Nothing else crosses over.
+
+Only public blocks are read here. An optional ``intro.md`` in the chapter's folder opens the notebook.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minirlhf.classroom.checker import call
+from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+
+SETUP = f'''from minirlhf.classroom import check
+
+STUDENT = "{DEFAULT_STUDENT}"  # your student id, if you hand this in: some exercises have your own numbers'''
+
+
+@dataclass(frozen=True)
+class ReleaseCell:
+    """One cell of a release. ``role`` is ``text``, ``setup``, ``given``, ``answer`` or ``check``."""
+
+    kind: str  # "markdown" or "code"
+    role: str
+    text: str
+    exercise: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def intro(exercises: Sequence[Exercise]) -> str:
+    """The chapter's opening words, with its list of exercises."""
+    folder = exercises[0].path.parent
+    written = folder / "intro.md"
+    name = folder.name[3:].replace("_", " ")
+    text = written.read_text(encoding="utf-8").strip() if written.exists() else f"# Exercises: {name}"
+    rows = [f"| {e.id} | {e.title} | {e.points:g} | {e.minutes} |" for e in exercises]
+    return "\n".join([text, "", "| exercise | | points | minutes |", "|---|---|---:|---:|", *rows])
+
+
+def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
+    """The cells of a chapter's release."""
+    found = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
+    for e in exercises:
+        heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes*\n\n"
+        found.append(ReleaseCell("markdown", "text", heading + e.statement, e.id))
+        marker = f"# exercise {e.id} (keep this line)\n"
+        if e.given:
+            found.append(ReleaseCell("code", "given", marker + e.given, e.id))
+        found.append(ReleaseCell("code", "answer", e.stub if e.given else marker + e.stub, e.id))
+        found.append(ReleaseCell("code", "check", call(e), e.id))
+    return found
+
+
+def notebook(cells: Sequence[ReleaseCell]) -> str:
+    """The cells as a notebook (nbformat 4.5), with ids that do not change from one release to the next."""
+    body = []
+    for i, cell in enumerate(cells):
+        entry: dict[str, Any] = {
+            "cell_type": cell.kind,
+            "id": f"{cell.role}-{cell.exercise.replace('.', '-') or i}",
+            "metadata": cell.metadata,
+            "source": cell.text.splitlines(keepends=True),
+        }
+        if cell.kind == "code":
+            entry |= {"execution_count": None, "outputs": []}
+        body.append(entry)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": body,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def script(cells: Sequence[ReleaseCell]) -> str:
+    """The cells as a Python file in percent format."""
+    parts = []
+    for cell in cells:
+        if cell.kind == "markdown":
+            text = "\n".join(f"# {line}".rstrip() for line in cell.text.splitlines())
+            parts.append(f"# %% [markdown]\n{text}\n")
+        elif cell.text.startswith("# exercise "):
+            parts.append(f"# %% {cell.text.removeprefix('# ')}\n")
+        else:
+            parts.append(f"# %%\n{cell.text}\n")
+    return "\n".join(parts)
+
+
+def write(exercises: Sequence[Exercise], out: Path) -> list[Path]:
+    """Write one chapter's release into ``out``; returns the files."""
+    made = cells(exercises)
+    name = exercises[0].path.parent.name
+    written = []
+    for suffix, text in ((".ipynb", notebook(made)), (".py", script(made))):
+        path = out / f"{name}{suffix}"
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def plain_text(notebook: str) -> str:
+    """The sources of all cells of a notebook."""
+    return "\n\n".join("".join(cell["source"]) for cell in json.loads(notebook)["cells"])
+
+
+def leaks(exercise: Exercise, text: str) -> list[str]:
+    """Lines of the exercise's private blocks that stand in ``text``: none may. Lines that are also public do not count."""
+    public = {
+        line.strip() for block in (exercise.given, exercise.stub, exercise.statement) for line in block.splitlines()
+    }
+    private = [exercise.solution, *(v.code for v in (*exercise.mutants, *exercise.partials))]
+    raw = exercise.path.read_text(encoding="utf-8").split("# %% [tests]")[1].split("# %% [")[0]
+    lines = {line.strip() for block in (*private, raw) for line in block.splitlines()} - public
+    lines |= {hint for t in exercise.tests for hint in t.hints}
+    return sorted(line for line in lines if len(re.findall(r"\w+", line)) >= 2 and len(line) >= 12 and line in text)

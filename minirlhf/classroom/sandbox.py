@@ -1,0 +1,276 @@
+"""The box that a submission runs in: namespaces, an unprivileged user, limits. Linux kernel calls through ctypes.
+
+Four levels, the best that the system allows, found by trying:
+
+* ``namespaces`` (root): a file system that holds Python and its packages only, read-only, and one small folder in
+  memory; no network; no other process in sight; user ``nobody``.
+* ``user-namespaces`` (an ordinary user on most Linux systems): the same, made with the user's own rights.
+* ``user`` (root, but namespaces are forbidden, as in many containers): user ``nobody``. What nobody may read, it may read.
+* ``limits`` (everything else): a process of its own with limits, but the rights of whoever grades.
+
+All levels limit CPU and wall time, memory, file sizes, and starting processes or threads. What the box in fact keeps out
+is measured by :func:`probe` inside it, not assumed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import pwd
+import resource
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+LEVELS = ("namespaces", "user-namespaces", "user", "limits")
+BOX = Path("/box")
+BOX_BYTES = 64 << 20
+
+# Linux constants, from the kernel's public headers.
+NEW_MOUNT, NEW_HOST, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = (1 << n for n in (17, 26, 27, 28, 29, 30))
+READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+DETACH = 2
+SET_DEATH_SIGNAL, SET_DUMPABLE, SET_NO_NEW_PRIVILEGES = 1, 4, 38
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *args: object) -> None:
+    if getattr(_libc, name)(*args) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def _mount(source: str, target: Path, kind: str | None, flags: int, options: str = "") -> None:
+    encoded = [None if text is None else os.fsencode(text) for text in (source, str(target), kind)]
+    _call("mount", *encoded, ctypes.c_ulong(flags), os.fsencode(options))
+
+
+def nobody() -> tuple[int, int]:
+    """User and group id of ``nobody``."""
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        return 65534, 65534
+    return entry.pw_uid, entry.pw_gid
+
+
+# -- entering a level, once per server ---------------------------------------------------------------------------
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    """Whether ``attempt`` raises nothing, tried in a child process, so that half of it never stays."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            attempt()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _own_namespaces() -> None:
+    if platform.machine() not in PIVOT_ROOT:
+        raise OSError("no pivot_root number for this machine")
+    _call("unshare", NEW_MOUNT | NEW_HOST | NEW_IPC | NEW_NET)
+    _mount("none", Path("/"), None, RECURSIVE | PRIVATE)
+
+
+def _own_user_namespace() -> None:
+    if platform.machine() not in PIVOT_ROOT:
+        raise OSError("no pivot_root number for this machine")
+    outside_user, outside_group = os.geteuid(), os.getegid()
+    user, group = nobody()
+    _call("unshare", NEW_USER | NEW_MOUNT | NEW_HOST | NEW_IPC | NEW_NET)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {outside_user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {outside_group} 1")
+    _mount("none", Path("/"), None, RECURSIVE | PRIVATE)
+
+
+def _become_nobody() -> None:
+    user, group = nobody()
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+
+
+def enter(hidden: Sequence[Path], at_most: str = LEVELS[0]) -> str:
+    """Take this process to the best level that works, no better than ``at_most``; call it before threads exist."""
+    allowed = LEVELS[LEVELS.index(at_most) :]
+    linux, root = sys.platform == "linux", os.geteuid() == 0
+    for level, step, possible in (
+        ("namespaces", _own_namespaces, linux and root),
+        ("user-namespaces", _own_user_namespace, linux and not root),
+    ):
+        if possible and level in allowed and _works(functools.partial(_rehearse, step, level, hidden)):
+            step()
+            return level
+    if root and "user" in allowed and _works(_become_nobody):
+        return "user"
+    return "limits"
+
+
+def _rehearse(step: Callable[[], None], level: str, hidden: Sequence[Path]) -> None:
+    step()
+    build_view(hidden)
+    drop(level, open_box(level), 10, 1 << 40, 1 << 20)
+
+
+def isolated(level: str) -> bool:
+    """Whether the level has a file system of its own."""
+    return level in ("namespaces", "user-namespaces")
+
+
+def python_folders() -> list[Path]:
+    """What Python needs to read: its libraries, the packages, the system's shared libraries; not this package's source."""
+    paths = [Path(p) for p in (sys.base_prefix, sys.prefix)]
+    folders = [Path("/lib"), Path("/lib64"), Path("/usr/lib"), *(p / "lib" for p in paths)]
+    folders += [Path(sysconfig.get_path("stdlib")), *(Path(p) for p in sys.path if p)]
+    kept: list[Path] = []
+    for folder in folders:
+        checkout = (folder / "minirlhf").is_dir() and folder.name not in ("site-packages", "dist-packages")
+        inside = any(folder.is_relative_to(k) and not k.is_symlink() for k in kept)
+        if folder.is_dir() and not checkout and not inside:
+            kept.append(folder)
+    return kept
+
+
+def build_view(hidden: Sequence[Path]) -> None:
+    """Make the file system of this process: :func:`python_folders` read-only, ``/dev/null``, ``/box``, and nothing else.
+
+    Folders in ``hidden`` that lie inside these are covered by empty ones. Needs a mount namespace of its own.
+    """
+    root = Path("/sys")  # any folder that surely exists; what is mounted here is seen by this process only
+    os.umask(0o022)
+    _mount("none", root, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=0755")
+    for folder in python_folders():
+        place = root / folder.relative_to("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            place.symlink_to(folder.readlink())
+            continue
+        place.mkdir(exist_ok=True)
+        _bind_read_only(folder, place)
+        for secret in hidden:
+            if secret.is_relative_to(folder) and secret.is_dir():
+                _mount("none", root / secret.relative_to("/"), "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "mode=0555")
+    (root / "dev").mkdir()
+    for name in ("dev/null", "dev/urandom"):
+        (root / name).touch()
+        _mount(f"/{name}", root / name, None, BIND)
+    (root / "box").mkdir()
+    os.chdir(root)
+    _call("syscall", ctypes.c_long(PIVOT_ROOT[platform.machine()]), b".", b".")
+    _call("umount2", b".", DETACH)  # the old root, which now lies over the new one
+    os.chdir("/")
+    _mount("none", Path("/"), None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
+
+
+def _bind_read_only(folder: Path, place: Path) -> None:
+    _mount(str(folder), place, None, BIND | RECURSIVE)
+    # A mount made outside keeps its flags; the kernel refuses to drop them here.
+    kept = os.statvfs(place).f_flag & (NO_SUID | NO_DEVICES | 8 | 1024 | 2048)
+    _mount("none", place, None, REMOUNT | BIND | READ_ONLY | NO_SUID | kept)
+
+
+# -- one box per submission --------------------------------------------------------------------------------------
+
+
+def open_box(level: str) -> Path:
+    """A fresh, empty folder that only the submission uses; processes forked from here on see no others."""
+    user, group = nobody()
+    if isolated(level):
+        _call("unshare", NEW_MOUNT | NEW_PID)
+        _mount(
+            "none",
+            BOX,
+            "tmpfs",
+            NO_SUID | NO_DEVICES,
+            f"size={BOX_BYTES},nr_inodes=4k,mode=0700,uid={user},gid={group}",
+        )
+        return BOX
+    box = Path(tempfile.mkdtemp(prefix="minirlhf-box-"))
+    if level == "user":
+        os.chown(box, user, group)
+    return box
+
+
+def close_box(level: str, box: Path) -> None:
+    """Remove the box. A box in memory goes with its last process."""
+    if not isolated(level):
+        shutil.rmtree(box, ignore_errors=True)
+
+
+def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+    """Give up all rights and set the limits; the submission runs next."""
+    os.chdir(box)
+    for name, value in (
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 0),
+    ):
+        most = resource.getrlimit(name)[1]
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(name, (value, value))
+    if level in ("namespaces", "user"):
+        _become_nobody()
+    elif level == "user-namespaces":
+        header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+        _call("capset", header, (ctypes.c_uint32 * 6)())
+    if sys.platform == "linux":
+        for option, value in ((SET_DEATH_SIGNAL, signal.SIGKILL), (SET_DUMPABLE, 0), (SET_NO_NEW_PRIVILEGES, 1)):
+            _call("prctl", option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+# -- measuring it ------------------------------------------------------------------------------------------------
+
+
+def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
+    """What is kept out, tried from inside the box: True where the attempt failed.
+
+    Args:
+        level: the level of the box; only root can give a submission a user of its own.
+        secrets: files and folders that a submission must not read.
+        grader: process id of the grader.
+    """
+
+    def fails(attempt: Callable[[], object]) -> bool:
+        try:
+            attempt()
+        except OSError:
+            return True
+        return False
+
+    def fork() -> None:
+        if (pid := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    def connect() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(("192.0.2.1", 9))  # a documentation address (RFC 5737); nothing is sent
+
+    def read(path: str) -> object:
+        return os.listdir(path) if os.path.isdir(path) else Path(path).read_bytes()
+
+    return {
+        "a user without rights": level in ("namespaces", "user") and os.geteuid() == nobody()[0],
+        "exercise sources out of reach": all(fails(functools.partial(read, path)) for path in secrets),
+        "grader out of reach": fails(lambda: os.kill(grader, 0)),
+        "no network": fails(connect),
+        "no new processes": fails(fork),
+    }

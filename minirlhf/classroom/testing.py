@@ -1,0 +1,229 @@
+"""What the hidden tests of an exercise are written with: ``test``, ``expect``, ``fail`` and tidy inputs.
+
+A test is a function ``(sub, draw)``. ``sub`` answers like the student's module, ``sub.f(x)`` and ``sub.value("answer")``,
+but runs in another process when a class is graded; ``draw`` gives fresh random inputs (:class:`minirlhf.core.checks.Draw`).
+What is compared, and with what, stays on this side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.checks import Draw
+
+SHOWN = 12  # a tensor with more entries is shown at its worst entry only
+worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)
+
+
+class Failure(Exception):
+    """What is wrong with an answer: one sentence, and the counterexample as lines."""
+
+    def __init__(self, message: str, lines: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message, self.lines = message, lines
+
+
+class Submission(Protocol):
+    """An answer that can be asked, wherever it runs."""
+
+    student: str
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of the student's function ``name``."""
+
+    def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
+        """The derivative of (the sum of) the function's result in its ``wrt``-th argument, by autograd."""
+
+    def value(self, name: str) -> Any:
+        """The student's value ``name``."""
+
+
+class Asked:
+    """What a test sees of a submission: ``sub.f(x)``, ``sub.value("answer")``, ``sub.gradient("f", x)``, ``sub.student``."""
+
+    def __init__(self, submission: Submission) -> None:
+        self._submission = submission
+        self.student = submission.student
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._submission.call(name, args, kwargs)
+
+    def value(self, name: str) -> Any:
+        """The student's value ``name``; a :class:`Failure` while it is still None."""
+        value = self._submission.value(name)
+        if value is None:
+            fail(f"`{name}` is still None")
+        return value
+
+    def number(self, name: str) -> float:
+        """The student's value ``name`` as a number."""
+        value = self.value(name)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            fail(f"`{name}` is {_kind(value)}; expected one number")
+        return float(value)
+
+    def gradient(self, name: str, *args: Any, wrt: int = 0, **kwargs: Any) -> Any:
+        """The derivative of (the sum of) ``name(*args)`` in argument ``wrt``, by autograd on the student's side."""
+        return self._submission.gradient(name, args, kwargs, wrt)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One hidden test. ``asks`` is its docstring: what it asks for, shown in feedback."""
+
+    name: str
+    asks: str
+    points: float
+    hints: tuple[str, str]
+    rounds: int
+    against: str
+    run: Callable[[Asked, Draw], None]
+
+
+def test(
+    *, points: float, hints: tuple[str, str], rounds: int = 3, against: str = ""
+) -> Callable[[Callable[[Asked, Draw], None]], Test]:
+    """Make the decorated function a hidden test.
+
+    Args:
+        points: what it is worth, all or nothing.
+        hints: two, the second nearer to the answer than the first. Neither gives the line away.
+        rounds: how many fresh inputs it runs on.
+        against: for a derivation, the oracle in a few words; a passed test then prints a proof mark.
+
+    Raises:
+        ValueError: no docstring, no points, or not two hints.
+    """
+
+    def build(run: Callable[[Asked, Draw], None]) -> Test:
+        name = run.__name__
+        asks = " ".join((run.__doc__ or "").split())
+        if not asks:
+            raise ValueError(f"test {name} has no docstring; it says what the test asks for")
+        if points <= 0 or rounds < 1 or len(hints) != 2 or not all(hints):
+            raise ValueError(f"test {name}: expected points > 0, rounds ≥ 1 and two hints")
+        return Test(name, asks, points, hints, rounds, against, run)
+
+    return build
+
+
+def fail(message: str, **given: Any) -> NoReturn:
+    """End the test: the answer is wrong. ``given`` are the inputs to show."""
+    raise Failure(message, tuple(f"{name} = {show(value)}" for name, value in given.items()))
+
+
+def expect(
+    got: Any,
+    want: Tensor | float,
+    *,
+    what: str = "the result",
+    given: Mapping[str, Any] | None = None,
+    mistakes: Mapping[str, Tensor | float] | None = None,
+    tolerance: float = 1e-5,
+    reveal: bool = True,
+) -> None:
+    """Hold an answer against the right one; a :class:`Failure` with a counterexample if they differ.
+
+    Args:
+        got: what the student's side answered: anything.
+        want: the right answer, from an oracle.
+        what: names the answer in the message.
+        given: the inputs, shown with the counterexample.
+        mistakes: what well-known mistakes would have answered; a match is named in the message.
+        tolerance: largest ``|got − want| / max(1, |want|)``.
+        reveal: whether the message may show the right answer.
+    """
+    right = torch.as_tensor(want, dtype=torch.float64)
+    answer = _as_tensor(got, right, what)
+    error = _error(answer, right)
+    if error <= tolerance:
+        worst_error.set(max(worst_error.get(), error))
+        return
+    lines = [f"{name} = {show(value)}" for name, value in (given or {}).items()]
+    lines += _compare(answer, right) if reveal else [f"yours: {show(answer)}"]
+    matches = []
+    for mistake, value in (mistakes or {}).items():
+        wrong = torch.as_tensor(value, dtype=torch.float64)
+        if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
+            matches.append(mistake)
+    if matches:
+        raise Failure(f"{what} is what comes out when {', or when '.join(matches)}", tuple(lines))
+    if not bool(torch.isfinite(answer).all()):
+        raise Failure(f"{what} holds NaN or an infinity", tuple(lines))
+    raise Failure(f"{what} is wrong", tuple(lines))
+
+
+def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
+    if got is None:
+        raise Failure(f"{what} is None: is a `return` missing?")
+    if isinstance(got, bool | int | float) and right.dim() == 0:
+        return torch.tensor(float(got), dtype=torch.float64)
+    if not isinstance(got, Tensor):
+        raise Failure(f"{what} is {_kind(got)}; expected {_kind(right)}")
+    if got.shape != right.shape:
+        raise Failure(f"{what} has shape {tuple(got.shape)}; expected {tuple(right.shape)}")
+    return got.detach().to(torch.float64)
+
+
+def _error(a: Tensor, b: Tensor) -> float:
+    """Largest relative error; equal infinities agree, NaN never does."""
+    gap = torch.where(a == b, 0.0, (a - b).abs() / b.abs().clamp(min=1.0))
+    error = gap.max().item() if gap.numel() else 0.0
+    return error if error == error else float("inf")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}" if value.dim() else "one number"
+    return f"a {type(value).__name__}"
+
+
+def _compare(answer: Tensor, right: Tensor) -> list[str]:
+    if right.numel() <= SHOWN:
+        return [f"yours:    {show(answer)}", f"expected: {show(right)}"]
+    gap = (answer - right).abs().nan_to_num(nan=float("inf"))
+    where = torch.unravel_index(gap.argmax(), gap.shape)
+    index = [int(i) for i in where]
+    return [f"at {index}: yours {show(answer[where])}, expected {show(right[where])}"]
+
+
+def show(value: Any) -> str:
+    """A value in one short line."""
+    if isinstance(value, Tensor):
+        if value.numel() > 4 * SHOWN:
+            return f"(a tensor of shape {tuple(value.shape)})"
+        return _list(value.tolist())
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _list(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_list(v) for v in value) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def tidy(x: Tensor, digits: int = 1) -> Tensor:
+    """``x`` rounded, so that a counterexample can be typed in by hand."""
+    return torch.round(x, decimals=digits)
+
+
+def tidy_distribution(draw: Draw, size: int, parts: int = 20) -> Tensor:
+    """A probability vector ``(size,)`` whose entries are positive multiples of ``1/parts``."""
+    if size > parts:
+        raise ValueError(f"size = {size}; expected at most parts = {parts}")
+    cuts = draw.permutation(parts - 1)[: size - 1].sort().values + 1  # (size-1,), distinct in 1 .. parts-1
+    edges = torch.cat([torch.tensor([0]), cuts, torch.tensor([parts])]).double()
+    return edges.diff() / parts

@@ -1,0 +1,174 @@
+"""What may cross between the grader and a student's process: plain data in length-prefixed JSON, never an object.
+
+Numbers, strings, lists, tuples, dictionaries and tensors are rebuilt from their bytes on arrival, so neither an
+overloaded operator nor a subclass nor a pickle of the other side can act here. Used on both sides; imports torch only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import socket
+import struct
+import time
+from typing import Any
+
+import torch
+
+MAX_FRAME = 32 << 20  # bytes of one message
+MAX_DEPTH = 20
+DTYPES = {
+    str(t).removeprefix("torch."): t
+    for t in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+    )
+}
+_HEADER = struct.Struct("!I")
+
+
+class WireError(ValueError):
+    """A value that may not cross, or a message that is malformed."""
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """``value`` as JSON data. NumPy arrays become tensors.
+
+    Raises:
+        WireError: it is, or holds, something other than plain data.
+    """
+    if depth > MAX_DEPTH:
+        raise WireError(f"a value nested more than {MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        value = torch.as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return {"tensor": _encode_tensor(value)}
+    if isinstance(value, list):
+        return [encode(v, depth + 1) for v in value]
+    if isinstance(value, tuple):
+        return {"tuple": [encode(v, depth + 1) for v in value]}
+    if isinstance(value, dict) and all(isinstance(k, str | int) for k in value):
+        return {"dict": [[k, encode(v, depth + 1)] for k, v in value.items()]}
+    raise WireError(f"a {type(value).__name__}, where a tensor, a number, a string or a list of these is expected")
+
+
+def _encode_tensor(tensor: torch.Tensor) -> list[Any]:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES or tensor.layout != torch.strided:
+        raise WireError(f"a tensor of dtype {name} and layout {tensor.layout}")
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    raw = flat.view(torch.uint8).numpy().tobytes()
+    return [name, list(tensor.shape), base64.b64encode(raw).decode("ascii")]
+
+
+def decode(data: Any, depth: int = 0) -> Any:
+    """The value that :func:`encode` wrote, rebuilt from scratch.
+
+    Raises:
+        WireError: ``data`` is not what :func:`encode` writes.
+    """
+    if depth > MAX_DEPTH:
+        raise WireError(f"a value nested more than {MAX_DEPTH} deep")
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, list):
+        return [decode(v, depth + 1) for v in data]
+    if not isinstance(data, dict) or len(data) != 1:
+        raise WireError("malformed data")
+    ((kind, body),) = data.items()
+    if kind == "tensor":
+        return _decode_tensor(body)
+    if kind == "tuple" and isinstance(body, list):
+        return tuple(decode(v, depth + 1) for v in body)
+    if kind == "dict" and isinstance(body, list):
+        if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str | int) for p in body):
+            raise WireError("a malformed dictionary")
+        return {k: decode(v, depth + 1) for k, v in body}
+    raise WireError(f"malformed data of kind {str(kind)[:20]!r}")
+
+
+def _decode_tensor(body: Any) -> torch.Tensor:
+    if not (isinstance(body, list) and len(body) == 3 and isinstance(body[2], str)):
+        raise WireError("a malformed tensor")
+    name, shape, text = body
+    if not isinstance(name, str) or name not in DTYPES:
+        raise WireError("a tensor of unknown dtype")
+    if not isinstance(shape, list) or len(shape) > 8 or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise WireError("a tensor of malformed shape")
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError as problem:
+        raise WireError("a tensor of malformed bytes") from problem
+    dtype = DTYPES[name]
+    if len(raw) != math.prod(shape) * dtype.itemsize:
+        raise WireError("a tensor whose bytes do not fit its shape")
+    if not raw:
+        return torch.empty(shape, dtype=dtype)
+    flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    return (flat != 0 if dtype is torch.bool else flat.view(dtype)).reshape(shape)
+
+
+def send(sock: socket.socket, message: dict[str, Any], deadline: float | None = None) -> None:
+    """Send one message; ``deadline`` is a time of :func:`time.monotonic`.
+
+    Raises:
+        WireError: the message is larger than ``MAX_FRAME``.
+        TimeoutError, OSError: the other side does not read, or is gone.
+    """
+    raw = json.dumps(message).encode("ascii")
+    if len(raw) > MAX_FRAME:
+        raise WireError(f"a message of {len(raw)} bytes; at most {MAX_FRAME} may cross")
+    _arm(sock, deadline)
+    sock.sendall(_HEADER.pack(len(raw)) + raw)
+
+
+def receive(sock: socket.socket, deadline: float | None = None) -> dict[str, Any] | None:
+    """The next message, or None if the other side has closed.
+
+    Raises:
+        WireError: what came is no message.
+        TimeoutError: nothing whole came before the deadline.
+    """
+    header = _read(sock, _HEADER.size, deadline)
+    if header is None:
+        return None
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_FRAME:
+        raise WireError(f"a message of {length} bytes; at most {MAX_FRAME} may cross")
+    raw = _read(sock, length, deadline)
+    if raw is None:
+        return None
+    try:
+        message = json.loads(raw)
+    except (ValueError, RecursionError) as problem:
+        raise WireError("a message that is not JSON") from problem
+    if not isinstance(message, dict):
+        raise WireError("a message that is not a JSON object")
+    return message
+
+
+def _arm(sock: socket.socket, deadline: float | None) -> None:
+    if deadline is None:
+        sock.settimeout(None)
+        return
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    sock.settimeout(left)
+
+
+def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        _arm(sock, deadline)
+        try:
+            part = sock.recv(min(size - len(parts), 1 << 20))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)

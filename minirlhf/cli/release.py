@@ -1,0 +1,39 @@
+"""Make what students get: each chapter's statements and stubs as a notebook and as a Python file, without solutions.
+
+With --nbgrader, a course folder for nbgrader instead: its configuration and one assignment per chapter.
+
+examples:
+  minirlhf release --chapter 05 --out handout
+  minirlhf release --chapter 05 --nbgrader --out course
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import groupby
+from pathlib import Path
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import nbgrader, release
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--out", type=Path, required=True, help="folder to write into")
+    parser.add_argument(
+        "--chapter", action="append", default=[], help="a chapter, such as 05; repeat for more; default: all"
+    )
+    parser.add_argument("--nbgrader", action="store_true", help="write a course folder for nbgrader (instructors only)")
+    parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the release."""
+    found = sources.load(sources.folder(args.exercises), args.chapter)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for _, chapter in groupby(found, lambda e: e.chapter):
+        exercises = list(chapter)
+        make = nbgrader.write if args.nbgrader else release.write
+        for path in make(exercises, args.out):
+            print(f"{path}  ({len(exercises)} exercises, {sum(e.points for e in exercises):g} points)")
+    return 0
