@@ -73,9 +73,9 @@ class RLPlan:
     """Reinforcement learning; ``options`` are changes to the recipe by name."""
 
     recipe: str = "grpo"
-    options: tuple[tuple[str, Any], ...] = (("beta", 0.4),)
+    options: tuple[tuple[str, Any], ...] = (("beta", 0.2),)
     training: OnlineConfig = OnlineConfig(
-        max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4, max_completion_length=24
+        max_steps=80, batch_size=8, num_generations=16, learning_rate=2e-4, max_completion_length=24
     )
 
 

@@ -1,0 +1,367 @@
+"""The training loops: the loss they minimise, resume to the same bits, Ctrl-C, non-finite losses, settings."""
+
+import copy
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from minirlhf import recipes
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.formats import Problem
+from minirlhf.data.types import Tokens
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.trainers.config import TrainerConfig, from_mapping
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Loop, NonFiniteLoss
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward
+from minirlhf.trainers.sft import SFTConfig, mean_nll, nll_losses, prediction_weights, train_sft
+
+WORDS = ("one", "two", "three", "go", "stop")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(WORDS)
+
+
+@pytest.fixture
+def model(tokenizer):
+    return tiny_model("nano", tokenizer, seed=3)
+
+
+@pytest.fixture(scope="module")
+def chats(tokenizer):
+    texts = [("go one", "one two"), ("go two", "two three stop"), ("stop", "stop"), ("go three", "three one two stop")]
+    return [encode(tokenizer, conversation(*text)) for text in texts]
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# -- data ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_epoch_takes_each_example_once():
+    for count, size in ((10, 3), (4, 4), (3, 7)):
+        taken = [int(i) for step in range(count) for i in batch_indices(count, size, step, seed=5)]
+        for epoch in range(size):
+            assert sorted(taken[epoch * count : (epoch + 1) * count]) == list(range(count))
+    assert list(batch_indices(10, 3, 7, 1)) == list(batch_indices(10, 3, 7, 1))
+    assert list(batch_indices(10, 10, 0, 1)) != list(batch_indices(10, 10, 0, 2))
+
+
+def test_collate_pads_on_the_right_and_never_predicts_the_first_token():
+    batch = collate([Tokens([5, 6, 7], [True, True, False]), Tokens([8], [True])], pad_token_id=0)
+    assert batch.input_ids.tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch.loss_mask.tolist() == [[False, True, False], [False, False, False]]
+    with pytest.raises(ValueError, match="2 ids, 1 loss flags"):
+        Tokens([1, 2], [True])
+
+
+# -- supervised fine-tuning ---------------------------------------------------------------------------------------
+
+
+def test_sft_loss_is_the_mean_over_the_assistants_tokens(model, tokenizer, chats):
+    """Against transformers' own loss, whose labels hold −100 where nothing is predicted."""
+    batch = collate(chats, tokenizer.pad_token_id)
+    labels = torch.where(batch.loss_mask, batch.input_ids, -100)
+    peer = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
+    ours = sum(nll_losses(model, batch, prediction_weights(batch.loss_mask), None))
+    torch.testing.assert_close(ours, peer, rtol=1e-5, atol=1e-6)
+    assert mean_nll(model, chats, pad_token_id=tokenizer.pad_token_id) == pytest.approx(peer.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_accumulation_does_not_change_the_sft_gradient(model, tokenizer, chats, size):
+    batch = collate(chats, tokenizer.pad_token_id)
+    weights = prediction_weights(batch.loss_mask)
+    grads = []
+    for micro in (None, size):
+        model.zero_grad()
+        for loss in nll_losses(model, batch, weights, micro):
+            loss.backward()
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-6)
+
+
+def test_sft_learns_the_replies(model, tokenizer, chats):
+    config = SFTConfig(max_steps=60, batch_size=4, learning_rate=5e-3)
+    history = train_sft(model, chats, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    assert history["loss"][0] > 1.5 and history["loss"][-1] < 0.05
+
+
+# -- reward model -------------------------------------------------------------------------------------------------
+
+
+def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokenizer):
+    good, bad = "one two", "two one"
+    prompts = ("go", "stop", "go go", "stop go", "go stop", "three")
+    pairs = [
+        PairTokens(encode(tokenizer, conversation(p, good)), encode(tokenizer, conversation(p, bad))) for p in prompts
+    ]
+    model = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
+    config = RewardConfig(max_steps=40, batch_size=5, learning_rate=3e-3)
+    history = train_reward(model, pairs[:5], config, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    assert history["loss"][-1] < 0.1
+    assert pair_accuracy(model, pairs[5:], pad_token_id=tokenizer.pad_token_id) == 1.0
+
+
+def test_margin_and_centring_enter_the_reward_loss(tokenizer):
+    pair = PairTokens(encode(tokenizer, conversation("go", "one")), encode(tokenizer, conversation("go", "two")))
+    start = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
+
+    def first_loss(pair, **settings):
+        config = RewardConfig(max_steps=1, batch_size=1, **settings)
+        return train_reward(copy.deepcopy(start), [pair], config, pad_token_id=0, quiet=True)["loss"][0]
+
+    plain = first_loss(pair)
+    batch = collate([pair.chosen, pair.rejected], tokenizer.pad_token_id)
+    chosen, rejected = start(batch.input_ids, batch.attention_mask).detach().double().tolist()
+    softplus = torch.nn.functional.softplus
+    assert plain == pytest.approx(float(softplus(torch.tensor(rejected - chosen))), rel=1e-5)
+    with_margin = first_loss(dataclasses.replace(pair, margin=1.5))
+    assert with_margin == pytest.approx(float(softplus(torch.tensor(rejected - chosen + 1.5))), rel=1e-5)
+    centred = first_loss(pair, center_rewards_coefficient=0.5)
+    assert centred == pytest.approx(plain + 0.5 * (chosen + rejected) ** 2, rel=1e-5)
+
+
+# -- online -------------------------------------------------------------------------------------------------------
+
+PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
+
+
+def likes_two(problems, completions):
+    return [float(text.split().count("two")) for text in completions]
+
+
+@pytest.mark.parametrize("name", sorted(recipes.RECIPES))
+def test_every_recipe_raises_the_reward(name, tokenizer):
+    gains = []
+    for seed in range(3):
+        policy = tiny_model("nano", tokenizer, seed=seed)
+        config = OnlineConfig(
+            max_steps=25, batch_size=4, num_generations=8, max_completion_length=5, learning_rate=2e-3, seed=seed
+        )
+        history = train_online(policy, PROBLEMS, likes_two, recipes.get(name), config, tokenizer=tokenizer, quiet=True)
+        gains.append(sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5)
+    assert min(gains) > 0.5, gains
+
+
+def test_ungraded_samples_are_counted_and_ignored(model, tokenizer):
+    def sometimes(problems, completions):
+        return [float("nan") if i % 3 == 0 else 1.0 for i, _ in enumerate(completions)]
+
+    config = OnlineConfig(max_steps=1, batch_size=2, num_generations=6, max_completion_length=3)
+    history = train_online(model, PROBLEMS, sometimes, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
+    row = history.last
+    assert row["frac_invalid"] == pytest.approx(1 / 3) and row["reward"] == 1.0 and row["frac_reward_zero_std"] == 1.0
+
+
+def test_first_update_is_on_policy_and_monitors_are_logged(model, tokenizer):
+    config = OnlineConfig(max_steps=2, batch_size=2, num_generations=4, max_completion_length=3)
+    history = train_online(
+        model,
+        PROBLEMS,
+        likes_two,
+        recipes.get("grpo"),
+        config,
+        tokenizer=tokenizer,
+        monitors={"words": lambda problems, texts: [len(t.split()) for t in texts]},
+        quiet=True,
+    )
+    assert history["policy_log_ratio_max"][0] < 1e-5  # log-probabilities taken while sampling are the model's own
+    assert history["kl"][0] == pytest.approx(0, abs=1e-6)
+    assert all(0 <= n <= 3 for n in history["words"])
+
+
+# -- runs: resume, interruption, failure --------------------------------------------------------------------------
+
+RUN = textwrap.dedent(
+    """
+    import os, sys
+    import torch
+    torch.set_num_threads(1)
+    from minirlhf import recipes
+    from minirlhf.data.chat import conversation, encode
+    from minirlhf.data.formats import Problem
+    from minirlhf.models.heads import RewardModel
+    from minirlhf.models.tiny import tiny_model
+    from minirlhf.models.tokenizers import word_tokenizer
+    from minirlhf.trainers.online import OnlineConfig, train_online
+    from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+    from minirlhf.trainers.sft import SFTConfig, train_sft
+
+    kind, out, resume, die_at, how = sys.argv[1], sys.argv[2], sys.argv[3] == "resume", int(sys.argv[4]), sys.argv[5]
+    tokenizer = word_tokenizer(("one", "two", "three", "go", "stop"))
+    model = tiny_model("nano", tokenizer, seed=3)
+    from minirlhf.trainers.loop import Loop
+    log = Loop.log
+    def dying(self, **metrics):
+        log(self, **metrics)
+        if self.step == die_at:
+            os.kill(os.getpid(), 9 if how == "kill" else 2)
+    Loop.log = dying
+    options = dict(max_steps=9, save_steps=2, warmup_steps=3, lr_scheduler_type="cosine")
+    run = dict(out=out, tokenizer=tokenizer, resume=resume, quiet=True)
+    chat = lambda *texts: encode(tokenizer, conversation(*texts))
+    if kind == "sft":
+        chats = [chat("go", "one two"), chat("stop", "stop"), chat("two", "two three")]
+        train_sft(model, chats, SFTConfig(batch_size=2, **options), pad_token_id=tokenizer.pad_token_id, **run)
+    elif kind == "reward":
+        pairs = [PairTokens(chat("go", "one"), chat("go", "two")), PairTokens(chat("stop", "two"), chat("stop", "one"))]
+        config = RewardConfig(batch_size=1, **options)
+        train_reward(RewardModel.from_causal_lm(model), pairs, config, pad_token_id=tokenizer.pad_token_id, **run)
+    else:
+        problems = [Problem(conversation(t)) for t in ("go", "stop", "go one")]
+        config = OnlineConfig(batch_size=2, num_generations=4, max_completion_length=4, **options)
+        likes = lambda problems, texts: [float(t.split().count("two")) for t in texts]
+        train_online(model, problems, likes, recipes.get("grpo").with_(num_minibatches=2), config, **run)
+    """
+)
+
+
+def start_run(kind, out, *, resume=False, die_at=-1, how="kill"):
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    return subprocess.run(
+        [sys.executable, "-c", RUN, kind, str(out), "resume" if resume else "new", str(die_at), how],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def without_times(path):
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sft", "reward", "online"])
+def test_a_killed_and_resumed_run_ends_with_the_same_bits(kind, tmp_path):
+    whole = start_run(kind, tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    assert start_run(kind, tmp_path / "broken", die_at=5).returncode == -signal.SIGKILL
+    again = start_run(kind, tmp_path / "broken", resume=True)
+    assert again.returncode == 0, again.stderr
+    last = "checkpoints/step-000009"
+    files = sorted(p.name for p in (tmp_path / "whole" / last).iterdir())
+    assert any(name.endswith(".safetensors") for name in files)
+    for name in files:
+        assert (tmp_path / "whole" / last / name).read_bytes() == (tmp_path / "broken" / last / name).read_bytes(), name
+    rows = without_times(tmp_path / "broken" / "metrics.jsonl")
+    assert rows == without_times(tmp_path / "whole" / "metrics.jsonl") and len(rows) == 9
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_the_step_and_saves(tmp_path):
+    stopped = start_run("sft", tmp_path / "run", die_at=4, how="interrupt")
+    assert stopped.returncode != 0
+    assert "sft: stopped after step 5 of 9" in stopped.stderr
+    assert (tmp_path / "run/checkpoints/step-000005/manifest.json").is_file()
+
+
+def test_a_non_finite_loss_stops_and_changes_nothing(model, tokenizer, tmp_path):
+    loop = Loop("test", model, SFTConfig(max_steps=3), out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
+    before = weights_of(model)
+    with pytest.raises(NonFiniteLoss, match=r"the loss is nan at step 1.*last good checkpoint is kept in .*run"):
+        for step in loop:
+            loss = sum(p.sum() for p in model.parameters())
+            loop.log(**loop.update([loss * (float("nan") if step == 1 else 0.0)]))
+    torch.testing.assert_close(weights_of(model), before, rtol=0, atol=0)
+    zero = next(model.parameters()).sum() * 0  # a finite loss whose gradient is not: the root at 0
+    with pytest.raises(NonFiniteLoss, match="the gradient norm is"):
+        Loop("test", model, SFTConfig(), quiet=True).update([zero.sqrt()])
+
+
+def test_a_folder_with_a_run_is_not_overwritten(model, tokenizer, chats, tmp_path):
+    config = SFTConfig(max_steps=1, batch_size=2)
+    train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
+    with pytest.raises(UserError, match="holds a run already"):
+        train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
+    with pytest.raises(UserError, match="no run to resume"):
+        train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "none", tokenizer=tokenizer, resume=True)
+    changed = dataclasses.replace(config, learning_rate=0.5)
+    with pytest.raises(UserError, match=r"learning_rate was 0\.001"):
+        train_sft(model, chats, changed, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, resume=True)
+
+
+# -- settings -----------------------------------------------------------------------------------------------------
+
+
+def test_learning_rate_schedules():
+    config = TrainerConfig(max_steps=10, learning_rate=1.0, warmup_steps=2, lr_scheduler_type="linear")
+    assert [config.learning_rate_at(s) for s in (0, 1, 2, 6)] == pytest.approx([0.5, 1.0, 1.0, 0.5])
+    cosine = dataclasses.replace(config, lr_scheduler_type="cosine")
+    assert cosine.learning_rate_at(6) == pytest.approx(0.5)
+    assert dataclasses.replace(config, lr_scheduler_type="constant").learning_rate_at(9) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"learning_rate": "fast"}, "learning_rate = 'fast'; expected a number"),
+        ({"learning_rate": -1}, "learning_rate = -1.0; expected a finite number > 0"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"max_steps": 2.5}, "max_steps = 2.5; expected a whole number"),
+        ({"max_steps": True}, "max_steps = True; expected a whole number"),
+        ({"max_steps": [1]}, "expected a whole number"),
+        ({"batchsize": 3}, "unknown setting in file.yaml 'batchsize': did you mean 'batch_size'"),
+        ({"lr_scheduler_type": "cosin"}, "did you mean 'cosine'"),
+        ({"batch_size": 0}, "batch_size = 0; expected at least 1"),
+        ({"temperature": 0}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"num_generations": 0}, "num_generations"),
+    ],
+)
+def test_bad_settings_are_one_clear_error(values, message):
+    with pytest.raises(UserError) as caught:
+        from_mapping(OnlineConfig, values, "file.yaml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_flags_and_yaml_give_the_same_config():
+    from_flags = from_mapping(SFTConfig, {"max_steps": "7", "learning_rate": "1e-4", "micro_batch_size": "none"})
+    from_yaml = from_mapping(SFTConfig, {"max_steps": 7, "learning_rate": 1e-4, "micro_batch_size": None})
+    assert from_flags == from_yaml == SFTConfig(max_steps=7, learning_rate=1e-4)
+
+
+# -- history ------------------------------------------------------------------------------------------------------
+
+
+def test_history_reads_what_it_wrote_and_plots_itself(tmp_path):
+    history = History(tmp_path / "metrics.jsonl")
+    for step in range(4):
+        history.append(step, loss=1 / (step + 1), **({"kl": 0.5} if step == 2 else {}))
+    again = History.read(tmp_path)
+    assert again.rows == history.rows and len(again) == 4
+    assert again["loss"] == pytest.approx([1, 0.5, 1 / 3, 0.25])
+    again.truncate(2)
+    assert History.read(tmp_path)["step"] == [0, 1]
+    axes = history.plot("loss")
+    assert axes.flat[0].lines[0].get_ydata().tolist() == pytest.approx(history["loss"])
+    with pytest.raises(KeyError, match="no metric 'los'; this history has kl, loss, step"):
+        history["los"]
+
+
+def test_a_broken_history_names_its_line(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": \n')
+    with pytest.raises(UserError, match=r"metrics.jsonl line 2: not JSON"):
+        History.read(tmp_path)
+    with pytest.raises(UserError, match="no such file"):
+        History.read(tmp_path / "missing")
