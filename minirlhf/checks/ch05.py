@@ -54,21 +54,18 @@ def _log_z(ref: Tensor, rewards: Tensor, beta: float) -> Tensor:
         ),
     },
 )
-def _(objective, draw: Draw) -> Comparison:
+def _(objective, draw: Draw) -> Iterator[Comparison]:
     "The objective over whole responses is the expected sum of token rewards minus token penalties."
-    policy, reference, beta = (
-        draw.toy(3, 2),
-        draw.toy(3, 2),
-        float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1)),
-    )
-    probs, ref = policy.distribution()[0].detach(), reference.distribution()[0].detach()
-    rows, rewards = rows_of(policy), draw.normal(len(probs), scale=1.5)
+    policy, reference = draw.toy(3, 2, num_prompts=2), draw.toy(3, 2, num_prompts=2)
+    rows, beta = rows_of(policy), float(draw.away_from([1.0], low=0.4, high=2.0, margin=0.1))
+    for probs, ref in zip(policy.distribution().detach(), reference.distribution().detach(), strict=True):
+        rewards = draw.normal(len(probs), scale=1.5)
 
-    def backup(prefix: list[int], children: Tensor) -> Tensor:
-        p, q = next_token(probs, rows, prefix, 3), next_token(ref, rows, prefix, 3)
-        return (p * (children - beta * (p / q).log())).sum()
+        def backup(prefix: list[int], children: Tensor, probs: Tensor = probs, ref: Tensor = ref) -> Tensor:
+            p, q = next_token(probs, rows, prefix, 3), next_token(ref, rows, prefix, 3)
+            return (p * (children - beta * (p / q).log())).sum()
 
-    return objective(probs.log(), ref.log(), rewards, beta=beta), from_the_leaves(policy, rewards, backup)
+        yield objective(probs.log(), ref.log(), rewards, beta=beta), from_the_leaves(policy, rewards, backup)
 
 
 @check(
@@ -127,13 +124,16 @@ def _(objective, draw: Draw) -> Comparison:
 )
 def _(log_partition, draw: Draw) -> Comparison:
     "log Z is the mean reward accumulated while the reference is tilted step by step to the optimum."
-    _, ref, rewards, beta = _problem(draw, rows=1)
+    _, ref, rewards, beta = _problem(draw, rows=2)
 
-    def mean_reward(s: Tensor) -> Tensor:
-        weights = ref[0] * (s[:, None] * rewards[0]).exp()
-        return (weights * rewards[0]).sum(-1) / weights.sum(-1)
+    def accumulated(row: int) -> Tensor:
+        def mean_reward(s: Tensor) -> Tensor:
+            weights = ref[row] * (s[:, None] * rewards[row]).exp()
+            return (weights * rewards[row]).sum(-1) / weights.sum(-1)
 
-    return log_partition(ref.log(), rewards, beta=beta)[0], exact.integrate(mean_reward, 0.0, 1 / beta, nodes=60)
+        return exact.integrate(mean_reward, 0.0, 1 / beta, nodes=60)
+
+    return log_partition(ref.log(), rewards, beta=beta), torch.stack([accumulated(0), accumulated(1)])
 
 
 @check(

@@ -86,13 +86,13 @@ def _one_hot_of_best(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
         "always the best answer": _one_hot_of_best,
     },
 )
-def _(distribution, draw: Draw) -> Comparison:
+def _(distribution, draw: Draw) -> Iterator[Comparison]:
     "The mass of an answer is what the distribution function of the maximum gains there."
-    probs, n = draw.distribution(5), draw.integer(2, 6)
-    rewards = draw.permutation(5).double()
-    upto, below = _cumulative(probs, rewards)
-    jumps = estimators.best_of_n_cdf(upto, n=n) - estimators.best_of_n_cdf(below, n=n)
-    return distribution(probs, rewards, n=n), jumps
+    for size in (4, 5):
+        probs, rewards, n = draw.distribution(size), draw.permutation(size).double(), draw.integer(2, 6)
+        upto, below = _cumulative(probs, rewards)
+        jumps = estimators.best_of_n_cdf(upto, n=n) - estimators.best_of_n_cdf(below, n=n)
+        yield distribution(probs, rewards, n=n), jumps
 
 
 @check(

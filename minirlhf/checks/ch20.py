@@ -138,9 +138,9 @@ def _(tilt, draw: Draw) -> Comparison:
 
 
 def _proxy_and_gold(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """π_ref, proxy, gold, ``(4,)``, and a strength."""
+    """π_ref, proxy, three gold rewards ``(3, 4)``, and a strength."""
     proxy = draw.permutation(4).double() / 2 + draw.uniform(4, high=0.1)
-    return draw.distribution(4), proxy, draw.normal(4), draw.uniform(low=0.5, high=1.5)
+    return draw.distribution(4), proxy, draw.normal(3, 4), draw.uniform(low=0.5, high=1.5)
 
 
 @check(
@@ -159,8 +159,12 @@ def _proxy_and_gold(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _(tilt_slope, draw: Draw) -> Comparison:
     "Gold changes by its covariance with the proxy, as it stands where the policy is."
     ref, proxy, gold, strength = _proxy_and_gold(draw)
-    expected = exact.finite_difference(lambda s: exact.expectation(_tilted(ref, proxy, s), gold), strength)
-    return tilt_slope(_tilted(ref, proxy, strength).log(), gold, proxy), expected
+    logps = _tilted(ref, proxy, strength).log()
+
+    def slope(values: Tensor) -> Tensor:
+        return exact.finite_difference(lambda s: exact.expectation(_tilted(ref, proxy, s), values), strength)
+
+    return tilt_slope(logps.expand(3, 4), gold, proxy.expand(3, 4)), torch.stack([slope(values) for values in gold])
 
 
 @check(
@@ -237,20 +241,19 @@ def _(linear_gold, draw: Draw) -> Comparison:
         ),
     },
 )
-def _(coefficients, draw: Draw) -> Comparison:
+def _(coefficients, draw: Draw) -> Iterator[Comparison]:
     "Gold lies on d (α − β d) exactly, at any strength of the tilt."
     direction = draw.uniform(2, low=1.2, high=2.0)
     slope, root = draw.uniform(2, low=0.5, high=1.5), draw.normal(2, 2)
     curvature = root @ root.T + 0.5 * torch.eye(2, dtype=torch.float64)
-    strength = float(draw.uniform(low=0.3, high=0.6))
-
-    # The two features are independent, and stay so under a tilt by a sum of one term in each.
-    mean, square, spent = torch.stack([_tilted_normal(push) for push in (strength * direction).tolist()], -1)
-    second = torch.outer(mean, mean) - torch.diag(mean**2) + torch.diag(square)  # E[x xᵀ]
-    gain = mean @ slope - 0.5 * (curvature * (second - torch.eye(2))).sum()
-    distance = spent.sum().sqrt()
     alpha, beta = coefficients(direction, slope, curvature)
-    return distance * (alpha - beta * distance), gain
+    for strength in (0.3, 0.6):
+        # The two features are independent, and stay so under a tilt by a sum of one term in each.
+        mean, square, spent = torch.stack([_tilted_normal(push) for push in (strength * direction).tolist()], -1)
+        second = torch.outer(mean, mean) - torch.diag(mean**2) + torch.diag(square)  # E[x xᵀ]
+        gain = mean @ slope - 0.5 * (curvature * (second - torch.eye(2))).sum()
+        distance = spent.sum().sqrt()
+        yield distance * (alpha - beta * distance), gain
 
 
 # -- ensembles ---------------------------------------------------------------------------------------------------
