@@ -262,8 +262,8 @@ _GAE_MISTAKES: dict[str, Callable[..., Tensor]] = {
     "bootstrap forgotten at truncation": lambda rewards, values, mask, *, bootstrap, **o: returns.gae(
         rewards, values, mask, **o
     ),
-    "value of this state in place of the next": lambda rewards, values, mask, **o: returns.gae(
-        rewards, values.roll(1, -1), torch.ones_like(mask), **o
+    "λ forgotten in the recursion": lambda rewards, values, mask, *, lam, **o: returns.gae(
+        rewards, values, mask, lam=1.0, **o
     ),
 }
 
@@ -375,7 +375,7 @@ def _(length_adaptive_lambda, draw: Draw) -> Comparison:
     return total, (alpha * lengths).clamp(min=1.0)
 
 
-# -- the derivation ---
+# -- the derivation --------------------------------------------------------------------------------------------------
 
 chain(
     "gae-telescoping",
