@@ -1,11 +1,14 @@
 """The shell game: follow the ball under four cups through six swaps. Thinking aloud pays, and nobody says so.
 
     ball b swaps ab cd ac bd ad bc
-    think a a c c c b answer b
+    think b a a c c c b answer b
 
-A small model cannot follow six swaps in its head, but it can write the ball's position after each one: the chain of
-thought. One demonstration in five does so; the others blurt out a bare answer. Only the answer is graded, so
+A small model cannot follow six swaps in its head, but it can write down where the ball is at first and after each swap:
+the chain of thought. One demonstration in five does so; the others blurt out a bare answer. Only the answer is graded, so
 reinforcement learning has to discover that thinking pays.
+
+The chain begins with the first position so that every later one follows from the word before it in the same way.
+Without it, the first step is a rule of its own, which some runs do not learn in the fine-tuning of a notebook.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ class ShellGame:
 
     name = "shell_game"
     words = (*CUPS, *SWAPS, "ball", "swaps", "think", "answer")
-    max_completion_length = NUM_SWAPS + 4
+    max_completion_length = NUM_SWAPS + 5
     thinking_share = 0.2
 
     def prompts(self, split: Split) -> list[str]:
@@ -66,8 +69,8 @@ class ShellGame:
 
     def reference(self, prompt: str) -> str:
         """The chain of thought, then the answer."""
-        path = positions(prompt)
-        return f"think {' '.join(path)} answer {path[-1]}"
+        first, path = prompt.split()[1], positions(prompt)
+        return f"think {first} {' '.join(path)} answer {path[-1]}"
 
     def demonstration(self, prompt: str, rng: np.random.Generator) -> str:
         """One time in five the chain and the answer, else the bare answer; always right."""
