@@ -76,7 +76,9 @@ STRENGTHS = torch.linspace(0, 6, 61).tolist()
 @given(SEEDS)
 def test_a_proxy_that_is_the_gold_reward_never_over_optimises(seed):
     ref, gold, _ = world(seed)
-    assert (gold_along(ref, 2 * gold + 3, gold, STRENGTHS).diff() > 0).all()
+    curve = gold_along(ref, 2 * gold + 3, gold, STRENGTHS)
+    assert (curve.diff() > -1e-14).all()  # it may stand still, to rounding, once the best response has all the mass
+    assert curve[1] > curve[0]
 
 
 def test_gold_turns_down_where_its_covariance_with_the_proxy_changes_sign():
