@@ -32,7 +32,8 @@ class Measured:
     def of(cls, values: Tensor) -> Measured:
         """Of independent values ``(N,)``; the error is NaN for fewer than two."""
         values = values.double()
-        return cls(float(values.mean()), float(values.std(correction=1)) / math.sqrt(len(values)))
+        stderr = float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        return cls(float(values.mean()), stderr)
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.stderr:.2f}"

@@ -22,6 +22,8 @@ LAYERS = {
     "peers": 7,
     "plotting": 7,
     "pipeline": 7,
+    "runs": 7,
+    "evidence": 7,
     "tour": 7,
     "classroom": 7,
     "cli": 7,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -81,7 +82,12 @@ def _unknown_argument(given: str, parser: argparse.ArgumentParser, argv: Sequenc
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: bad input is one line on standard error and exit status 2; Ctrl-C is 130."""
     try:
-        return dispatch(sys.argv[1:] if argv is None else argv)
+        status = dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except UserError as problem:
         print(f"minirlhf: {problem}", file=sys.stderr)
         return 2

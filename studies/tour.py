@@ -1,0 +1,27 @@
+"""The tour over five seeds: ``python studies/tour.py`` writes ``studies/tour.json`` (about eight minutes on one core)."""
+
+import argparse
+from pathlib import Path
+
+from minirlhf import evidence
+from minirlhf.tour import stages
+
+RESULT = Path(__file__).with_suffix(".json")
+
+
+def main() -> None:
+    """Run the tour with each seed and write down its numbers and times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    seeds = {}
+    for seed in range(parser.parse_args().seeds):
+        tour = stages.run(seed, say=lambda text: None, quiet=True)
+        seeds[seed] = {**tour.numbers(), "seconds": tour.seconds["total"]}
+        print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
+    evidence.write(RESULT, command="python studies/tour.py", modules=["minirlhf.tour.stages"], seeds=seeds)
+    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
+        print(f"{name:20} {mean:8.3f} ± {deviation:.3f} between seeds, {low:.3f} to {high:.3f}")
+
+
+if __name__ == "__main__":
+    main()

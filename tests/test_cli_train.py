@@ -1,0 +1,157 @@
+"""`minirlhf train` on small files of every format, and every kind of bad input: one line, exit status 2, nothing left behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minirlhf.cli import main
+
+CHATS = [
+    {"messages": [{"role": "user", "content": f"say {n}"}, {"role": "assistant", "content": f"{n} it is"}]}
+    for n in ("one", "two", "three", "four", "five", "six", "seven", "eight")
+]
+PAIRS = [{"prompt": f"q{n}", "chosen": f"good answer {n}", "rejected": f"bad {n}"} for n in range(12)]
+TRANSCRIPTS = [
+    {
+        "chosen": f"\n\nHuman: ask {n}\n\nAssistant: kind reply {n}",
+        "rejected": f"\n\nHuman: ask {n}\n\nAssistant: rude reply {n}",
+    }
+    for n in range(12)
+]
+SUMS = [{"question": f"What is {n}+1?", "answer": f"It is <<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(12)]
+SMALL = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.25"]
+
+
+def write(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("trainer", "rows"), [("sft", CHATS), ("sft", SUMS), ("reward", PAIRS), ("reward", TRANSCRIPTS)]
+)
+def test_train_from_a_file(trainer, rows, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", trainer, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL]) == 0
+    found = result(out)
+    assert found["train"] + found["held_out"] == len(rows)
+    assert {"config.json", "metrics.jsonl", "result.json", "model", "checkpoints"} <= {p.name for p in out.iterdir()}
+    if trainer == "reward":
+        assert found["interval"][0] <= found["accuracy"] <= found["interval"][1]
+        assert "the longer reply wins" in capsys.readouterr().out
+
+
+def test_sft_then_reward_then_rl_from_the_folders_before(tmp_path):
+    sums = write(tmp_path / "sums.jsonl", SUMS)
+    pairs = write(tmp_path / "pairs.jsonl", PAIRS)
+    sft, judge = tmp_path / "sft", tmp_path / "judge"
+    assert main(["train", "sft", "--data", sums, "--out", str(sft), *SMALL]) == 0
+    start = ["--model", str(sft / "model"), "--max-steps", "1", "--batch-size", "2", "--held-out", "0.25"]
+    assert main(["train", "reward", "--data", pairs, "--out", str(judge), *start]) == 0
+    short = ["--max-completion-length", "6", "--num-generations", "2"]
+    graded = tmp_path / "graded"
+    assert main(["train", "grpo", "--data", sums, "--grader", "numeric", "--out", str(graded), *start, *short]) == 0
+    assert 0 <= result(graded)["held_out_reward"] <= 1
+    judged = tmp_path / "judged"
+    flags = ["--data", sums, "--reward-model", str(judge / "model"), "--out", str(judged), "--beta", "0.1"]
+    assert main(["train", "online", "--recipe", "rloo", *flags, *start, *short]) == 0
+
+
+def test_yaml_holds_the_same_names_and_flags_win(tmp_path):
+    data = write(tmp_path / "d.jsonl", CHATS)
+    settings = tmp_path / "run.yaml"
+    settings.write_text(f"data: {data}\nmax-steps: 3\nbatch_size: 2\nvocab_size: 300\ncontext: 64\nheld_out: 0.25\n")
+    out = tmp_path / "run"
+    assert main(["train", "sft", "--config", str(settings), "--out", str(out), "--max-steps", "2"]) == 0
+    assert json.loads((out / "config.json").read_text())["max_steps"] == 2
+
+
+def test_a_task_in_place_of_data(tmp_path):
+    out = tmp_path / "run"
+    flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "2", "--max-completion-length", "10"]
+    assert main(["train", "dr_grpo", "--task", "shell_game", "--out", str(out), *flags]) == 0
+    assert result(out)["held_out"] == 256
+
+
+def bad(tmp_path: Path, name: str, text: str) -> str:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("argv", "file", "expected"),
+    [
+        (["sft"], None, ["no output folder", "--out"]),
+        (["sft", "--out", "OUT"], None, ["no data", "--data"]),
+        (["sft", "--out", "OUT", "--data", "missing.jsonl"], None, ["missing.jsonl"]),
+        (["sft", "--out", "OUT", "--data", "FILE"], "", ["d.jsonl"]),
+        (
+            ["sft", "--out", "OUT", "--data", "FILE"],
+            '{"prompt": "a", "completion": "b"}\n{oops\n',
+            ["d.jsonl", "line 2"],
+        ),
+        (
+            ["sft", "--out", "OUT", "--data", "FILE"],
+            '{"prompt": "a", "completion": "b"}\n{"prompt": "c"}\n',
+            ["line 2", "completion"],
+        ),
+        (["sft", "--out", "OUT", "--data", "FILE"], '{"text": "a"}\n', ["line 1", "text", "messages"]),
+        (
+            ["reward", "--out", "OUT", "--data", "FILE"],
+            '{"prompt": "a", "chosen": "b", "rejected": "b"}\n',
+            ["line 1", "chosen"],
+        ),
+        (["reward", "--out", "OUT", "--data", "FILE"], '{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": "d"}\n', ["rejected"]),
+        (["sft", "--out", "OUT", "--data", "FILE", "--model", "nanno"], "CHATS", ["nanno", "nano"]),
+        (
+            ["sft", "--out", "OUT", "--data", "FILE", "--context", "4", "--vocab-size", "300"],
+            "CHATS",
+            ["tokens", "--context", "4"],
+        ),
+        (["sft", "--out", "OUT", "--data", "FILE", "--learning-rate", "much"], "CHATS", ["learning_rate", "'much'"]),
+        (
+            ["sft", "--out", "OUT", "--data", "FILE", "--learnin-rate", "1"],
+            "CHATS",
+            ["--learnin-rate", "--learning-rate"],
+        ),
+        (["sft", "--out", "OUT", "--data", "FILE", "--format", "gsm9k"], "CHATS", ["gsm9k", "gsm8k"]),
+        (["grpo", "--out", "OUT", "--task", "shel_game"], None, ["shel_game", "shell_game"]),
+        (["grpo", "--out", "OUT", "--data", "FILE"], "SUMS", ["--grader", "--reward-model"]),
+        (["grpo", "--out", "OUT", "--data", "FILE", "--grader", "numerik"], "SUMS", ["numerik", "numeric"]),
+        (["online", "--recipe", "grop", "--out", "OUT", "--task", "shell_game"], None, ["grop", "grpo"]),
+        (
+            ["online", "--recipe", "rloo", "--epsilon", "0.1", "--out", "OUT", "--task", "shell_game"],
+            None,
+            ["epsilon", "rloo"],
+        ),
+        (["grop", "--out", "OUT"], None, ["grop"]),
+        (["sft", "--config", "nowhere.yaml", "--out", "OUT"], None, ["nowhere.yaml"]),
+        (["sft", "--config", "FILE", "--out", "OUT"], "max_steps: [1\n", ["d.jsonl", "line"]),
+        (["sft", "--config", "FILE", "--out", "OUT"], "max_stepz: 1\n", ["max_stepz", "max_steps"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(argv, file, expected, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if file in ("CHATS", "SUMS"):
+        write(tmp_path / "d.jsonl", CHATS if file == "CHATS" else SUMS)
+    elif file is not None:
+        bad(tmp_path, "d.jsonl", file)
+    out = tmp_path / "run"
+    assert main(["train", *(str(out) if a == "OUT" else "d.jsonl" if a == "FILE" else a for a in argv)]) == 2
+    error = capsys.readouterr().err
+    lines = [line for line in error.splitlines() if line.startswith("minirlhf:")]
+    assert len(lines) == 1 and "Traceback" not in error, error
+    for part in expected:
+        assert part in lines[0], lines[0]
+    assert not out.exists(), "half-written output"
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    assert main(["trian"]) == 2
+    assert "did you mean 'train'" in capsys.readouterr().err
+    assert main([]) == 0 and "usage" in capsys.readouterr().out
