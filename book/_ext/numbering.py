@@ -1,0 +1,42 @@
+"""Chapters carry the number of their file: 05-rlhf-problem.md is chapter 5, with equation 5.1 and figure 5.1 in it.
+
+Sphinx numbers by place in the table of contents, which is wrong while chapters are missing; so the first number is
+replaced after Sphinx has counted.
+"""
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+
+def chapter_of(docname: str) -> int | None:
+    """5 for ``05-rlhf-problem`` and ``notebooks/05_rlhf_problem``, None for other pages."""
+    found = re.match(r"(?:notebooks/)?(\d\d)[-_]", docname)
+    return int(found.group(1)) if found else None
+
+
+def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Put the chapter's number first, wherever Sphinx has stored one."""
+    for docname, anchors in env.toc_secnumbers.items():
+        chapter = chapter_of(docname)
+        if chapter is None:
+            continue
+        for anchor, number in anchors.items():
+            anchors[anchor] = (chapter, *number[1:]) if number else number
+        for figures in env.toc_fignumbers.get(docname, {}).values():
+            for key, number in figures.items():
+                figures[key] = (chapter, *number[1:])
+        titled = [env.titles[docname], *env.tocs[docname].findall(nodes.reference)]
+        for node in titled:
+            if node.get("secnumber"):
+                node["secnumber"] = [chapter, *node["secnumber"][1:]]
+    return []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Run after Sphinx's own collector, which listens with priority 500."""
+    app.connect("env-get-updated", renumber, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,93 @@
+"""How the book is built: ``make book``. Own additions live in ``_ext``; all else is the theme's."""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+BOOK = Path(__file__).resolve().parent
+sys.path.insert(0, str(BOOK / "_ext"))
+
+project = "minirlhf"
+author = "the minirlhf authors"
+copyright = "the minirlhf authors"
+html_title = "minirlhf: RLHF with every equation checked"
+
+# The one place that knows where the repository lives: the buttons for Colab, Binder and the repository follow it.
+repository = os.environ.get("MINIRLHF_REPOSITORY", "https://github.com/minirlhf/minirlhf")
+branch = "main"
+
+# Chapters whose every check must have its equation on the page. A chapter is added here when it is done.
+finished_chapters: list[int] = []
+# The checks draw fresh inputs at every build; MINIRLHF_SEED repeats a build.
+ledger_seed = int(os.environ.get("MINIRLHF_SEED") or secrets.randbelow(2**31))
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.mathjax",
+    "sphinxcontrib.bibtex",
+    "sphinx_proof",
+    "numbering",
+    "proofs",
+    "library",
+    "notebook_figures",
+    "chapters",
+]
+exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]
+suppress_warnings = ["toc.empty_glob"]  # parts whose chapters are still to be written
+nitpicky = True
+
+# -- text and notebooks ------------------------------------------------------------------------------------------
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_inline", "attrs_block"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks come executed; see tools/notebooks.py
+nb_ipywidgets_js = {}
+nb_merge_streams = True
+nb_render_markdown_format = "myst"
+
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
+
+numfig = True
+numfig_secnum_depth = 1
+math_numfig = True
+math_eqref_format = "({number})"
+
+# -- pages -------------------------------------------------------------------------------------------------------
+html_theme = "sphinx_book_theme"
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_show_sourcelink = False
+html_copy_source = True
+html_theme_options = {
+    "repository_url": repository,
+    "repository_branch": branch,
+    "path_to_docs": "",
+    "use_repository_button": True,
+    "use_download_button": False,
+    "launch_buttons": {
+        "colab_url": "https://colab.research.google.com",
+        "binderhub_url": "https://mybinder.org",
+        "notebook_interface": "jupyterlab",
+    },
+    "navbar_persistent": [],
+    "show_toc_level": 2,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+mathjax_path = "mathjax/tex-chtml-full.js"
+mathjax3_config = {
+    "options": {"enableMenu": False},
+    "tex": {
+        "macros": {
+            "bm": ["\\boldsymbol{#1}", 1],
+            "E": "\\mathbb{E}",
+            "KL": "\\operatorname{KL}",
+            "piref": "\\pi_{\\mathrm{ref}}",
+            "piold": "\\pi_{\\mathrm{old}}",
+            "argmax": "\\operatorname*{arg\\,max}",
+            "argmin": "\\operatorname*{arg\\,min}",
+        }
+    },
+}
