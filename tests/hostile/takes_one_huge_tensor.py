@@ -1,0 +1,10 @@
+# says: RuntimeError
+# %% exercise 05.1
+import torch
+
+
+def best_policy(ref, rewards, beta):
+    return torch.zeros(1 << 40)
+
+
+best_value = best_policy
