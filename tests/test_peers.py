@@ -1,0 +1,148 @@
+"""TRL's own code on the same tensors: every line of the table tells the truth, and no method of ours is missing."""
+
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
+    pytest.skip("needs the extra 'peers'", allow_module_level=True)
+
+from minirlhf import peers
+from minirlhf.cli import main
+from minirlhf.core import exact
+from minirlhf.core.checks import Draw
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import derive_seed
+from minirlhf.equations import (
+    advantages,
+    aggregation,
+    difficulty,
+    distillation,
+    kl,
+    off_policy,
+    policy_losses,
+    preference_losses,
+    reward_losses,
+    value_losses,
+)
+from minirlhf.peers.adapter import TRL_VERSION, answers, trl_dpo
+from minirlhf.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, Comparison
+
+COMPARED = [p for p in PEERS if p.agree is not None]
+NAMES = [f"{p.method}-{p.peer}" for p in COMPARED]
+
+
+@pytest.mark.parametrize("peer", COMPARED, ids=NAMES)
+def test_the_line_tells_the_truth(peer, fresh_seed):
+    """Agreement to 1e-6 in value and gradient; where a convention differs, it shows as soon as the switch is off."""
+    for i in range(3):
+        row = peers.measure(peer, derive_seed("peers", fresh_seed, i) % 2**31)
+        assert row.error <= peers.TOLERANCE == 1e-6, row
+        assert (row.verdict == "differs") == (row.difference is not None)
+        if row.difference is not None:
+            assert row.difference >= peers.VISIBLE, row
+            assert row.convention
+        assert row.holds
+
+
+@pytest.mark.parametrize("peer", COMPARED, ids=NAMES)
+def test_the_comparison_is_not_empty(peer, fresh_seed):
+    """The loss depends on what is compared: its gradient is not 0. Advantages and weights are data and have none."""
+    leaf, ours, theirs = peer.agree(Draw(fresh_seed, peer.method))
+    assert float(ours.detach().abs().max()) > 0
+    if leaf.requires_grad:
+        assert float(exact.gradient(theirs.sum(), leaf).abs().max()) > 1e-6
+    else:
+        assert peer.method in {p.method for p in PEERS if p.peer.startswith(("GRPOTrainer", "RLOOTrainer"))}
+
+
+def functions(module, *first):
+    """Public functions of a module whose first parameters have these names."""
+    return [
+        name
+        for name, f in inspect.getmembers(module, inspect.isfunction)
+        if f.__module__ == module.__name__
+        and not name.startswith("_")
+        and list(inspect.signature(f).parameters)[: len(first)] == list(first)
+    ]
+
+
+def test_no_method_of_ours_is_missing():
+    """Preference losses, objectives, advantages, aggregation, reward, value and distillation losses, KL estimators."""
+    records = [preference_losses.PairLogps, preference_losses.UnpairedLogps, preference_losses.ListLogps]
+    methods = {n for r in records for n in preference_losses.losses(preference_losses.Needs(r, True, True))}
+    methods |= set(functions(policy_losses, "logps", "old_logps", "advantages"))
+    methods |= set(functions(advantages, "rewards", "valid")) - {"groups", "valid_mask"}
+    methods |= {"remax", "process_zscore", "whiten"}
+    methods |= set(functions(difficulty, "rewards", "valid")) - {"mixed_groups", "pass_rate_weighting"}
+    methods |= set(functions(aggregation, "mask"))
+    methods |= {n for n in dir(reward_losses) if n.endswith(("_loss", "_penalty"))}
+    methods |= set(functions(value_losses, "values"))
+    methods |= set(functions(distillation))
+    methods |= set(functions(kl, "logps", "ref_logps")) & {"k1", "k2", "k3"}
+    methods |= set(functions(off_policy)) - {"sequence_advantage"}
+    methods -= {"policy_inputs"}
+    assert methods - {p.method for p in PEERS} == set()
+
+
+def test_every_method_exists():
+    modules = [
+        advantages, aggregation, difficulty, distillation, kl, off_policy, policy_losses, preference_losses,
+        reward_losses, value_losses,
+    ]  # fmt: skip
+    unknown = {p.method for p in PEERS if not any(hasattr(m, p.method) for m in modules)}
+    assert unknown == set()
+    assert set(NO_PEER) & {p.method for p in COMPARED} == set()
+
+
+def test_every_loss_type_of_trl_is_accounted_for():
+    """Its own error message lists them."""
+    with pytest.raises(ValueError, match="Unknown loss type") as refused:
+        trl_dpo(answers(Draw(0)), "no such loss", beta=0.1)
+    loss_types = set(re.findall(r"'(\w+)'", str(refused.value)))
+    assert len(loss_types) > 10
+    compared = {
+        name.strip() for p in COMPARED if p.peer.startswith("DPOTrainer") for name in p.peer.split(" ", 1)[1].split(",")
+    }
+    alone = {name for line in TRL_ONLY for name in re.findall(r"\w+", line)}
+    assert loss_types - compared - alone == set()
+
+
+def test_errors_are_seen():
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    assert peers.error_of(Comparison(x, x * 2, x * 2 + 1e-5)) == pytest.approx(0.5e-5, rel=1e-4)
+    assert peers.error_of(Comparison(x, x * 2, x.detach() + x)) == 1.0  # same value, another gradient
+    assert peers.error_of(Comparison(x, x**2 * 100, x**2 * 100 + 1)) == pytest.approx(1 / 101)
+    with pytest.raises(ValueError, match="cannot be compared"):
+        peers.error_of(Comparison(x, x, x * torch.nan))
+    with pytest.raises(ValueError, match="cannot be compared"):
+        peers.error_of(Comparison(x, x, x.sum()))
+
+
+def test_the_command_prints_the_table(capsys):
+    assert main(["verify", "--peers"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert f"{len(COMPARED)} of {len(COMPARED)} comparisons with TRL {TRL_VERSION} hold" in out
+    assert len(lines) == len(PEERS) + 3
+    assert sum(line.startswith("✓") for line in lines) == len(COMPARED)
+    assert any("no peer" in line and "cal_dpo" in line for line in lines)
+    assert "✗" not in out
+
+
+def test_without_trl_there_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(UserError, match="peers need trl: install minirlhf with the extra 'peers'"):
+        peers.rows()
+
+
+def test_another_trl_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(__version__="0.19.1"))
+    with pytest.raises(UserError, match=r"inside of trl 1\.16, but 0\.19\.1 is installed"):
+        peers.rows()
