@@ -70,13 +70,11 @@ class RewardPlan:
 
 @dataclass(frozen=True)
 class RLPlan:
-    """Reinforcement learning; ``options`` are changes to the recipe by name."""
+    """Reinforcement learning; ``options`` are changes to the recipe by name. The task sets ``max_completion_length``."""
 
     recipe: str = "grpo"
     options: tuple[tuple[str, Any], ...] = (("beta", 0.2),)
-    training: OnlineConfig = OnlineConfig(
-        max_steps=80, batch_size=8, num_generations=16, learning_rate=2e-4, max_completion_length=24
-    )
+    training: OnlineConfig = OnlineConfig(max_steps=80, batch_size=8, num_generations=16, learning_rate=2e-4)
 
 
 #: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.
@@ -84,7 +82,7 @@ SHELL_GAME_SFT = SFTPlan(demonstrations=6400, training=SFTConfig(max_steps=400, 
 SHELL_GAME_RL = RLPlan(
     recipe="dr_grpo",
     options=(),
-    training=OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4, max_completion_length=10),
+    training=OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4),
 )
 SORT_DIGITS_SFT = SFTPlan(demonstrations=5120, training=SFTConfig(max_steps=80, batch_size=64, learning_rate=3e-3))
 
@@ -206,12 +204,13 @@ def reinforce(
     """Improve a policy on the training prompts; the task grades unless another ``reward`` is given."""
     model = copy.deepcopy(start.model)
     recipe = recipes.get(plan.recipe).with_(**dict(plan.options))
+    training = replace(plan.training, max_completion_length=task.max_completion_length)
     history = train_online(
         model,
         task_problems(task, "train"),
         reward or task_reward(task),
         recipe,
-        plan.training,
+        training,
         tokenizer=start.tokenizer,
         ref_model=ref_model,
         **run,

@@ -14,14 +14,14 @@ def overview(tour: Tour) -> Any:
     names = [stage.name for stage in tour.assistant]
     means = [stage.gold.mean for stage in tour.assistant]
     errors = [1.96 * stage.gold.stderr for stage in tour.assistant]
-    colours = [PALETTE[c] for c in ("black", "blue", "green")]
+    colours = [PALETTE[c] for c in ("orange", "sky", "green")]
     left.bar(names, means, yerr=errors, color=colours, capsize=4, width=0.6)
     left.axhline(0, color="black", lw=0.8)
-    left.set(title="Each stage answers better", ylabel="true reward per reply (95 % interval)")
+    left.set(title="How well each stage answers", ylabel="true reward per reply (95 % interval)")
     steps = tour.histories["game_rl"]["step"]
     right.plot(steps, tour.histories["game_rl"]["reward"], color=PALETTE["green"], label="right answers")
     right.plot(steps, tour.histories["game_rl"]["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud")
-    right.set(title="RL discovers that thinking pays", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
+    right.set(title="Shell game: what RL discovers", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
     right.legend(frameon=False, loc="lower right")
     return figure
 
@@ -36,7 +36,7 @@ def stages(tour: Tour) -> Any:
     history = tour.histories["reward"]
     axes[2].plot(history["step"], smooth(history["accuracy"], 20), color=PALETTE["purple"])
     axes[2].axhline(0.5, color="black", lw=0.8, ls=":")
-    axes[2].set(title="Reward model", xlabel="step", ylabel="pairs ranked right (mean of 20 steps)", ylim=(0.4, 1))
+    axes[2].set(title="Reward model", xlabel="step", ylabel="share ranked right (20 steps)", ylim=(0.4, 1))
     return figure
 
 
@@ -59,8 +59,10 @@ def game(tour: Tour) -> Any:
     history = tour.histories["game_rl"]
     left.plot(history["step"], history["reward"], color=PALETTE["green"], label="right answers (rewarded)")
     left.plot(history["step"], history["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud (not rewarded)")
-    left.set(title="Thinking is discovered, not taught", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
+    left.set(
+        title="What is rewarded, and what comes with it", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03)
+    )
     left.legend(frameon=False, loc="lower right")
     right.plot(history["step"], history["completion_length"], color=PALETTE["blue"])
-    right.set(title="Answers grow longer", xlabel="RL step", ylabel="tokens per completion", ylim=(0, None))
+    right.set(title="Length of the answers", xlabel="RL step", ylabel="tokens per completion", ylim=(0, None))
     return figure

@@ -22,13 +22,29 @@ PARTS = {
     "game_rl": "shell game: reinforcement learning",
     "game_evaluation": "shell game: evaluation",
 }
-CAPTIONS = {
-    "stages": "Pretraining and fine-tuning lower the loss; the reward model learns to rank pairs better than a coin.",
-    "reinforcement": "RL raises the reward model's score and with it the true reward, while the KL penalty holds the policy "
-    "near the SFT model.",
-    "game": "In the shell game only right answers are rewarded; the share of samples that think aloud rises with them, and "
-    "so does the length.",
-}
+FIGURES = ("stages", "reinforcement", "game")
+
+
+def captions(tour: Tour) -> dict[str, str]:
+    """What each figure shows, with this run's numbers: also the text for readers who do not see it."""
+    curves = {name: tour.histories[name]["loss"] for name in ("pretrain", "sft")}
+    rl, game = tour.histories["rl"], tour.histories["game_rl"]
+
+    def ends(values: list[float]) -> str:
+        """First and last fifth, as ``a to b``."""
+        n = max(1, len(values) // 5)
+        return f"{sum(values[:n]) / n:.2f} to {sum(values[-n:]) / n:.2f}"
+
+    return {
+        "stages": f"Loss of pretraining (from {curves['pretrain'][0]:.2f} to {curves['pretrain'][-1]:.2f} nats per token) and of "
+        f"fine-tuning (from {curves['sft'][0]:.2f} to {curves['sft'][-1]:.2f}); share of training pairs that the reward model "
+        f"ranks like their labels (from {ends(tour.histories['reward']['accuracy'])}, mean of the first and last fifth).",
+        "reinforcement": f"RL moves the reward model's score from {ends(rl['reward'])} and the true reward from "
+        f"{ends(rl['gold'])} (mean of the first and last fifth); the KL penalty holds the policy at {rl['kl'][-1]:.1f} nats "
+        "per reply from the SFT model.",
+        "game": f"Only right answers are rewarded (from {ends(game['reward'])}); the share of samples that think aloud goes "
+        f"from {ends(game['thinks'])}, their length from {ends(game['completion_length'])} tokens.",
+    }
 
 
 def table(tour: Tour) -> str:
@@ -58,10 +74,10 @@ def answers(tour: Tour, count: int = 3) -> str:
 def page(tour: Tour) -> str:
     """The HTML report."""
     source = Path(__file__).with_name("report.html.jinja").read_text(encoding="utf-8")
-    images = {name: data_uri(png(getattr(figures, name)(tour))) for name in CAPTIONS}
+    images = {name: data_uri(png(getattr(figures, name)(tour))) for name in FIGURES}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(source).render(
-        tour=tour, images=images, alt=CAPTIONS, shown=range(SHOWN), names=PARTS
+        tour=tour, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS
     )
 
 
