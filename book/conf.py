@@ -32,6 +32,7 @@ extensions = [
     "library",
     "notebook_figures",
     "chapters",
+    "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]
 suppress_warnings = ["toc.empty_glob"]  # parts whose chapters are still to be written

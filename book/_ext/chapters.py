@@ -1,0 +1,88 @@
+"""Links to chapters that may not be written yet, and the list of a chapter's exercises."""
+
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx.util.nodes import make_refnode
+
+from details import details, summary
+from minirlhf.classroom import exercise
+from minirlhf.core.errors import UserError
+from numbering import chapter_of
+
+
+def written(env: Any) -> dict[int, str]:
+    """The pages of the chapters that exist."""
+    pages = {chapter_of(page): page for page in env.all_docs if "/" not in page}
+    return {number: page for number, page in pages.items() if number is not None}
+
+
+class chapter_link(nodes.Inline, nodes.TextElement):
+    """Stands for a link to a chapter until it is known which are there."""
+
+
+class ChapterRole(SphinxRole):
+    """``{chapter}`13```: the words "chapter 13", a link once that chapter is written."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Leave a place for the link."""
+        if not self.text.isdigit() or not 1 <= int(self.text) <= 22:
+            message = self.inliner.reporter.error(f"{{chapter}} takes a number from 1 to 22, not {self.text!r}")
+            return [], [message]
+        return [chapter_link("", "", chapter=int(self.text))], []
+
+
+class ChapterLinks(SphinxPostTransform):
+    """Make the links."""
+
+    default_priority = 4
+
+    def run(self, **kwargs: Any) -> None:
+        """On each page as it is written."""
+        pages = written(self.env)
+        for node in list(self.document.findall(chapter_link)):
+            text = nodes.inline("", f"chapter {node['chapter']}")
+            page = pages.get(node["chapter"])
+            builder = self.app.builder
+            node.replace_self(make_refnode(builder, self.env.docname, page, "", text) if page else text)
+
+
+class ExercisesDirective(SphinxDirective):
+    """``{exercises} 05``: what the chapter asks, and the commands that check it. Never more than students may see."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """A fold per exercise."""
+        chapter = self.arguments[0]
+        try:
+            found = exercise.load_chapter(exercise.folder(), chapter)
+        except UserError as problem:
+            raise self.error(str(problem)) from None
+        return [self._one(e) for e in found]
+
+    def _one(self, e: exercise.Exercise) -> nodes.Node:
+        self.env.note_dependency(str(e.path))
+        heading = f"{e.id} · {e.title}"
+        facts = f"{e.kind}, {e.minutes} minutes, {e.points:g} points"
+        folded = details("", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"])
+        body = nodes.container()
+        self.state.nested_parse(StringList(e.statement.splitlines(), source=str(e.path)), 0, body)
+        folded += [*body.children, nodes.literal_block(e.stub, e.stub, language="python")]
+        check = f"minirlhf check {e.id}"
+        folded += nodes.paragraph("", "", nodes.Text("Check your answer: "), nodes.literal("", check))
+        return folded
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register role and directive."""
+    app.setup_extension("details")
+    app.add_node(chapter_link)
+    app.add_role("chapter", ChapterRole())
+    app.add_post_transform(ChapterLinks)
+    app.add_directive("exercises", ExercisesDirective)
+    return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

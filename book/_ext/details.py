@@ -1,0 +1,34 @@
+"""A node that folds: ``<details>`` with its ``<summary>``, both plain HTML."""
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+
+class details(nodes.General, nodes.Element):
+    """Folded content; its first child is a :class:`summary`."""
+
+
+class summary(nodes.General, nodes.TextElement):
+    """The line that stays visible."""
+
+
+def fold(title: str, *children: nodes.Node, classes: tuple[str, ...] = ()) -> details:
+    """``children`` behind one line of text."""
+    return details("", summary("", title), *children, classes=[*classes])
+
+
+def _open(tag: str) -> Any:
+    return lambda translator, node: translator.body.append(translator.starttag(node, tag, ""))
+
+
+def _close(tag: str) -> Any:
+    return lambda translator, node: translator.body.append(f"</{tag}>\n")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """HTML is all that the book is written to."""
+    app.add_node(details, html=(_open("details"), _close("details")))
+    app.add_node(summary, html=(_open("summary"), _close("summary")))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,226 @@
+"""The proof marks: every numbered equation is checked when the book is built, and shows against what.
+
+A label of the book without a check, a failing check, a wrong variant that passes, and a check of a finished chapter
+whose equation is not on the page are warnings, and warnings are errors.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from details import fold
+from docutils import nodes
+from numbering import chapter_of
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from minirlhf import ledger as reader
+from minirlhf.checks import load
+from minirlhf.core.checks import Result, run
+
+logger = logging.getLogger(__name__)
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check as it went in this build, with the error of every wrong variant."""
+
+    result: Result
+    wrong: dict[str, float]
+
+
+@functools.cache
+def outcomes(label: str, seed: int) -> tuple[Outcome, ...]:
+    """All checks of a label, run once per build; the site and the one page share them."""
+    return tuple(
+        Outcome(run(c, seed), {name: run(replace(c, of=variant), seed).error for name, variant in c.wrong.items()})
+        for c in load().select([label])
+    )
+
+
+def equations(env: BuildEnvironment) -> dict[str, str]:
+    """Every numbered equation of the book and the page that it stands on."""
+    return {label: page for label, (page, _) in env.domains.math_domain.equations.items()}
+
+
+# -- what must hold ----------------------------------------------------------------------------------------------
+
+
+def _complain(text: str, page: str | None = None) -> None:
+    logger.warning(text, location=page, type="ledger")
+
+
+def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Run the checks of the book's equations and complain; returns the pages that show outcomes, to be written anew."""
+    known, placed = load(), equations(env)
+    for label, page in placed.items():
+        checks = known.select([label])
+        if not checks:
+            _complain(f"equation {label} has no check in the ledger", page)
+        elif checks[0].chapter and checks[0].chapter != chapter_of(page):
+            _complain(f"equation {label} belongs to chapter {checks[0].chapter:02d}, which checks it; refer to it", page)
+        for outcome in outcomes(label, app.config.ledger_seed):
+            c = outcome.result.check
+            if not outcome.result.passed:
+                _complain(f"a check failed: {reader.failure(outcome.result)}", page)
+            for name, error in outcome.wrong.items():
+                if not error > reader.REJECTION * c.tolerance:
+                    _complain(f"{label} ({c.claim}) does not reject the wrong variant {name!r}", page)
+    for c in known.checks.values():
+        if c.chapter in app.config.finished_chapters and c.label not in placed:
+            _complain(f"chapter {c.chapter:02d} is finished, but {c.label} ({c.claim}) is not on its page")
+    return sorted({*placed.values(), *getattr(env, "outcome_pages", ())} & env.all_docs.keys())
+
+
+def shows_outcomes(env: BuildEnvironment) -> None:
+    """Note that the page being read shows outcomes or where equations stand, so that each build writes it anew."""
+    env.outcome_pages = getattr(env, "outcome_pages", set()) | {env.docname}
+
+
+# -- the mark ----------------------------------------------------------------------------------------------------
+
+
+def equation_link(label: str, page: str) -> nodes.Node:
+    """The equation's number as a link, resolved by Sphinx."""
+    where = {"refdomain": "math", "reftype": "eq", "reftarget": label, "refdoc": page, "refwarn": True}
+    return addnodes.pending_xref("", nodes.literal("", label), **where)
+
+
+def count(n: int, noun: str) -> str:
+    """``1 check``, ``2 checks``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def listing(thing: Callable[..., Any]) -> list[nodes.Node]:
+    """File, line and code of a function."""
+    where, code = reader.source(thing)
+    text = "\n".join(code)
+    return [
+        nodes.paragraph("", where, classes=["proof-where"]),
+        nodes.literal_block(text, text, language="python", force=False),
+    ]
+
+
+def _one(outcome: Outcome, placed: dict[str, str], page: str) -> nodes.definition_list_item:
+    c = outcome.result.check
+    mark = "✓" if outcome.result.passed else "✗"
+    said = nodes.paragraph("", c.statement)
+    against = nodes.paragraph("", f"Checked against: {c.against}.")
+    if c.follows:
+        link = equation_link(c.follows, page) if c.follows in placed else nodes.literal("", c.follows)
+        against += [nodes.Text(" Follows "), link, nodes.Text(".")]
+    numbers = (
+        f"Worst error {reader.scientific(outcome.result.error)}, tolerance {reader.scientific(c.tolerance)}."
+        f" Wrong on purpose, and rejected: "
+        + "; ".join(f"{name} (error {reader.scientific(error)})" for name, error in outcome.wrong.items())
+        + "."
+    )
+    body = nodes.definition("", said, against, nodes.paragraph("", numbers, classes=["proof-numbers"]))
+    return nodes.definition_list_item("", nodes.term("", f"{mark} {c.claim}"), body)
+
+
+def mark(label: str, placed: dict[str, str], page: str, seed: int) -> nodes.Node:
+    """The folded proof of one equation."""
+    done = outcomes(label, seed)
+    passed = all(o.result.passed for o in done)
+    checks = [o.result.check for o in done]
+    functions = reader.implementations(checks)
+    command = f"minirlhf verify {label} --seed {seed}"
+    return fold(
+        f"{'✓' if passed else '✗'} {count(len(done), 'check')}",
+        nodes.definition_list("", *(_one(o, placed, page) for o in done)),
+        fold(f"Code of {count(len(functions), 'function')}", *(n for f in functions for n in listing(f))),
+        fold(f"Code of {count(len(checks), 'check')}", *(n for c in checks for n in listing(c.compare))),
+        nodes.paragraph("", "Run it yourself: ", nodes.literal("", command), classes=["proof-numbers"]),
+        classes=("proof", "passed" if passed else "failed"),
+    )
+
+
+# -- the table of all equations ----------------------------------------------------------------------------------
+
+
+class ledger_table(nodes.General, nodes.Element):
+    """Stands for the table until all equations are known."""
+
+
+class LedgerDirective(SphinxDirective):
+    """``{ledger}``: every numbered equation with its checks and worst error."""
+
+    def run(self) -> list[nodes.Node]:
+        """Leave a place for the table."""
+        shows_outcomes(self.env)
+        return [ledger_table()]
+
+
+def table(header: list[str], rows: list[list[nodes.Node]], widths: list[int]) -> nodes.table:
+    """A docutils table of inline nodes."""
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=w) for w in widths), cols=len(widths))
+
+    def row(cells: list[nodes.Node]) -> nodes.row:
+        return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
+
+    group += nodes.thead("", row([nodes.Text(h) for h in header]))
+    group += nodes.tbody("", *map(row, rows))
+    return nodes.table("", group)
+
+
+def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.Node]:
+    placed = equations(env)
+    numbers = {label: number for docname in env.toc_fignumbers for label, number in _numbers(env, docname).items()}
+    rows = []
+    for label in sorted(placed, key=lambda label: numbers.get(label, ())):
+        done = outcomes(label, seed)
+        if done:
+            worst = max(done, key=lambda o: o.result.error / o.result.check.tolerance)
+            texts = [label, str(len(done)), reader.scientific(worst.result.error)]
+            texts.append(reader.scientific(worst.result.check.tolerance))
+            rows.append([equation_link(label, page), nodes.literal("", label), *map(nodes.Text, texts[1:])])
+    done = [o for label in placed for o in outcomes(label, seed)]
+    others = len(set(load().labels()) - set(placed))
+    told = (
+        f"{count(len(rows), 'equation')}, {count(len(done), 'check')}, "
+        f"{count(sum(len(o.wrong) for o in done), 'wrong variant')} rejected, seed {seed}. "
+        f"The ledger holds {count(others, 'equation')} more, whose chapters are still to be written."
+    )
+    head = ["Equation", "Label", "Checks", "Worst error", "Tolerance"]
+    return [nodes.paragraph("", told), table(head, rows, [12, 40, 12, 18, 18])] if rows else []
+
+
+def _numbers(env: BuildEnvironment, docname: str) -> dict[str, tuple[int, ...]]:
+    found = env.toc_fignumbers.get(docname, {}).get("displaymath", {})
+    return {label: found.get(nodes.make_id(f"equation-{label}"), ()) for label, page in equations(env).items() if page == docname}
+
+
+class Marks(SphinxPostTransform):
+    """Put marks and table in, before Sphinx resolves the references in them."""
+
+    default_priority = 5
+
+    def run(self, **kwargs: Any) -> None:
+        """On each page as it is written."""
+        seed, placed = self.config.ledger_seed, equations(self.env)
+        page = self.env.docname
+        for node in list(self.document.findall(nodes.math_block)):
+            if node.get("label") in placed and load().select([node["label"]]):
+                node.parent.insert(node.parent.index(node) + 1, mark(node["label"], placed, page, seed))
+        for node in list(self.document.findall(ledger_table)):
+            node.replace_self(_all_equations(self.env, page, seed))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Check after reading; mark while writing."""
+    app.setup_extension("details")
+    app.add_config_value("finished_chapters", [], "env", [list])
+    app.add_config_value("ledger_seed", 0, "", [int])
+    app.add_node(ledger_table)
+    app.add_directive("ledger", LedgerDirective)
+    app.add_post_transform(Marks)
+    app.connect("env-updated", examine)
+    return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}
