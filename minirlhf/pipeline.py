@@ -61,11 +61,11 @@ class SFTPlan:
 class RewardPlan:
     """A reward model trained on pairs of the policy's own replies, labelled with the gold reward and some noise."""
 
-    pairs: int = 2000
+    pairs: int = 4000
     held_out: int = 500
     temperature: float = 0.25
     flip: float = 0.0
-    training: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    training: RewardConfig = RewardConfig(max_steps=400, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class RLPlan:
     """Reinforcement learning; ``options`` are changes to the recipe by name. The task sets ``max_completion_length``."""
 
     recipe: str = "grpo"
-    options: tuple[tuple[str, Any], ...] = (("beta", 0.2),)
-    training: OnlineConfig = OnlineConfig(max_steps=80, batch_size=8, num_generations=16, learning_rate=2e-4)
+    options: tuple[tuple[str, Any], ...] = (("beta", 0.3),)
+    training: OnlineConfig = OnlineConfig(max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4)
 
 
 #: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.

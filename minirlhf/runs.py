@@ -44,6 +44,7 @@ class Source:
     vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
     context: int = setting(512, "for a preset: tokens that the model can read")
     held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    drop_identical: bool = setting(False, "leave out pairs of equal replies, and count them; else they are an error")
     drop_long: bool = setting(
         False, "leave out examples longer than the context, and count them; else they are an error"
     )
@@ -126,7 +127,9 @@ def _text(messages: Iterable[Message]) -> str:
 def _records(source: Source, seed: int) -> tuple[loaders.Records, loaders.Records]:
     if source.data is None:
         raise UserError("no data; give --data FILE, FOLDER or a hub name")
-    records = loaders.load(source.data, split=source.split, format=source.format, limit=source.limit)
+    records = loaders.load(
+        source.data, split=source.split, format=source.format, limit=source.limit, drop_identical=source.drop_identical
+    )
     print(records)
     return records.hold_out(source.held_out, seed)
 

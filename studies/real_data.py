@@ -15,7 +15,7 @@ from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 
 RESULT = Path(__file__).with_suffix(".json")
-SEEDS = 3
+SEEDS = 2
 
 
 def one_seed(seed: int, hh: str, gsm8k: str) -> dict[str, float]:
@@ -54,7 +54,10 @@ def main() -> None:
         seeds[seed] = one_seed(seed, args.hh, args.gsm8k)
         print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
     evidence.write(
-        RESULT, command="python studies/real_data.py --hh FILE --gsm8k FILE", modules=["minirlhf.runs"], seeds=seeds
+        RESULT,
+        command="python studies/real_data.py --hh FILE --gsm8k FILE",
+        modules=["minirlhf.trainers.reward", "minirlhf.trainers.sft"],
+        seeds=seeds,
     )
 
 

@@ -225,13 +225,13 @@ def test_hub_name(monkeypatch):
         return datasets.DatasetDict({"train": datasets.Dataset.from_list([PAIR, PAIR | {"chosen": "bad"}])})
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    records = load("someone/pairs:small")
+    records = load("someone/pairs:small", drop_identical=True)
     assert asked == [("someone/pairs", "small")]
     assert len(records) == 1
     assert [(d.where, d.reason) for d in records.dropped] == [
         ("someone/pairs:small (train), row 2", "chosen and rejected are equal")
     ]
-    load("pairs")
+    load("pairs", drop_identical=True)
     assert asked[-1] == ("pairs", None)
     with pytest.raises(UserError, match="no split 'test'; it has train"):
         load("pairs", split="test")
@@ -309,8 +309,6 @@ def test_broken_row(row, message, tmp_path):
 
 
 USELESS_ROWS = {
-    "equal": (PAIR | {"rejected": " good"}, "chosen and rejected are equal"),
-    "equal transcripts": ({"chosen": f"{HUMAN}a{ASSISTANT} b"} | {"rejected": f"{HUMAN}a{ASSISTANT} b "}, "equal"),
     "blank prompt": (PAIR | {"prompt": " "}, "prompt is empty"),
     "blank reply": (PAIR | {"chosen": [said("assistant", "")]}, "last reply of chosen is empty"),
     "no messages": ({"messages": []}, "messages is empty"),
@@ -340,6 +338,23 @@ def test_useless_row_is_dropped_and_counted_and_alone_an_error(row, reason, tmp_
     assert len(records) == 1
     assert Counter(d.reason for d in records.dropped).total() == 2
     assert all(reason in d.reason for d in records.dropped)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        PAIR | {"rejected": " good"},
+        {"chosen": f"{HUMAN}a{ASSISTANT} b", "rejected": f"{HUMAN}a{ASSISTANT} b "},
+    ],
+    ids=["pair", "transcripts"],
+)
+def test_equal_replies_are_an_error_unless_asked_to_drop_them(row, tmp_path):
+    good = PAIR if "prompt" in row else {"chosen": f"{HUMAN}a{ASSISTANT} b", "rejected": f"{HUMAN}a{ASSISTANT} c"}
+    file = write(tmp_path / "data.jsonl", good, row)
+    with pytest.raises(UserError, match="line 2: chosen and rejected are equal; expected two different replies"):
+        load(file)
+    records = load(file, drop_identical=True)
+    assert (len(records), len(records.dropped)) == (1, 1)
 
 
 def test_names_with_line_breaks_stay_on_one_line(tmp_path):

@@ -5,7 +5,8 @@ fields are all present is the format of the data**. Its parser turns a row into 
 :class:`Conversation`, :class:`Comparison` or :class:`Problem`. A new format is a parser and a line in :data:`FORMATS`.
 
 A row that is broken (a field missing or of the wrong type) is a :class:`~minirlhf.core.errors.UserError`. A row that is
-well formed but of no use (two equal replies, an empty one) is :class:`Unusable`: the loader drops and counts it.
+well formed but of no use (two equal replies, an empty one) is :class:`Unusable`: the loader drops and
+counts it, two equal replies only when it is asked to.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ Row: TypeAlias = Mapping[str, Any]
 
 class Unusable(Exception):
     """This row is well formed and nothing can be learned from it; the message says why."""
+
+
+class Identical(Unusable):
+    """Its two replies are equal: more likely a slip in making the data than a row to pass over in silence."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,7 @@ def _require_different(chosen: list[Message], rejected: list[Message]) -> None:
     """Up to white space around what is said."""
     one, other = ([(m["role"], m["content"].strip()) for m in messages] for messages in (chosen, rejected))
     if one == other:
-        raise Unusable("chosen and rejected are equal")
+        raise Identical("chosen and rejected are equal")
 
 
 def _margin(row: Row) -> float | None:

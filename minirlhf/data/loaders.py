@@ -17,7 +17,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.chat import Message
-from minirlhf.data.formats import Comparison, Conversation, Example, Format, Problem, Row, Unusable
+from minirlhf.data.formats import Comparison, Conversation, Example, Format, Identical, Problem, Row, Unusable
 from minirlhf.data.readers import one_line, read_rows
 
 
@@ -98,7 +98,12 @@ class Records:
 
 
 def load(
-    source: str | Path, *, split: str | None = None, format: str | None = None, limit: int | None = None
+    source: str | Path,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    limit: int | None = None,
+    drop_identical: bool = False,
 ) -> Records:
     """Read a data set.
 
@@ -109,6 +114,7 @@ def load(
             By default ``train`` where there is such a thing, else everything.
         format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first row by default.
         limit: read at most this many rows.
+        drop_identical: leave out (and count) rows whose two replies are equal; otherwise they are an error.
 
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
@@ -127,6 +133,10 @@ def load(
             ignored.update(dict.fromkeys(name for name in row if name not in (*form.fields, *form.optional)))
             examples.append(_parse(row, form))
         except Unusable as reason:
+            if isinstance(reason, Identical) and not drop_identical:
+                raise UserError(
+                    f"{where}: {reason}; expected two different replies (--drop-identical true leaves such rows out)"
+                ) from None
             dropped.append(Dropped(where, str(reason)))
         except UserError as problem:
             raise UserError(f"{where}: {one_line(problem)}") from problem
