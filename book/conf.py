@@ -35,7 +35,6 @@ extensions = [
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]
-suppress_warnings = ["toc.empty_glob"]  # parts whose chapters are still to be written
 nitpicky = True
 
 # -- text and notebooks ------------------------------------------------------------------------------------------

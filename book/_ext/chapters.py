@@ -2,23 +2,49 @@
 
 from typing import Any
 
+from details import details, summary
 from docutils import nodes
 from docutils.statemachine import StringList
+from numbering import chapter_of
 from sphinx.application import Sphinx
+from sphinx.directives.other import TocTree
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx.util.nodes import make_refnode
 
-from details import details, summary
 from minirlhf.classroom import exercise
 from minirlhf.core.errors import UserError
-from numbering import chapter_of
 
 
 def written(env: Any) -> dict[int, str]:
     """The pages of the chapters that exist."""
-    pages = {chapter_of(page): page for page in env.all_docs if "/" not in page}
+    pages = {chapter_of(page): page for page in env.found_docs if "/" not in page}
     return {number: page for number, page in pages.items() if number is not None}
+
+
+class Part(TocTree):
+    """``{part} 6 9``: the contents of a part, made of those of its chapters that are there; nothing if none is."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """Fill in the pages and go on as an ordinary toctree."""
+        self.env.note_reread()
+        first, last = map(int, self.arguments)
+        pages = [page for number, page in sorted(written(self.env).items()) if first <= number <= last]
+        self.content = StringList(pages, source=self.env.docname)
+        return super().run() if pages else []
+
+
+class Notebooks(TocTree):
+    """``{notebooks}``: the contents of the folder of notebooks; nothing while it is empty."""
+
+    def run(self) -> list[nodes.Node]:
+        """Fill in the pages and go on as an ordinary toctree."""
+        self.env.note_reread()
+        pages = sorted(page for page in self.env.found_docs if page.startswith("notebooks/"))
+        self.content = StringList(pages, source=self.env.docname)
+        return super().run() if pages else []
 
 
 class chapter_link(nodes.Inline, nodes.TextElement):
@@ -85,4 +111,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("chapter", ChapterRole())
     app.add_post_transform(ChapterLinks)
     app.add_directive("exercises", ExercisesDirective)
+    app.add_directive("part", Part)
+    app.add_directive("notebooks", Notebooks)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}
