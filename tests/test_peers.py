@@ -76,7 +76,7 @@ def functions(module, *first):
 def test_no_method_of_ours_is_missing():
     """Preference losses, objectives, advantages, aggregation, reward, value and distillation losses, KL estimators."""
     records = [preference_losses.PairLogps, preference_losses.UnpairedLogps, preference_losses.ListLogps]
-    methods = {n for r in records for n in preference_losses.losses(preference_losses.Needs(r, True, True))}
+    methods = {n for r in records for n in preference_losses.Needs.losses(r)}
     methods |= set(functions(policy_losses, "logps", "old_logps", "advantages"))
     methods |= set(functions(advantages, "rewards", "valid")) - {"groups", "valid_mask"}
     methods |= {"remax", "process_zscore", "whiten"}
@@ -130,7 +130,7 @@ def test_the_command_prints_the_table(capsys):
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert f"{len(COMPARED)} of {len(COMPARED)} comparisons with TRL {TRL_VERSION} hold" in out
-    assert len(lines) == len(PEERS) + 3
+    assert len(lines) == len(PEERS) + 4
     assert sum(line.startswith("✓") for line in lines) == len(COMPARED)
     assert any("no peer" in line and "cal_dpo" in line for line in lines)
     assert "✗" not in out

@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.peers:
         from minirlhf import peers
 
-        print(peers.table())
-        return 0
+        measured = peers.rows(seed)
+        print(f"{peers.table(measured)}\nseed {seed}")
+        return 0 if all(row.holds for row in measured) else 1
     return _verify(_selected(args, ledger), seed, args.json)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minirlhf.core import exact
@@ -83,9 +84,8 @@ def error_of(comparison: Comparison) -> float:
     return worst
 
 
-def table(seed: int | None = None) -> str:
+def table(measured: Sequence[Row]) -> str:
     """:func:`rows` as text, one line each, how many hold, and what only TRL has."""
-    measured = rows(seed)
     widths = [max(len(getattr(r, name)) for r in measured) for name in ("method", "peer", "verdict")]
     lines = []
     for r in measured:
