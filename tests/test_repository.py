@@ -153,24 +153,32 @@ def test_version_is_the_same_everywhere():
 # -- equations and their docstrings ------------------------------------------------------------------------------
 
 
-def public_functions() -> list[tuple[str, str]]:
-    """``(module.function, docstring)`` of the equation layer, from the syntax tree."""
-    found = []
-    for name in provenance.all_modules():
-        if name.startswith("minirlhf.equations"):
-            tree = ast.parse(provenance.module_path(name).read_text(encoding="utf-8"))
-            functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-            found += [(f"{name}.{f.name}", ast.get_docstring(f) or "") for f in functions if f.name[0] != "_"]
-    return found
+def equation_layer() -> dict[str, ast.Module]:
+    """The syntax tree of each module of the equation layer."""
+    names = [name for name in provenance.all_modules() if name.startswith("minirlhf.equations")]
+    return {name: ast.parse(provenance.module_path(name).read_text(encoding="utf-8")) for name in names}
+
+
+def public_functions(tree: ast.Module) -> dict[str, str]:
+    """The docstrings of the public functions of a module."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+    return {f.name: ast.get_docstring(f) or "" for f in functions}
 
 
 def test_every_equation_names_its_label_and_source():
-    silent = [
-        name
-        for name, docstring in public_functions()
-        if not reader.labels_in(docstring) or not re.search(r"^\s*Source: \S", docstring, re.MULTILINE)
-    ]
-    assert silent == [], f"no 'Label:' or no 'Source:': {silent}"
+    """A public function without a label is no equation: it must be a part of one, used inside the layer."""
+    layer = equation_layer()
+    nodes = [node for tree in layer.values() for node in ast.walk(tree)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    wrong = []
+    for module, tree in layer.items():
+        for name, docstring in public_functions(tree).items():
+            labelled = bool(reader.labels_in(docstring))
+            sourced = re.search(r"^\s*Source: \S", docstring, re.MULTILINE) is not None
+            if not docstring or (labelled and not sourced) or (not labelled and name not in used):
+                wrong.append(f"{module}.{name}")
+    assert wrong == [], f"no 'Label:' or no 'Source:': {wrong}"
 
 
 def test_every_label_has_one_home():

@@ -157,6 +157,7 @@ def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
     the expectation Z, not 1, under the truncated distribution: what was cut can never be weighted back in.
 
     Label: eq:kept-mass, eq:truncated-logp, eq:kept-mass-identity
+    Source: the definition of conditional probability.
     Args: logits ``(..., V)``; truncated_logits ``(..., V)``, the same with −inf on what was cut.
     Returns: ``(...)``, in (0, 1].
     Raises: ValueError if shapes differ, either holds NaN or +inf, a row has no possible token, or the logits of a kept
