@@ -35,7 +35,7 @@ def found():
 def pip(*arguments):
     """Run pip inside the environment; stop with its output if it fails."""
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
-    command = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-compile", "--disable-pip-version-check"]
     if subprocess.call(command + quiet + list(arguments), cwd=str(ROOT)) != 0:
         sys.exit("minirlhf: pip could not install the packages (see above); the next make starts over")
 
