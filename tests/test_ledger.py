@@ -266,7 +266,7 @@ def test_chains_are_listed(small, capsys):
         (["eq:double", "--all"], "LABEL and --all do not go together"),
         (["--chapter", "5", "--chains"], "--chapter and --chains do not go together"),
         (["--chains", "--json"], "--json does not go with --chains"),
-        (["--sede", "1"], "unrecognized arguments: --sede"),
+        (["--sede", "1"], "did you mean '--seed'?"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(small, capsys, arguments, message):
