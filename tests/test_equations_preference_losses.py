@@ -14,8 +14,7 @@ import torch
 from minirlhf.core import exact
 from minirlhf.core.checks import Draw
 from minirlhf.equations import preference_losses as pl
-from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
-from minirlhf.equations.preference_losses.records import Needs
+from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 
 BETA = 0.4
 ONES = torch.ones(4, dtype=torch.float64)
@@ -130,9 +129,8 @@ def draw(fresh_seed, request):
 
 
 def test_the_table_above_is_complete():
-    everything = Needs
     for record, table in ((PairLogps, PAIRED), (UnpairedLogps, UNPAIRED), (ListLogps, LISTED)):
-        assert pl.losses(everything(record, True, True)) == sorted(table)
+        assert Needs.losses(record) == sorted(table)
 
 
 @every_loss
@@ -164,7 +162,7 @@ def test_examples_do_not_see_each_other(name, draw):
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in LOSSES if pl.needs(getattr(pl, n)).reference))
+@pytest.mark.parametrize("name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference))
 def test_the_reference_gets_no_gradient(name, draw):
     batch = mapped(batch_for(name, draw), lambda x: x.clone().requires_grad_())
     LOSSES[name](batch).sum().backward()
@@ -173,7 +171,7 @@ def test_the_reference_gets_no_gradient(name, draw):
     assert all(x.grad is None for x in refs)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in LOSSES if pl.needs(getattr(pl, n)).reference and n != "dpo_nll"))
+@pytest.mark.parametrize("name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference and n != "dpo_nll"))
 def test_only_the_ratio_to_the_reference_counts(name, draw):
     batch = batch_for(name, draw)
     shifts = {}
@@ -507,7 +505,7 @@ LIST = PAIR.ranked()
 
 @every_loss
 def test_the_wrong_record_names_the_losses_that_take_it(name):
-    right = pl.needs(getattr(pl, name)).record
+    right = Needs.of(getattr(pl, name)).record
     for wrong, example in ((PAIR, "dpo"), (SINGLE, "kto"), (LIST, "plackett_luce_dpo")):
         if type(wrong) is right:
             continue
@@ -519,7 +517,7 @@ def test_the_wrong_record_names_the_losses_that_take_it(name):
         getattr(pl, name)(X, beta=BETA)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in PAIRED if pl.needs(getattr(pl, n)).reference))
+@pytest.mark.parametrize("name", sorted(n for n in PAIRED if Needs.of(getattr(pl, n)).reference))
 def test_a_missing_reference_names_the_losses_that_need_none(name):
     bare = replace(PAIR, ref_chosen=None, ref_rejected=None)
     with pytest.raises(ValueError, match=rf"{name} needs the reference.*\bsimpo\b"):
@@ -533,7 +531,7 @@ def test_a_missing_reference_of_other_records(name):
         LOSSES[name](bare)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in PAIRED if pl.needs(getattr(pl, n)).lengths))
+@pytest.mark.parametrize("name", sorted(n for n in PAIRED if Needs.of(getattr(pl, n)).lengths))
 def test_missing_lengths(name):
     bare = replace(PAIR, chosen_lengths=None, rejected_lengths=None)
     with pytest.raises(ValueError, match=f"{name} needs the answers' lengths"):
@@ -549,7 +547,7 @@ def test_ipo_needs_lengths_only_to_normalise():
 
 def test_reference_free_losses_need_no_reference():
     bare = replace(PAIR, ref_chosen=None, ref_rejected=None)
-    free = pl.losses(Needs(PairLogps, False, True))
+    free = Needs.losses(PairLogps, reference=False)
     assert free == ["alpha_po", "cpo", "likelihood_contrast", "orpo", "simpo", "slic"]
     for name in free:
         torch.testing.assert_close(PAIRED[name](bare), PAIRED[name](PAIR))
@@ -574,7 +572,7 @@ def test_beta_must_be_positive(name, beta):
         "targets": torch.full((3, 2), 0.5),
     }
     wanted = {n: fill[n] for n in inspect.signature(loss).parameters if n in fill}
-    batch = {PairLogps: PAIR, UnpairedLogps: SINGLE, ListLogps: LIST}[pl.needs(loss).record]
+    batch = {PairLogps: PAIR, UnpairedLogps: SINGLE, ListLogps: LIST}[Needs.of(loss).record]
     with pytest.raises(ValueError, match="beta = "):
         loss(batch, beta=beta, **wanted)
 
@@ -608,7 +606,7 @@ def test_beta_must_be_positive(name, beta):
         (lambda: pl.psi_reward(torch.full((3, 3), 0.6), X, psi=torch.logit), "must be 1"),
         (lambda: pl.psi_po_optimum(X, torch.full((3, 3), 0.5), X[:2], beta=1.0, psi=torch.logit), "opponent has shape"),
         (lambda: pl.reward_targets(X, temperature=1.0), r"rewards has shape \(3,\)"),
-        (lambda: pl.needs(torch.sigmoid), "no preference loss"),
+        (lambda: Needs.of(torch.sigmoid), "no preference loss"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -618,5 +616,5 @@ def test_bad_arguments_are_named(call, message):
 
 def test_needs_looks_through_partials():
     loss = functools.partial(functools.partial(pl.simpo, beta=2.0), gamma=0.5)
-    assert pl.needs(loss) == Needs(PairLogps, reference=False, lengths=True)
-    assert pl.needs(pl.kto) == Needs(UnpairedLogps, reference=True, lengths=False)
+    assert Needs.of(loss) == Needs(PairLogps, reference=False, lengths=True)
+    assert Needs.of(pl.kto) == Needs(UnpairedLogps, reference=True, lengths=False)

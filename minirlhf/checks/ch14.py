@@ -135,7 +135,7 @@ def _(preference_probability, draw):
 DPO_MISTAKES = {
     "reference forgotten": lambda pair, *, beta: -logsigmoid(beta * (pair.chosen - pair.rejected)),
     "chosen and rejected swapped": lambda pair, *, beta: -logsigmoid(-beta * pair.margins),
-    "β divides": lambda pair, *, beta: -logsigmoid(pair.margins / (2 * beta)),
+    "β divides": lambda pair, *, beta: -logsigmoid(pair.margins / beta),
 }
 
 
@@ -325,7 +325,7 @@ def duel(draw: Draw, size: int = 4) -> Duel:
     """Random preferences; they may well be intransitive."""
     half = draw.normal(size, size).triu(1)
     preferences = torch.sigmoid(half - half.mT)
-    return Duel(preferences, draw.distribution(size), draw.distribution(size), float(draw.uniform(low=0.3, high=1.0)))
+    return Duel(preferences, draw.distribution(size), draw.distribution(size), float(draw.uniform(low=0.3, high=0.8)))
 
 
 def identity(p: Tensor) -> Tensor:
@@ -387,7 +387,7 @@ def _(psi_po_objective, draw):
     tolerance=1e-8,
     follows="eq:psi-po",
     wrong={
-        "β multiplies": lambda b, p, m, *, beta, psi: (b + beta * pl.psi_reward(p, m, psi=psi) * 1.5).log_softmax(-1),
+        "β multiplies": lambda b, p, m, *, beta, psi: (b + beta * pl.psi_reward(p, m, psi=psi)).log_softmax(-1),
         "reference forgotten": lambda b, p, m, *, beta, psi: (pl.psi_reward(p, m, psi=psi) / beta).log_softmax(-1),
         "uniform opponent": lambda b, p, m, *, beta, psi: pl.psi_po_optimum(
             b, p, torch.full_like(m, 1 / len(m)), beta=beta, psi=psi
@@ -437,7 +437,7 @@ def _(psi_reward, draw):
             (pl.psi_reward(p, m, psi=torch.logit)[:, None] - pl.psi_reward(p, m, psi=torch.logit)) / beta
         ),
         "p(y ≻ y') itself": lambda p, m, *, beta: (p - 0.5) / beta,
-        "β multiplies": lambda p, m, *, beta: 1.5 * beta * pl.ipo_target(p, m, beta=1.0),
+        "β multiplies": lambda p, m, *, beta: beta * pl.ipo_target(p, m, beta=1.0),
     },
 )
 def _(ipo_target, draw):
@@ -449,7 +449,7 @@ def _(ipo_target, draw):
 
 IPO_MISTAKES = {
     "target 1/β": lambda pair, *, beta: (pair.margins - 1 / beta) ** 2,
-    "target β/2": lambda pair, *, beta: (pair.margins - 1.5 * beta) ** 2,
+    "target β/2": lambda pair, *, beta: (pair.margins - beta / 2) ** 2,
     "reference forgotten": lambda pair, *, beta: (pair.chosen - pair.rejected - 1 / (2 * beta)) ** 2,
 }
 
@@ -472,7 +472,7 @@ def _(ipo, draw):
 @check("eq:ipo", "certain labels", of=pl.ipo, against="numerical minimisation", tolerance=1e-8, wrong=IPO_MISTAKES)
 def _(ipo, draw):
     "With a label that never flips the best margin is 1/(2β), not infinity."
-    ref, beta = draw.distribution(2), float(draw.uniform(low=0.3, high=1.0))
+    ref, beta = draw.distribution(2), float(draw.uniform(low=0.3, high=0.8))
     pair = lambda q: PairLogps(q[:1].log(), q[1:].log(), ref[:1].log(), ref[1:].log())
     found = maximiser(lambda q: -ipo(pair(q), beta=beta).sum(), 2)
     return pair(found).margins[0], 1 / (2 * beta)
@@ -494,6 +494,6 @@ def _(ipo, draw):
 def _(ipo, draw):
     "The length-normalised form compares mean log-ratios per token."
     pair, (w, l) = token_pairs(draw)
-    beta = float(draw.uniform(low=0.3, high=1.0))
+    beta = float(draw.uniform(low=0.3, high=0.8))
     means = w[0].double().nanmean(-1) - w[1].nanmean(-1) - l[0].nanmean(-1) + l[1].nanmean(-1)
     return ipo(pair, beta=beta, length_normalised=True), (means - 1 / (2 * beta)) ** 2

@@ -31,6 +31,24 @@ def whole_list(logps: Tensor, ref: Tensor) -> ListLogps:
 
 
 @check(
+    "eq:reward-targets",
+    "optimum",
+    of=pl.reward_targets,
+    against="the RLHF optimum, found numerically",
+    tolerance=1e-8,
+    wrong={
+        "temperature multiplies": lambda rewards, *, temperature: (rewards * temperature).softmax(-1),
+        "no temperature": lambda rewards, *, temperature: rewards.softmax(-1),
+        "worst first": lambda rewards, *, temperature: (-rewards / temperature).softmax(-1),
+    },
+)
+def _(reward_targets, draw):
+    "Over all answers, the reference uniform, they are the optimum of E[r] − temperature · KL."
+    b = bandit(draw)._replace(ref=torch.full((4,), 0.25, dtype=torch.float64))
+    return reward_targets(b.rewards[None], temperature=b.beta)[0], b.optimum().exp()
+
+
+@check(
     "eq:info-nca",
     "minimiser",
     of=pl.info_nca,
@@ -45,7 +63,7 @@ def whole_list(logps: Tensor, ref: Tensor) -> ListLogps:
 )
 def _(info_nca, draw):
     "The loss is the target's entropy, and stationary, at the policy π ∝ π_ref p^(1/β)."
-    ref, target, beta = draw.distribution(4), draw.distribution(1, 4), float(draw.uniform(low=0.4, high=1.2))
+    ref, target, beta = draw.distribution(4), draw.distribution(1, 4), float(draw.uniform(low=0.4, high=0.8))
     best = ref * target[0] ** (1 / beta)
     best = (best / best.sum()).log()
     loss = lambda x: info_nca(whole_list(x, ref), target, beta=beta)
@@ -63,13 +81,13 @@ def _(info_nca, draw):
         "positive left out of the denominator": lambda batch, *, beta: (
             (beta * batch.logratios)[:, 1:].logsumexp(-1) - beta * batch.logratios[:, 0]
         ),
-        "β forgotten": lambda batch, *, beta: -(1.5 * batch.logratios).log_softmax(-1)[:, 0],
+        "β forgotten": lambda batch, *, beta: -batch.logratios.log_softmax(-1)[:, 0],
     },
 )
 def _(info_nce, draw):
     "With positives from p and negatives from q, the loss is stationary where β log(π/π_ref) = log(p/q) + const."
     ref, p, q = draw.distribution(3), draw.distribution(3), draw.distribution(3)
-    beta = float(draw.uniform(low=0.4, high=1.2))
+    beta = float(draw.uniform(low=0.4, high=0.8))
     lists = torch.tensor(list(itertools.product(range(3), repeat=3)))  # (27, 3)
     chance = p[lists[:, 0]] * q[lists[:, 1]] * q[lists[:, 2]]
     best = (ref.log() + (p / q).log() / beta).log_softmax(-1)
@@ -84,8 +102,8 @@ def _(info_nce, draw):
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
     wrong={
-        "InfoNCA": lambda batch, targets, *, beta: (
-            pl.info_nca(batch, targets, beta=beta) + 0.1 * (beta * batch.logratios).sum(-1)
+        "reference forgotten": lambda batch, targets, *, beta: pl.nca(
+            replace(batch, ref_logps=torch.zeros_like(batch.logps)), targets, beta=beta
         ),
         "noise not divided by K": lambda batch, targets, *, beta: (
             -(targets * logsigmoid(beta * batch.logratios) + logsigmoid(-beta * batch.logratios)).sum(-1)
@@ -99,7 +117,7 @@ def _(info_nce, draw):
 )
 def _(nca, draw):
     "On the list of all answers, the reference uniform, every derivative in a log-probability vanishes at the optimum: level included."
-    temperature = float(draw.uniform(low=0.4, high=1.2))
+    temperature = float(draw.uniform(low=0.4, high=0.8))
     b = bandit(draw)._replace(ref=torch.full((4,), 0.25, dtype=torch.float64), beta=temperature)
     targets = pl.reward_targets(b.rewards[None], temperature=temperature)
     logps = b.optimum().requires_grad_()
@@ -140,22 +158,25 @@ def _(nca_pair, draw):
     wrong={
         "InfoNCA": pl.info_nca,
         "reference forgotten": lambda batch, targets, *, beta: pl.exo(
-            replace(batch, ref_logps=torch.zeros_like(batch.logps)), targets, beta=2 * beta
+            replace(batch, ref_logps=torch.zeros_like(batch.logps)), targets, beta=beta
         ),
-        "a baseline in the way": lambda batch, targets, *, beta: (
-            pl.exo(batch, targets, beta=beta) + (beta * batch.logratios).softmax(-1)[:, 0]
+        "entropy forgotten": lambda batch, targets, *, beta: (
+            -((beta * batch.logratios).softmax(-1) * targets.log()).sum(-1)
         ),
     },
 )
 def _(exo, draw):
-    "On the list of all answers, the reference uniform, its gradient is that of minus (E[r] − β KL)/β: reinforcement learning."
-    temperature = float(draw.uniform(low=0.4, high=1.2))
+    "A reverse KL; on the list of all answers, the reference uniform, its gradient is that of minus (E[r] − β KL)/β."
+    temperature = float(draw.uniform(low=0.4, high=0.8))
     ref, rewards = torch.full((4,), 0.25, dtype=torch.float64), draw.normal(4)
     targets = pl.reward_targets(rewards[None], temperature=temperature)
     logps = draw.distribution(4).log()
     objective = lambda x: -exact.regularised_value(x.exp(), ref, rewards, temperature) / temperature
     got = policy_gradient(lambda x: exo(whole_list(x, ref), targets, beta=1.0).sum(), logps)
-    return got, policy_gradient(objective, logps)
+    yield got, policy_gradient(objective, logps)
+    other = draw.distribution(4)
+    scores = 0.5 * (logps - other.log())
+    yield exo(whole_list(logps, other), targets, beta=0.5), exact.divergence(scores.exp() / scores.exp().sum(), targets)
 
 
 @check(
@@ -226,7 +247,7 @@ KTO_MISTAKES = {
     "labels swapped": lambda batch, z, *, beta, **weights: pl.kto(
         replace(batch, desirable=~batch.desirable), z, beta=beta, **weights
     ),
-    "β on the log-ratio only": lambda batch, z, *, beta, **weights: pl.kto(batch, z / beta**2, beta=beta, **weights),
+    "β on the log-ratio only": lambda batch, z, *, beta, **weights: pl.kto(batch, z / beta, beta=beta, **weights),
     "no reference point": lambda batch, z, *, beta, **weights: pl.kto(batch, 0 * z, beta=beta, **weights),
     "one weight for both": lambda batch, z, *, beta, desirable_weight, undesirable_weight: pl.kto(
         batch, z, beta=beta, desirable_weight=desirable_weight, undesirable_weight=desirable_weight

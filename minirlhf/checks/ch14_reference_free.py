@@ -80,9 +80,7 @@ def _(alpha_po, draw):
     against="SimPO",
     tolerance=1e-6,
     wrong={
-        "α of no effect on the level": lambda pair, *, beta, alpha, gamma: pl.alpha_po(
-            pair, beta=beta, alpha=alpha + 0.3, gamma=gamma
-        ),
+        "another α": lambda pair, *, beta, alpha, gamma: pl.alpha_po(pair, beta=beta, alpha=alpha + 0.3, gamma=gamma),
         "not divided by α": lambda pair, *, beta, alpha, gamma: pl.alpha_po(
             pair, beta=beta * alpha, alpha=alpha, gamma=gamma
         ),

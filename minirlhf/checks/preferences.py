@@ -38,8 +38,8 @@ class Bandit(NamedTuple):
 
 
 def bandit(draw: Draw, size: int = 4) -> Bandit:
-    """Random reference and rewards; β in [0.4, 1.2]."""
-    return Bandit(draw.distribution(size), draw.normal(size), float(draw.uniform(low=0.4, high=1.2)))
+    """Random reference and rewards; β in [0.4, 0.8], where β, 1 and 1/β cannot be confused."""
+    return Bandit(draw.distribution(size), draw.normal(size), float(draw.uniform(low=0.4, high=0.8)))
 
 
 def all_pairs(logps: Tensor, ref: Tensor) -> tuple[PairLogps, Tensor, Tensor]:

@@ -48,7 +48,7 @@ from minirlhf.equations.preference_losses.pairs import (
 )
 from minirlhf.equations.preference_losses.pointwise import apo_down, apo_zero, cal_dpo, sppo
 from minirlhf.equations.preference_losses.psi_po import ipo_target, psi_po_objective, psi_po_optimum, psi_reward
-from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps, losses, needs
+from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.equations.preference_losses.reference_free import (
     alpha_po,
     cpo,
@@ -94,10 +94,8 @@ __all__ = [
     "kto",
     "kto_reference_point",
     "likelihood_contrast",
-    "losses",
     "nca",
     "nca_pair",
-    "needs",
     "odpo",
     "orpo",
     "plackett_luce_dpo",

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_positive
-from minirlhf.equations.preference_losses.records import PairLogps, takes
+from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry_loss
 
 # exp(80) ≈ 6e34 is still a float32 number.
 EXPONENT_LIMIT = 80.0
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def f_dpo(pair: PairLogps, *, beta: float, f_prime: Callable[[Tensor], Tensor]) -> Tensor:
     """f-DPO ``−log σ(β f'(t_w) − β f'(t_l))`` with t the ratio ``π/π_ref`` of an answer.
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_finite, require_positive, require_shapes
-from minirlhf.equations.preference_losses.records import ListLogps, PairLogps, takes
+from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps
 from minirlhf.equations.reward_losses import plackett_luce_logp
 
 
-@takes(ListLogps, loss=False)
+@Needs(ListLogps, loss=False)
 def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
     """Probability of a ranking under Plackett–Luce with implicit rewards: ``Π_k exp(s_k)/Σ_{j≥k} exp(s_j)``.
 
@@ -31,7 +31,7 @@ def ranking_probability(batch: ListLogps, *, beta: float) -> Tensor:
     return plackett_luce_logp(_scores(batch, beta)).exp()
 
 
-@takes(ListLogps)
+@Needs(ListLogps)
 def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
     """DPO on rankings: minus the Plackett–Luce log-likelihood of the implicit rewards. With two answers it is DPO.
 
@@ -44,7 +44,7 @@ def plackett_luce_dpo(batch: ListLogps, *, beta: float) -> Tensor:
     return -plackett_luce_logp(_scores(batch, beta))
 
 
-@takes(ListLogps)
+@Needs(ListLogps)
 def info_nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """InfoNCA: cross-entropy from the targets to the softmax of the implicit rewards. Only differences count.
 
@@ -57,7 +57,7 @@ def info_nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     return -(_targets(batch, targets) * _scores(batch, beta).log_softmax(-1)).sum(-1)
 
 
-@takes(ListLogps)
+@Needs(ListLogps)
 def info_nce(batch: ListLogps, *, beta: float) -> Tensor:
     """InfoNCE: name the one positive answer, which stands first, among K − 1 negatives, by implicit reward.
 
@@ -72,7 +72,7 @@ def info_nce(batch: ListLogps, *, beta: float) -> Tensor:
     return -_scores(batch, beta).log_softmax(-1)[:, 0]
 
 
-@takes(ListLogps)
+@Needs(ListLogps)
 def nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """NCA: ``−Σ_i [p_i log σ(s_i) + log σ(−s_i)/K]``: each answer against noise, so the likelihood's level counts too.
 
@@ -87,7 +87,7 @@ def nca(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     return -(pulled + logsigmoid(-scores) / scores.shape[-1]).sum(-1)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def nca_pair(pair: PairLogps, *, beta: float) -> Tensor:
     """NCA on a pair: all of the target on the chosen answer, half a unit of noise on each.
 
@@ -100,7 +100,7 @@ def nca_pair(pair: PairLogps, *, beta: float) -> Tensor:
     return nca(pair.ranked(), _certain(pair, 0.0), beta=beta)
 
 
-@takes(ListLogps)
+@Needs(ListLogps)
 def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """EXO: KL(q‖p) from the softmax of the implicit rewards to the targets, the direction of reinforcement learning.
 
@@ -117,7 +117,7 @@ def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     return (log_q.exp() * (log_q - targets.log())).sum(-1)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def exo_pair(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
     """EXO on a pair: reverse KL to the target (1 − ε, ε). cDPO is the forward KL to the same target.
 
@@ -133,7 +133,16 @@ def exo_pair(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
 
 
 def reward_targets(rewards: Tensor, *, temperature: float) -> Tensor:
-    """Target distributions ``softmax(r/temperature)`` over each list: ``(B, K) -> (B, K)``; a low temperature names the best."""
+    """Target distributions ``softmax(r/temperature)`` over each list; a low temperature names the best answer.
+
+    Over all answers, drawn from a uniform reference, they are the optimum of reinforcement learning with β = temperature.
+
+    Label: eq:reward-targets
+    Source: Chen et al. (2024), "Noise contrastive alignment of language models with explicit rewards".
+    Args: rewards ``(B, K)``; temperature > 0, in units of reward.
+    Returns: ``(B, K)``, rows sum to 1.
+    Raises: ValueError for another shape, a reward that is not finite, or temperature ≤ 0.
+    """
     require_positive(temperature=temperature)
     require_shapes(rewards=(rewards, "B K"))
     require_finite(rewards=rewards)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
-from minirlhf.equations.preference_losses.records import PairLogps, takes
+from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
 from minirlhf.equations.rlhf import implicit_reward
 
@@ -30,7 +30,7 @@ def reward_of_optimum(logps: Tensor, ref_logps: Tensor, log_z: Tensor, *, beta: 
     return implicit_reward(logps, ref_logps, beta=beta) + beta * log_z
 
 
-@takes(PairLogps, loss=False)
+@Needs(PairLogps, loss=False)
 def preference_probability(pair: PairLogps, *, beta: float) -> Tensor:
     """``p(y_w ≻ y_l) = σ(β h)``: both answers share their prompt's ``β log Z``, so it cancels from Bradley–Terry.
 
@@ -44,7 +44,7 @@ def preference_probability(pair: PairLogps, *, beta: float) -> Tensor:
     return bradley_terry(beta * pair.chosen_logratios, beta * pair.rejected_logratios)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def dpo(pair: PairLogps, *, beta: float) -> Tensor:
     """DPO ``−log σ(β h)``: the Bradley–Terry loss of the implicit rewards ``β log π/π_ref``. ln 2 where π = π_ref.
 
@@ -60,7 +60,7 @@ def dpo(pair: PairLogps, *, beta: float) -> Tensor:
     return bradley_terry_loss(beta * pair.chosen_logratios, beta * pair.rejected_logratios)
 
 
-@takes(PairLogps, loss=False)
+@Needs(PairLogps, loss=False)
 def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
     """``β σ(r̂_l − r̂_w)``: how much each pair pushes, ``∇L = −weight · (∇log π(y_w) − ∇log π(y_l))``.
 
@@ -79,7 +79,7 @@ def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
 # -- per token instead of per answer -----------------------------------------------------------------------------
 
 
-@takes(PairLogps, lengths=True)
+@Needs(PairLogps, lengths=True)
 def dpo_length_normalised(pair: PairLogps, *, beta: float) -> Tensor:
     """DPO on mean instead of summed log-ratios, so that a longer answer has no larger lever. β grows by a length.
 
@@ -95,7 +95,7 @@ def dpo_length_normalised(pair: PairLogps, *, beta: float) -> Tensor:
 # -- labels that may be wrong ------------------------------------------------------------------------------------
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def cdpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
     """Conservative DPO: the cross-entropy with labels that are right with probability 1 − ε. Smallest at ``β h = log((1−ε)/ε)``.
 
@@ -109,7 +109,7 @@ def cdpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
     return (1 - label_smoothing) * dpo(pair, beta=beta) + label_smoothing * dpo(pair.swapped(), beta=beta)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def robust_dpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tensor:
     """Robust DPO: over labels flipped with probability ε its mean is the DPO loss of the clean labels.
 
@@ -131,7 +131,7 @@ def robust_dpo(pair: PairLogps, *, beta: float, label_smoothing: float) -> Tenso
 # -- other demands on the margin ---------------------------------------------------------------------------------
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def ipo(pair: PairLogps, *, beta: float, length_normalised: bool = False) -> Tensor:
     """IPO ``(h − 1/(2β))²``: the margin has a target, so deterministic labels do not drive it to infinity.
 
@@ -149,7 +149,7 @@ def ipo(pair: PairLogps, *, beta: float, length_normalised: bool = False) -> Ten
     return (margins - 1 / (2 * beta)) ** 2
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def hinge(pair: PairLogps, *, beta: float) -> Tensor:
     """Hinge ``max(0, 1 − β h)``: DPO's margin as a support-vector machine sees it; no gradient beyond ``h = 1/β``.
 
@@ -164,7 +164,7 @@ def hinge(pair: PairLogps, *, beta: float) -> Tensor:
     return torch.relu(1 - beta * pair.margins)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def dpo_positive(pair: PairLogps, *, beta: float, penalty: float) -> Tensor:
     """DPO-Positive: the margin loses ``penalty · max(0, log π_ref(y_w)/π(y_w))``, so the chosen answer must not sink.
 
@@ -180,7 +180,7 @@ def dpo_positive(pair: PairLogps, *, beta: float, penalty: float) -> Tensor:
     return -logsigmoid(beta * (pair.margins - penalty * sunk))
 
 
-@takes(PairLogps, lengths=True)
+@Needs(PairLogps, lengths=True)
 def dpo_nll(pair: PairLogps, *, beta: float, nll_weight: float) -> Tensor:
     """DPO plus ``nll_weight`` times the chosen answer's mean negative log-likelihood per token.
 
@@ -197,7 +197,7 @@ def dpo_nll(pair: PairLogps, *, beta: float, nll_weight: float) -> Tensor:
 # -- preferences with a size -------------------------------------------------------------------------------------
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def odpo(pair: PairLogps, offset: Tensor, *, beta: float) -> Tensor:
     """DPO with an offset, ``−log σ(β h − Δ)``: the better the chosen answer is, the larger its margin must be.
 
@@ -211,7 +211,7 @@ def odpo(pair: PairLogps, offset: Tensor, *, beta: float) -> Tensor:
     return bradley_terry_loss(beta * pair.chosen_logratios, beta * pair.rejected_logratios, margin=offset)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0) -> Tensor:
     """Reward-aware preference optimisation: the KL from Bernoulli ``σ(η Δr)`` to Bernoulli ``σ(β h)``. Smallest at ``β h = η Δr``.
 
@@ -228,7 +228,7 @@ def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0
     return won + lost
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def rebel(pair: PairLogps, reward_margin: Tensor, *, beta: float) -> Tensor:
     """REBEL ``(β h − Δr)²``: regress the implicit reward difference onto the given one. Zero on ``π ∝ π_ref exp(r/β)``.
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from minirlhf.core.validate import require_positive
 from minirlhf.equations.preference_losses.pairs import dpo
-from minirlhf.equations.preference_losses.records import PairLogps, takes
+from minirlhf.equations.preference_losses.records import Needs, PairLogps
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
     """APO-zero ``1 − σ(r_w) + σ(r_l)``: the chosen answer up, the rejected one down. For data better than the model.
 
@@ -28,7 +28,7 @@ def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
     return torch.sigmoid(-beta * pair.chosen_logratios) + torch.sigmoid(beta * pair.rejected_logratios)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
     """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: both down, the rejected one further. For data worse than the model.
 
@@ -42,7 +42,7 @@ def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
     return torch.sigmoid(beta * pair.chosen_logratios) + torch.sigmoid(-beta * pair.margins)
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def sppo(
     pair: PairLogps, *, beta: float, chosen_win_rate: Tensor | float = 1.0, rejected_win_rate: Tensor | float = 0.0
 ) -> Tensor:
@@ -61,7 +61,7 @@ def sppo(
     return chosen_error**2 + rejected_error**2
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def cal_dpo(pair: PairLogps, *, beta: float) -> Tensor:
     """Cal-DPO: ``−log σ(h)`` plus squares that calibrate the log-ratios to ``+1/(2β)`` and ``−1/(2β)``.
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -197,74 +197,73 @@ class ListLogps:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a loss is computed from: its record, and whether it reads the reference and the lengths."""
+class Needs(Generic[R]):
+    """What a loss is computed from. As a decorator it declares and checks that: ``@Needs(PairLogps, lengths=True)``.
 
-    record: type[PairLogps] | type[UnpairedLogps] | type[ListLogps]
-    reference: bool
-    lengths: bool
+    The errors name the losses that would take what was given.
 
-
-_NEEDS: dict[str, Needs] = {}
-
-
-def takes(
-    record: type[R], *, reference: bool = True, lengths: bool = False, loss: bool = True
-) -> Callable[[Callable[Concatenate[R, P], Tensor]], Callable[Concatenate[R, P], Tensor]]:
-    """Declare what the decorated function needs, and check it at every call: the error names the losses that would do.
-
-    ``loss=False`` is for functions of a record that are no loss: they are checked, but not offered.
+    Attributes:
+        record: what the loss takes.
+        reference, lengths: whether it reads the reference's log-probabilities, the answers' lengths.
+        loss: False for a function of a record that is no loss; it is checked, but not offered.
     """
 
-    def register(function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:
+    record: type[R]
+    reference: bool = True
+    lengths: bool = False
+    loss: bool = True
+
+    def __call__(self, function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:
+        """The function, checking its record at every call."""
         name = function.__name__
-        need = Needs(record, reference, lengths)
-        if loss:
-            _NEEDS[name] = need
+        if self.loss:
+            _NEEDS[name] = self
 
         @functools.wraps(function)
         def checked(batch: R, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-            if not isinstance(batch, record):
-                others = losses(Needs(type(batch), True, True)) if type(batch) in _RECORDS else []
-                hint = f"; losses of {type(batch).__name__}: {', '.join(others)}" if others else ""
-                raise TypeError(f"{name} takes {record.__name__}, not {type(batch).__name__}{hint}")
-            if reference and not batch.has_reference:
-                free = ", ".join(losses(replace(need, reference=False, lengths=True)))
-                raise ValueError(
-                    f"{name} needs the reference's log-probabilities (ref_…), which this {record.__name__} does not "
-                    f"have; losses that do without: {free or 'none'}"
-                )
-            if lengths and not batch.has_lengths:
-                raise ValueError(f"{name} needs the answers' lengths, which this {record.__name__} does not have")
+            self._check(name, batch)
             return function(batch, *args, **kwargs)
 
         return checked
 
-    return register
+    @staticmethod
+    def of(loss: Callable[..., Tensor]) -> Needs[Any]:
+        """What a loss of this package (or a ``functools.partial`` of it) is computed from; ``ValueError`` for others."""
+        while isinstance(loss, functools.partial):
+            loss = loss.func
+        name = getattr(loss, "__name__", repr(loss))
+        if name not in _NEEDS:
+            raise ValueError(f"{name} is no preference loss; known: {', '.join(sorted(_NEEDS))}")
+        return _NEEDS[name]
+
+    @staticmethod
+    def losses(record: type[object], *, reference: bool = True, lengths: bool = True) -> list[str]:
+        """Names of the losses that a record suffices for, given whether it has a reference and lengths."""
+        return sorted(
+            name
+            for name, need in _NEEDS.items()
+            if need.record is record and (reference or not need.reference) and (lengths or not need.lengths)
+        )
+
+    def _check(self, name: str, batch: R) -> None:
+        kind = self.record.__name__
+        if not isinstance(batch, self.record):
+            others = self.losses(type(batch))
+            hint = f"; losses of {type(batch).__name__}: {', '.join(others)}" if others else ""
+            raise TypeError(f"{name} takes {kind}, not {type(batch).__name__}{hint}")
+        if self.reference and not batch.has_reference:
+            free = ", ".join(self.losses(self.record, reference=False)) or "none"
+            raise ValueError(
+                f"{name} needs the reference's log-probabilities (ref_…), which this {kind} does not have; losses that do "
+                f"without: {free}"
+            )
+        if self.lengths and not batch.has_lengths:
+            raise ValueError(f"{name} needs the answers' lengths, which this {kind} does not have")
 
 
-def needs(loss: Callable[..., Tensor]) -> Needs:
-    """What a loss of this package (or a ``functools.partial`` of it) is computed from."""
-    while isinstance(loss, functools.partial):
-        loss = loss.func
-    name = getattr(loss, "__name__", repr(loss))
-    if name not in _NEEDS:
-        raise ValueError(f"{name} is no preference loss; known: {', '.join(sorted(_NEEDS))}")
-    return _NEEDS[name]
-
-
-def losses(have: Needs) -> list[str]:
-    """Names of the losses that can be computed from a record with (or without) reference and lengths."""
-    return sorted(
-        name
-        for name, need in _NEEDS.items()
-        if need.record is have.record and (have.reference or not need.reference) and (have.lengths or not need.lengths)
-    )
-
+_NEEDS: dict[str, Needs[Any]] = {}
 
 # -- helpers -----------------------------------------------------------------------------------------------------
-
-_RECORDS = (PairLogps, UnpairedLogps, ListLogps)
 
 
 def _validate(axes: str, named: dict[str, Tensor | None]) -> None:

@@ -13,11 +13,11 @@ from torch import Tensor
 from minirlhf.core.masking import masked_sum
 from minirlhf.core.validate import require_finite_where, require_mask, require_positive, require_range, require_shapes
 from minirlhf.equations.preference_losses.divergences import f_prime_alpha
-from minirlhf.equations.preference_losses.records import PairLogps, takes
+from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry_loss
 
 
-@takes(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True)
 def simpo(pair: PairLogps, *, beta: float, gamma: float) -> Tensor:
     """SimPO ``−log σ(β·mean log π(y_w) − β·mean log π(y_l) − γ)``: the reward is the mean log-probability per token.
 
@@ -33,7 +33,7 @@ def simpo(pair: PairLogps, *, beta: float, gamma: float) -> Tensor:
     return bradley_terry_loss(beta * mean.chosen, beta * mean.rejected, margin=torch.full_like(mean.chosen, gamma))
 
 
-@takes(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True)
 def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) -> Tensor:
     """AlphaPO: SimPO with the reward ``β (1 − p^(−α))/α``, p the geometric mean of the token probabilities.
 
@@ -55,7 +55,7 @@ def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) 
     return bradley_terry_loss(chosen, rejected, margin=torch.full_like(chosen, gamma))
 
 
-@takes(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True)
 def orpo(pair: PairLogps, *, beta: float) -> Tensor:
     """ORPO: the chosen answer's mean negative log-likelihood, minus ``β log σ`` of the log odds ratio.
 
@@ -75,7 +75,7 @@ def orpo(pair: PairLogps, *, beta: float) -> Tensor:
     )
 
 
-@takes(PairLogps, reference=False)
+@Needs(PairLogps, reference=False)
 def cpo(pair: PairLogps, *, beta: float, nll_weight: float = 1.0) -> Tensor:
     """CPO: DPO with a uniform reference, ``−log σ(β log π(y_w) − β log π(y_l))``, plus the chosen answer's NLL.
 
@@ -91,7 +91,7 @@ def cpo(pair: PairLogps, *, beta: float, nll_weight: float = 1.0) -> Tensor:
     return bradley_terry_loss(beta * pair.chosen, beta * pair.rejected) - nll_weight * pair.chosen
 
 
-@takes(PairLogps, reference=False)
+@Needs(PairLogps, reference=False)
 def slic(pair: PairLogps, *, delta: float, nll_weight: float) -> Tensor:
     """SLiC-HF: ``max(0, δ − log π(y_w) + log π(y_l))`` plus a weighted NLL of the chosen answer.
 
@@ -107,7 +107,7 @@ def slic(pair: PairLogps, *, delta: float, nll_weight: float) -> Tensor:
     return torch.relu(delta - pair.chosen + pair.rejected) - nll_weight * pair.chosen
 
 
-@takes(PairLogps, reference=False)
+@Needs(PairLogps, reference=False)
 def likelihood_contrast(pair: PairLogps, *, weight: float) -> Tensor:
     """The naive contrast ``−log π(y_w) + weight · log π(y_l)``: DPO's gradient without its weight. Unbounded below.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
-from minirlhf.equations.preference_losses.records import PairLogps, UnpairedLogps, takes
+from minirlhf.equations.preference_losses.records import Needs, PairLogps, UnpairedLogps
 
 
 def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return (logps - ref_logps).mean().clamp(min=0).detach()
 
 
-@takes(UnpairedLogps)
+@Needs(UnpairedLogps)
 def kto(
     batch: UnpairedLogps,
     reference_point: Tensor,
@@ -58,7 +58,7 @@ def kto(
     return torch.where(batch.desirable, good, bad)
 
 
-@takes(UnpairedLogps, loss=False)
+@Needs(UnpairedLogps, loss=False)
 def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = None, decay: float = 0.9) -> Tensor:
     """BCO's reward shift δ: halfway between the mean implicit reward of the good and of the bad answers, as a moving mean.
 
@@ -79,7 +79,7 @@ def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = No
     return decay * previous.detach() + (1 - decay) * current
 
 
-@takes(UnpairedLogps)
+@Needs(UnpairedLogps)
 def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
     """BCO: a binary classifier of good against bad, whose logit is the implicit reward minus δ.
 
@@ -96,7 +96,7 @@ def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
     return -logsigmoid(torch.where(batch.desirable, logits, -logits))
 
 
-@takes(PairLogps)
+@Needs(PairLogps)
 def bco_pair(pair: PairLogps, *, beta: float) -> Tensor:
     """BCO on a pair without shift, ``−log σ(r_w) − log σ(−r_l)``: an upper bound of DPO that fixes both signs.
 
