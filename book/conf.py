@@ -8,14 +8,12 @@ from pathlib import Path
 BOOK = Path(__file__).resolve().parent
 sys.path.insert(0, str(BOOK / "_ext"))
 
+from repository import BRANCH, REPOSITORY  # noqa: E402
+
 project = "minirlhf"
 author = "the minirlhf authors"
 copyright = "the minirlhf authors"
 html_title = "minirlhf: RLHF with every equation checked"
-
-# The one place that knows where the repository lives: the buttons for Colab, Binder and the repository follow it.
-repository = os.environ.get("MINIRLHF_REPOSITORY", "https://github.com/minirlhf/minirlhf")
-branch = "main"
 
 # Chapters whose every check must have its equation on the page. A chapter is added here when it is done.
 finished_chapters: list[int] = []
@@ -61,8 +59,8 @@ html_css_files = ["book.css"]
 html_show_sourcelink = False
 html_copy_source = True
 html_theme_options = {
-    "repository_url": repository,
-    "repository_branch": branch,
+    "repository_url": REPOSITORY,
+    "repository_branch": BRANCH,
     "path_to_docs": "",
     "use_repository_button": True,
     "use_download_button": False,

@@ -95,7 +95,9 @@ class ExercisesDirective(SphinxDirective):
         self.env.note_dependency(str(e.path))
         heading = f"{e.id} · {e.title}"
         facts = f"{e.kind}, {e.minutes} minutes, {e.points:g} points"
-        folded = details("", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"])
+        folded = details(
+            "", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"]
+        )
         body = nodes.container()
         self.state.nested_parse(StringList(e.statement.splitlines(), source=str(e.path)), 0, body)
         folded += [*body.children, nodes.literal_block(e.stub, e.stub, language="python")]

@@ -12,7 +12,6 @@ from typing import Any
 from details import fold
 from docutils import nodes
 from proofs import equation_link, equations, shows_outcomes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
@@ -251,7 +250,13 @@ class DerivedIn(SphinxPostTransform):
         section = "§" + ".".join(map(str, number))
         address = f"{self.app.builder.get_relative_uri(page, target)}#{anchor}"
         link = nodes.reference("", f"{section} {title}", refuri=address, internal=True)
-        return [nodes.Text("Derived in "), link, nodes.Text(", equation "), equation_link(label, page), nodes.Text(". ")]
+        return [
+            nodes.Text("Derived in "),
+            link,
+            nodes.Text(", equation "),
+            equation_link(label, page),
+            nodes.Text(". "),
+        ]
 
 
 # -- the pages themselves ----------------------------------------------------------------------------------------

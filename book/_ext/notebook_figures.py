@@ -8,6 +8,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
+from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +43,7 @@ def figure(chapter: str, name: str) -> tuple[bytes, str]:
     return base64.b64decode(images[0]), cell["metadata"]["mystnb"]["image"]["alt"]
 
 
-class NotebookFigure(Figure):
+class NotebookFigure(Figure, SphinxDirective):
     """A figure whose image comes out of a notebook."""
 
     required_arguments = 2

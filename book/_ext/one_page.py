@@ -17,12 +17,9 @@ class OnePage(SingleFileHTMLBuilder):
         """All pages in the order of the contents, with their references resolved."""
         root = self.config.root_doc
         left_out = [page for page in self.env.all_docs if page.startswith(f"{API}/")]
-        tree = inline_all_toctrees(
-            self, set(), root, self.env.get_doctree(root), darkgreen, [root, *left_out]
-        )
+        tree = inline_all_toctrees(self, set(), root, self.env.get_doctree(root), darkgreen, [root, *left_out])
         tree["docname"] = root
         self.env.resolve_references(tree, root, self)
-        self.fix_refuris(tree)
         return tree
 
     def get_target_uri(self, docname: str, typ: str | None = None) -> str:

@@ -65,7 +65,9 @@ def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
         if not checks:
             _complain(f"equation {label} has no check in the ledger", page)
         elif checks[0].chapter and checks[0].chapter != chapter_of(page):
-            _complain(f"equation {label} belongs to chapter {checks[0].chapter:02d}, which checks it; refer to it", page)
+            _complain(
+                f"equation {label} belongs to chapter {checks[0].chapter:02d}, which checks it; refer to it", page
+            )
         for outcome in outcomes(label, app.config.ledger_seed):
             c = outcome.result.check
             if not outcome.result.passed:
@@ -195,7 +197,11 @@ def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.No
 
 def _numbers(env: BuildEnvironment, docname: str) -> dict[str, tuple[int, ...]]:
     found = env.toc_fignumbers.get(docname, {}).get("displaymath", {})
-    return {label: found.get(nodes.make_id(f"equation-{label}"), ()) for label, page in equations(env).items() if page == docname}
+    return {
+        label: found.get(nodes.make_id(f"equation-{label}"), ())
+        for label, page in equations(env).items()
+        if page == docname
+    }
 
 
 class Marks(SphinxPostTransform):
