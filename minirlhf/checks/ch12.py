@@ -194,7 +194,7 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
 )
 def _(whiten, draw: Draw) -> Iterator[Comparison]:
     "Over the sampled tokens the variance becomes 1 and the mean 0, or stays what it was with shift_mean=False."
-    mask = draw.mask(3, 6)
+    mask = torch.arange(6)[None, :] < torch.tensor([6, 3, draw.integer(1, 5)])[:, None]
     x = torch.where(mask, 3 + draw.normal(3, 6), torch.nan)
     x[mask] += torch.linspace(-1, 1, int(mask.sum()), dtype=torch.float64)
     mean = statistics.fmean(x[mask].tolist())

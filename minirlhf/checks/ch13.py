@@ -157,7 +157,7 @@ def _(group_zscore, draw: Draw) -> Iterator[Comparison]:
 
 def _binary_task(draw: Draw) -> tuple[ToyLM, Tensor, Tensor]:
     """A model of three responses, rewards 0 and 1 (one response succeeds), and its probability of success."""
-    lm = draw.toy(2, 2)
+    lm = draw.toy(2, 2, scale=0.4)  # no response is nearly certain
     rewards = torch.zeros(3, dtype=torch.float64)
     rewards[draw.integer(0, 2)] = 1.0
     return lm, rewards, exact.expectation(lm.distribution()[0], rewards)
