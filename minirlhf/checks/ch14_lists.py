@@ -293,6 +293,29 @@ def _(kto, draw):
 
 
 @check(
+    "eq:kto",
+    "minimiser",
+    of=pl.kto,
+    against="the logistic density times the majority",
+    wrong={
+        "logarithm of the sigmoid (BCO)": lambda batch, z, *, beta: pl.bco(batch, beta * z, beta=beta),
+        "labels swapped": lambda batch, z, *, beta: pl.kto(replace(batch, desirable=~batch.desirable), z, beta=beta),
+        "β on the log-ratio only": KTO_MISTAKES["β on the log-ratio only"],
+    },
+)
+def _(kto, draw):
+    "Of an answer with a share p of thumbs up the mean loss falls (p > ½) or rises all the way: the best policy is sure of the majority."
+    share = draw.away_from([0.5], 6, low=0.1, high=0.9, margin=0.1)
+    beta, z = float(draw.uniform(low=0.3, high=0.8)), draw.uniform(low=0.5, high=1.5)
+    logps, ref = (-draw.uniform(6, low=1.0, high=6.0)).requires_grad_(), -draw.uniform(6, low=1.0, high=6.0)
+    up = torch.ones(6, dtype=torch.bool)
+    mean = share * kto(UnpairedLogps(logps, ref, None, up), z, beta=beta)
+    mean = mean + (1 - share) * kto(UnpairedLogps(logps, ref, None, ~up), z, beta=beta)
+    expected = (1 - 2 * share) * beta * bell(beta * (logps.detach() - ref - z))
+    return exact.gradient(mean.sum(), logps), expected
+
+
+@check(
     "eq:bco-delta",
     "value",
     of=pl.bco_delta,
