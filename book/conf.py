@@ -30,6 +30,7 @@ extensions = [
     "library",
     "notebook_figures",
     "chapters",
+    "chapter_map",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]

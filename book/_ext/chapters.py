@@ -71,7 +71,7 @@ class ChapterLinks(SphinxPostTransform):
         """On each page as it is written."""
         pages = written(self.env)
         for node in list(self.document.findall(chapter_link)):
-            text = nodes.inline("", f"chapter {node['chapter']}")
+            text = nodes.inline("", f"{'' if node.get('short') else 'chapter '}{node['chapter']}")
             page = pages.get(node["chapter"])
             builder = self.app.builder
             node.replace_self(make_refnode(builder, self.env.docname, page, "", text) if page else text)

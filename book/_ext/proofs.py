@@ -141,7 +141,7 @@ def mark(label: str, placed: dict[str, str], page: str, seed: int) -> nodes.Node
         fold(f"Code of {count(len(functions), 'function')}", *(n for f in functions for n in listing(f))),
         fold(f"Code of {count(len(checks), 'check')}", *(n for c in checks for n in listing(c.compare))),
         nodes.paragraph("", "Run it yourself: ", nodes.literal("", command), classes=["proof-numbers"]),
-        classes=("proof", "passed" if passed else "failed"),
+        classes=("proof-mark", "passed" if passed else "failed"),
     )
 
 
