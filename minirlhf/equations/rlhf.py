@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.core.masking import masked_sum
+from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.core.validate import require_finite, require_mask, require_positive, require_range, require_shapes
-from minirlhf.equations import kl
+from minirlhf.equations import kl, returns, shaping
 
 
 def _require(beta: float, rewards: Tensor, **logps: Tensor) -> None:
@@ -190,7 +190,73 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
     return math.exp((low + high) / 2)
 
 
+def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
+    """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, all under π*.
+
+    Both fall as β grows, and one divided by the other is β: the slope of the frontier is the price of a nat.
+
+    Label: eq:frontier-slope
+    Source: the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical models,
+        exponential families, and variational inference", section 3.5.
+    Args: ref_logps, rewards ``(..., N)``; beta > 0.
+    Returns: two tensors ``(...)``, both ≤ 0.
+    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    """
+    probs = optimal_logps(ref_logps, rewards, beta=beta).exp()
+    centred = rewards - (probs * rewards).sum(-1, keepdim=True)
+    variance = (probs * centred.square()).sum(-1)
+    return -variance / beta**2, -variance / beta**3
+
+
 # -- the same problem, token by token ----------------------------------------------------------------------------
+
+
+def prefix_states(tokens: Tensor, mask: Tensor) -> Tensor:
+    """The number of the prefix that each token was chosen after. Equal prefixes are one state; the empty one is 0.
+
+    Args: tokens ``(N, L)`` of N responses to one prompt; mask ``(N, L)``, right-padded.
+    Returns: ``(N, L)`` long, 0 at padding.
+    Raises: ValueError if shapes differ or a row of the mask is empty.
+    """
+    require_shapes(tokens=(tokens, "N L"), mask=(mask, "N L"))
+    require_mask(mask)
+    numbers: dict[tuple[int, ...], int] = {}
+    states = torch.zeros_like(tokens)
+    for i, (row, n) in enumerate(zip(tokens.tolist(), lengths(mask).tolist(), strict=True)):
+        for t in range(n):
+            states[i, t] = numbers.setdefault(tuple(row[:t]), len(numbers))
+    return states
+
+
+def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Answering one prompt as a decision process: a state is a prefix, an action a token, and nothing is random.
+
+    P(s'|s, a) is 1 for the prefix with the token appended and 0 for all else; the token that completes a response
+    earns its reward and leads to the last state, which is terminal. Undiscounted, the value of the empty prefix is the
+    bandit's E[r]. Tokens that no listed response has at a prefix end it and earn nothing.
+
+    Label: eq:token-mdp
+    Source: text generation as a decision process in Ranzato et al. (2016), "Sequence level training with recurrent
+        neural networks".
+    Args: tokens, mask ``(N, L)``, the responses that are possible, no two alike; rewards ``(N,)``; vocab_size V.
+    Returns: transitions ``(S, V, S)`` and step rewards ``(S, V)``, with the states of :func:`prefix_states` and the
+        terminal one: what :mod:`minirlhf.equations.mdp` takes.
+    Raises: ValueError if shapes differ, a row of the mask is empty, a reward is not finite, or a token is not below V.
+    """
+    states = prefix_states(tokens, mask)
+    require_shapes(tokens=(tokens, "N L"), rewards=(rewards, "N"))
+    require_finite(rewards=rewards)
+    if bool((tokens[mask.bool()] >= vocab_size).any() | (tokens[mask.bool()] < 0).any()):
+        raise ValueError(
+            f"tokens of shape {tuple(tokens.shape)} holds ids outside 0 .. vocab_size − 1 = {vocab_size - 1}"
+        )
+    size = int(states.max()) + 2  # the prefixes and the terminal state
+    successor = torch.full((size, vocab_size), size - 1)
+    earned = torch.zeros(size, vocab_size, dtype=rewards.dtype)
+    for n, last in enumerate((lengths(mask) - 1).tolist()):
+        successor[states[n, :last], tokens[n, :last]] = states[n, 1 : last + 1]
+        earned[states[n, last], tokens[n, last]] = rewards[n]
+    return torch.nn.functional.one_hot(successor, size).to(rewards.dtype), earned
 
 
 def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
@@ -211,3 +277,20 @@ def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: 
     require_finite(rewards=rewards)
     require_range(0.0, math.inf, beta=beta)
     return rewards - beta * masked_sum(kl.k1(logps, ref_logps), mask, -1)
+
+
+def regularised_return_to_go(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    """What each token can still have caused: G_t = r − β Σ_{k≥t} (log π − log π_ref), its own charge and the later ones.
+
+    E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, as is E[R(y) ∇log π(y)] with the whole return R = G_1: the
+    charges before a token have the same expectation whatever the token is. No gradient flows through G.
+
+    Label: eq:token-gradient
+    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning";
+        with these rewards Ziegler et al. (2019), "Fine-tuning language models from human preferences".
+    Args: logps, ref_logps, mask ``(B, T)``; rewards ``(B,)``; beta ≥ 0.
+    Returns: ``(B, T)``, 0 outside the mask.
+    Raises: ValueError if shapes do not fit, a value is not finite, a row of the mask is empty, or beta < 0.
+    """
+    paid = shaping.kl_shaped_token_rewards(rewards, logps, ref_logps, mask, beta=beta, estimator=kl.k1)
+    return returns.returns_to_go(paid, mask)

@@ -1,0 +1,105 @@
+"""Online reinforcement learning on an enumerable model: the same sampling, credit and update as on any other, and beside
+the sampled metrics the exact ones, so that one can see where a recipe really goes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact
+from minirlhf.core.exact import ToyLM
+from minirlhf.core.logprobs import sequence_logps
+from minirlhf.core.validate import require_finite
+from minirlhf.data.types import Rollout
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.sampling import sample
+from minirlhf.recipes import Graded, Recipe
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.online import OnlineConfig, describe, improve
+
+
+def train_toy(
+    policy: ToyLM,
+    rewards: Tensor,
+    recipe: Recipe,
+    config: OnlineConfig,
+    *,
+    ref_model: ToyLM,
+    monitors: Mapping[str, Tensor] | None = None,
+    name: str | None = None,
+    quiet: bool = True,
+) -> History:
+    """Improve ``policy`` in place on its own samples; prompts take turns.
+
+    Args:
+        policy: with ``num_prompts`` prompts and ``N`` possible responses to each.
+        rewards: ``(num_prompts, N)``, in the order of ``policy.responses()``.
+        recipe: the algorithm.
+        config: ``batch_size`` counts prompts; the same prompt may come several times, each with a group of its own.
+            ``max_completion_length`` is the policy's own.
+        ref_model: the reference; it is not changed.
+        monitors: other values of every response, ``(num_prompts, N)`` each, whose exact mean is logged as ``exact_<name>``.
+
+    Returns:
+        The metrics of each step, with ``exact_reward`` and ``exact_kl`` (nats per response, against ``ref_model``) of the policy
+        after its update, averaged over the prompts.
+    """
+    config = dataclasses.replace(config, max_completion_length=policy.max_len)
+    if "max_completion_length" in recipe.options():
+        recipe = recipe.with_(max_completion_length=policy.max_len)
+    responses = policy.responses()
+    number = {
+        tuple(row[kept].tolist()): n for n, (row, kept) in enumerate(zip(responses.tokens, responses.mask, strict=True))
+    }
+    watched = {"reward": rewards, **(monitors or {})}
+    for key, values in watched.items():
+        require_finite(**{key: values})
+        if values.shape != (policy.num_prompts, len(number)):
+            raise ValueError(f"{key} has shape {tuple(values.shape)}; expected {(policy.num_prompts, len(number))}")
+    batches = [policy.batch(prompt) for prompt in range(policy.num_prompts)]
+
+    @torch.no_grad()
+    def distribution(model: ToyLM) -> Tensor:
+        """``(num_prompts, N)``"""
+        every = [completion_logps(model, b["input_ids"], b["attention_mask"], policy.max_len) for b in batches]
+        return torch.stack([sequence_logps(x, b["mask"]) for x, b in zip(every, batches, strict=True)]).exp()
+
+    reference = distribution(ref_model)
+    loop = Loop(name or recipe.name, policy, config, quiet=quiet)
+    for step in loop:
+        asked = [(step * config.batch_size + i) % policy.num_prompts for i in range(config.batch_size)]
+        rollout = sample(
+            policy,
+            [[policy.vocab_size + prompt] for prompt in asked],
+            sampling=config.sampling(),
+            num_generations=config.num_generations,
+            eos_token_id=policy.eos_token_id,
+            pad_token_id=policy.pad_token_id,
+            seed=config.seed,
+            step=step,
+            policy_version=step,
+            use_cache=False,
+        )
+        graded = _grade(rollout, rewards[asked], number, ref_model, config.temperature)
+        metrics = improve(loop, graded, recipe, config)
+        now = distribution(policy)
+        sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in watched.items()}
+        loop.log(**describe(graded), **sums, exact_kl=float(exact.divergence(now, reference).mean()), **metrics)
+    return loop.history
+
+
+@torch.no_grad()
+def _grade(
+    rollout: Rollout, rewards: Tensor, number: Mapping[tuple[int, ...], int], ref_model: ToyLM, temperature: float
+) -> Graded:
+    """Look the reward of each row up in its prompt's ``rewards (P, N)``."""
+    rows = zip(rollout.completion_ids, rollout.mask, strict=True)
+    picked = rollout.grouped(torch.tensor([number[tuple(row[kept].tolist())] for row, kept in rows]))  # (P, G)
+    ref_logps = completion_logps(
+        ref_model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature
+    )
+    return Graded(rollout, rewards.gather(1, picked), torch.ones_like(picked, dtype=torch.bool), ref_logps)
