@@ -102,7 +102,9 @@ def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
     if len(pass_rates) < 2:
         return 1.0, 1.0
     mean, variance = float(pass_rates.mean()), float(pass_rates.var())
-    if not 0.0 < variance < mean * (1.0 - mean):
+    if (
+        not 1e-9 < variance / max(mean * (1.0 - mean), 1e-9) < 1.0
+    ):  # no spread but rounding, or more than a Beta can have
         return 1.0, 1.0
     total = mean * (1.0 - mean) / variance - 1.0  # a + b
     return 1.0 + total * mean / 3.0, 1.0 + total * (1.0 - mean) / 3.0
