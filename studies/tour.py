@@ -16,7 +16,7 @@ def main() -> None:
     seeds = {}
     for seed in range(parser.parse_args().seeds):
         tour = stages.run(seed, say=lambda text: None, quiet=True)
-        seeds[seed] = {**tour.numbers(), "seconds": tour.seconds["total"]}
+        seeds[seed] = tour.numbers()
         print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
     evidence.write(RESULT, command="python studies/tour.py", modules=["minirlhf.tour.stages"], seeds=seeds)
     for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
