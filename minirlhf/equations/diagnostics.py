@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.masking import masked_mean, masked_var, zero_where_masked
+from minirlhf.core.masking import masked_mean, masked_var
 from minirlhf.core.validate import require_finite_where, require_mask, require_shapes
 from minirlhf.equations.policy_losses import LOG_RATIO_LIMIT, clip_interval, policy_inputs, policy_ratio
 
@@ -75,5 +75,6 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     require_mask(mask)
     require_shapes(mask=(mask, "B T"), values=(values, "B T"), returns=(returns, "B T"))
     require_finite_where(mask, values=values, returns=returns)
-    left = zero_where_masked(returns - values, mask)
-    return 1 - masked_var(left, mask, ddof=0) / masked_var(returns, mask, ddof=0)
+    total = masked_var(returns - returns[mask.bool()][0], mask, ddof=0)  # from a member: equal returns give exactly 0
+    left = masked_var(returns - values, mask, ddof=0)
+    return torch.where(total > 0, 1 - left / total, torch.nan)

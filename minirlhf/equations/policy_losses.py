@@ -180,7 +180,7 @@ def gspo(
     mask: Tensor,
     *,
     epsilon: float = 3e-4,
-    epsilon_high: float | None = 4e-4,
+    epsilon_high: float | None = None,
 ) -> Tensor:
     """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``: a whole response is clipped or kept. Ranges are far smaller than PPO's.
 
@@ -188,7 +188,7 @@ def gspo(
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
         advantages: ``(B, T)``, one value per response.
-        epsilon, epsilon_high: as in :func:`ppo_clip`.
+        epsilon, epsilon_high: as in :func:`ppo_clip`; the paper has 3e-4 and 4e-4.
     Returns: ``(B, 1)``.
     """
     low, high = clip_interval(epsilon, epsilon_high)
@@ -204,7 +204,7 @@ def gspo_token(
     mask: Tensor,
     *,
     epsilon: float = 3e-4,
-    epsilon_high: float | None = 4e-4,
+    epsilon_high: float | None = None,
 ) -> Tensor:
     """GSPO with an advantage per token: ``s_t = sg[s]·π(a_t)/sg[π(a_t)]`` in place of ``s``.
 
@@ -231,7 +231,7 @@ def luspo(
     mask: Tensor,
     *,
     epsilon: float = 3e-4,
-    epsilon_high: float | None = 4e-4,
+    epsilon_high: float | None = None,
 ) -> Tensor:
     """``|y| · gspo``: GSPO without its length bias, each token of a response as heavy as each token of any other.
 
