@@ -20,6 +20,7 @@ from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
+from minirlhf.trainers.sft import SFTConfig
 
 
 def _load_reward(folder: Path) -> tuple[Any, Any]:
@@ -67,6 +68,16 @@ def _sort_digits_sft(plan: Any, quiet: bool) -> Trained:
     return pipeline.sft_from_scratch(tasks.get("sort_digits"), plan, quiet=quiet)
 
 
+def _phrasebook_base(plan: Any, quiet: bool) -> Trained:
+    return pipeline.pretrain(tasks.get("phrasebook"), plan, quiet=quiet)
+
+
+#: No page is read twice, so there is nothing to memorise: the language has to be read off each page.
+PHRASEBOOK = pipeline.PretrainPlan(
+    documents=20_000,
+    training=SFTConfig(max_steps=300, batch_size=64, learning_rate=3e-3, lr_scheduler_type="linear"),
+)
+
 ENTRIES: dict[str, Entry] = {
     "assistant-base": Entry(
         "pretrained on the raw text of the assistant world", pipeline.PretrainPlan(), _assistant_base
@@ -85,6 +96,9 @@ ENTRIES: dict[str, Entry] = {
         "plays the shell game, thinks aloud now and then", pipeline.SHELL_GAME_SFT, _shell_game_sft
     ),
     "sort-digits-sft": Entry("sorts six digits, not very well", pipeline.SORT_DIGITS_SFT, _sort_digits_sft),
+    "phrasebook-base": Entry(
+        "pretrained on pages of word pairs, learns their language in context", PHRASEBOOK, _phrasebook_base
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from minirlhf.data.preferences import (
     sample_pairs,
     word_bias,
 )
-from minirlhf.data.tasks import shell_game, sort_digits
+from minirlhf.data.tasks import phrasebook, shell_game, sort_digits
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT, FACTS, Features, features, gold
 
 every_task = pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
@@ -272,6 +272,43 @@ def test_sorting():
     assert task.grade("sort 3 1 4 1 5 9", "1 1 3 4 5 9") == 1.0
     for wrong in ("1 1 3 4 5", "1 3 4 5 9", "3 1 4 1 5 9", "1 1 3 4 5 9 9", ""):
         assert task.grade("sort 3 1 4 1 5 9", wrong) == 0.0
+
+
+def test_a_perfect_reader_of_the_phrasebook_follows_bayes():
+    words = phrasebook.LANGUAGES
+
+    def likelihood(language, places, said):
+        """Of these words on a page in this language: 5/6 for its own, half of 1/6 for each of the two others."""
+        return math.prod(
+            5 / 6 if words[language][place] == word else 1 / 12 for place, word in zip(places, said, strict=True)
+        )
+
+    prompt = "cat > gato , house > maison , milk > leche , dog >"
+    places, said = [0, 2, 5], ["gato", "maison", "leche"]
+    page = sum(likelihood(language, places, said) for language in words)
+    for language in words:
+        posterior = likelihood(language, places, said) / page
+        assert phrasebook.posterior(prompt.split())[language] == pytest.approx(posterior)
+        next_word = words[language][1]
+        joint = sum(likelihood(each, [*places, 1], [*said, next_word]) for each in words)
+        assert phrasebook.predictive(prompt)[next_word] == pytest.approx(joint / page)
+    assert phrasebook.PHRASEBOOK.reference(prompt) == "perro"
+    assert [phrasebook.PHRASEBOOK.grade(prompt, word) for word in ("perro", "chien", "dog")] == [1.0, 0.0, 0.0]
+
+
+def test_phrasebook_without_a_hint_any_language_will_do():
+    chances = phrasebook.predictive("night >")
+    assert list(chances.values()) == pytest.approx([1 / 3] * 3)
+    assert all(phrasebook.PHRASEBOOK.grade("night >", word) == 1.0 for word in ("noche", "nuit", "Nacht"))
+    with pytest.raises(ValueError, match="expected it to end in an English word"):
+        phrasebook.predictive("night > nuit")
+
+
+def test_phrasebook_slips_one_time_in_six():
+    rng = np.random.default_rng(0)
+    pages = [phrasebook.PHRASEBOOK.page(rng) for _ in range(2000)]
+    right = [word in phrasebook.LANGUAGES[language] for text, language in pages for word in text.split()[2::4]]
+    assert np.mean(right) == pytest.approx(5 / 6, abs=0.015)  # 5 standard errors
 
 
 # -- preferences ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from minirlhf.core.errors import unknown
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.data.tasks.base import Split, Task
+from minirlhf.data.tasks.phrasebook import PHRASEBOOK
 from minirlhf.data.tasks.shell_game import SHELL_GAME
 from minirlhf.data.tasks.sort_digits import SORT_DIGITS
 
@@ -14,6 +15,7 @@ TASKS: dict[str, Task] = {
         ASSISTANT,
         SHELL_GAME,
         SORT_DIGITS,
+        PHRASEBOOK,
     )
 }
 
