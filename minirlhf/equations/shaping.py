@@ -42,7 +42,7 @@ def kl_shaped_token_rewards(
         ValueError: other shapes, an empty row, values that are not finite, a negative ``beta``.
     """
     require_mask(mask)
-    require_shapes(rewards=(rewards, "B"), mask=(mask, "B T"), logps=(logps, "B T"), ref_logps=(ref_logps, "B T"))
+    require_shapes(mask=(mask, "B T"), rewards=(rewards, "B"), logps=(logps, "B T"), ref_logps=(ref_logps, "B T"))
     require_finite(rewards=rewards)
     require_finite_where(mask, logps=logps, ref_logps=ref_logps)
     _require_not_negative(beta=beta)
