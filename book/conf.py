@@ -59,6 +59,7 @@ html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_show_sourcelink = False
 html_copy_source = True
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "repository_url": REPOSITORY,
     "repository_branch": BRANCH,
@@ -79,6 +80,7 @@ mathjax_path = "mathjax/tex-chtml-full.js"
 mathjax3_config = {
     "options": {"enableMenu": False},
     "tex": {
+        "packages": {"[-]": ["noundefined"]},  # an unknown macro is an error, not red text
         "macros": {
             "bm": ["\\boldsymbol{#1}", 1],
             "E": "\\mathbb{E}",
@@ -87,6 +89,6 @@ mathjax3_config = {
             "piold": "\\pi_{\\mathrm{old}}",
             "argmax": "\\operatorname*{arg\\,max}",
             "argmin": "\\operatorname*{arg\\,min}",
-        }
+        },
     },
 }

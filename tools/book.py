@@ -44,9 +44,9 @@ def fetch_mathjax() -> bytes:
         return response.read()
 
 
-def vendor_mathjax() -> None:
-    """Put MathJax and its fonts into ``book/_static/mathjax``, once."""
-    target = BOOK / "_static" / "mathjax"
+def vendor_mathjax(source: Path) -> None:
+    """Put MathJax and its fonts into ``_static/mathjax``, once."""
+    target = source / "_static" / "mathjax"
     if (target / "LICENSE").is_file():
         return
     package = fetch_mathjax()
@@ -93,10 +93,11 @@ def main() -> None:
     args = parser.parse_args()
     start, out = time.perf_counter(), args.out.resolve()
     os.environ.setdefault("MINIRLHF_SEED", str(secrets.randbelow(2**31)))
-    vendor_mathjax()
-    sphinx(args.source.resolve(), out, "html")
+    source = args.source.resolve()
+    vendor_mathjax(source)
+    sphinx(source, out, "html")
     if not args.fast:
-        sphinx(args.source.resolve(), out / "one-page", "singlehtml")
+        sphinx(source, out / "one-page", "singlehtml")
         print_pdf(out / "one-page" / "index.html", out / "minirlhf.pdf")
     print(f"book: {out / 'index.html'}, {time.perf_counter() - start:.0f} s, seed {os.environ['MINIRLHF_SEED']}")
 

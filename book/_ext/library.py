@@ -17,7 +17,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core import provenance
-from minirlhf.ledger import labels_in
+from minirlhf.ledger import homes, labels_in
 
 FIELD = re.compile(r"(Label|Source|Args|Attributes|Returns|Raises):\s*(.*)")
 ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}")
@@ -263,12 +263,13 @@ class DerivedIn(SphinxPostTransform):
 
 
 def write_pages(app: Sphinx, config: Any) -> None:
-    """One source page per module of core and equations, and their index; touched only when they change."""
+    """One source page per module that holds equations, and their index; touched only when they change."""
     folder = Path(app.srcdir) / API
-    modules = [m for m in provenance.all_modules() if m.startswith(("minirlhf.core.", "minirlhf.equations."))]
+    holders = {home.__module__ for things in homes().values() for home in things}
+    modules = [m for m in provenance.all_modules() if m.startswith("minirlhf.equations.") or m in holders]
     modules = [m for m in modules if provenance.module_path(m).name != "__init__.py"]
     pages = {f"{m}.md": f"# `{m}`\n\n```{{api}} {m}\n```\n" for m in modules}
-    entries = "\n".join(f"{m.removeprefix('minirlhf.')} <{m}>" for m in modules)
+    entries = "\n".join(f"{m.removeprefix('minirlhf.').removeprefix('equations.')} <{m}>" for m in modules)
     pages["index.md"] = (
         "# C · The library's equations\n\nEvery function names the section of this book that derives it.\n\n"
         f"```{{toctree}}\n{entries}\n```\n"

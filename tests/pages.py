@@ -1,0 +1,105 @@
+"""Serve a folder of pages, open every one in a browser, and list what is wrong with them."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+from browser import Browser
+
+LOOK = r"""(() => {
+  const raw = [];
+  const inert = "code, pre, script, style, noscript, textarea, mjx-container";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const isMath = (node) => node && node.nodeType === 1 && node.classList.contains("math");
+  while (walker.nextNode()) {
+    const node = walker.currentNode, text = node.nodeValue;
+    if (node.parentElement.closest(inert)) continue;
+    const tex = /\\[a-zA-Z()[\]]|\$\$|\$[^$\n]*[\\^_{][^$\n]*\$/.test(text);
+    const stray = (/\$$/.test(text) && isMath(node.nextSibling)) || (/^\$/.test(text) && isMath(node.previousSibling));
+    if (tex || stray) raw.push(text.trim().slice(0, 80));
+  }
+  const unknown = [...document.querySelectorAll("mjx-assistive-mml mtext")].filter((e) => e.textContent.includes("\\"));
+  const errors = [...document.querySelectorAll("mjx-merror"), ...unknown];
+  const images = [...document.querySelectorAll("img, svg[role=img], input[type=image]")];
+  return {
+    raw,
+    math: errors.map((e) => e.dataset.mjxError || e.getAttribute("title") || e.textContent),
+    blind: images.filter((i) => !(i.getAttribute("alt") || i.getAttribute("aria-label") || "").trim()).map((i) => i.src),
+    broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+    ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
+    links: [...document.querySelectorAll("a[href]")].map((a) => new URL(a.getAttribute("href"), document.baseURI).href),
+    title: document.title,
+  };
+})()"""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Says nothing, and has no icon to offer without calling that an error."""
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder, served on a free port of this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def faults(browser: Browser, base: str, folder: Path) -> dict[str, list[str]]:
+    """What is wrong with each page below ``folder``, which ``base`` serves; pages without a fault are left out."""
+    pages = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
+    found: dict[str, list[str]] = {}
+    seen: dict[str, dict[str, Any]] = {}
+    for page in pages:
+        browser.resize(1280, 900)
+        heard = browser.open(base + page)
+        seen[page] = browser.ask(LOOK)
+        browser.resize(390, 844)
+        overflow = browser.ask(OVERFLOW)
+        found[page] = _of_one(seen[page], heard.complaints, heard.requests, base, overflow)
+    for page in pages:
+        found[page] += _links(seen, page, base, folder)
+    return {page: sorted(set(texts)) for page, texts in found.items() if texts}
+
+
+def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], base: str, overflow: int) -> list[str]:
+    texts = [f"raw TeX: {t}" for t in look["raw"]]
+    texts += [f"MathJax error: {t}" for t in look["math"]]
+    texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
+    texts += [f"broken image: {src[:120]}" for src in look["broken"]]
+    texts += [f"complaint: {t}" for t in complaints if not t.endswith("/favicon.ico")]
+    texts += [f"leaves the site: {url}" for url in requests if not url.startswith((base, "data:", "blob:"))]
+    if not look["title"].strip():
+        texts.append("no title")
+    if overflow > 0:
+        texts.append(f"wider than a phone by {overflow} pixels")
+    return texts
+
+
+def _links(seen: dict[str, dict[str, Any]], page: str, base: str, folder: Path) -> list[str]:
+    texts = []
+    for link in seen[page]["links"]:
+        if not link.startswith(base):
+            continue
+        address, anchor = urldefrag(link.removeprefix(base))
+        target = unquote(address.split("?")[0])
+        target += "index.html" if target.endswith("/") or not target else ""
+        if target not in seen:
+            if not (folder / target).is_file():
+                texts.append(f"broken link: {target}")
+        elif anchor and unquote(anchor) not in seen[target]["ids"]:
+            texts.append(f"broken anchor: {target}#{anchor}")
+    return texts

@@ -1,0 +1,253 @@
+"""The book builds without a warning, and every page of it works in a browser; each guard is shown a fault that it must find."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from pages import faults, served
+
+from minirlhf.checks import load
+from minirlhf.core.checks import run
+from minirlhf.ledger import scientific
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK = ROOT / "book"
+SEED = 20240607
+pytestmark = pytest.mark.slow
+
+
+def build(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Build the book; standard output and standard error together."""
+    command = [sys.executable, str(ROOT / "tools" / "book.py"), "--out", str(out), *arguments]
+    environment = {**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""}
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, system_tool) -> Path:
+    """The whole book, built anew: site, one page and PDF."""
+    system_tool("chromium")
+    out = tmp_path_factory.mktemp("book") / "book"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = build(out)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stdout[-6000:]
+    print(f"built in {after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.0f} s of one core")
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, system_tool) -> Iterator[Browser]:
+    """One browser for all tests here."""
+    with Browser(system_tool("chromium"), tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+# -- the book ----------------------------------------------------------------------------------------------------
+
+
+def test_every_page_works(site: Path, browser: Browser) -> None:
+    """No raw TeX, MathJax error, console error, dead link, image without text, outside request, or page too wide."""
+    with served(site) as base:
+        assert faults(browser, base, site) == {}
+
+
+def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> None:
+    """Opened as files, without a server: mathematics and style are there, and nothing complains."""
+    for page in ("index.html", "glossary.html", "one-page/index.html"):
+        heard = browser.open((site / page).as_uri())
+        assert heard.complaints == []
+        assert all(url.startswith(("file:", "data:", "blob:")) for url in heard.requests)
+        assert browser.ask("document.querySelectorAll('mjx-container').length") > 0 or page == "index.html"
+
+
+def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> None:
+    """After each numbered equation stands a mark, with the numbers that its checks give on this build's seed."""
+    for page in [*sorted(site.glob("[0-9][0-9]-*.html")), site / "one-page" / "index.html"]:
+        text = page.read_text(encoding="utf-8")
+        marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
+        assert len(marks) == text.count('<span class="eqno">'), page.name
+        assert set(marks) <= {str(SEED)}
+    ledger = load()
+    shown = re.findall(r'<code[^>]*><span class="pre">(eq:[a-z0-9-]+)</span></code></p></td>\s*<td><p>(\d+)</p></td>\s*<td><p>([^<]+)', (site / "ledger.html").read_text(encoding="utf-8"))  # fmt: skip
+    for label, count, error in shown:
+        results = [run(c, SEED) for c in ledger.select([label])]
+        worst = max(results, key=lambda r: r.error / r.check.tolerance)
+        assert (int(count), error) == (len(results), scientific(worst.error)), label
+
+
+def test_search_finds_a_term(site: Path, browser: Browser) -> None:
+    """Search works offline."""
+    with served(site) as base:
+        browser.open(base + "search.html?q=bootstrapping")
+        found = browser.ask(
+            "new Promise(r => { const t = setInterval(() => { const n = document.querySelectorAll('ul.search li').length;"
+            "if (n) { clearInterval(t); r(n); } }, 50); setTimeout(() => { clearInterval(t); r(0); }, 10000); })"
+        )
+    assert found >= 1
+
+
+def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
+    """Text and background change places when the reader's system is dark."""
+    brightness = "getComputedStyle(document.body).getPropertyValue('background-color').match(/\\d+/g).map(Number)[0]"
+    seen = {}
+    for scheme in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        browser.open((site / "glossary.html").as_uri())
+        seen[scheme] = browser.ask(brightness)
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    assert seen["light"] > 200 and seen["dark"] < 60
+
+
+def test_the_pdf_holds_the_book(site: Path, system_tool) -> None:
+    """Every chapter's title is in the PDF."""
+    command = [system_tool("pdftotext"), str(site / "minirlhf.pdf"), "-"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    titles = [p.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for p in BOOK.glob("[0-9][0-9]-*.md")]
+    assert [t for t in ("Glossary", *titles) if t not in " ".join(text.split())] == []
+
+
+def test_every_term_is_there_in_two_languages() -> None:
+    """An English line, a Chinese line, then the meaning."""
+    lines = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()
+    for entry in lines.split("\n\n"):
+        english, chinese, *meaning = entry.splitlines()
+        assert not re.search(r"[\u4e00-\u9fff]", english) and re.search(r"[\u4e00-\u9fff]", chinese), entry
+        assert meaning and all(line.startswith("  ") for line in meaning), entry
+
+
+# -- the build complains -----------------------------------------------------------------------------------------
+
+CHAPTER = """\
+# Faults
+
+$$
+a
+$$ (eq:no-such-equation)
+
+$$
+b
+$$ (eq:k3)
+
+$$
+c
+$$ (eq:planted)
+
+{eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
+
+```{library} minirlhf.equations.kl.k9
+```
+
+```{nbfigure} 05 nothing
+```
+
+```{exercises} 77
+```
+"""
+SETTINGS = """
+finished_chapters = [5]
+
+from minirlhf.core.checks import check
+
+
+@check("eq:planted", "value", of=lambda: 1.0, against="the number two", wrong={"just as right": lambda: 2.0})
+def _(f, draw):
+    "One is two."
+    return f(), 2.0
+"""
+COMPLAINTS = {
+    "label without a check": "equation eq:no-such-equation has no check",
+    "label of another chapter": "equation eq:k3 belongs to chapter 09",
+    "failing check": "a check failed: eq:planted (value): One is two.",
+    "wrong variant that passes": "eq:planted (value) does not reject the wrong variant 'just as right'",
+    "equation missing in a finished chapter": "chapter 05 is finished, but eq:rlhf-optimum (value) is not on its page",
+    "dead equation reference": "equation not found: eq:nowhere",
+    "unknown citation": "nobody1999",
+    "unknown term": "term not in glossary: 'no such term'",
+    "unknown page": "no-such-page",
+    "unknown place": "no-such-place",
+    "no such chapter": "{chapter} takes a number from 1 to 22",
+    "no such function": "module minirlhf.equations.kl has no 'k9'",
+    "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
+    "no exercises": "77",
+}
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the build says about a book that is full of faults."""
+    folder = tmp_path_factory.mktemp("faulty")
+    shutil.copytree(BOOK, folder / "book", ignore=shutil.ignore_patterns("[0-9][0-9]-*.md", "notebooks", "_generated"))
+    (folder / "notebooks").mkdir()
+    (folder / "book" / "05-faults.md").write_text(CHAPTER, encoding="utf-8")
+    with (folder / "book" / "conf.py").open("a", encoding="utf-8") as settings:
+        settings.write(SETTINGS)
+    done = build(folder / "out", "--fast", "--source", str(folder / "book"))
+    assert done.returncode != 0
+    return done.stdout
+
+
+@pytest.mark.parametrize("fault", COMPLAINTS)
+def test_the_build_finds(fault: str, complaints: str) -> None:
+    """A planted fault is named and fails the build."""
+    assert COMPLAINTS[fault] in complaints
+
+
+# -- the browser test complains ----------------------------------------------------------------------------------
+
+HEAD = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title>{head}</head><body>{body}</body></html>'
+)
+MATHJAX = (
+    '<script>MathJax = {tex: {packages: {"[-]": ["noundefined"]}}}</script><script defer src="mathjax.js"></script>'
+)
+PAGES = {
+    "raw.html": ("", "<p>the policy \\(\\pi\\)</p>", "raw TeX"),
+    "dollars.html": ("", "<p>costs $\\beta$</p>", "raw TeX"),
+    "macro.html": (MATHJAX, '<p><span class="math">\\(\\nosuchmacro\\)</span></p>', "MathJax error"),
+    "console.html": ("", "<script>console.error('oh')</script>", "console error: oh"),
+    "exception.html": ("", "<script>nothing.here()</script>", "exception: ReferenceError"),
+    "link.html": ("", "<a href='gone.html'>x</a>", "broken link: gone.html"),
+    "anchor.html": ("", "<a href='raw.html#gone'>x</a>", "broken anchor: raw.html#gone"),
+    "blind.html": ("", "<img src='dot.svg'>", "no alternative text"),
+    "image.html": ("", "<img src='gone.png' alt='x'>", "broken image"),
+    "missing.html": ("<link rel='stylesheet' href='gone.css'>", "", "status 404"),
+    "outside.html": ("", "<img src='https://example.invalid/x.png' alt='x'>", "leaves the site"),
+    "wide.html": (
+        "<meta name='viewport' content='width=device-width'>",
+        "<div style='width: 900px'>x</div>",
+        "wider than a phone",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, site: Path, browser: Browser) -> dict[str, list[str]]:
+    """What the browser test says about pages that have one fault each, and about one that has none."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, (head, body, _) in PAGES.items():
+        (folder / name).write_text(HEAD.format(head=head, body=body), encoding="utf-8")
+    (folder / "fine.html").write_text(HEAD.format(head=MATHJAX, body="<p>\\(\\pi\\) is fine</p>"), encoding="utf-8")
+    (folder / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>', encoding="utf-8")
+    shutil.copytree(site / "_static" / "mathjax" / "output", folder / "output")
+    shutil.copy(site / "_static" / "mathjax" / "tex-chtml-full.js", folder / "mathjax.js")
+    with served(folder) as base:
+        return faults(browser, base, folder)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_browser_finds(page: str, found: dict[str, list[str]]) -> None:
+    """A planted fault is named."""
+    assert any(PAGES[page][2] in text for text in found.get(page, [])), found.get(page)
+
+
+def test_a_page_without_a_fault_passes(found: dict[str, list[str]]) -> None:
+    """And nothing else is complained about."""
+    assert "fine.html" not in found
