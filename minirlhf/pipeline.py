@@ -73,7 +73,7 @@ class RLPlan:
     """Reinforcement learning; ``options`` are changes to the recipe by name. The task sets ``max_completion_length``."""
 
     recipe: str = "grpo"
-    options: tuple[tuple[str, Any], ...] = (("beta", 0.3),)
+    options: tuple[tuple[str, Any], ...] = (("beta", 0.5),)
     training: OnlineConfig = OnlineConfig(max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4)
 
 

@@ -1,20 +1,21 @@
-"""The tour over five seeds: ``python studies/tour.py`` writes ``studies/tour.json`` (about eight minutes on one core)."""
+"""The tour over five seeds: ``python studies/tour.py`` writes ``studies/tour.json`` (about eight minutes on one core).
 
-import argparse
+The settings of the tour were chosen on seeds 0 to 4; these five are others, so that the choice cannot flatter the result.
+"""
+
 from pathlib import Path
 
 from minirlhf import evidence
 from minirlhf.tour import stages
 
 RESULT = Path(__file__).with_suffix(".json")
+SEEDS = range(5, 10)
 
 
 def main() -> None:
     """Run the tour with each seed and write down its numbers and times."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
     seeds = {}
-    for seed in range(parser.parse_args().seeds):
+    for seed in SEEDS:
         tour = stages.run(seed, say=lambda text: None, quiet=True)
         seeds[seed] = tour.numbers()
         print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
