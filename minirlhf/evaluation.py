@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.data.chat import encode_prompt
 from minirlhf.data.formats import Problem
+from minirlhf.data.types import Rollout
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.forward import completion_logits
@@ -74,6 +75,70 @@ class Evaluation:
         return Measured(math.nan, math.nan) if self.kl is None else Measured.of(self.kl)
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """Several replies to each of some prompts, with their rewards: the reward matrix that one picks from.
+
+    Attributes:
+        rollout: ``P·G`` rows, prompt-major.
+        completions: ``P`` lists of ``G`` texts.
+        rewards: ``(P, G)``.
+    """
+
+    rollout: Rollout
+    completions: list[list[str]]
+    rewards: Tensor
+
+    @property
+    def best(self) -> Measured:
+        """Reward of the best of the ``G``, mean over the prompts."""
+        return Measured.of(self.rewards.amax(-1))
+
+    @property
+    def average(self) -> Measured:
+        """Mean reward of a reply; its error counts prompts, as replies to one prompt are not independent."""
+        return Measured.of(self.rewards.mean(-1))
+
+    @property
+    def gap(self) -> Measured:
+        """Difference of the best and the worst of the ``G``: what a preference pair could be made of."""
+        return Measured.of(self.rewards.amax(-1) - self.rewards.amin(-1))
+
+    @property
+    def distinct(self) -> Measured:
+        """Number of different texts among the ``G``, divided by ``G``."""
+        return Measured.of(torch.tensor([len(set(texts)) / len(texts) for texts in self.completions]))
+
+
+@torch.no_grad()
+def candidates(
+    policy: nn.Module,
+    problems: Sequence[Problem],
+    reward: Reward,
+    *,
+    tokenizer: Any,
+    sampling: Sampling,
+    num_generations: int,
+    seed: int = 0,
+) -> Candidates:
+    """Sample ``num_generations`` completions of every problem and grade them. Two policies with one seed see the same
+    random numbers."""
+    rollout = sample(
+        policy,
+        [encode_prompt(tokenizer, p.prompt) for p in problems],
+        sampling=sampling,
+        num_generations=num_generations,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        seed=seed,
+    )
+    texts = completion_texts(rollout, tokenizer)
+    asked = [problem for problem in problems for _ in range(num_generations)]
+    rewards, _ = grade(reward, asked, texts, num_generations)
+    rows = [texts[i : i + num_generations] for i in range(0, len(texts), num_generations)]
+    return Candidates(rollout, rows, rewards)
+
+
 @torch.no_grad()
 def evaluate(
     policy: nn.Module,
@@ -91,17 +156,8 @@ def evaluate(
     temperature 1): the same expectation as the log-ratio's, with less noise.
     """
     policy.eval()
-    rollout = sample(
-        policy,
-        [encode_prompt(tokenizer, p.prompt) for p in problems],
-        sampling=sampling,
-        num_generations=1,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        seed=seed,
-    )
-    texts = completion_texts(rollout, tokenizer)
-    rewards, _ = grade(reward, problems, texts, 1)
+    drawn = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
+    rollout, texts = drawn.rollout, [text for (text,) in drawn.completions]
     kl = None
     if ref_model is not None:
         width = rollout.mask.shape[1]
@@ -109,7 +165,7 @@ def evaluate(
             completion_logits(m, rollout.input_ids, rollout.attention_mask, width) for m in (policy, ref_model)
         )
         kl = masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
-    return Evaluation(list(problems), texts, rewards.flatten(), lengths(rollout.mask), rollout.terminated, kl)
+    return Evaluation(list(problems), texts, drawn.rewards.flatten(), lengths(rollout.mask), rollout.terminated, kl)
 
 
 def win_rate(ours: Tensor, theirs: Tensor) -> Measured:
