@@ -1,12 +1,13 @@
 """Set up ``.venv``: create it, install the pinned packages, mark it complete. Does nothing when that has been done.
 
 Every make target runs this first. The mark is written last and holds the folder and a hash of what was installed from, so a
-killed set-up starts over, a changed pyproject.toml or constraints.txt updates in place, and a moved folder is set up anew.
+killed set-up starts over, changed requirements or pins update in place, and a moved folder is set up anew.
 Runs on Python 3.6, in order to say which one it needs.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -16,14 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 MARK = VENV / ".complete"
-SOURCES = ("pyproject.toml", "constraints.txt")
 NEEDED = (3, 11)
 
 
 def wanted():
     """What a complete set-up of this folder writes into its mark."""
-    digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in SOURCES)).hexdigest()
-    return f"{ROOT}\n{digest}\n"
+    import tomllib  # new in the Python that is needed
+
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    del settings["tool"]  # lint and test settings are read where they stand
+    packages = json.dumps(settings) + (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    return f"{ROOT}\n{hashlib.sha256(packages.encode()).hexdigest()}\n"
 
 
 def found():
