@@ -4,6 +4,9 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -108,8 +111,8 @@ def test_scores_cannot_be_forged_even_without_a_box(path, graded_by_limits):
 def test_honest_students_are_not_harmed(graded, graded_by_limits, exercise):
     for _, reports, rows in (graded, graded_by_limits):
         for name in ("aaa_honest", "m_honest", "zzz_honest"):
-            assert [o.points for o in reports[name].outcomes] == [exercise.points]
             assert rows[name]["reason"] == ""
+            assert [o.points for o in reports[name].outcomes] == [exercise.points]
 
 
 def test_a_spreadsheet_and_a_page_are_not_harmed(graded):
@@ -149,6 +152,58 @@ def test_a_server_that_died_is_started_again(exercise, fresh_seed, tmp_path):
         server._process.wait()
         outcome = grading.grade_section(server, exercise, section, "ada", fresh_seed)
     assert outcome.reason == ""
+
+
+AS_ORDINARY_USER = """
+import os, sys, tempfile
+from pathlib import Path
+from minirlhf.classroom import sandbox
+
+# A private file system in which another user can reach Python and this repository, wherever they are.
+sandbox._call("unshare", sandbox.NEW_MOUNT)
+sandbox._mount("none", Path("/"), None, sandbox.RECURSIVE | sandbox.PRIVATE)
+held, closed = {}, set()
+for folder in map(Path, sys.argv[1:4]):
+    blocked = [p for p in folder.parents if not p.stat().st_mode & 1]
+    if blocked:
+        held[folder] = Path(tempfile.mkdtemp())
+        sandbox._mount(str(folder), held[folder], None, sandbox.BIND)
+        closed.add(blocked[-1])
+for folder in closed:
+    sandbox._mount("none", folder, "tmpfs", 0, "mode=0755")
+for folder, place in held.items():
+    folder.mkdir(parents=True)
+    sandbox._mount(str(place), folder, None, 8192)  # move
+    place.rmdir()
+sandbox._become_nobody()
+os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[4:]])
+"""
+
+
+@pytest.mark.slow
+def test_the_box_of_an_ordinary_user_holds_as_well(server):
+    if server.level != "namespaces":
+        pytest.skip("needs root, to become somebody else")
+    repository = str(provenance.PACKAGE.parent)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        options = [
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={folder}/tests",
+            "-k",
+            "hostile_submission or box_keeps or harmed",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ORDINARY_USER, sys.base_prefix, sys.prefix, repository, __file__, *options],
+            cwd=repository,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": folder, "MINIRLHF_CACHE": f"{folder}/cache"},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout, done.stdout
 
 
 # -- what is handed in -------------------------------------------------------------------------------------------

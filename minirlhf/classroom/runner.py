@@ -137,7 +137,8 @@ class Server:
         """A new boxed process: its data and its control socket. A server that died is started again."""
         data, their_data = socket.socketpair()
         control, their_control = socket.socketpair()
-        request = worker.JOB.pack(limits.cpu, limits.memory, limits.file, limits.wall + 5)
+        # The supervisor's own time limit is a safety net; the grader's, in Boxed, counts the waiting for answers only.
+        request = worker.JOB.pack(limits.cpu, limits.memory, limits.file, 10 * limits.wall)
         fds = [their_data.fileno(), their_control.fileno()]
         with self._lock:
             try:
@@ -203,13 +204,13 @@ class Boxed:
         self.server, self.cells, self.student, self.limits = server, list(cells), student, limits or Limits()
         self.library = {**QUIET_CHECK, **library}
         self._sockets: tuple[socket.socket, socket.socket] | None = None
-        self._deadline = 0.0
+        self._left = 0.0  # seconds that the process may still take to answer; the grader's own time does not count
         self._errors: list[str] = []
 
     def _ask(self, question: dict[str, Any]) -> Any:
         if self._sockets is None:
             self._sockets = self.server.open(self.limits)
-            self._deadline = time.monotonic() + self.limits.wall
+            self._left = self.limits.wall
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
             self._errors = [e for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
@@ -217,14 +218,16 @@ class Boxed:
 
     def _exchange(self, question: dict[str, Any]) -> Any:
         assert self._sockets is not None
+        asked = time.monotonic()
         try:
-            wire.send(self._sockets[0], question, self._deadline)
-            answer = wire.receive(self._sockets[0], self._deadline)
+            wire.send(self._sockets[0], question, asked + self._left)
+            answer = wire.receive(self._sockets[0], asked + self._left)
         except TimeoutError as problem:
             self.close()
             raise Ended(f"no answer within {self.limits.wall:g} seconds", timed_out=True) from problem
         except (wire.WireError, OSError) as problem:
             raise self._ended(f"the process sent {problem}" if isinstance(problem, wire.WireError) else "") from problem
+        self._left -= time.monotonic() - asked
         if answer is None:
             raise self._ended("")
         if "error" in answer:

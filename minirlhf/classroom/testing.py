@@ -72,6 +72,13 @@ class Asked:
             fail(f"`{name}` is {_kind(value)}; expected one number")
         return float(value)
 
+    def choice(self, name: str, options: str) -> str:
+        """The student's value ``name`` as one of the letters ``options``, such as ``"abcd"``."""
+        value = self.value(name)
+        if not isinstance(value, str) or len(value.strip()) != 1 or value.strip().lower() not in options:
+            fail(f"`{name}` is {show(value)!r}; expected one of the letters {', '.join(options)}")
+        return value.strip().lower()
+
     def gradient(self, name: str, *args: Any, wrt: int = 0, **kwargs: Any) -> Any:
         """The derivative of (the sum of) ``name(*args)`` in argument ``wrt``, by autograd on the student's side."""
         return self._submission.gradient(name, args, kwargs, wrt)

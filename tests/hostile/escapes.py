@@ -23,7 +23,7 @@ def best_policy(ref, rewards, beta):
         os.setuid(0)
     except OSError:
         pass
-    for path in ("home", "root/.bashrc", "etc/passwd", "var", "proc/1/root", "work/main/README.md"):
+    for path in ("home", "root/.bashrc", "etc/passwd", "var", "proc/1/root"):
         for start in ("", "/"):
             if os.path.exists(start + path):
                 raise SystemError(f"reached {path}")

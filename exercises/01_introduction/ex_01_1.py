@@ -1,0 +1,229 @@
+# ---
+# title: To imitate, to avoid, to prefer
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# A model chooses among $n$ replies with probabilities $p = \mathrm{softmax}(z)$. One step of gradient descent on a loss moves the
+# logits $z$ along $-\partial\,\text{loss}/\partial z$: call that vector the *push*. Three kinds of feedback give three losses:
+#
+# | feedback | loss |
+# |---|---|
+# | "say this", reply $g$ | $-\log p_g$ |
+# | "do not say this", reply $b$ | $+\log p_b$ |
+# | "this, $c$, rather than that, $r$" | $-\log \sigma(\log p_c - \log p_r)$, with $\sigma(x) = 1/(1+e^{-x})$ |
+#
+# **Derive the three pushes** and write them as functions of the logits; each returns a vector like `logits`.
+#
+# 1. `imitate(logits, good)`
+# 2. `avoid(logits, bad)`
+# 3. `prefer(logits, chosen, rejected)`
+#
+# Then look at what each does to a reply that nobody has talked about. That one line is most of the difference between fine-tuning on
+# demonstrations and learning from preferences.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def imitate(logits, good):
+    """The push −∂/∂z of the loss −log p[good]. logits: (n,). good: an index. Returns (n,)."""
+    raise NotImplementedError
+
+
+def avoid(logits, bad):
+    """The push −∂/∂z of the loss +log p[bad]. Returns (n,)."""
+    raise NotImplementedError
+
+
+def prefer(logits, chosen, rejected):
+    """The push −∂/∂z of the loss −log σ(log p[chosen] − log p[rejected]). Returns (n,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def one_hot(index, logits):
+    return torch.nn.functional.one_hot(torch.tensor(index), len(logits)).to(logits.dtype)
+
+
+def imitate(logits, good):
+    return one_hot(good, logits) - torch.softmax(logits, -1)
+
+
+def avoid(logits, bad):
+    return torch.softmax(logits, -1) - one_hot(bad, logits)
+
+
+def prefer(logits, chosen, rejected):
+    surprise = torch.sigmoid(logits[rejected] - logits[chosen])
+    return surprise * (one_hot(chosen, logits) - one_hot(rejected, logits))
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.core import exact
+
+
+def problem(draw):
+    """Four logits, and two different replies."""
+    first, second = draw.permutation(4)[:2].tolist()
+    return tidy(draw.normal(4)), first, second
+
+
+def log_p(z, i):
+    return z[i] - z.exp().sum().log()
+
+
+def unit(*pairs):
+    vector = torch.zeros(4, dtype=torch.float64)
+    for index, value in pairs:
+        vector[index] += value
+    return vector
+
+
+@test(
+    points=2,
+    against="finite differences of the loss",
+    hints=(
+        "log p_g is z_g minus the logarithm of a sum of exponentials. Differentiate both parts; the second one gives you back "
+        "something familiar.",
+        "The derivative of log Σ exp(z) in z_i is p_i. So every logit is pushed down by its own probability, and one of them is "
+        "pushed up besides.",
+    ),
+)
+def imitation(sub, draw):
+    "`imitate` raises the demonstrated reply and lowers all others."
+    z, good, _ = problem(draw)
+    right = exact.finite_difference(lambda x: log_p(x, good), z)
+    p = z.softmax(-1)
+    expect(
+        sub.imitate(z, good),
+        right,
+        what="the push",
+        given={"logits": z, "good": good},
+        tolerance=1e-6,
+        mistakes={
+            "the gradient is followed uphill: the loss would rise": -right,
+            "the other replies are left alone": unit((good, 1.0)),
+            "only the good reply's own logit is moved": unit((good, float(1 - p[good]))),
+            "the derivative of p is taken, not of log p": p[good] * right,
+        },
+    )
+
+
+@test(
+    points=1,
+    against="finite differences of the loss",
+    hints=(
+        "You have already done the work: compare this loss with the first one.",
+        "The loss has the opposite sign, so the push has too. The mass taken from the bad reply goes to all others, in proportion to what "
+        "they have.",
+    ),
+)
+def avoidance(sub, draw):
+    "`avoid` lowers the bad reply and raises all others."
+    z, bad, _ = problem(draw)
+    right = -exact.finite_difference(lambda x: log_p(x, bad), z)
+    expect(
+        sub.avoid(z, bad),
+        right,
+        what="the push",
+        given={"logits": z, "bad": bad},
+        tolerance=1e-6,
+        mistakes={
+            "the bad reply is imitated": -right,
+            "the other replies are left alone": unit((bad, -1.0)),
+        },
+    )
+
+
+@test(
+    points=2,
+    against="finite differences of the loss",
+    hints=(
+        "In log p_c − log p_r the sum of exponentials cancels. What is left is a difference of two logits.",
+        "The derivative of log σ(x) is σ(−x): large when the model has the pair the wrong way round, and nearly nothing when it already "
+        "agrees. It moves two logits in opposite directions and no third one.",
+    ),
+)
+def preference(sub, draw):
+    "`prefer` raises the chosen reply, lowers the rejected one, and the more so the more the model disagrees."
+    z, chosen, rejected = problem(draw)
+    right = exact.finite_difference(lambda x: -torch.log1p((log_p(x, rejected) - log_p(x, chosen)).exp()), z)
+    margin = z[chosen] - z[rejected]
+    apart = unit((chosen, 1.0), (rejected, -1.0))
+    expect(
+        sub.prefer(z, chosen, rejected),
+        right,
+        what="the push",
+        given={"logits": z, "chosen": chosen, "rejected": rejected},
+        tolerance=1e-6,
+        mistakes={
+            "the gradient is followed uphill: the loss would rise": -right,
+            "the strength is σ of the margin: it pushes hardest where the model already agrees": torch.sigmoid(margin)
+            * apart,
+            "the strength is always one, however sure the model is": apart,
+            "only the chosen reply is moved": unit((chosen, float(torch.sigmoid(-margin)))),
+        },
+    )
+
+
+# %% [mutant] uphill
+# caught by: imitation
+# says: uphill
+def imitate(logits, good):
+    return torch.softmax(logits, -1) - one_hot(good, logits)
+
+
+# %% [mutant] bystanders left alone
+# caught by: imitation
+# says: left alone
+def imitate(logits, good):
+    return one_hot(good, logits)
+
+
+# %% [mutant] avoiding only the one reply
+# caught by: avoidance
+# says: left alone
+def avoid(logits, bad):
+    return -one_hot(bad, logits)
+
+
+# %% [mutant] the derivative of p instead of log p
+# caught by: imitation
+# says: the derivative of p is taken
+def imitate(logits, good):
+    p = torch.softmax(logits, -1)
+    return p[good] * (one_hot(good, logits) - p)
+
+
+# %% [mutant] pushes hardest where the model already agrees
+# caught by: preference
+# says: already agrees
+def prefer(logits, chosen, rejected):
+    return torch.sigmoid(logits[chosen] - logits[rejected]) * (one_hot(chosen, logits) - one_hot(rejected, logits))
+
+
+# %% [mutant] a push of constant strength
+# caught by: preference
+# says: always one
+def prefer(logits, chosen, rejected):
+    return one_hot(chosen, logits) - one_hot(rejected, logits)
+
+
+# %% [partial] 3: single replies are understood, pairs are not
+def prefer(logits, chosen, rejected):
+    return imitate(logits, chosen) + avoid(logits, rejected)
+
+
+# %% [partial] 2: only imitation
+def avoid(logits, bad):
+    raise NotImplementedError
+
+
+def prefer(logits, chosen, rejected):
+    raise NotImplementedError

@@ -1,0 +1,210 @@
+# ---
+# title: Reading a table of results
+# kind: numeric
+# minutes: 20
+# ---
+
+# %% [statement]
+# A team took a model through the pipeline: supervised fine-tuning (SFT), then reinforcement learning (RL) against a reward
+# model. `report(STUDENT)` is what they measured, drawn up for you; put your student id into `STUDENT` at the top of the notebook.
+#
+# * `sft` and `rl`: the mean reward and the mean length in tokens of each model's replies on the test prompts;
+# * `kl`: how far the RL model is from the SFT model, in nats per reply;
+# * `wins`, `ties`, `losses`: how often a judge found the RL model's reply better than, as good as, or worse than the SFT model's;
+# * `reward_per_token`: among replies of the *same* SFT model, how much more reward a reply has for each token that it is longer.
+#
+# The slide said "a great success". Say how great, in four numbers, right to 1 %:
+#
+# 1. `win_rate`: the RL model's win rate, a tie counting as half a win.
+# 2. `standard_error`: how uncertain that is. Each comparison gave 1, ½ or 0; the standard error of their mean is
+#    $\sqrt{\text{variance}/n}$, with the plain (divide by $n$) variance of the scores.
+# 3. `reward_per_nat`: the reward that one nat of KL bought.
+# 4. `length_share`: if longer replies earn more whatever they say, how much of RL's gain in reward would its longer replies explain?
+#    As a fraction of the gain.
+
+# %% [given]
+from minirlhf.core.checks import Draw
+
+
+def report(student):
+    """What the team measured, for this student."""
+    draw = Draw("01.2", student)
+    wins, ties, losses = draw.integer(210, 260), draw.integer(60, 100), draw.integer(110, 150)
+    sft_reward, gain = (
+        round(float(draw.uniform(low=0.2, high=0.9)), 2),
+        round(float(draw.uniform(low=1.1, high=1.9)), 2),
+    )
+    sft_length, longer = draw.integer(90, 130), draw.integer(30, 60)
+    return {
+        "sft": {"reward": sft_reward, "length": sft_length},
+        "rl": {"reward": round(sft_reward + gain, 2), "length": sft_length + longer},
+        "kl": round(float(draw.uniform(low=6, high=14)), 1),
+        "wins": wins,
+        "ties": ties,
+        "losses": losses,
+        "reward_per_token": round(gain * float(draw.uniform(low=0.3, high=0.8)) / longer, 4),
+    }
+
+
+# %% [stub]
+print(report(STUDENT))
+
+win_rate = None
+standard_error = None
+reward_per_nat = None
+length_share = None
+
+# %% [solution]
+r = report(STUDENT)
+n = r["wins"] + r["ties"] + r["losses"]
+win_rate = (r["wins"] + 0.5 * r["ties"]) / n
+mean_square = (r["wins"] + 0.25 * r["ties"]) / n
+standard_error = ((mean_square - win_rate**2) / n) ** 0.5
+gain = r["rl"]["reward"] - r["sft"]["reward"]
+reward_per_nat = gain / r["kl"]
+length_share = r["reward_per_token"] * (r["rl"]["length"] - r["sft"]["length"]) / gain
+
+# %% [tests]
+import statistics
+
+from minirlhf.classroom.testing import expect, test
+
+
+def scores(r):
+    """One number per comparison."""
+    return [1.0] * r["wins"] + [0.5] * r["ties"] + [0.0] * r["losses"]
+
+
+def near(got, want, what, mistakes):
+    """Right to one percent, without saying what is right."""
+    tolerance = 0.01 * abs(want) / max(1.0, abs(want))
+    expect(got, want, what=what, tolerance=tolerance, reveal=False, mistakes=mistakes)
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Each comparison is worth 1, ½ or 0 to the RL model. What is the mean?",
+        "Wins plus half the ties, over all comparisons. Leaving the ties out would make a weak result look strong.",
+    ),
+)
+def wins(sub, draw):
+    "`win_rate` is the mean score of all comparisons."
+    r = report(sub.student)
+    near(
+        sub.number("win_rate"),
+        statistics.fmean(scores(r)),
+        "`win_rate`",
+        {
+            "ties are left out of the count": r["wins"] / (r["wins"] + r["losses"]),
+            "ties are counted as losses": r["wins"] / len(scores(r)),
+            "ties are counted as wins": (r["wins"] + r["ties"]) / len(scores(r)),
+            "the losing side is counted": 1 - statistics.fmean(scores(r)),
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "The variance is the mean of the squared scores minus the square of the mean score. A tie's squared score is ¼.",
+        "Divide the variance by the number of comparisons and take the root. p(1 − p) would be the variance if there were no ties; with "
+        "ties it is smaller.",
+    ),
+)
+def uncertainty(sub, draw):
+    "`standard_error` is the root of the scores' variance over their number."
+    found = scores(report(sub.student))
+    n, p = len(found), statistics.fmean(found)
+    near(
+        sub.number("standard_error"),
+        statistics.pstdev(found) / n**0.5,
+        "`standard_error`",
+        {
+            "p(1 − p) is taken for the variance, as if nobody ever tied": (p * (1 - p) / n) ** 0.5,
+            "it is the spread of one comparison, not of their mean": statistics.pstdev(found),
+            "the root is missing": statistics.pvariance(found) / n,
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "What did the RL model gain, and what did it pay?",
+        "The difference of the two mean rewards, divided by the KL. The reward that SFT had already reached was not bought by RL.",
+    ),
+)
+def price(sub, draw):
+    "`reward_per_nat` is RL's gain in reward over its KL."
+    r = report(sub.student)
+    gain = r["rl"]["reward"] - r["sft"]["reward"]
+    near(
+        sub.number("reward_per_nat"),
+        gain / r["kl"],
+        "`reward_per_nat`",
+        {
+            "the whole reward is counted, not the gain": r["rl"]["reward"] / r["kl"],
+            "the ratio is upside down": r["kl"] / gain,
+        },
+    )
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "By how many tokens are the RL model's replies longer, and what is that worth at the going rate?",
+        "Tokens more, times reward per token, over the gain in reward. A share near one would mean that RL has learned to be long.",
+    ),
+)
+def verbosity(sub, draw):
+    "`length_share` is the part of the gain that longer replies alone would explain."
+    r = report(sub.student)
+    gain, longer = r["rl"]["reward"] - r["sft"]["reward"], r["rl"]["length"] - r["sft"]["length"]
+    near(
+        sub.number("length_share"),
+        longer * r["reward_per_token"] / gain,
+        "`length_share`",
+        {
+            "the reward explained is given, not its share of the gain": longer * r["reward_per_token"],
+            "the whole length is counted, not what RL added": r["rl"]["length"] * r["reward_per_token"] / gain,
+            "it is the share that length does not explain": 1 - longer * r["reward_per_token"] / gain,
+            "it is the growth of the length": longer / r["sft"]["length"],
+        },
+    )
+
+
+# %% [mutant] ties left out
+# caught by: wins
+# says: left out
+win_rate = r["wins"] / (r["wins"] + r["losses"])
+
+# %% [mutant] a coin's variance
+# caught by: uncertainty
+# says: nobody ever tied
+standard_error = (win_rate * (1 - win_rate) / n) ** 0.5
+
+# %% [mutant] the reward of SFT counted as bought by RL
+# caught by: price
+# says: not the gain
+reward_per_nat = r["rl"]["reward"] / r["kl"]
+
+# %% [mutant] the reward explained instead of its share
+# caught by: verbosity
+# says: the reward explained
+length_share = length_share * gain
+
+# %% [mutant] all of the length
+# caught by: verbosity
+# says: the whole length
+length_share = r["reward_per_token"] * r["rl"]["length"] / gain
+
+# %% [partial] 3: all but the share of length
+length_share = None
+
+# %% [partial] 4: all but the uncertainty
+standard_error = (win_rate * (1 - win_rate) / n) ** 0.5

@@ -1,0 +1,302 @@
+"""The self-learner's checker, in a notebook and on the command line; release and grade as commands."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+
+from minirlhf import cli
+from minirlhf.classroom import check, release
+from minirlhf.classroom import exercise as sources
+from minirlhf.core import provenance
+from minirlhf.core.errors import UserError
+
+ROOT = provenance.PACKAGE.parent / "exercises"
+
+
+@pytest.fixture(autouse=True)
+def fresh_progress(tmp_path, monkeypatch):
+    """Hints begin anew in each test."""
+    monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
+
+
+def loaded(number):
+    (found,) = sources.load(ROOT, [number])
+    return found
+
+
+def policy(ref, rewards, beta):
+    return torch.softmax(ref.log() + rewards / beta, -1)
+
+
+def value(ref, rewards, beta):
+    return beta * torch.logsumexp(ref.log() + rewards / beta, -1)
+
+
+def greedy(ref, rewards, beta):
+    return torch.nn.functional.one_hot(rewards.argmax(), len(ref)).double()
+
+
+def test_a_right_answer_is_told_so_with_a_proof_mark():
+    verdict = check("05.1", best_policy=policy, best_value=value)
+    assert verdict.passed
+    assert "✓ 05.1" in repr(verdict)
+    assert "✓ proved against a numerical search over all distributions: 3 fresh inputs, worst error" in repr(verdict)
+    assert "Hint" not in repr(verdict)
+
+
+def test_functions_are_found_by_their_own_names():
+    space = {}
+    exec(loaded("05.1").given + "\n" + loaded("05.1").solution, space)
+    assert check("05.1", space["best_policy"], space["best_value"]).passed
+
+
+def test_a_wrong_answer_gets_a_counterexample_and_one_more_hint_each_time():
+    tests = {t.name: t for t in loaded("05.1").tests}
+    first = repr(check("05.1", best_policy=greedy, best_value=value))
+    assert "J of your policy = " in first and "J of the best one found = " in first
+    assert f"Hint 1 of 2: {tests['optimum'].hints[0]}" in first
+    second, third = (repr(check("05.1", best_policy=greedy, best_value=value)) for _ in range(2))
+    for later in (second, third):
+        assert f"Hint 2 of 2: {tests['optimum'].hints[1]}" in later
+    other = repr(check("05.1", best_policy=policy, best_value=lambda ref, rewards, beta: rewards.max()))
+    assert f"Hint 1 of 2: {tests['value'].hints[0]}" in other
+    assert check("05.1", best_policy=policy, best_value=value).passed
+    assert "Hint 1 of 2" in repr(check("05.1", best_policy=greedy, best_value=value)), "a solved exercise starts afresh"
+
+
+def test_no_verdict_holds_a_line_of_the_solution():
+    for e in sources.load(ROOT):
+        for variant in e.mutants:
+            space = {"STUDENT": "ada", "print": lambda *args: None}
+            exec("\n".join([e.given, e.solution, variant.code]), space)
+            answers = {name: space[name] for name in e.asks} | {"student": "ada"}
+            shown = repr(check(e.id, **answers))
+            public = e.given + e.stub + e.statement
+            for line in map(str.strip, e.solution.splitlines()):
+                if len(line) > 20 and line not in public:
+                    assert line not in shown
+
+
+def test_the_counterexample_is_fresh_each_time():
+    shown = {repr(check("05.1", best_policy=greedy, best_value=value)).split("Hint")[0] for _ in range(3)}
+    assert len(shown) > 1
+
+
+def test_an_answer_cannot_change_the_grader_s_inputs():
+    def spoils(rewards, logps, ref_logps, mask, beta):
+        logps.zero_(), ref_logps.zero_(), mask.zero_()
+        return torch.zeros_like(logps)
+
+    assert not check("05.4", token_rewards=spoils).passed
+
+
+def test_personal_numbers_follow_the_student():
+    space = {"STUDENT": "ada", "print": lambda *args: None}
+    e = loaded("05.5")
+    exec(e.given + "\n" + e.solution, space)
+    answers = {name: space[name] for name in e.asks}
+    assert check("05.5", **answers, student="ada").passed
+    assert not check("05.5", **answers, student="grace").passed
+
+
+def raises(ref, rewards, beta):
+    return ref[10]
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({"best_policy": raises}, "your code raised IndexError"),
+        ({"best_policy": lambda ref, rewards, beta: None}, "is a `return` missing"),
+        ({"best_policy": lambda ref, rewards: ref}, "your code raised TypeError"),
+        ({"best_policy": lambda ref, rewards, beta: object()}, "the answer is a object"),
+        ({"best_value": value}, "`best_policy` is missing"),
+        ({"best_policy": 0.5}, "your code raised TypeError"),
+    ],
+)
+def test_an_answer_that_does_not_run_is_told_why(answers, says):
+    assert says in repr(check("05.1", **answers))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answers", "says"),
+    [
+        (("05.1",), {}, r"nothing to check; write check\(\"05.1\", best_policy, best_value\)"),
+        (("05.1",), {"best_polcy": policy}, "did you mean 'best_policy'"),
+        (("05.1", greedy), {}, "unknown function for exercise 05.1"),
+        (("05",), {}, "is a chapter; name one of its exercises"),
+        (("05.9",), {}, "unknown exercise '05.9'"),
+        (("5.x",), {}, "unknown exercise"),
+    ],
+)
+def test_a_bad_call_says_what_would_be_right(arguments, answers, says):
+    with pytest.raises(UserError, match=says):
+        check(*arguments, **answers)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------
+
+
+def answered(number, code, student="ada"):
+    """A Python file that answers one exercise."""
+    return f'STUDENT = "{student}"\n\n# %% exercise {number}\n{loaded(number).given}\n\n{code}\n'
+
+
+def test_release_check_and_solve(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["release", "--chapter", "05", "--out", "."]) == 0
+    names = {p.name for p in tmp_path.iterdir() if p.is_file()}
+    assert {p.rsplit(".", 1)[1] for p in names} == {"ipynb", "py"} and len(names) == 2
+    capsys.readouterr()
+
+    assert cli.main(["check", "05"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("unchanged: this is what was given") == len(sources.load(ROOT, ["05"]))
+
+    (notebook_path,) = tmp_path.glob("*.ipynb")
+    notebook = json.loads(notebook_path.read_text())
+    for cell in notebook["cells"]:
+        if cell["id"] == "answer-05-4":
+            cell["source"] = loaded("05.4").solution
+    notebook_path.write_text(json.dumps(notebook))
+    assert cli.main(["check", "05.4"]) == 0
+    assert "✓ 05.4" in capsys.readouterr().out
+    assert cli.main(["check", "05.4", "05.1"]) == 1
+    assert "6 of 12 points" in capsys.readouterr().out
+
+
+def test_check_reads_the_student_from_the_file_and_gives_hints(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(answered("05.5", loaded("05.5").solution, student="zoe"))
+    assert cli.main(["check", "05.5", "--file", str(path)]) == 0
+    path.write_text(answered("05.4", loaded("05.4").partials[0].code))
+    for number in (1, 2):
+        capsys.readouterr()
+        assert cli.main(["check", "05.4", "--file", str(path)]) == 1
+        assert f"Hint {number} of 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["check", "05", "--file", "nowhere.py"], "no file nowhere.py"),
+        (["check", "05"], "'minirlhf release --chapter 05 --out .' writes the exercises"),
+        (["check", "77"], "unknown chapter '77'"),
+        (["check", "05", "--file", "broken.ipynb"], "broken.ipynb is not a notebook"),
+        (["release", "--out", "x", "--chapter", "ninety"], "unknown chapter"),
+        (["grade", "nowhere", "--out", "x.csv"], "no folder nowhere"),
+        (["grade", "empty", "--out", "x.csv"], "holds no submissions"),
+        (["grade", "foreign", "--out", "x.csv"], "no submission has a section"),
+        (["grade", "foreign", "--out", "x.csv", "--chapter", "05", "--jobs", "0"], "--jobs 0; expected at least 1"),
+        (["check", "05", "--exercises", "empty"], "unknown chapter '05'"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(command, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("empty", "foreign/ada"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "foreign" / "ada" / "a.py").write_text("print(1)\n")
+    (tmp_path / "broken.ipynb").write_text("{}")
+    assert cli.main(command) == 2
+    shown = capsys.readouterr().err.strip().splitlines()
+    assert says in shown[-1]
+    assert len(shown) == 1
+
+
+def test_a_class_is_graded_in_one_command(tmp_path, capsys):
+    work = tmp_path / "submissions"
+    for i in range(12):
+        student = f"student{i:02}"
+        path = work / student / "homework.py"
+        path.parent.mkdir(parents=True)
+        four, five = loaded("05.4"), loaded("05.5")
+        code = answered("05.5", five.solution, student)
+        code += f"\n# %% exercise 05.4\n{four.given}\n{four.partials[0].code if i % 2 else four.solution}\n"
+        path.write_text(code)
+    (work / "late.py").write_text("print('nothing')\n")
+    command = ["grade", str(work), "--out", str(tmp_path / "out" / "grades.csv"), "--allow-weak-isolation"]
+    assert cli.main(command) == 0
+    assert "isolation: " in capsys.readouterr().err
+    with open(tmp_path / "out" / "grades.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    exercises = sources.load(ROOT, ["05"])
+    assert list(rows[0]) == ["student", "exercise", "points", "max", "reason"]
+    assert len(rows) == 13 * len(exercises)
+    for row in rows:
+        number = int(row["student"].removeprefix("student")) if row["student"] != "late" else None
+        right = {"05.4": loaded("05.4").partials[0].points if number is not None and number % 2 else 6, "05.5": 3}
+        expected = 0 if number is None else right.get(row["exercise"], 0)
+        assert float(row["points"]) == expected, row
+        assert bool(row["reason"]) == (expected < float(row["max"]))
+    pages = sorted(p.name for p in (tmp_path / "out" / "feedback").iterdir())
+    assert pages == ["late.md", *(f"student{i:02}.md" for i in range(12))]
+    page = (tmp_path / "out" / "feedback" / "student01.md").read_text()
+    assert f"**{loaded('05.4').partials[0].points + 3:g} of {sum(e.points for e in exercises):g} points**" in page
+    assert "Hint: " in page
+    assert release.leaks(loaded("05.4"), page.split("*Hint")[0]) == []
+
+
+def test_grading_is_refused_where_the_answers_are_in_reach(tmp_path, capsys, monkeypatch):
+    from minirlhf.classroom.runner import Server
+    from minirlhf.cli import grade
+
+    monkeypatch.setattr(grade, "Server", lambda hidden: Server(hidden, "limits"))
+    work = tmp_path / "submissions" / "ada"
+    work.mkdir(parents=True)
+    (work / "a.py").write_text(answered("05.5", loaded("05.5").solution))
+    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "grades.csv")]
+    assert cli.main(command) == 2
+    assert "this system cannot give: exercise sources out of reach, grader out of reach" in capsys.readouterr().err
+    assert not (tmp_path / "grades.csv").exists()
+    assert cli.main([*command, "--allow-weak-isolation"]) == 0
+    assert (tmp_path / "grades.csv").exists()
+
+
+def test_the_same_seed_gives_the_same_feedback(tmp_path):
+    work = tmp_path / "submissions" / "ada"
+    work.mkdir(parents=True)
+    (work / "a.py").write_text(answered("05.1", loaded("05.1").mutants[0].code))
+    pages = []
+    for i, seed in enumerate(("7", "7", "8")):
+        out = tmp_path / str(i) / "grades.csv"
+        command = ["grade", str(work.parent), "--out", str(out), "--seed", seed, "--allow-weak-isolation"]
+        assert cli.main(command) == 0
+        pages.append((out.parent / "feedback" / "ada.md").read_text())
+    assert pages[0] == pages[1] != pages[2]
+
+
+def test_the_answer_that_was_worked_on_counts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["release", "--chapter", "05", "--out", "."]) == 0
+    (script,) = tmp_path.glob("*.py")
+    e = loaded("05.4")
+    script.write_text(script.read_text().replace(e.stub, e.solution))
+    assert cli.main(["check", "05.4"]) == 0
+
+
+@pytest.mark.slow
+def test_the_released_notebook_runs_and_checks(tmp_path, monkeypatch):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    assert cli.main(["release", "--chapter", "05", "--out", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*.ipynb")
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell["id"].startswith("answer-"):
+            cell["source"] = loaded(cell["id"].removeprefix("answer-").replace("-", ".")).solution
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    verdicts = [c["outputs"][0]["data"]["text/plain"] for c in notebook.cells if c["id"].startswith("check-")]
+    assert len(verdicts) == len(sources.load(ROOT, ["05"]))
+    for verdict in verdicts:
+        assert verdict.startswith("✓"), verdict
+
+
+def test_a_release_is_the_same_each_time(tmp_path):
+    for name in ("a", "b"):
+        assert cli.main(["release", "--out", str(tmp_path / name)]) == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    shutil.rmtree(tmp_path / "a")

@@ -1,0 +1,258 @@
+"""Reading an exercise's source, and what its tests are written with."""
+
+import pytest
+import torch
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import testing
+from minirlhf.classroom.grading import run_tests
+from minirlhf.classroom.runner import Local
+from minirlhf.classroom.testing import Failure, expect, show, tidy_distribution
+from minirlhf.core import provenance
+from minirlhf.core.checks import Draw
+from minirlhf.core.errors import UserError
+
+ROOT = provenance.PACKAGE.parent / "exercises"
+
+SOURCE = """# ---
+# title: Twice: a first step
+# kind: implement
+# minutes: 5
+# ---
+
+# %% [statement]
+# Write `twice(x)`, which doubles
+#
+# $$x.$$
+
+# %% [given]
+import torch
+
+from minirlhf.core.masking import masked_mean
+
+# %% [stub]
+def twice(x):
+    raise NotImplementedError
+
+# %% [solution]
+def twice(x):
+    return 2 * x
+
+# %% [tests]
+from minirlhf.classroom.testing import expect, test
+
+@test(points=2, hints=("Add.", "x + x."))
+def doubles(sub, draw):
+    "`twice` doubles."
+    x = draw.normal(3)
+    expect(sub.twice(x), x + x, given={"x": x}, mistakes={"x is squared": x * x})
+
+# %% [mutant] squares
+# caught by: doubles
+# says: x is squared
+def twice(x):
+    return x * x
+
+# %% [partial] 1.5: nearly
+def twice(x):
+    return x
+"""
+
+
+def write(folder, text=SOURCE, name="ex_07_3.py"):
+    path = folder / "07_name" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_source_is_read_into_its_parts(tmp_path):
+    e = sources.read(write(tmp_path))
+    assert (e.id, e.chapter, e.title, e.kind, e.minutes, e.points) == (
+        "07.3",
+        "07",
+        "Twice: a first step",
+        "implement",
+        5,
+        2,
+    )
+    assert e.statement == "Write `twice(x)`, which doubles\n\n$$x.$$"
+    assert e.stub == "def twice(x):\n    raise NotImplementedError"
+    assert e.asks == {"twice": "function"}
+    assert not e.is_personal
+    (mutant,) = e.mutants
+    assert (mutant.note, mutant.caught_by, mutant.says) == ("squares", "doubles", "x is squared")
+    (partial,) = e.partials
+    assert (partial.points, partial.note) == (1.5, "nearly")
+
+
+def test_the_example_in_the_guide_is_an_exercise(tmp_path, fresh_seed):
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    e = sources.read(write(tmp_path, text))
+    for code, passed in ((e.solution, True), (e.mutants[0].code, False), (e.stub, False)):
+        space = {}
+        exec(f"{e.given}\n{code}", space)
+        outcome = run_tests(e, Local(space, "ada"), fresh_seed)
+        assert (outcome.reason == "") == passed
+    assert e.mutants[0].caught_by == e.tests[0].name
+
+
+def test_the_library_is_what_the_public_blocks_import(tmp_path):
+    library = sources.read(write(tmp_path)).library
+    assert set(library) == {"minirlhf/__init__.py", "minirlhf/core/__init__.py", "minirlhf/core/masking.py"}
+
+
+def test_a_test_that_fails_by_itself_names_its_line(tmp_path):
+    path = write(tmp_path, SOURCE.replace("    x = draw.normal(3)\n", "    x = 1 / 0\n"))
+    (found,) = sources.read(path).tests
+    with pytest.raises(ZeroDivisionError) as caught:
+        found.run(None, Draw(0))
+    frame = caught.traceback[-1]
+    assert path.read_text().splitlines()[frame.lineno].strip() == "x = 1 / 0"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("# ---\n# title", "# title", "expected a header"),
+        ("# title: Twice: a first step\n", "", "needs a title and minutes"),
+        ("# minutes: 5", "# minutes: some", "needs a title and minutes"),
+        ("# minutes: 5", "# minuts: 5", "did you mean 'minutes'"),
+        ("# minutes: 5", "#minutes", "expected '# name: value'"),
+        ("kind: implement", "kind: implment", "did you mean 'implement'"),
+        ("# %% [stub]", "# %% [stup]", "did you mean 'stub'"),
+        ("# %% [solution]", "# %% [stub]", "a second [stub]"),
+        ("# %% [given]", "# %% [solution]", "a second [solution]"),
+        ("# caught by: doubles\n", "", "'caught by:' on the next"),
+        ("[partial] 1.5: nearly", "[partial] nearly", "a partial answer begins like"),
+        ("@test(points=2", "other = dict(points=2", "defines no @test"),
+    ],
+)
+def test_a_malformed_source_says_what_is_wrong(old, new, says, tmp_path):
+    assert old in SOURCE
+    text = SOURCE.replace(old, new, 1)
+    if says == "defines no @test":
+        text = (
+            text.split("@test")[0].split("@dict")[0].split("other = dict")[0]
+            + "\n# %% [mutant] squares\n# caught by: x\n"
+        )
+    with pytest.raises(UserError, match="07_name") as caught:
+        sources.read(write(tmp_path, text))
+    assert says in str(caught.value)
+
+
+def test_missing_blocks_and_names_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no block \[solution\]"):
+        sources.read(write(tmp_path, SOURCE.replace("# %% [solution]\ndef twice(x):\n    return 2 * x\n", "")))
+    with pytest.raises(UserError, match=r"a name like ex_05_2\.py"):
+        sources.read(write(tmp_path, name="ex_7.py"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [(["99"], "unknown chapter '99'"), (["chapter"], "unknown chapter"), (["05.77"], "unknown exercise '05.77'")],
+)
+def test_unknown_exercises_get_the_nearest_name(wanted, says):
+    with pytest.raises(UserError, match=says):
+        sources.load(ROOT, wanted)
+
+
+def test_exercises_are_found_by_chapter_and_number():
+    assert [e.id for e in sources.load(ROOT, ["05.2", "05.1"])] == ["05.2", "05.1"]
+    assert [e.id for e in sources.load(ROOT, ["5"])] == [e.id for e in sources.load(ROOT, ["05"])]
+
+
+def test_a_missing_folder_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINIRLHF_EXERCISES", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="nowhere"):
+        sources.folder()
+    monkeypatch.setenv("MINIRLHF_EXERCISES", str(ROOT))
+    assert sources.folder() == ROOT
+
+
+# -- expect ------------------------------------------------------------------------------------------------------
+
+WANT = torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize("got", [WANT, WANT.float(), WANT + 1e-7, torch.tensor([1, 2])])
+def test_expect_accepts_what_is_right(got):
+    expect(got, WANT)
+
+
+@pytest.mark.parametrize(
+    ("got", "want"), [(2, 2.0), (2.0, torch.tensor(2.0)), (torch.tensor(2), 2.0), (float("inf"), float("inf"))]
+)
+def test_expect_accepts_numbers(got, want):
+    expect(got, want)
+
+
+@pytest.mark.parametrize(
+    ("got", "says"),
+    [
+        (None, "is a `return` missing"),
+        ([1.0, 2.0], "is a list; expected a tensor of shape (2,)"),
+        ("text", "is a str"),
+        (torch.zeros(3), "has shape (3,); expected (2,)"),
+        (torch.zeros(2, 1), "has shape (2, 1)"),
+        (torch.zeros(()), "has shape ()"),
+        (torch.tensor([1.0, float("nan")]), "NaN or an infinity"),
+        (torch.tensor([1.0, float("inf")]), "NaN or an infinity"),
+        (torch.tensor([2.0, 1.0]), "the result is what comes out when it is turned round"),
+        (torch.tensor([2.0, 2.0]), "the result is wrong"),
+    ],
+)
+def test_expect_says_what_is_wrong(got, says):
+    with pytest.raises(Failure) as caught:
+        expect(got, WANT, mistakes={"it is turned round": WANT.flip(0), "nothing was done": WANT})
+    assert says in caught.value.message
+
+
+def test_a_counterexample_shows_inputs_and_both_answers_or_hides_the_right_one():
+    with pytest.raises(Failure) as caught:
+        expect(torch.tensor([2.0, 2.0]), WANT, given={"x": torch.tensor([0.5])})
+    assert caught.value.lines == ("x = [0.5]", "yours:    [2, 2]", "expected: [1, 2]")
+    with pytest.raises(Failure) as caught:
+        expect(torch.tensor([2.0, 2.0]), WANT, reveal=False)
+    assert caught.value.lines == ("yours: [2, 2]",)
+
+
+def test_a_large_answer_is_shown_at_its_worst_entry():
+    want = torch.zeros(4, 5)
+    got = want.clone()
+    got[2, 3] = 7.0
+    with pytest.raises(Failure) as caught:
+        expect(got, want)
+    assert caught.value.lines == ("at [2, 3]: yours 7, expected 0",)
+
+
+def test_long_values_are_shortened():
+    assert show(torch.zeros(100)) == "(a tensor of shape (100,))"
+    assert len(show("x" * 1000)) == 200
+
+
+def test_tidy_distributions_are_positive_and_sum_to_one(fresh_seed):
+    draw = Draw(fresh_seed)
+    for size in (2, 4, 20):
+        probs = tidy_distribution(draw, size)
+        assert probs.shape == (size,)
+        assert bool((probs > 0.049).all())
+        assert float(probs.sum()) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="size = 21"):
+        tidy_distribution(draw, 21)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"points": 0, "hints": ("a", "b")}, {"points": 1, "hints": ("a",)}, {"points": 1, "hints": ("a", "")}]
+)
+def test_a_hidden_test_needs_points_and_two_hints(arguments):
+    def named(sub, draw):
+        "asks"
+
+    with pytest.raises(ValueError, match="named"):
+        testing.test(**arguments)(named)
+
+
+def test_a_hidden_test_needs_a_docstring():
+    with pytest.raises(ValueError, match="docstring"):
+        testing.test(points=1, hints=("a", "b"))(lambda sub, draw: None)

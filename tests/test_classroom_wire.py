@@ -1,0 +1,152 @@
+"""What crosses between grader and submission: plain data survives unchanged, everything else is refused."""
+
+import contextlib
+import math
+import socket
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minirlhf.classroom import wire
+from minirlhf.classroom.wire import WireError, decode, encode
+
+scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8)
+plain = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=4) | st.integers(-9, 9), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+json_values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["tensor", "tuple", "dict", "x"]), inner, max_size=2)
+    ),
+    max_leaves=12,
+)
+
+
+@given(plain)
+def test_plain_data_comes_back_unchanged(value):
+    back = decode(encode(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_tensors_come_back_unchanged(dtype, shape):
+    tensor = (10 * torch.rand(shape)).to(dtype)
+    back = decode(encode(tensor))
+    assert back.dtype == dtype
+    assert back.shape == tensor.shape
+    assert torch.equal(back, tensor)
+
+
+def test_special_floats_views_and_arrays_cross():
+    tensor = torch.tensor([[math.nan, math.inf], [-math.inf, -0.0]]).t().requires_grad_()
+    back = decode(encode(tensor))
+    assert torch.equal(back.isnan(), tensor.isnan())
+    assert torch.equal(back.nan_to_num(), tensor.nan_to_num())
+    assert not back.requires_grad
+    assert torch.equal(decode(encode(np.arange(3.0))), torch.arange(3.0, dtype=torch.float64))
+    assert decode(encode(np.float64(0.5))) == 0.5
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        len,
+        {1.5: 2},
+        {"a": {3}},
+        1j,
+        torch.zeros(1, dtype=torch.complex64),
+        torch.eye(2).to_sparse(),
+        [[lambda: 0]],
+        b"x",
+    ],
+)
+def test_anything_else_is_refused(value):
+    with pytest.raises(WireError):
+        encode(value)
+
+
+def test_deep_nests_are_refused_on_both_sides():
+    nest: list = []
+    for _ in range(100):
+        nest = [nest]
+    for direction in (encode, decode):
+        with pytest.raises(WireError, match="nested"):
+            direction(nest)
+
+
+@given(json_values)
+@settings(max_examples=500)
+def test_whatever_arrives_is_data_or_an_error(value):
+    with contextlib.suppress(WireError):
+        decode(value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["float64", [2], "AAAA"],
+        ["float64", [-1], ""],
+        ["float64", [True], "AAAAAAAAAAA="],
+        ["object", [1], "AAAAAAAAAAA="],
+        ["float64", [1], "!!!"],
+        ["float64", [1] * 9, "AAAAAAAAAAA="],
+        ["float64", "1", "AAAAAAAAAAA="],
+        [["float64"], [1], "AAAAAAAAAAA="],
+        ["float64", [1]],
+        None,
+    ],
+)
+def test_malformed_tensors_are_refused(body):
+    with pytest.raises(WireError):
+        decode({"tensor": body})
+
+
+def test_a_boolean_tensor_holds_only_zero_and_one():
+    assert decode({"tensor": ["bool", [3], "AAEC"]}).tolist() == [False, True, True]  # bytes 0, 1, 2
+
+
+def talk(raw, deadline=2.0):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(raw)
+        theirs.shutdown(socket.SHUT_WR)
+        return wire.receive(ours, time.monotonic() + deadline)
+
+
+def test_messages_are_framed():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(theirs, {"a": [1, "é"]})
+        wire.send(theirs, {"b": None})
+        assert wire.receive(ours) == {"a": [1, "é"]}
+        assert wire.receive(ours) == {"b": None}
+        with pytest.raises(TimeoutError):
+            wire.receive(ours, time.monotonic() + 0.05)
+        with pytest.raises(WireError, match="may cross"):
+            wire.send(theirs, {"a": "x" * wire.MAX_FRAME})
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xff\xff\xff", b"\0\0\0\x02{]", b"\0\0\0\x02[]", b"\0\0\0\x04\xff\xff\xff\xff"])
+def test_what_is_no_message_is_refused(raw):
+    with pytest.raises(WireError):
+        talk(raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\0\0", b"\0\0\0\x09{}"])
+def test_a_message_cut_off_is_an_end(raw):
+    assert talk(raw) is None
