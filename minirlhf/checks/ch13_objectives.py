@@ -162,12 +162,15 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
     },
     follows="eq:gspo-ratio",
 )
-def _(gspo, draw: Draw) -> Comparison:
+def _(gspo, draw: Draw) -> Iterator[Comparison]:
     "Each response earns s·A, with s stopped at the edge of the range on the side that A asks for."
     *inputs, ratios = _sequence_cases(draw)
     signed = inputs[2][:, 0].tolist()
     expected = [[_sequence_objective(s, a)] for s, a in zip(ratios, signed, strict=True)]
-    return gspo(*inputs, **GSPO_CLIP), _float64(expected)
+    yield gspo(*inputs, **GSPO_CLIP), _float64(expected)
+    logps, old, a, mask = inputs
+    inside = [1, 4]
+    yield gspo(*inputs, **GSPO_CLIP)[inside], (pg.sequence_ratio(logps, old, mask) * a[:, :1])[inside]
 
 
 @check(
@@ -257,14 +260,15 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     },
     follows="eq:gspo-token",
 )
-def _(luspo, draw: Draw) -> Comparison:
-    "A token weighs s·A, as in a long response so in a short one: the length bias of GSPO is gone."
+def _(luspo, draw: Draw) -> Iterator[Comparison]:
+    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long response as in a short one."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
     got = torch.autograd.grad(luspo(free, old, a, mask, **GSPO_CLIP).sum(), free)[0]
     active = [False, False, True, True, False, False]
     weight = _float64([0.0 if clipped else s for s, clipped in zip(ratios, active, strict=True)])
-    return got, torch.where(mask, (weight * a[:, 0])[:, None], 0.0)
+    yield got, torch.where(mask, (weight * a[:, 0])[:, None], 0.0)
+    yield got, torch.autograd.grad(pg.gspo_token(free, old, a, mask, **GSPO_CLIP).sum(), free)[0]
 
 
 chain(
