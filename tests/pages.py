@@ -25,11 +25,11 @@ LOOK = r"""(() => {
   }
   const unknown = [...document.querySelectorAll("mjx-assistive-mml mtext")].filter((e) => e.textContent.includes("\\"));
   const errors = [...document.querySelectorAll("mjx-merror"), ...unknown];
-  const images = [...document.querySelectorAll("img, svg[role=img], input[type=image]")];
+  const images = [...document.querySelectorAll("img, svg[role=img]:not([aria-hidden=true])")];
   return {
     raw,
     math: errors.map((e) => e.dataset.mjxError || e.getAttribute("title") || e.textContent),
-    blind: images.filter((i) => !(i.getAttribute("alt") || i.getAttribute("aria-label") || "").trim()).map((i) => i.src),
+    blind: images.filter((i) => !(i.getAttribute("alt") || i.getAttribute("aria-label") || i.getAttribute("title") || "").trim()).map((i) => i.outerHTML),
     broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
     ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
     links: [...document.querySelectorAll("a[href]")].map((a) => new URL(a.getAttribute("href"), document.baseURI).href),
@@ -61,6 +61,7 @@ def served(folder: Path) -> Iterator[str]:
 def faults(browser: Browser, base: str, folder: Path) -> dict[str, list[str]]:
     """What is wrong with each page below ``folder``, which ``base`` serves; pages without a fault are left out."""
     pages = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
+    pages = [page for page in pages if not page.startswith("_static/")]  # a theme's templates are no pages
     found: dict[str, list[str]] = {}
     seen: dict[str, dict[str, Any]] = {}
     for page in pages:

@@ -61,7 +61,7 @@ def test_every_page_works(site: Path, browser: Browser) -> None:
 
 def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> None:
     """Opened as files, without a server: mathematics and style are there, and nothing complains."""
-    for page in ("index.html", "glossary.html", "one-page/index.html"):
+    for page in ("index.html", "glossary.html", "one-page.html"):
         heard = browser.open((site / page).as_uri())
         assert heard.complaints == []
         assert all(url.startswith(("file:", "data:", "blob:")) for url in heard.requests)
@@ -70,7 +70,7 @@ def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> Non
 
 def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> None:
     """After each numbered equation stands a mark, with the numbers that its checks give on this build's seed."""
-    for page in [*sorted(site.glob("[0-9][0-9]-*.html")), site / "one-page" / "index.html"]:
+    for page in [*sorted(site.glob("[0-9][0-9]-*.html")), site / "one-page.html"]:
         text = page.read_text(encoding="utf-8")
         marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
         assert len(marks) == text.count('<span class="eqno">'), page.name

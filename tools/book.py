@@ -64,9 +64,7 @@ def sphinx(source: Path, out: Path, builder: str) -> None:
     """One Sphinx run in this process, so that the site and the one page share what was read and what was checked."""
     from sphinx.cmd.build import main as build
 
-    doctrees = (
-        out.parent / f"{out.name}.doctrees" if builder == "html" else out.parents[1] / f"{out.parent.name}.doctrees"
-    )
+    doctrees = out.parent / f"{out.name}.doctrees"
     arguments = ["-b", builder, "-n", "-W", "--keep-going", "-q", "-d", str(doctrees), str(source), str(out)]
     if build(arguments) != 0:
         sys.exit(f"book: {builder} has warnings or errors (above); each is one to repair")
@@ -97,8 +95,8 @@ def main() -> None:
     vendor_mathjax(source)
     sphinx(source, out, "html")
     if not args.fast:
-        sphinx(source, out / "one-page", "singlehtml")
-        print_pdf(out / "one-page" / "index.html", out / "minirlhf.pdf")
+        sphinx(source, out, "singlehtml")
+        print_pdf(out / "one-page.html", out / "minirlhf.pdf")
     print(f"book: {out / 'index.html'}, {time.perf_counter() - start:.0f} s, seed {os.environ['MINIRLHF_SEED']}")
 
 
