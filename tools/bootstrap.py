@@ -65,6 +65,8 @@ def main():
             sys.exit(f"minirlhf: {sys.executable} could not create .venv (see above)")
     pip("-c", "constraints.txt", "setuptools")
     pip("-c", "constraints.txt", "--no-build-isolation", "-e", ".[all]", *os.environ.get("TORCH_ARGS", "").split())
+    # pip would compile on one core; a file that is not meant for this Python is no failure.
+    subprocess.call([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
     subprocess.check_call([str(VENV / "bin" / "python"), "-c", "import minirlhf, torch"])
     MARK.write_text(wanted(), encoding="utf-8")
     print(f"minirlhf: .venv is ready after {time.time() - start:.0f} s")
