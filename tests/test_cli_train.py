@@ -106,7 +106,11 @@ def bad(tmp_path: Path, name: str, text: str) -> str:
             '{"prompt": "a", "chosen": "b", "rejected": "b"}\n',
             ["line 1", "chosen"],
         ),
-        (["reward", "--out", "OUT", "--data", "FILE"], '{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": "d"}\n', ["rejected"]),
+        (
+            ["reward", "--out", "OUT", "--data", "FILE"],
+            '{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": "d"}\n',
+            ["rejected"],
+        ),
         (["sft", "--out", "OUT", "--data", "FILE", "--model", "nanno"], "CHATS", ["nanno", "nano"]),
         (
             ["sft", "--out", "OUT", "--data", "FILE", "--context", "4", "--vocab-size", "300"],
