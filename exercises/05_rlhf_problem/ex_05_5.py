@@ -64,7 +64,7 @@ ACTOR, CRITIC, REWARD, REFERENCE = ("policy", 16), ("critic", 16), ("reward", 2)
 def ask(sub, name, roles, mistakes):
     want = gigabytes(sub.student, roles)
     wrong = {text: gigabytes(sub.student, other) for text, other in mistakes.items()}
-    expect(sub.number(name), want, what=f"`{name}`", tolerance=0.002, reveal=False, mistakes=wrong)
+    expect(sub.number(name), want, what=f"`{name}`", tolerance=0.0005, reveal=False, mistakes=wrong)
 
 
 @test(
