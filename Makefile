@@ -12,12 +12,13 @@ TORCH_ARGS ?=
 WORKERS ?= 2
 ARGS ?=
 
-RUN = .venv/bin/python -m
+PY = .venv/bin/python
+RUN = $(PY) -m
 PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) --dist loadscope
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast verify lab clean
+.PHONY: help setup tour test test-fast verify book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -37,6 +38,15 @@ test-fast: setup ## the tests that train nothing, in a few minutes
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+book: setup ## the book: site, one page and PDF, in build/book
+	@OMP_NUM_THREADS=1 $(PY) tools/book.py $(ARGS)
+
+slides: setup ## three to five slides per chapter, in build/slides
+	@$(PY) tools/slides.py $(ARGS)
+
+notebooks: setup ## execute the notebooks whose text has changed
+	@$(PY) tools/notebooks.py build $(ARGS)
 
 lab: setup ## the notebooks in JupyterLab
 	$(RUN) jupyter lab notebooks
