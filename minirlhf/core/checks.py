@@ -215,7 +215,7 @@ def check(
             dict(wrong),
             tolerance,
             follows,
-            _chapter_of(compare.__module__),
+            _chapter_of(compare.__module__ or ""),
         )
         return compare
 
