@@ -6,6 +6,7 @@ at every build; MINIRLHF_SEED repeats one. Without Chromium there is no PDF, and
 
 import argparse
 import base64
+import fcntl
 import hashlib
 import io
 import os
@@ -92,6 +93,9 @@ def main() -> None:
     start, out = time.perf_counter(), args.out.resolve()
     os.environ.setdefault("MINIRLHF_SEED", str(secrets.randbelow(2**31)))
     source = args.source.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = (out.parent / f"{out.name}.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a second build of the same book waits
     vendor_mathjax(source)
     sphinx(source, out, "html")
     if not args.fast:
