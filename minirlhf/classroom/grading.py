@@ -205,7 +205,8 @@ def feedback(report: Report) -> str:
         if outcome.note:
             lines += [f"{outcome.note}.".capitalize()]
         for r in outcome.results:
-            lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}"]
+            proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
+            lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]
             if not r.passed:
                 lines += [f"  {_code(r.message)}", ""]
                 lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []

@@ -36,8 +36,8 @@ ENVIRONMENT = {
 class Limits:
     """What one submission may use for one exercise."""
 
-    cpu: int = 10  # seconds
-    wall: float = 30.0  # seconds
+    cpu: int = 10  # seconds of computing
+    wall: float = 60.0  # seconds of waiting for its answers
     memory: int = 1 << 30  # bytes beyond what Python and torch take
     file: int = 16 << 20  # bytes per file
 
@@ -213,7 +213,7 @@ class Boxed:
             self._left = self.limits.wall
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
-            self._errors = [e for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
+            self._errors = [e[:500] for e in errors if isinstance(e, str)] if isinstance(errors, list) else []
         return self._exchange(question)
 
     def _exchange(self, question: dict[str, Any]) -> Any:
@@ -231,7 +231,7 @@ class Boxed:
         if answer is None:
             raise self._ended("")
         if "error" in answer:
-            raise self._error(str(answer["error"]), question)
+            raise self._error(str(answer["error"])[:500], question)
         try:
             return wire.decode(answer["ok"])
         except Exception as problem:

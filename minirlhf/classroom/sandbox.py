@@ -14,6 +14,7 @@ is measured by :func:`probe` inside it, not assumed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -37,7 +38,8 @@ BOX_BYTES = 64 << 20
 NEW_MOUNT, NEW_HOST, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = (1 << n for n in (17, 26, 27, 28, 29, 30))
 READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 DETACH = 2
-SET_DEATH_SIGNAL, SET_DUMPABLE, SET_NO_NEW_PRIVILEGES = 1, 4, 38
+SET_DEATH_SIGNAL, SET_DUMPABLE, SET_SECURE_BITS, SET_NO_NEW_PRIVILEGES = 1, 4, 28, 38
+NO_ROOT_LOCKED = 3
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 CAPABILITY_VERSION_3 = 0x20080522
 
@@ -83,6 +85,7 @@ def _own_namespaces() -> None:
     if platform.machine() not in PIVOT_ROOT:
         raise OSError("no pivot_root number for this machine")
     _call("unshare", NEW_MOUNT | NEW_HOST | NEW_IPC | NEW_NET)
+    _forbid_shared_memory()
     _mount("none", Path("/"), None, RECURSIVE | PRIVATE)
 
 
@@ -90,12 +93,19 @@ def _own_user_namespace() -> None:
     if platform.machine() not in PIVOT_ROOT:
         raise OSError("no pivot_root number for this machine")
     outside_user, outside_group = os.geteuid(), os.getegid()
-    user, group = nobody()
     _call("unshare", NEW_USER | NEW_MOUNT | NEW_HOST | NEW_IPC | NEW_NET)
     Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {outside_user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {outside_group} 1")
+    Path("/proc/self/uid_map").write_text(f"0 {outside_user} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {outside_group} 1")
+    with contextlib.suppress(OSError):  # kernels before 6.9 leave this to root
+        _forbid_shared_memory()
     _mount("none", Path("/"), None, RECURSIVE | PRIVATE)
+
+
+def _forbid_shared_memory() -> None:
+    """No System V memory or messages in this IPC namespace: they would count in nobody's limit and outlive their process."""
+    for name in ("shmall", "msgmni"):
+        Path("/proc/sys/kernel", name).write_text("0")
 
 
 def _become_nobody() -> None:
@@ -189,7 +199,7 @@ def _bind_read_only(folder: Path, place: Path) -> None:
 
 def open_box(level: str) -> Path:
     """A fresh, empty folder that only the submission uses; processes forked from here on see no others."""
-    user, group = nobody()
+    user, group = (0, 0) if level == "user-namespaces" else nobody()  # 0 is what one's own id is called in there
     if isolated(level):
         _call("unshare", NEW_MOUNT | NEW_PID)
         _mount(
@@ -229,6 +239,7 @@ def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes:
     if level in ("namespaces", "user"):
         _become_nobody()
     elif level == "user-namespaces":
+        _call("prctl", SET_SECURE_BITS, ctypes.c_ulong(NO_ROOT_LOCKED), 0, 0, 0)  # or a new program would get them back
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
         _call("capset", header, (ctypes.c_uint32 * 6)())
     if sys.platform == "linux":

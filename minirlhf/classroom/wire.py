@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-MAX_FRAME = 32 << 20  # bytes of one message
+MAX_FRAME = 8 << 20  # bytes of one message
 MAX_DEPTH = 20
 DTYPES = {
     str(t).removeprefix("torch."): t

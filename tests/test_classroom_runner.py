@@ -1,0 +1,172 @@
+"""Asking a submission, in this process and in a box: the same questions, the same answers."""
+
+import pytest
+import torch
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import grading
+from minirlhf.classroom.runner import Boxed, Limits, Local, Server
+from minirlhf.classroom.submission import Section
+from minirlhf.classroom.testing import Asked, Failure
+from minirlhf.core import provenance
+
+ROOT = provenance.PACKAGE.parent / "exercises"
+X = torch.tensor([1.0, 2.0], dtype=torch.float64)
+
+CODE = """
+import numpy
+import torch
+from minirlhf.classroom import check
+
+letter, count, nothing, many = " B", 3, None, [1, 2]
+
+def double(x, *, plus=0):
+    return 2 * x + plus
+
+def square(x, y):
+    return (x * x * y).sum()
+
+def array(x):
+    return numpy.asarray(x) * 2
+
+def spoil(x):
+    x.zero_()
+    return x
+
+def fails(x):
+    return {}["key"]
+
+def later(x):
+    raise NotImplementedError
+
+def strange(x):
+    return lambda: x
+
+calls = 0
+
+def counts():
+    global calls
+    calls += 1
+    return calls
+
+check("05.1", double)
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server([ROOT]) as running:
+        yield running
+
+
+@pytest.fixture(params=["here", "boxed"])
+def sub(request, server):
+    """The submission, asked in either way."""
+    if request.param == "here":
+        space = {}
+        exec(CODE.replace("from minirlhf.classroom import check", "check = print"), space)
+        yield Asked(Local(space, "ada"))
+    else:
+        boxed = Boxed(server, [("cell 1", CODE)], {}, "ada")
+        yield Asked(boxed)
+        boxed.close()
+
+
+def test_calls_values_and_gradients(sub):
+    assert sub.student == "ada"
+    assert torch.equal(sub.double(X, plus=1), 2 * X + 1)
+    assert torch.equal(sub.array(X), 2 * X)
+    assert sub.value("count") == 3 and sub.number("count") == 3.0
+    assert sub.choice("letter", "abc") == "b"
+    assert torch.equal(sub.gradient("square", X, 3 * X), 6 * X * X)
+    assert torch.equal(sub.gradient("square", X, 3 * X, wrt=1), X * X)
+    assert [sub.counts(), sub.counts()] == [1, 2]
+
+
+def test_inputs_are_copies(sub):
+    x = X.clone()
+    assert torch.equal(sub.spoil(x), torch.zeros(2, dtype=torch.float64))
+    assert torch.equal(x, X)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda sub: sub.absent(X), "`absent` is "),
+        (lambda sub: sub.value("nothing"), "`nothing` is still None"),
+        (lambda sub: sub.number("letter"), "`letter` is a str; expected one number"),
+        (lambda sub: sub.number("many"), "`many` is a list; expected one number"),
+        (lambda sub: sub.choice("letter", "cd"), "expected one of the letters c, d"),
+        (lambda sub: sub.choice("count", "abc"), "expected one of the letters a, b, c"),
+        (lambda sub: sub.fails(X), "your code raised KeyError: 'key'"),
+        (lambda sub: sub.later(X), "not written yet"),
+        (lambda sub: sub.strange(X), "the answer is a function"),
+        (lambda sub: sub.double(), "your code raised TypeError"),
+        (lambda sub: sub.gradient("counts"), "your code raised"),
+        (lambda sub: sub.gradient("array", X), "your code raised"),
+    ],
+)
+def test_what_goes_wrong_is_said(sub, ask, says):
+    with pytest.raises(Failure) as caught:
+        ask(sub)
+    assert says in caught.value.message
+
+
+def test_names_with_an_underscore_are_not_asked(sub):
+    with pytest.raises(AttributeError):
+        sub._private(X)
+
+
+def test_errors_name_cell_and_line(server):
+    boxed = Boxed(server, [("cell 1", "x = 1"), ("cell 2", "def f():\n    y = 2\n    return y / 0")], {}, "ada")
+    with pytest.raises(Failure, match=r"ZeroDivisionError: division by zero \(cell 2, line 3\)"):
+        boxed.call("f", (), {})
+    boxed.close()
+
+
+def test_the_student_s_id_is_there_before_the_cells_run(server):
+    boxed = Boxed(server, [("cell 1", "mine = STUDENT + '!'")], {}, "ada")
+    assert boxed.value("mine") == "ada!"
+    boxed.close()
+
+
+def test_a_box_has_the_exercise_s_library_and_no_other(server):
+    library = sources.load(ROOT, ["05.5"])[0].library
+    code = "from minirlhf.core.checks import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
+    boxed = Boxed(server, [("cell 1", code)], library, "ada")
+    from minirlhf.core.checks import Draw
+
+    assert torch.equal(boxed.value("first"), Draw("x").normal(2))
+    assert boxed.value("other") == 1
+    boxed.close()
+
+
+def section(exercise, code):
+    return Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])
+
+
+def test_a_crash_in_one_function_does_not_cost_the_points_of_another(server, fresh_seed):
+    (exercise,) = sources.load(ROOT, ["05.1"])
+    code = f"{exercise.solution}\nimport os\n\ndef best_policy(ref, rewards, beta):\n    os._exit(1)\n"
+    outcome = grading.grade_section(server, exercise, section(exercise, code), "ada", fresh_seed)
+    assert [r.passed for r in outcome.results] == [False, True, False]
+    assert "exit status 1" in outcome.reason
+
+
+def test_a_loop_ends_the_exercise(server, fresh_seed):
+    (exercise,) = sources.load(ROOT, ["05.1"])
+    code = f"{exercise.solution}\ndef best_policy(ref, rewards, beta):\n    while True: pass\n"
+    limits = Limits(cpu=1, wall=5)
+    outcome = grading.grade_section(server, exercise, section(exercise, code), "ada", fresh_seed, limits)
+    assert outcome.points == 0
+    assert len({r.message for r in outcome.results}) == 1 and "seconds" in outcome.reason
+
+
+def test_the_grader_s_own_time_does_not_count(server):
+    import time
+
+    boxed = Boxed(server, [("cell 1", "def f():\n    return 1")], {}, "ada", Limits(wall=2))
+    assert boxed.call("f", (), {}) == 1
+    time.sleep(2.1)
+    assert boxed.call("f", (), {}) == 1
+    boxed.close()
