@@ -63,7 +63,7 @@ def main():
         print("minirlhf: setting up .venv (once; a few minutes)", flush=True)
         if subprocess.call([sys.executable, "-m", "venv", "--clear", str(VENV)]) != 0:
             sys.exit(f"minirlhf: {sys.executable} could not create .venv (see above)")
-    pip("-c", "constraints.txt", "setuptools")
+    pip("-c", "constraints.txt", "pip", "setuptools")
     pip("-c", "constraints.txt", "--no-build-isolation", "-e", ".[all]", *os.environ.get("TORCH_ARGS", "").split())
     # pip would compile on one core; a file that is not meant for this Python is no failure.
     subprocess.call([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])

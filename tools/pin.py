@@ -20,10 +20,10 @@ HEADER = """\
 
 
 def declared() -> list[Requirement]:
-    """Every requirement that pyproject.toml names: to build, to run, and of each extra."""
+    """Every requirement that pyproject.toml names, to build, to run, and of each extra; and pip, which installs them."""
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = content["project"]
-    lines = content["build-system"]["requires"] + project["dependencies"]
+    lines = ["pip", *content["build-system"]["requires"], *project["dependencies"]]
     for extra in project["optional-dependencies"].values():
         lines += extra
     requirements = [Requirement(line) for line in lines]
