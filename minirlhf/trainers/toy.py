@@ -21,12 +21,15 @@ from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop
 from minirlhf.trainers.online import OnlineConfig, describe, improve
 
+#: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
+TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
+
 
 def train_toy(
     policy: ToyLM,
     rewards: Tensor,
     recipe: Recipe,
-    config: OnlineConfig,
+    config: OnlineConfig = TOY_RUN,
     *,
     ref_model: ToyLM,
     monitors: Mapping[str, Tensor] | None = None,

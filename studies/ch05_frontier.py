@@ -1,0 +1,85 @@
+"""Where a trained policy comes to rest, against the exact optimum: ``python studies/ch05_frontier.py`` (about three minutes).
+
+The poem critic of chapter 05, 40 possible replies: RLOO with the KL in the reward, GRPO with its KL in the loss, no KL, and the
+KL with its sign reversed. Writes ``studies/ch05_frontier.json``.
+"""
+
+import argparse
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from minirlhf import evidence
+from minirlhf.core import exact
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations import kl, rlhf
+from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.trainers.toy import TOY_RUN, train_toy
+
+RESULT = Path(__file__).with_suffix(".json")
+BETAS = (2.0, 1.0, 0.5, 0.25)
+
+
+def one_seed(seed: int) -> dict[str, float]:
+    """Every run of the chapter with one seed."""
+    world = poem_critic()
+    ref_logps = world.reference.distribution()[0].log().detach()
+    numbers: dict[str, float] = {}
+
+    def run(name, recipe, config=TOY_RUN):
+        policy = copy.deepcopy(world.reference)
+        history = train_toy(
+            policy,
+            world.rewards[None],
+            recipe,
+            replace(config, seed=seed),
+            ref_model=world.reference,
+            monitors={"gold": world.gold[None]},
+        )
+        for key in ("reward", "kl", "gold"):
+            numbers[f"{name}_{key}"] = history.last[f"exact_{key}"]
+        numbers[f"{name}_log_ratio"] = sum(history["policy_log_ratio_max"]) / len(history)
+        return policy.distribution()[0].log().detach()
+
+    def against_the_optimum(name, recipe, beta):
+        logps = run(name, recipe)
+        best = rlhf.optimal_value(ref_logps, world.rewards, beta=beta)
+        reached = rlhf.rlhf_objective(logps, ref_logps, world.rewards, beta=beta)
+        numbers[f"{name}_gap"] = float(best - reached)
+        earned = world.rewards - beta * (logps - ref_logps)  # by each reply, its charge paid
+        centred = earned - exact.expectation(logps.exp(), earned)
+        numbers[f"{name}_spread"] = float(exact.expectation(logps.exp(), centred**2).sqrt())
+
+    for beta in BETAS:
+        for name, recipe in (("rloo", RLOO), ("grpo", GRPO)):
+            against_the_optimum(f"{name}_{beta:g}", recipe.with_(beta=beta), beta)
+        run(f"reversed_{beta:g}", RLOO.with_(beta=beta, estimator=lambda logps, ref_logps: kl.k1(ref_logps, logps)))
+    # One choice at a time, from RLOO to GRPO, at β = ½.
+    against_the_optimum("zscore_k1_in_reward", GRPO.with_(kl=InReward(kl.k1, 0.5)), 0.5)
+    against_the_optimum("loo_k2_in_loss", RLOO.with_(kl=InLoss(kl.k2, 0.5)), 0.5)
+    against_the_optimum("loo_k3_in_loss", RLOO.with_(kl=InLoss(kl.k3, 0.5)), 0.5)
+    run("no_kl", RLOO.with_(kl=None))
+    for passes in (1, 2, 4, 8):
+        run(f"passes_{passes}", GRPO.with_(num_iterations=passes), replace(TOY_RUN, max_steps=20))
+    return numbers
+
+
+def main() -> None:
+    """Run all seeds and write down their numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    torch.set_num_threads(1)
+    seeds = {}
+    for seed in range(parser.parse_args().seeds):
+        seeds[seed] = one_seed(seed)
+        print(seed, {name: round(value, 4) for name, value in seeds[seed].items() if name.endswith("gap")}, flush=True)
+    modules = ["minirlhf.trainers.toy", "minirlhf.data.toys", "minirlhf.equations.rlhf"]
+    evidence.write(RESULT, command="python studies/ch05_frontier.py", modules=modules, seeds=seeds)
+    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
+        print(f"{name:22} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+
+
+if __name__ == "__main__":
+    main()
