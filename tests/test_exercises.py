@@ -4,7 +4,7 @@ import pytest
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, release
-from minirlhf.classroom.runner import Local
+from minirlhf.classroom.runner import Boxed, Local, Server
 from minirlhf.core import provenance
 from minirlhf.core.randomness import derive_seed
 
@@ -68,6 +68,15 @@ def test_solution_earns_everything(exercise, outcomes):
     for outcome in outcomes(exercise, exercise.solution):
         assert outcome.reason == ""
         assert outcome.points == exercise.points
+
+
+def test_solutions_earn_everything_in_the_box_too(fresh_seed):
+    with Server([ROOT]) as server:
+        for e in EXERCISES.values():
+            boxed = Boxed(server, [("cell 1", e.given), ("cell 2", e.solution)], e.library, "ada")
+            outcome = grading.run_tests(e, boxed, fresh_seed)
+            boxed.close()
+            assert outcome.reason == "", e.id
 
 
 @variants("mutants")

@@ -8,7 +8,7 @@
 # Top-k, top-p and min-p sampling all do the same thing in the end: they keep a set $K$ of tokens, forbid the rest, and
 # renormalise. What you then sample from is not the model's $\pi$ but
 #
-# $$q(y) = \frac{\pi(y)\,[y \in K]}{m}, \qquad m = \sum_{y \in K} \pi(y), \text{ the \emph{kept mass}.}$$
+# $$q(y) = \frac{\pi(y)\,[y \in K]}{m}, \qquad m = \sum_{y \in K} \pi(y), \text{ the kept mass.}$$
 #
 # Training code likes to pretend that samples came from $\pi$. How far off is that? Usually one corrects with the importance weight
 # $\pi(y)/q(y)$, whose mean under $q$ "is one, as for any importance weight". Is it, here?

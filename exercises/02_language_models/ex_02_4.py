@@ -17,6 +17,7 @@
 #    temperatures until you have it to 1 %.
 
 # %% [given]
+import torch
 
 from minirlhf.core.checks import Draw
 
