@@ -15,7 +15,7 @@ from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 
 RESULT = Path(__file__).with_suffix(".json")
-SEEDS = 2
+SEEDS = 3
 
 
 def one_seed(seed: int, hh: str, gsm8k: str) -> dict[str, float]:
