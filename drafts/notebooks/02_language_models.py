@@ -1,0 +1,728 @@
+# %% [markdown]
+# # What else would it have said?
+#
+# Ask a language model something and it answers. Ask again and it answers something else. It never held one reply in store: it
+# holds a probability for *every* reply there could be, and what you saw was a draw. **What is in that distribution, and what do
+# the knobs do to it: temperature, top-p, the examples in the prompt, a word like "think"?**
+#
+# The models here have a tenth of a million parameters and live in tiny worlds, so that what they ought to say is known exactly. The
+# first run trains them (two minutes); after that they come from a cache.
+
+# %%
+import copy
+import itertools
+import math
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+import torch.nn.functional as F
+
+from minirlhf import evidence, pipeline, zoo
+from minirlhf.core.logprobs import token_entropies, token_logps
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.data import tasks
+from minirlhf.data.chat import PLAIN, conversation, encode, encode_prompt
+from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
+from minirlhf.data.types import Tokens
+from minirlhf.equations import language
+from minirlhf.evaluation import candidates
+from minirlhf.feedback.rewards import task_problems, task_reward
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.tiny import num_parameters
+from minirlhf.plotting import PALETTE
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # test prompts in the sampling experiments
+
+world = tasks.get("assistant")
+model, tokenizer = zoo.load("assistant-sft", quiet=True)
+model.eval()
+study = Path(
+    "../studies/ch02_language_models.json"
+)  # five seeds of everything below; on Colab only the package is installed
+seen = evidence.read(study) if study.exists() else None
+
+
+def surely(name, threshold, sign=1):
+    """Over the study's five seeds: is this number above the threshold (below, with sign −1) by three standard deviations?"""
+    return seen is None or evidence.margin([sign * x for x in evidence.values(seen, name)], sign * threshold) >= 3
+
+
+# %% [markdown]
+# ## From words to a distribution
+#
+# A model reads numbers. This tokenizer has one per word, and a few that are nobody's word.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+exchange = encode(tokenizer, conversation("tell me about cats", "clever cats purr and nap"))
+for i, (word, mine) in enumerate(
+    zip(tokenizer.convert_ids_to_tokens(exchange.input_ids), exchange.loss_mask, strict=True)
+):
+    print(f"{i:3} {exchange.input_ids[i]:4}  {word:12} {'the policy chose it' if mine else ''}")
+print(f"vocabulary {len(tokenizer)}; end of sequence is {tokenizer.eos_token_id}, padding is {tokenizer.pad_token_id}")
+
+# %% [markdown]
+# Now the whole model, by hand: everything between the ids and the logits. It is short enough to read. Each position gathers from the
+# positions *before* it (the triangle `past`), twice; the same matrix that turned ids into vectors turns vectors back into scores.
+
+
+# %%
+def hidden_states(weights, config, ids):
+    """Token ids (1, S) to the last hidden states (1, S, D) of a decoder-only transformer."""
+    length, width = ids.shape[1], config.hidden_size // config.num_attention_heads
+
+    def norm(x, scale):
+        return scale * x / (x.square().mean(-1, keepdim=True) + config.rms_norm_eps).sqrt()
+
+    turns = torch.arange(length)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)  # (S, width/2) angles
+
+    def rotate(x):  # positions enter here, as a rotation of pairs of coordinates
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * turns.cos() - b * turns.sin(), b * turns.cos() + a * turns.sin()], -1)
+
+    past = torch.ones(length, length, dtype=torch.bool).tril()
+    h = weights["model.embed_tokens.weight"][ids]
+    for layer in range(config.num_hidden_layers):
+        w = {k.split(".", 3)[3]: v for k, v in weights.items() if k.startswith(f"model.layers.{layer}.")}
+        x = norm(h, w["input_layernorm.weight"])
+        q, k, v = (
+            (x @ w[f"self_attn.{name}_proj.weight"].T).view(1, length, -1, width).transpose(1, 2) for name in "qkv"
+        )
+        scores = rotate(q) @ rotate(k).transpose(2, 3) / math.sqrt(width)  # (1, heads, S, S)
+        gathered = scores.masked_fill(~past, -math.inf).softmax(-1) @ v
+        h = h + gathered.transpose(1, 2).flatten(2) @ w["self_attn.o_proj.weight"].T
+        x = norm(h, w["post_attention_layernorm.weight"])
+        gate, up = x @ w["mlp.gate_proj.weight"].T, x @ w["mlp.up_proj.weight"].T
+        h = h + (F.silu(gate) * up) @ w["mlp.down_proj.weight"].T
+    return norm(h, weights["model.norm.weight"])
+
+
+ids = torch.tensor([exchange.input_ids])
+weights = model.state_dict()
+hidden = hidden_states(weights, model.config, ids)
+logits = hidden @ weights["model.embed_tokens.weight"].T  # (1, S, V)
+with torch.no_grad():
+    torch.testing.assert_close(logits, model(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+print(f"{num_parameters(model):,} parameters, and thirty lines give the same logits {tuple(logits.shape)}")
+
+# %% [markdown]
+# The last line is the only one that knows about words. Put another matrix there and the same body does another job. (The two new
+# heads are untrained; chapters 8 and 12 train them.)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+attention_mask = torch.ones_like(ids)
+reward_model, critic = (kind.from_causal_lm(model, share=True) for kind in (RewardModel, ValueModel))
+for name, out in {
+    "language model": logits,
+    "reward model": reward_model(ids, attention_mask),
+    "critic": critic(ids, attention_mask),
+}.items():
+    print(f"{name:15} (1, {ids.shape[1]}, {model.config.hidden_size}) -> {tuple(out.shape)}")
+
+# %% [markdown]
+# ## The probability of a reply
+#
+# The logits at position $t$ are about the token at $t+1$. So: drop the last row of logits and the first id, take the log-softmax, pick.
+# Three lines, and the library's function agrees.
+
+
+# %%
+def shift_and_gather(logits, ids):
+    """Log-probability of every token but the first: (B, S, V), (B, S) -> (B, S − 1)."""
+    log_probs = logits[:, :-1].log_softmax(-1)
+    return log_probs.gather(-1, ids[:, 1:, None]).squeeze(-1)
+
+
+torch.testing.assert_close(shift_and_gather(logits, ids), token_logps(logits, ids))
+
+# %% [markdown]
+# **Predict.** Somebody asks `tell me about cats`. Which of these replies does the model find most probable, which least? And which would
+# *you* like best? Write both orders down.
+#
+# `cats nap` · `cats bark` · `clever cats purr and nap` · `sure! clever cats purr and nap and pounce` · `cats nap nap nap`
+
+# %%
+question = "tell me about cats"
+replies = (
+    "cats nap",
+    "cats bark",
+    "clever cats purr and nap",
+    "sure! clever cats purr and nap and pounce",
+    "cats nap nap nap",
+)
+
+
+def scored(reply):
+    """The reply's tokens and the log-probability of each."""
+    tokens = encode(tokenizer, conversation(question, reply))
+    ids, chosen = torch.tensor([tokens.input_ids]), torch.tensor(tokens.loss_mask)
+    with torch.no_grad():
+        logps = shift_and_gather(model(input_ids=ids).logits, ids)[0]
+    return tokenizer.convert_ids_to_tokens(ids[0, chosen].tolist()), logps[chosen[1:]].tolist()
+
+
+scores = {reply: scored(reply) for reply in replies}
+
+# %%
+# figure: surprise
+# alt: Five replies to "tell me about cats", one per row, each token a cell shaded by its surprise in nats. Ordinary words
+#   are pale; "bark" after "cats" and each repeated "nap" are dark, with surprises of 6 to 10 nats. At the right stand
+#   the total log-probability and the true reward: the short "cats nap" is most probable by far, the long polite reply has the highest
+#   reward, and "cats bark" is about as probable as "clever cats purr and nap".
+fig, ax = plt.subplots(figsize=(9, 2.6), layout="constrained")
+shade = plt.get_cmap("cividis_r")
+for row, (reply, (words, logps)) in enumerate(scores.items()):
+    for t, (word, logp) in enumerate(zip(words, logps, strict=True)):
+        depth = min(-logp / 8, 1.0)
+        ax.add_patch(plt.Rectangle((t, -row - 0.42), 0.96, 0.84, color=shade(depth)))
+        colour = "white" if depth > 0.55 else "black"
+        ax.text(t + 0.48, -row + 0.13, word, ha="center", va="center", color=colour)
+        ax.text(t + 0.48, -row - 0.22, f"{-logp:.2f}", ha="center", va="center", color=colour, fontsize=7)
+    ax.text(10.1, -row, f"{sum(logps):.2f}", ha="right", va="center")
+    ax.text(11.4, -row, f"{world.grade(question, reply):.2f}", ha="right", va="center", fontweight="bold")
+ax.text(10.1, 0.65, "log π(y|x)", ha="right")
+ax.text(11.4, 0.65, "true reward", ha="right", fontweight="bold")
+ax.set(xlim=(0, 11.5), ylim=(-4.5, 1))
+ax.axis("off")
+plt.show()
+
+# %% [markdown]
+# **What to notice.** Each cell is one factor of the chain rule, as surprise in nats; the row adds up. Length costs: every token is a factor below
+# one, so the barest reply wins by far. And probability is not quality: the model finds a false claim, `cats bark`, as likely as a good
+# answer. It tells what people *write* in this world. Making it say what people *want* is the rest of the book.
+
+# %%
+total = {reply: sum(logps) for reply, (_, logps) in scores.items()}
+assert max(total, key=total.get) == "cats nap" and min(total, key=total.get) == "cats nap nap nap"
+for reply, (_, logps) in scores.items():
+    row = torch.tensor([logps])
+    print(
+        f"perplexity {float(language.perplexity(row, torch.ones_like(row, dtype=torch.bool))):7.1f} per token   {reply}"
+    )
+
+# %% [markdown]
+# ## What the loss is made of
+#
+# The shell game: a ball under one of four cups, six swaps, where is it? One demonstration in five writes the ball's way down
+# (`think b a a c c c b answer b`), the others give the bare answer. The model was trained on 6,400 of them, by teacher forcing.
+#
+# **Predict its loss** on new demonstrations, in nats per reply, before you look. You can: (1) nobody can know whether a demonstration thinks
+# or blurts; what does a coin with ⅕ cost? (2) Suppose the model cannot follow six swaps in its head. What does the bare answer
+# cost it? (3) And the chain?
+
+# %%
+game = tasks.get("shell_game")
+player, game_tokenizer = zoo.load("shell-game-sft", quiet=True)
+player.eval()
+games = game.prompts("test")[:300]
+chains = [game.reference(p) for p in games]
+kinds = {"think": chains, "answer": [f"answer {chain.split()[-1]}" for chain in chains]}
+
+losses = {}
+for first, texts in kinds.items():
+    rows = [encode(game_tokenizer, conversation(p, r)) for p, r in zip(games, texts, strict=True)]  # of one length
+    ids = torch.tensor([row.input_ids for row in rows])
+    with torch.no_grad():
+        logps = token_logps(player(input_ids=ids).logits, ids)
+    losses[first] = -logps[:, -sum(rows[0].loss_mask) :].mean(0)  # one number per place in the reply
+    words = [*texts[0].split(), "<eos>"]
+    print("  ".join(f"{word} {nats:.2f}" for word, nats in zip(words, losses[first].tolist(), strict=True)))
+
+share = game.thinking_share
+entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+nll = share * float(losses["think"].sum()) + (1 - share) * float(losses["answer"].sum())
+print(f"\nloss {nll:.3f} = entropy of the demonstrations {entropy:.3f} + divergence {nll - entropy:.3f}")
+print(f"a player that thinks right and blurts at random diverges by 4/5 · log 4 = {(1 - share) * math.log(4):.3f}")
+assert surely("kl_from_demonstrations", 1.25, sign=-1) and surely("kl_from_demonstrations", 1.05)
+assert 1.05 < nll - entropy < 1.25
+
+# %% [markdown]
+# The loss *is* the entropy of the data plus the divergence of the model from them, and both parts have a face. The first
+# half nat nobody can learn away. The rest sits at one token, the cup after a bare `answer`: e^1.4 ≈ 4 cups to choose from. After `think` the
+# same question is free of charge, because the answer has just been written down. Keep that in mind for the end.
+#
+# ## The temperature
+#
+# **Predict.** One distribution over 63 words. What is its entropy as $T \to 0$? As $T \to \infty$? Is the curve a straight line, does it have a
+# plateau, can it fall?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+example = torch.tensor([4.0, 3.0, 1.0, 0.0], dtype=torch.float64)
+for temperature in (0, 0.1, 0.5, 1, 2, 10, math.inf):
+    probs = language.temperature_softmax(example, temperature=temperature)
+    entropy = float(-torch.special.xlogy(probs, probs).sum())
+    print(f"T = {temperature:4}: {' '.join(f'{p:.3f}' for p in probs.tolist())}   entropy {entropy:.3f}")
+
+temperature, step = 1.3, 1e-4
+slope = (token_entropies(example, temperature + step) - token_entropies(example, temperature - step)) / (2 * step)
+probs = (example / temperature).softmax(-1)
+variance = probs @ example**2 - (probs @ example) ** 2
+print(f"\ndH/dT at {temperature}: {slope:.6f}, Var(z)/T³: {variance / temperature**3:.6f}")
+
+
+# %%
+def next_logits(text, begun=""):
+    """Logits (V,) of the word that comes after the beginning of a reply."""
+    ids = encode_prompt(tokenizer, conversation(text)) + tokenizer(begun, add_special_tokens=False).input_ids
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0, -1]
+
+
+places = {
+    "the first word of the reply": next_logits(question),
+    'after "cats"': next_logits(question, "cats"),
+    'after "clever"': next_logits(question, "clever"),
+}
+
+# %%
+# figure: temperature
+# alt: Entropy of the next word against temperature on a logarithmic axis, for three places in a reply. All three curves rise
+#   from 0 at low temperature to the dotted line log 63 at high temperature. At temperature 1 they differ: 2.2 nats at
+#   the first word, 1.6 after "cats", 0.3 after "clever". The curve after "cats" has a long plateau at log 3.
+temperatures = torch.logspace(-4, 2.5, 250).tolist()
+fig, ax = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
+for (name, z), colour in zip(places.items(), ("blue", "red", "green"), strict=True):
+    curve = [float(token_entropies(z, temperature)) for temperature in temperatures]
+    assert all(a <= b + 1e-5 for a, b in itertools.pairwise(curve))  # it never falls
+    ax.plot(temperatures, curve, color=PALETTE[colour], label=name)
+    ax.plot(1.0, float(token_entropies(z)), "o", color=PALETTE[colour], ms=4)
+ax.axhline(math.log(len(tokenizer)), color="0.4", lw=0.8, ls=":")
+ax.text(1.2e-4, math.log(len(tokenizer)) - 0.08, "log 63: every word alike", va="top", color="0.3")
+ax.text(7e-4, math.log(3) + 0.05, "log 3: purr, nap or pounce", color=PALETTE["red"])
+ax.axvline(1.0, color="0.7", lw=0.8)
+ax.set(xscale="log", xlabel="temperature", ylabel="entropy, nats")
+ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0, 0.68))
+plt.show()
+
+# %% [markdown]
+# It never falls, for its slope is a variance over $T^3$. One temperature means different things at different places: at $T = 1$ the model is wide
+# open at the first word and all but decided after `clever`. And the plateau: after `cats` three words are so nearly tied that over a factor of ten in
+# temperature the model chooses among exactly these three. Only below the size of the differences between their logits does the last tie break.
+#
+# ## Cutting the tail
+#
+# Most of the 63 words are nonsense at any given place; together they are not negligible. Three rules cut them off. Here they are at
+# an undecided place and at a decided one.
+
+# %%
+# figure: truncation
+# alt: Two bar charts of next-word probabilities, sorted, with bars above them that span the words which top-k 5,
+#   top-p 0.9 and min-p 0.1 keep. At the first word of the reply, where probability is spread, they keep 5, 8 and 9 words. After
+#   "clever", where "cats" has 96 percent, top-p and min-p keep that one word, while top-k keeps 5, four of them nonsense.
+rules = {
+    "top-k 5": lambda z: language.top_k_logits(z, top_k=5),
+    "top-p 0.9": lambda z: language.top_p_logits(z, top_p=0.9),
+    "min-p 0.1": lambda z: language.min_p_logits(z, min_p=0.1),
+}
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+for ax, name in zip(axes, ("the first word of the reply", 'after "clever"'), strict=True):
+    z = places[name]
+    order = z.argsort(descending=True)[:12]
+    ax.bar(range(12), z.softmax(-1)[order], color="0.75", width=0.7)
+    peak = float(z.softmax(-1).max())
+    for row, ((rule, cut), colour) in enumerate(zip(rules.items(), ("blue", "red", "green"), strict=True)):
+        kept = int(cut(z).isfinite().sum())
+        mass = float(language.kept_mass(z, cut(z)))
+        height = peak * (1.65 - 0.22 * row)
+        ax.plot([-0.4, kept - 0.6], [height] * 2, color=PALETTE[colour], lw=3, solid_capstyle="butt")
+        ax.text(-0.4, height + 0.04 * peak, f"{rule} keeps {kept}, mass {mass:.3f}", color=PALETTE[colour], va="bottom")
+    ax.set_ylim(0, 1.85 * peak)
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= 1.1 * peak])
+    ax.set_xticks(range(12), tokenizer.convert_ids_to_tokens(order.tolist()), rotation=60)
+    ax.set(title=name, ylabel="probability")
+plt.show()
+
+# %% [markdown]
+# Top-k does not look at the distribution: where the model is sure it still admits four absurd words. The other two follow it.
+#
+# **What does the cut do to log-probabilities?** A kept word was sampled with probability π/Z, where Z is the mass that was kept. Training code
+# that uses π instead weighs each word with π/π_trunc. **Predict** the mean of that weight over what is sampled: below, equal to, or
+# above 1?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+probs = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625], dtype=torch.float64)
+cut = language.top_p_logits(probs.log(), top_p=0.8)
+truncated = cut.softmax(-1)
+kept = truncated > 0
+print("sampled from:", [round(p, 4) for p in truncated.tolist()])
+print("log π − log π_trunc:", [round(x, 4) for x in (probs.log() - truncated.log())[kept].tolist()])
+print("log Z:", round(float(language.kept_mass(probs.log(), cut).log()), 4))
+print(
+    "mean weight:",
+    float((truncated * probs / truncated)[kept].sum()),
+    "= Z =",
+    float(language.kept_mass(probs.log(), cut)),
+)
+
+# %% [markdown]
+# Below 1, and exactly Z: no weight can bring back what is never sampled. Whole replies multiply their factors. A `Rollout` therefore keeps two
+# records: `old_logps`, before the cut, and `behavior_logps`, after it.
+
+
+# %%
+def ask(num_generations, seed=0, prompts=PROMPTS, **how):
+    """Replies to test prompts, graded by the world."""
+    return candidates(
+        model,
+        task_problems(world, "test")[:prompts],
+        task_reward(world),
+        tokenizer=tokenizer,
+        sampling=Sampling(max_completion_length=world.max_completion_length, **how),
+        num_generations=num_generations,
+        seed=1000 + seed,
+    )
+
+
+def reread(rollout, temperature=1.0):
+    """The model's own log-probabilities of what was sampled, from a second forward pass."""
+    with torch.no_grad():
+        return completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
+
+
+rollout = ask(8, top_p=0.9).rollout
+gap = torch.where(rollout.mask, rollout.old_logps - rollout.behavior_logps, 0.0)
+print(
+    f"top-p 0.9: mean weight of a token {float(gap.exp()[rollout.mask].mean()):.3f}, of a reply {float(gap.sum(-1).exp().mean()):.3f}"
+)
+torch.testing.assert_close(reread(rollout)[rollout.mask], rollout.old_logps[rollout.mask], atol=1e-3, rtol=1e-3)
+assert surely("ratio_cut", 0.95, sign=-1) and float(gap.exp()[rollout.mask].mean()) < 0.95
+
+# %% [markdown]
+# So one reply in three that the model could give is out of reach, and no reweighting of the others knows about it.
+#
+# ## A failure on purpose: the temperature forgotten
+#
+# Sample at $T = 1.5$. Read the same tokens again with the same weights, and forget to divide by the temperature. The policy has not moved, so
+# every ratio π_new/π_old has to be 1. **Predict** what the *mean* ratio will be. Would your dashboard notice?
+
+# %%
+rollout = ask(8, temperature=1.5).rollout
+right, wrong = ((reread(rollout, t) - rollout.old_logps)[rollout.mask].exp() for t in (1.5, 1.0))
+outside = float(((wrong - 1).abs() > 0.2).float().mean())
+print(f"temperature given:     mean {right.mean():.4f}, smallest {right.min():.4f}, largest {right.max():.4f}")
+print(f"temperature forgotten: mean {wrong.mean():.4f}, smallest {wrong.min():.1g}, largest {wrong.max():.2f}")
+print(f"outside 1 ± 0.2, where PPO would clip: {outside:.0%} of the tokens")
+assert surely("outside_hot", 0.3) and surely("ratio_hot", 0.94) and surely("ratio_hot", 1.06, sign=-1)
+assert outside > 0.3 and abs(float(wrong.mean()) - 1) < 0.06
+
+# %%
+# figure: forgotten
+# alt: Histogram of the ratio of a policy to itself over some thousand tokens. With the temperature given, all of it is one bar at 1.
+#   With the temperature forgotten it spreads from 0 to above 2, with a peak near 1.3; a shaded band marks the clipping range
+#   0.8 to 1.2, and three quarters of the tokens lie outside. A dashed line marks their mean, at 1.
+fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+bins = torch.linspace(0, 2.2, 56).numpy()
+ax.axvspan(0.8, 1.2, color="0.92", label="clipping range, ε = 0.2")
+ax.hist(right.numpy(), bins, color=PALETTE["blue"], alpha=0.35, label="temperature given")
+ax.hist(wrong.numpy(), bins, color=PALETTE["red"], label="temperature forgotten")
+ax.axvline(float(wrong.mean()), color=PALETTE["black"], lw=1, ls="--", label="mean, temperature forgotten")
+ax.set(xlabel="ratio of the policy to itself", ylabel="tokens", yscale="log")
+ax.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %% [markdown]
+# The mean would not tell you: it is 1 in expectation for *any* two distributions with the same support. Look at the largest ratio on the first
+# update, where it must be 1 to the last digits.
+#
+# ## Different answers
+#
+# For preference pairs, for best-of-n, for RL, one wants *several* replies to a prompt, good ones and different ones. **Predict**, for eight
+# replies per prompt: which corner of the grid below (temperature × top-p) has the best *average* reply? Which the best *best-of-8*? Which the largest
+# gap between best and worst? Is greedy decoding best at anything?
+
+# %%
+TEMPERATURES, TOP_PS = (0.3, 0.6, 1.0, 1.5), (0.5, 0.8, 0.95, 1.0)
+grid = {(t, p): ask(8, temperature=t, top_p=p) for t in TEMPERATURES for p in TOP_PS}
+greedy = ask(1, greedy=True)
+print(f"greedy: true reward {greedy.average}; e.g. {greedy.completions[0][0]!r}")
+for t in (0.3, 1.0, 1.5):
+    print(f"T = {t}: {grid[t, 1.0].completions[0][:3]}")
+
+# %%
+# figure: grid
+# alt: Three heat maps over four temperatures and four values of top-p, for eight replies per prompt. The average true reward
+#   is highest, about 1.2, at temperature 1 with top-p 0.5, and falls to about 0 at temperature 1.5 without truncation. The
+#   best of eight is highest, about 2, at temperature 1.5 with top-p 0.5 and nearly as high on a diagonal from there to temperature 0.6
+#   with top-p 1. The gap between best and worst grows steadily towards high temperature and top-p 1, from 0.8 to 3.3.
+fig, axes = plt.subplots(1, 3, figsize=(9, 3.0), layout="constrained")
+titles = {"average": "average reply", "best": "best of eight", "gap": "best minus worst"}
+for ax, (what, title) in zip(axes, titles.items(), strict=True):
+    table = torch.tensor([[getattr(grid[t, p], what).mean for p in TOP_PS] for t in TEMPERATURES])
+    ax.imshow(table, cmap="cividis", aspect="auto", origin="lower")
+    middle = float(table.max() + table.min()) / 2
+    for i, row in enumerate(table.tolist()):
+        for j, value in enumerate(row):
+            ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="black" if value > middle else "white")
+    ax.set_xticks(range(len(TOP_PS)), TOP_PS)
+    ax.set_yticks(range(len(TEMPERATURES)), TEMPERATURES)
+    ax.set(title=title, xlabel="top-p")
+    ax.spines[:].set_visible(False)
+axes[0].set_ylabel("temperature")
+plt.show()
+
+# %% [markdown]
+# **What to notice.** Three aims, three optima. The most probable replies are not the best on average (they are the barest), so a little
+# randomness *helps*; too much, and the tail takes over. Hot and cut (T = 1.5, p = 0.5) is not the same as cool and uncut. The gap alone is a bad aim:
+# it grows for ever, because the worst gets worse. With five models from five seeds the best cell was the same every time for best-of-eight and for the
+# gap, and four different middling cells for the average: there the summit is flat.
+
+# %%
+assert surely("mean_at_T0.6_p0.8", 0.8) and surely("mean_at_T1.5_p1.0", 0.2, sign=-1)
+assert grid[0.6, 0.8].average.mean > 0.8 and grid[1.5, 1.0].average.mean < 0.2
+assert surely("best_at_T1.5_p0.5", 1.85) and surely("best_at_T0.3_p1.0", 1.85, sign=-1)
+assert grid[1.5, 0.5].best.mean > 1.85 > grid[0.3, 1.0].best.mean
+assert surely("gap_at_T1.5_p1.0", 3.0) and surely("gap_at_T0.3_p1.0", 2.2, sign=-1)
+assert grid[1.5, 1.0].gap.mean > 3.0 and grid[0.3, 1.0].gap.mean < 2.2
+
+# %% [markdown]
+# A **ladder** of temperatures, two replies from each of four, hedges: it needs no knowledge of which temperature is right.
+
+# %%
+rungs = [ask(2, seed=1 + i, temperature=t).rewards for i, t in enumerate(TEMPERATURES)]
+ladder = torch.cat(rungs, 1)  # (P, 8)
+print("            average  best of 8  gap")
+for name, r in {**{f"T = {t}": grid[t, 1.0].rewards for t in TEMPERATURES}, "ladder": ladder}.items():
+    print(f"{name:10} {r.mean():8.2f} {r.amax(1).mean():9.2f} {(r.amax(1) - r.amin(1)).mean():7.2f}")
+assert surely("best_ladder", 1.6) and float(ladder.amax(1).mean()) > 1.6
+
+# %% [markdown]
+# **Seeds.** A draw here depends on (seed, step, prompt, sample, position) and on nothing else, so a run can be repeated in any batch, and a
+# second sample of the same prompt is a different one.
+
+# %%
+first, again, other = (ask(2, seed=s, prompts=n).completions for s, n in ((0, 8), (0, 3), (5, 3)))
+print("same seed, smaller batch: same replies", first[:3] == again)
+print("two samples of one prompt:", first[0])
+print("another seed:             ", other[0])
+assert first[:3] == again and first[:3] != other
+
+# %% [markdown]
+# **One temperature for all prompts?** Three kinds of prompt: a translation with one right answer, a shell game that has to be thought through, and
+# an open question. **Predict** for each whether its curve over temperature rises, falls, or has a summit.
+
+# %%
+book, book_tokenizer = zoo.load("phrasebook-base", quiet=True)
+book_tokenizer = copy.deepcopy(book_tokenizer)
+book_tokenizer.chat_template = PLAIN  # a base model: it goes on writing, nobody taught it turns
+phrases = tasks.get("phrasebook")
+
+
+def play(first="", prompts=games, **how):
+    """Share of shell games won when the reply has to begin with ``first``."""
+    begun = game_tokenizer(first, add_special_tokens=False).input_ids
+    rollout = sample(
+        player,
+        [encode_prompt(game_tokenizer, conversation(p)) + begun for p in prompts],
+        sampling=Sampling(max_completion_length=game.max_completion_length, **how),
+        eos_token_id=game_tokenizer.eos_token_id,
+        pad_token_id=game_tokenizer.pad_token_id,
+        seed=7,
+    )
+    replies = game_tokenizer.batch_decode(rollout.completion_ids, skip_special_tokens=True)
+    return sum(game.grade(p, f"{first} {r}") for p, r in zip(prompts, replies, strict=True)) / len(prompts)
+
+
+def translate(**how):
+    """Share of right translations."""
+    return candidates(
+        book,
+        task_problems(phrases, "test")[:300],
+        task_reward(phrases),
+        tokenizer=book_tokenizer,
+        sampling=Sampling(max_completion_length=1, **how),
+        num_generations=1,
+    ).average.mean
+
+
+heat = (0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)
+kinds_of_prompt = {
+    "translation: right": [translate(temperature=t) for t in heat],
+    "shell game, thinking: right": [play("think", games[:150], temperature=t) for t in heat],
+    "open question: true reward": [ask(4, temperature=t).average.mean for t in heat],
+}
+
+# %%
+# figure: kinds
+# alt: Three small panels of score against temperature from 0.2 to 2. Translation accuracy falls from 1 steadily. The thinking shell
+#   game stays near 1 up to temperature 1 and then falls. The true reward of open questions rises to a summit near 0.6 and then
+#   falls below zero.
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
+for ax, (name, values), colour in zip(axes, kinds_of_prompt.items(), ("blue", "green", "red"), strict=True):
+    ax.plot(heat, values, "o-", ms=4, color=PALETTE[colour])
+    ax.set(title=name, xlabel="temperature")
+plt.show()
+
+# %%
+thinking = dict(zip(heat, kinds_of_prompt["shell game, thinking: right"], strict=True))
+assert surely("right_thinks_sampled", 0.95) and surely("right_thinks_hot", 0.85, sign=-1)
+assert thinking[1.0] > 0.95 and thinking[1.5] < 0.85
+
+# %% [markdown]
+# Where there is one right answer, heat only harms; where there are many, the coldest answer is not the best one. Hence temperatures by kind of
+# prompt: cold for facts and arithmetic, warm for open questions, and hot only where something will choose among the replies afterwards.
+#
+# ## What the prompt can do
+#
+# No weight will change any more. First, **examples**. The phrasebook's pages are in Spanish, French or German, they do not say which, and one word in six
+# slips in from another language. **Predict:** how often does the model translate right after 0 examples? After 1? And what would a
+# perfect reader achieve?
+
+# %%
+for prompt in (
+    "night >",
+    "cat > chat , night >",
+    "cat > chat , milk > leche , night >",
+    "cat > chat , milk > leche , dog > chien , night >",
+):
+    ids = torch.tensor([book_tokenizer(prompt).input_ids])
+    with torch.no_grad():
+        probs = book(input_ids=ids).logits[0, -1].softmax(-1)
+    perfect = predictive(prompt)
+    shown = "  ".join(f"{w} {probs[book_tokenizer.convert_tokens_to_ids(w)]:.2f} ({q:.2f})" for w, q in perfect.items())
+    print(f"{prompt:52} {shown}")
+print("in brackets: Bayes' rule, exactly")
+
+# %%
+rng = numpy_generator("pages", 0)
+pages, languages = zip(*(phrases.page(rng) for _ in range(1000)), strict=True)
+ids = torch.tensor([book_tokenizer(page).input_ids for page in pages])
+with torch.no_grad():
+    page_logits = book(input_ids=ids).logits
+page_logps = token_logps(page_logits, ids)
+surprise, perfect, correct = [], [], []
+for examples in range(8):
+    place = 4 * examples + 1  # of the ">" that asks
+    surprise.append(float(-page_logps[:, place].mean()))
+    words = [page.split() for page in pages]
+    perfect.append(-sum(math.log(predictive(" ".join(w[: place + 1]))[w[place + 1]]) for w in words) / len(words))
+    guesses = book_tokenizer.convert_ids_to_tokens(page_logits[:, place].argmax(-1).tolist())
+    correct.append(
+        sum(
+            LANGUAGES[lang][ENGLISH.index(w[place - 1])] == g
+            for lang, w, g in zip(languages, words, guesses, strict=True)
+        )
+        / len(words)
+    )
+print("right after 0, 1, 2, 4, 7 examples:", [round(correct[n], 2) for n in (0, 1, 2, 4, 7)])
+assert surely("right_after_0", 0.45, sign=-1) and surely("right_after_7", 0.95)
+assert correct[0] < 0.45 and correct[7] > 0.95
+
+# %%
+# figure: context
+# alt: Two panels against the number of examples in the prompt, 0 to 7. Left, surprise at the next word: it falls from 1.1 nats, log 3,
+#   to about 0.6, and the model's curve lies just above that of the perfect reader who uses Bayes' rule. Right, share of right
+#   translations: from a third without examples to nearly one.
+fig, (left, right_panel) = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained")
+left.plot(range(8), surprise, "o-", color=PALETTE["blue"], ms=4, label="the model")
+left.plot(range(8), perfect, "--", color=PALETTE["black"], label="perfect reader (Bayes)")
+left.axhline(math.log(3), color="0.6", lw=0.8, ls=":")
+left.text(7, math.log(3) - 0.02, "log 3", ha="right", va="top", color="0.4")
+left.set(xlabel="examples in the prompt", ylabel="surprise at the next word, nats", ylim=(0.45, 1.15))
+left.legend(frameon=False)
+right_panel.plot(range(8), correct, "o-", color=PALETTE["blue"], ms=4)
+right_panel.axhline(1 / 3, color="0.6", lw=0.8, ls=":")
+right_panel.set(xlabel="examples in the prompt", ylabel="right translations", ylim=(0, 1.03))
+plt.show()
+
+# %% [markdown]
+# It learns from the prompt, with its weights frozen, and about as fast as anybody could. Nobody trained it to; it was trained to predict pages, and
+# predicting a page well *requires* working out its language.
+#
+# Second, **thinking**. Back to the shell game: the same player, the same games; only the first word of its reply is decided by us.
+# **Predict** the share of right answers when it begins with `answer`, when it begins with `think`, and when it may choose.
+
+# %%
+results = {
+    name: (play(first, greedy=True), play(first))
+    for name, first in (("must answer at once", "answer"), ("may choose", ""), ("must think first", "think"))
+}
+print("                      greedy  sampled")
+for name, (g, s) in results.items():
+    print(f"{name:22} {g:5.2f} {s:8.2f}")
+assert surely("right_blurts_greedy", 0.35, sign=-1) and surely("right_thinks_greedy", 0.9)
+assert results["must answer at once"][0] < 0.35 and results["must think first"][0] > 0.9
+
+# %%
+# figure: thinking
+# alt: Left, bars of the share of shell games won, greedy and sampled. When the player must answer at once: a quarter, the level of
+#   chance. When it may choose: a quarter greedy, about 0.4 sampled. When it must think first: nearly all. Right, surprise
+#   at each token of the right reply: 1.4 nats at the cup when answering at once; near zero at every step of the chain.
+fig, (left, right_panel) = plt.subplots(1, 2, figsize=(9, 2.9), width_ratios=(3, 4), layout="constrained")
+for offset, way, colour in ((-0.2, 0, "blue"), (0.2, 1, "sky")):
+    left.bar(
+        [i + offset for i in range(3)],
+        [v[way] for v in results.values()],
+        width=0.38,
+        color=PALETTE[colour],
+        label=("greedy", "sampled")[way],
+    )
+left.axhline(0.25, color="0.4", lw=0.8, ls=":")
+left.set_xticks(range(3), ["answer\nat once", "may\nchoose", "think\nfirst"])
+left.set(ylabel="games won", ylim=(0, 1.05))
+left.legend(frameon=False, loc="upper left")
+step_names = kinds["think"][0].split()
+bars = losses["think"][1:-1].tolist()
+right_panel.bar(range(len(bars)), bars, color=PALETTE["green"], label="after think")
+right_panel.bar([len(bars) + 1], [float(losses["answer"][1])], color=PALETTE["red"], label="answering at once")
+right_panel.set_xticks(range(len(bars)), ["start", *(f"swap {i}" for i in range(1, 7)), "answer", "cup"], rotation=60)
+right_panel.set(ylabel="surprise at the right word, nats")
+right_panel.axhline(math.log(4), color="0.4", lw=0.8, ls=":")
+right_panel.text(0, math.log(4) - 0.04, "log 4: no idea", va="top", color="0.4")
+right_panel.legend(frameon=False, loc="center left")
+plt.show()
+
+# %% [markdown]
+# From chance to certainty, by one word. Two layers did not learn to follow six swaps in one pass; written down, each swap is a pass of its own. And greedy decoding
+# does worse than a random draw: blurting is the more *probable* way to begin (four to one), so greedy always blurts. Chapter 13 lets
+# reinforcement learning find out that thinking pays.
+#
+# ## A second failure on purpose: the end is padding
+#
+# A tokenizer without a padding token; someone sets `pad_token = eos_token`, and the collator removes padding from the labels. **Predict** how the
+# loss compares with that of a correct run, and what the replies look like.
+
+# %%
+base, _ = zoo.load("assistant-base", quiet=True)
+shown = pipeline.demonstrations(world, tokenizer, 1280, seed=0)
+blind = [
+    Tokens(
+        x.input_ids, [mine and i != tokenizer.eos_token_id for i, mine in zip(x.input_ids, x.loss_mask, strict=True)]
+    )
+    for x in shown
+]
+settings = SFTConfig(max_steps=40, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear")
+ended = {}
+for name, examples in {"end labelled": shown, "end taken for padding": blind}.items():
+    tuned = copy.deepcopy(base)
+    history = train_sft(tuned, examples, settings, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    drawn = candidates(
+        tuned,
+        task_problems(world, "test")[:PROMPTS],
+        task_reward(world),
+        tokenizer=tokenizer,
+        sampling=Sampling(max_completion_length=world.max_completion_length),
+        num_generations=1,
+    )
+    ended[name] = float(drawn.rollout.terminated.float().mean())
+    loss = sum(history["loss"][-10:]) / 10
+    print(f"{name}: loss {loss:.2f}, ended by itself {ended[name]:.0%}\n   {drawn.completions[0][0]}")
+assert surely("ended_labelled", 0.9) and surely("ended_unlabelled", 0.4, sign=-1)
+assert ended["end labelled"] > 0.9 and ended["end taken for padding"] < 0.4
+
+# %% [markdown]
+# The loss is a little higher than it should be, and who knows what it should be? Lengths tell, and the share of replies that end by themselves: plot both in every run.
+#
+# ## Exercises
+#
+# Five of them wait in `exercises/02_language_models`: the probability of a reply, teacher forcing and perplexity, what a truncated sampler
+# hides, a distribution of your own to read, and the model that would not stop. `minirlhf check 02` checks your answers here or
+# on the command line.

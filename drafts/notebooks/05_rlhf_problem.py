@@ -1,0 +1,562 @@
+# %% [markdown]
+# # On a leash
+#
+# A reward model has opinions about every reply, also about replies that no person has ever rated. A policy that is trained
+# against it will find them. **How far should it be allowed to go, and how far does it go in fact?**
+#
+# Here is a world in which both have exact answers: one question, four words, at most three of them in a reply. All 40 replies
+# fit on a page, so every expectation below is a sum and no result is a matter of luck, except where a policy is trained on
+# samples, as in real life.
+
+# %%
+import copy
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.core import exact
+from minirlhf.data import tasks
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations import mdp, rlhf
+from minirlhf.equations.kl import k1, k2, k3
+from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.plotting import PALETTE
+from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.trainers.toy import TOY_RUN, train_toy
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+world = poem_critic()
+ref = world.reference.distribution()[0].detach()  # (40,) probabilities
+reward, gold = world.rewards, world.gold
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print(f"{world.question!r}: {len(ref)} possible replies\n")
+print("reply              reference  reward model  truth")
+for n in ref.argsort(descending=True)[:10].tolist():
+    print(f"{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f}")
+n = reward.argmax()
+print(f"…\n{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f}")
+
+# %% [markdown]
+# The reward model counts: 1 for each "nice", ½ for each "very". In truth a word said twice is a word too many. Nearly everything
+# that the reference says, the reward model ranks sensibly; the reply that it likes best is one that the reference gives twice
+# in a thousand times, and nobody wants it.
+#
+# **Predict** before you go on, and write it down. A policy is trained to earn reward, and pays $\beta$ for each nat of KL between
+# itself and the reference.
+#
+# 1. Which reply does it give in the end when $\beta$ is tiny? Which when $\beta$ is huge?
+# 2. Between the two, does the *true* worth of its replies rise, fall, or something else?
+# 3. Training sees samples only. How close to the exact optimum will it come: to the first digit, the second, the third?
+#
+# ## The exact answer
+#
+# The whole solution is two lines. We write them ourselves and hold them against the library on the smallest example of the
+# chapter: three replies, reference (.5, .3, .2), rewards (1, 0, −1), β = 1.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def tilt(probs, rewards, beta):
+    """The policy that maximises E[r] − β KL."""
+    weights = probs * torch.exp(rewards / beta)
+    return weights / weights.sum()
+
+
+three, earns = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)
+best = tilt(three, earns, 1.0)
+torch.testing.assert_close(best, rlhf.optimal_logps(three.log(), earns, beta=1.0).exp())
+print("best policy:", [round(p, 6) for p in best.tolist()])
+print(f"its reward {best @ earns:.6f}, its KL {exact.divergence(best, three):.6f}")
+print(f"objective  {exact.regularised_value(best, three, earns, 1.0):.6f} = β log Z")
+
+# %% [markdown]
+# Now the forty replies, from a leash so short that nothing moves to one so long that nothing holds.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print("   β       KL  reward  truth   likeliest reply")
+for beta in (1000, 4, 2, 1, 0.7, 0.5, 0.25, 0.1, 0.03):
+    p = tilt(ref, reward, beta)
+    top = int(p.argmax())
+    print(
+        f"{beta:6g} {exact.divergence(p, ref):7.3f} {p @ reward:7.3f} {p @ gold:6.2f}   {world.replies[top]} ({p[top]:.2f})"
+    )
+
+# %% [markdown]
+# Compare with your first two guesses. The reward rises all the way down the table. The truth rises, is best near β = 0.8, and then
+# falls below where it began: chapter 20 is about that curve.
+#
+# ## Does training get there?
+#
+# Eight policies start from the reference. Four are trained by RLOO, which takes the KL off the reward; four by GRPO, which adds it
+# to the loss. Each sees 120 rollouts of 64 sampled replies, and no formula.
+
+# %%
+BETAS = (2.0, 1.0, 0.5, 0.25)
+
+
+def train(recipe, config=TOY_RUN):
+    """A copy of the reference, trained: its distribution over the replies, and its history."""
+    policy = copy.deepcopy(world.reference)
+    history = train_toy(policy, reward[None], recipe, config, ref_model=world.reference, monitors={"gold": gold[None]})
+    return policy.distribution()[0].detach(), history
+
+
+trained, histories = {}, {}
+for recipe in (RLOO, GRPO):
+    for beta in BETAS:
+        trained[recipe.name, beta], histories[recipe.name, beta] = train(recipe.with_(beta=beta))
+    print(f"{recipe.name}: trained at β = {', '.join(f'{beta:g}' for beta in BETAS)}")
+
+
+# %%
+def place(p):
+    """Where a policy stands: (KL, reward, truth)."""
+    return tuple(float(x) for x in (exact.divergence(p, ref), p @ reward, p @ gold))
+
+
+def missing(p, beta):
+    """By how much the objective of a policy falls short of the best one."""
+    objective, best = (exact.regularised_value(x, ref, reward, beta) for x in (p, tilt(ref, reward, beta)))
+    return float(best - objective)
+
+
+print("           β    KL (exact)       reward (exact)    below the optimum by")
+for (name, beta), p in trained.items():
+    (kl, r, _), (kl_star, r_star, _) = place(p), place(tilt(ref, reward, beta))
+    print(f"{name:6} {beta:6g}   {kl:.3f} ({kl_star:.3f})    {r:.3f} ({r_star:.3f})    {missing(p, beta):.4f}")
+
+# %%
+# figure: frontier
+# alt: Left, expected reward against KL. The exact frontier rises steeply and flattens towards the best reward, 3. A cloud of random
+#   policies lies below it. Four RLOO policies sit on the frontier exactly where the optimum for their beta is, four GRPO
+#   policies a little below it and further right. A straight tangent at beta 0.5 meets the axis of zero KL at the optimal objective.
+#   Right, true worth against KL along the same frontier: it rises to a peak at about 0.5 nats and falls below zero.
+betas = torch.logspace(2, -1.6, 200, dtype=torch.float64)
+curve = torch.tensor([place(tilt(ref, reward, beta)) for beta in betas.tolist()])  # (200, 3)
+
+rng = torch.Generator().manual_seed(0)
+strength = 6 * torch.rand(3000, 1, generator=rng, dtype=torch.float64)
+taste = (
+    torch.randn(3000, len(ref), generator=rng, dtype=torch.float64) + 0.5 * torch.rand(3000, 1, generator=rng) * reward
+)
+cloud = torch.softmax(ref.log() + strength * taste, -1)
+cloud_kl = (cloud * (cloud.clamp(min=1e-300).log() - ref.log())).sum(-1)
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(3, 2), layout="constrained")
+left.scatter(cloud_kl, cloud @ reward, s=2, color="0.8", rasterized=True)
+left.annotate("random policies", (2.1, 0.55), color="0.5")
+left.plot(curve[:, 0], curve[:, 1], color=PALETTE["black"], lw=1.5, label="exact frontier")
+value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))
+left.plot([0, 3], [value, value + 0.5 * 3], ls="--", lw=1, color=PALETTE["purple"])
+left.annotate("slope β = ½, from β log Z up", (0.25, 2.95), color=PALETTE["purple"])
+for name, marker, colour in (("rloo", "o", "blue"), ("grpo", "^", "red")):
+    at = torch.tensor([place(trained[name, beta]) for beta in BETAS])
+    look = {"marker": marker, "s": 38, "color": PALETTE[colour], "zorder": 3}
+    left.scatter(at[:, 0], at[:, 1], label=f"{name.upper()}, trained", **look)
+    right.scatter(at[:, 0], at[:, 2], **look)
+for beta in BETAS:
+    kl, r, _ = place(tilt(ref, reward, beta))
+    shift, side = ((-4, 8), "right") if beta < 1 else ((12, -4), "left")
+    left.annotate(f"β={beta:g}", (kl, r), shift, textcoords="offset points", ha=side)
+left.set(xlabel="KL from the reference, nats", ylabel="expected reward", xlim=(-0.1, 6.3), ylim=(-0.1, 3.3))
+left.legend(loc="lower right", facecolor="white", edgecolor="none", framealpha=0.9)
+right.plot(curve[:, 0], curve[:, 2], color=PALETTE["black"], lw=1.5)
+right.axhline(float(ref @ gold), color="0.6", lw=0.8, ls=":")
+right.annotate("the reference", (6.2, float(ref @ gold)), (0, 3), textcoords="offset points", ha="right", color="0.4")
+right.set(xlabel="KL from the reference, nats", ylabel="true worth", xlim=(-0.1, 6.3))
+plt.show()
+
+# %% [markdown]
+# **What to notice.** No policy lies above the curve: the frontier is what all methods compete for. RLOO stands on it, at the point that
+# its β names. GRPO with the same β ends elsewhere, further out and a little below the curve. So *one method's β is not another's*:
+# compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
+
+# %%
+study = Path("../studies/ch05_frontier.json")  # five seeds of the runs of this notebook
+seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
+
+
+def holds(name, above=-math.inf, below=math.inf):
+    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
+    if seen is None:
+        return True
+    numbers = evidence.values(seen, name)
+    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+
+
+def over_seeds(name):
+    """Smallest and largest value over the seeds, as text."""
+    return f"{min(evidence.values(seen, name)):.4f} to {max(evidence.values(seen, name)):.4f}" if seen else ""
+
+
+print("below the optimum by, five seeds:")
+for beta in BETAS:
+    rloo, grpo = f"rloo_{beta:g}_gap", f"grpo_{beta:g}_gap"
+    print(f"  β = {beta:4g}   RLOO {over_seeds(rloo)}   GRPO {over_seeds(grpo)}")
+    assert missing(trained["rloo", beta], beta) < 0.01 and holds(rloo, below=0.01)
+    assert missing(trained["grpo", beta], beta) > 0.005 and holds(grpo, above=0.005)
+
+# %% [markdown]
+# ## How a policy knows that it has arrived
+#
+# Take the charge off each reply's reward: $R(y) = r(y) - \beta \log \pi(y)/\pi_\mathrm{ref}(y)$. That is what the reply *really*
+# earns. **Predict:** at the start all charges are 0 and $R = r$. What do the forty values of $R$ look like at the optimum?
+
+# %%
+# figure: levelled
+# alt: Three panels of what each of the forty replies earns after its KL charge, against its reward, with dots as large as the
+#   reply is likely. At the start the dots lie on the diagonal. After RLOO the likely ones lie on a level line at beta log Z. After GRPO
+#   they scatter around it, and the likeliest, of reward 2.5, earn less than others.
+beta = 0.5
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.9), sharey=True, layout="constrained")
+for ax, (title, p) in zip(
+    axes,
+    {"at the start": ref, "RLOO, trained": trained["rloo", beta], "GRPO, trained": trained["grpo", beta]}.items(),
+    strict=True,
+):
+    earned = reward - beta * (p / ref).log()
+    ax.axhline(value, color=PALETTE["purple"], lw=1, ls="--")
+    ax.scatter(reward, earned, s=4 + 500 * p, color=PALETTE["blue"], alpha=0.6, lw=0)
+    mean = p @ earned
+    ax.set(
+        title=f"{title}: spread {float((p @ (earned - mean) ** 2).sqrt()):.2f}", xlabel="reward r(y)", ylim=(-0.3, 3.2)
+    )
+axes[0].set_ylabel("earned, KL charge paid")
+axes[0].annotate("β log Z", (0, value), (0, 4), textcoords="offset points", color=PALETTE["purple"])
+plt.show()
+
+# %% [markdown]
+# At the optimum every reply earns the same, β log Z: no reply is better than another, so there is no advantage left, no gradient, and
+# no noise in it either. That is why RLOO's digits are right although it only ever saw 64 samples at a time. GRPO has come to rest
+# without levelling them.
+#
+# Which of its choices does that? **Predict:** RLOO and GRPO differ in three. GRPO divides the advantage by the group's standard
+# deviation; its KL stands in the loss, not in the reward; and it estimates the KL by k3. Change one at a time.
+
+# %%
+one_at_a_time = {
+    "RLOO": ("rloo_0.5_gap", trained["rloo", 0.5]),
+    "  divide by the std": ("zscore_k1_in_reward_gap", train(GRPO.with_(kl=InReward(k1, 0.5)))[0]),
+    "  KL in the loss, by k2": ("loo_k2_in_loss_gap", train(RLOO.with_(kl=InLoss(k2, 0.5)))[0]),
+    "  KL in the loss, by k3": ("loo_k3_in_loss_gap", train(RLOO.with_(kl=InLoss(k3, 0.5)))[0]),
+    "GRPO: all of it": ("grpo_0.5_gap", trained["grpo", 0.5]),
+}
+print("β = ½                    KL     below the optimum by   (five seeds)")
+for name, (key, p) in one_at_a_time.items():
+    print(f"{name:24} {place(p)[0]:.3f}  {missing(p, 0.5):.4f}                 {over_seeds(key)}")
+    if name in ("RLOO", "  divide by the std"):
+        assert missing(p, 0.5) < 0.01 and holds(key, below=0.01)
+    elif "k3" not in name:  # by k3 alone: short in five seeds of five, but by amounts too different to promise one
+        assert missing(p, 0.5) > 0.01 and holds(key, above=0.01)
+
+# %% [markdown]
+# Dividing by the standard deviation, alone, does no harm here: where all replies earn the same there is nothing to divide. What moves the
+# resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3
+# follows the other KL besides (chapter 9). Once the KL stands outside the advantage, the standard deviation matters too: rewards shrink
+# or grow by it, the penalty does not.
+#
+# ## A budget instead of a price
+#
+# Nobody has a feeling for β. "At most half a nat" is easier to say. Each budget has its β, and the frontier's slope there *is* β:
+# the price of the next nat.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+beta = rlhf.beta_for_kl(ref.log(), reward, budget=0.5)
+kl, r, g = place(tilt(ref, reward, beta))
+print(f"0.5 nats: β = {beta:.4f}, reward {r:.3f}, truth {g:.3f}")
+(kl_a, r_a, _), (kl_b, r_b, _) = (place(tilt(ref, reward, beta * x)) for x in (1.001, 0.999))  # on either side of it
+print(f"slope of the frontier there: {(r_b - r_a) / (kl_b - kl_a):.3f}")
+reward_rate, kl_rate = rlhf.frontier_rates(ref.log(), reward, beta=beta)
+print(f"and from the variance of the reward: {reward_rate / kl_rate:.3f}")
+
+# %% [markdown]
+# ## One long decision, or three short ones
+#
+# So far a reply was one action. Now the model writes token by token, and we hand it to chapter 3: states are the prefixes, nothing
+# is random, the last token earns the reward. **Predict:** how many states? And will the value of the empty prefix, solved from
+# Bellman's equation, be larger than, smaller than or equal to $\sum_y \pi(y)\,r(y)$?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+responses = world.reference.responses()
+tokens, mask = responses.tokens, responses.mask
+transitions, step_rewards = rlhf.token_mdp(tokens, mask, reward, vocab_size=4)
+state = rlhf.prefix_states(tokens, mask)  # (40, 3): the prefix before each token
+
+ref_logps = world.reference.response_token_logps()[0].detach()  # (40, 3)
+policy = torch.full_like(step_rewards, 0.25)  # the last state is terminal: whatever stands there
+policy[state[mask], tokens[mask]] = ref_logps.exp()[mask]
+
+values = mdp.policy_values(transitions, step_rewards, policy, gamma=1.0)
+print(f"{len(values)} states; transitions are only ever {sorted(set(transitions.flatten().tolist()))}")
+print(f"Bellman, from the empty prefix: {values[0]:.6f}")
+print(f"bandit, sum over replies:       {ref @ reward:.6f}")
+
+# %% [markdown]
+# The two views also give the same **gradient**. Three ways to give credit, each held against PyTorch's derivative of the objective,
+# for a half-trained policy: the whole return at every token (a bandit does not know which token did it); to each token what came
+# after it; to each token its own charge alone. **Predict** which of them differ.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+half = copy.deepcopy(world.reference)
+train_toy(half, reward[None], RLOO.with_(beta=0.5), replace(TOY_RUN, max_steps=5), ref_model=world.reference)
+
+beta = 0.5
+logps = half.response_token_logps()[0]  # (40, 3), differentiable
+probs = logps.sum(-1).exp()
+whole = rlhf.regularised_return(logps.detach(), ref_logps, reward, mask, beta=beta)[:, None]
+to_go = rlhf.regularised_return_to_go(logps.detach(), ref_logps, reward, mask, beta=beta)
+
+
+def gradient(credit):
+    """E[Σ_t credit_t ∇log π(y_t)], every reply weighted with its probability."""
+    return torch.autograd.grad((probs.detach()[:, None] * credit * logps).sum(), half.table, retain_graph=True)[0]
+
+
+objective = exact.regularised_value(probs, ref, reward, beta)
+automatic = torch.autograd.grad(objective, half.table, retain_graph=True)[0]
+own = reward[:, None] - beta * (logps.detach() - ref_logps)
+print("credit given to a token     largest difference from the exact gradient")
+for name, credit in {"the whole return": whole, "the return to go": to_go, "its own charge only": own}.items():
+    print(f"{name:27} {(gradient(credit) - automatic).abs().max():.4f}")
+
+# %% [markdown]
+# The last line is what a KL term *in the loss* amounts to, token by token: each token answers for its own charge and forgets what it
+# brought upon the tokens after it. It is another gradient, and why a KL in the loss came to rest off the curve.
+#
+# What does the token view buy? Credit. The advantage of a token is how much the expected reward moved when it was chosen.
+
+# %%
+# figure: credit
+# alt: Bars of the advantage of each token in three replies under the reference. In "yes very nice" the word yes loses 0.25, very gains
+#   0.91 and nice 0.15; in "nice nice nice" all three gain, the later ones more; in "yes ." both tokens lose. Each reply's bars add
+#   up to its reward minus the mean reward, 0.69.
+action = mdp.action_values(transitions, step_rewards, values, gamma=1.0)
+advantage = action - values[:, None]
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.5), sharey=True, layout="constrained")
+for ax, reply in zip(axes, ("yes very nice", "nice nice nice", "yes ."), strict=True):
+    n = world.replies.index(reply)
+    gained = advantage[state[n], tokens[n].clamp(max=3)][mask[n]]
+    colours = [PALETTE["blue"] if x > 0 else PALETTE["red"] for x in gained.tolist()]
+    ax.bar(range(len(gained)), gained, color=colours, width=0.6)
+    ax.axhline(0, color="0.3", lw=0.8)
+    ax.set_xticks(range(len(gained)), reply.split())
+    ax.set_title(f"Σ = {gained.sum():.2f} = {reward[n]:.1f} − {values[0]:.2f}")
+    assert math.isclose(gained.sum(), reward[n] - values[0])
+axes[0].set_ylabel("advantage")
+plt.show()
+
+# %% [markdown]
+# One reward at the end of the reply, shared among the tokens that earned it. A critic (chapter 12) has to *learn* these bars; a bandit
+# method gives all tokens of a reply the same share and relies on averages.
+#
+# The optimum, too, can be built token by token: back the soft maximum $\beta \log \sum_a \pi_\mathrm{ref}(a) e^{Q(a)/\beta}$ up from the
+# leaves, then tilt every next-token distribution by $Q/\beta$.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+soft = torch.zeros_like(values)
+for _ in range(3):  # three tokens deep, three sweeps
+    q = step_rewards + transitions @ soft  # (S, V)
+    soft = rlhf.optimal_value(policy.log(), q, beta=beta)
+    soft[-1] = 0.0  # the terminal state
+tilted = rlhf.optimal_logps(policy.log(), q, beta=beta)  # (S, V): the best next token after each prefix
+token_by_token = torch.where(mask, tilted[state, tokens.clamp(max=3)], 0.0).sum(-1).exp()
+print(
+    f"soft value of the empty prefix {soft[0]:.6f}, β log Z over whole replies {rlhf.optimal_value(ref.log(), reward, beta=beta):.6f}"
+)
+print("same policy:", torch.allclose(token_by_token, tilt(ref, reward, beta)))
+
+# %% [markdown]
+# ## A failure on purpose
+#
+# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. **Predict:** what does the KL curve look like, and
+# what happens when they tighten the leash because of it?
+
+
+# %%
+def upside_down(logps, ref_logps):
+    """The KL estimate with its sign reversed."""
+    return k1(ref_logps, logps)
+
+
+failures = {("right", beta): histories["rloo", beta] for beta in (0.5, 2.0)}
+failures |= {("reversed", beta): train(RLOO.with_(beta=beta, estimator=upside_down))[1] for beta in (0.5, 2.0)}
+failures["no KL", 0.0] = train(RLOO.with_(kl=None))[1]
+for (name, beta), history in failures.items():
+    print(
+        f"{name:8} β = {beta:3g}   KL in the end {history['exact_kl'][-1]:.3f}, truth {history['exact_gold'][-1]:.2f}"
+    )
+
+# %%
+# figure: failures
+# alt: KL and true worth over 120 steps of five runs. With the right sign the KL settles at 1.1 nats for beta 0.5 and 0.07 for beta 2, on
+#   dotted lines that mark the exact values. Without a KL term and with the sign reversed, at either beta, it climbs past 4 nats. The true
+#   worth of the two right runs stays above the reference; without KL it falls below zero.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+looks = {"right": ("blue", "-"), "reversed": ("red", "--"), "no KL": ("black", "-.")}
+for (name, beta), history in failures.items():
+    colour, style = looks[name]
+    label = name if beta == 0 else f"{name}, β={beta:g}"
+    width = 1.0 if beta == 0.5 else 2.0
+    for ax, key in zip(axes, ("exact_kl", "exact_gold"), strict=True):
+        ax.plot(history[key], color=PALETTE[colour], ls=style, lw=width, label=label)
+    if name == "right":
+        axes[0].axhline(place(tilt(ref, reward, beta))[0], color="0.5", lw=0.8, ls=":")
+axes[0].set(xlabel="step", ylabel="KL from the reference, nats")
+axes[1].set(xlabel="step", ylabel="true worth")
+axes[0].legend(frameon=False)
+plt.show()
+
+# %%
+for beta in (0.5, 2.0):  # with the right sign, 1.1 and 0.07 nats
+    assert failures["reversed", beta]["exact_kl"][-1] > 1.5 and holds(f"reversed_{beta:g}_kl", above=1.5)
+assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and holds("no_kl_kl", above=4.5)
+assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and holds("no_kl_gold", below=0.0)
+
+# %% [markdown]
+# With the sign reversed there is nothing to come to rest at: moving away is *paid*, a larger β pays more for it, and the run ends where a
+# run without any leash ends, in one reply given for ever (which one depends on the seed). The KL curve shows it at once, if somebody
+# looks: **a KL that does not fall when β rises is a bug.**
+#
+# A quieter failure: keep the formula, but take the *latest* policy as the new reference after every round. Each round is right; together
+# they are not. On the three replies of the start, β = 1:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+p = three
+print("round     p₁   KL from the first reference   p₁ of a single round at β = 1/round")
+for n in range(1, 6):
+    p = tilt(p, earns, 1.0)
+    print(
+        f"{n:5}  {p[0]:.3f}   {exact.divergence(p, three):.3f}                         {tilt(three, earns, 1 / n)[0]:.3f}"
+    )
+
+# %% [markdown]
+# ## Rollouts, passes, updates
+#
+# **Predict:** a rollout is sampled from the policy as it is. At the first update after it, what is the ratio $\pi/\pi_\mathrm{old}$ of every
+# token? And after using the same rollout eight times?
+
+# %%
+tokens_seen = sum(failures["right", 0.5]["completion_length"]) * TOY_RUN.batch_size * TOY_RUN.num_generations
+print(f"one run: {TOY_RUN.max_steps} rollouts of {TOY_RUN.batch_size} prompts × {TOY_RUN.num_generations} replies")
+print(
+    f"       = {TOY_RUN.max_steps * TOY_RUN.batch_size * TOY_RUN.num_generations} episodes, {tokens_seen:.0f} tokens\n"
+)
+print("passes over each rollout   largest |log ratio|, mean over updates")
+drift = {}
+for passes in (1, 2, 4, 8):
+    _, history = train(GRPO.with_(num_iterations=passes), replace(TOY_RUN, max_steps=20))
+    drift[passes] = sum(history["policy_log_ratio_max"]) / len(history)
+    print(f"{passes:5}                      {drift[passes]:.3f}")
+assert drift[1] < 1e-12  # fresh samples: the ratio is 1, whatever the objective
+assert drift[1] < drift[2] < drift[4] < drift[8]
+assert holds("passes_1_log_ratio", below=1e-9) and holds("passes_2_log_ratio", below=0.1)
+assert holds("passes_4_log_ratio", above=0.1) and holds("passes_8_log_ratio", above=0.15)
+
+# %% [markdown]
+# One pass with one update is on-policy to the last bit. Each further update works on samples of a policy that is no more, and the ratio
+# says by how much.
+#
+# ## What four models weigh
+#
+# PPO needs an actor, a critic, a reward model and a reference. Here are four of the size that our notebooks use, on the scales: weights, gradients and optimiser states after one step of AdamW. **Predict:** how many times as heavy as a frozen model is one that
+# is trained?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tokenizer = word_tokenizer(tasks.get("assistant").words)
+actor = tiny_model("nano", tokenizer)
+four = {
+    "actor": (actor, True),
+    "critic": (ValueModel.from_causal_lm(actor), True),
+    "reward model": (RewardModel.from_causal_lm(actor), False),
+    "reference": (copy.deepcopy(actor), False),
+}
+batch = tokenizer("what do cats do?", return_tensors="pt")
+inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+
+
+def weigh(model, trained):
+    """Bytes of weights, gradients and optimiser states; one real step if the model is trained."""
+    weights = list(model.parameters())
+    bytes_of = {"weights": sum(p.nbytes for p in weights), "gradients": 0, "optimiser": 0}
+    if trained:
+        optimiser = torch.optim.AdamW(weights)
+        out = model(**inputs)
+        (out if isinstance(out, torch.Tensor) else out.logits).square().mean().backward()
+        optimiser.step()
+        bytes_of["gradients"] = sum(p.grad.nbytes for p in weights)
+        states = [x for state in optimiser.state.values() for x in state.values() if x.dim() > 0]
+        bytes_of["optimiser"] = sum(x.nbytes for x in states)
+    return bytes_of
+
+
+print("                parameters   weights  gradients  optimiser   bytes per parameter")
+for name, (model, is_trained) in four.items():
+    count = sum(p.numel() for p in model.parameters())
+    kilobytes = weigh(model, is_trained)
+    total = sum(kilobytes.values())
+    print(
+        f"{name:14} {count:12,} "
+        + " ".join(f"{x / 1000:7.0f} kB" for x in kilobytes.values())
+        + f" {total / count:10.0f}"
+    )
+
+# %% [markdown]
+# Sixteen bytes per parameter for a model in training, four for one that only answers (float32 throughout; large models keep frozen
+# weights in bfloat16, two bytes, and train with 2 + 2 + 4 + 8, again sixteen). Now multiply by eight billion.
+
+# %%
+# figure: memory
+# alt: Stacked bars of the memory for models of eight billion parameters. PPO needs 288 gigabytes, of which actor and critic take 128 each; GRPO
+#   160; GRPO with a verifier in place of the reward model 144, without a reference as well 128; GRPO with LoRA adapters about 33.
+billions, trained_bytes, frozen_bytes, adapters = 8, 16, 2, 0.05
+frozen = billions * frozen_bytes
+plans = {
+    "PPO": {
+        "actor": billions * trained_bytes,
+        "critic": billions * trained_bytes,
+        "reward model": frozen,
+        "reference": frozen,
+    },
+    "GRPO": {"actor": billions * trained_bytes, "reward model": frozen, "reference": frozen},
+    "GRPO,\nverifier": {"actor": billions * trained_bytes, "reference": frozen},
+    "GRPO,\nverifier, β=0": {"actor": billions * trained_bytes},
+    "GRPO,\nLoRA": {"actor": frozen + adapters * trained_bytes, "reward model": frozen},
+}
+fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
+colours = {"actor": "blue", "critic": "orange", "reward model": "green", "reference": "sky"}
+bottom = [0.0] * len(plans)
+for part, colour in colours.items():
+    heights = [plan.get(part, 0.0) for plan in plans.values()]
+    ax.bar(list(plans), heights, bottom=bottom, color=PALETTE[colour], width=0.6, label=part)
+    bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+for i, total in enumerate(bottom):
+    ax.annotate(f"{total:.0f} GB", (i, total), (0, 2), textcoords="offset points", ha="center")
+ax.set(ylabel="GB, without activations", ylim=(0, 320))
+ax.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## Now you
+#
+# * Take `RLOO.with_(beta=0.1)` to the frontier. It will not arrive in 120 steps. Is the learning rate too small, or has the policy
+#   lost sight of the good replies? (Look at `exact_reward` and at what it samples.)
+# * Give GRPO the β that puts it at *RLOO's* KL for β = ½. Does it earn the same reward there?
+# * Change the reward model so that it also charges ½ for a repeated word. Where does the peak of the true worth move?
+#
+# The graded exercises of this chapter: `minirlhf check 05`.
