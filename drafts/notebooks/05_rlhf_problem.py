@@ -311,7 +311,7 @@ print(f"bandit, sum over replies:       {ref @ reward:.6f}")
 # %%
 # NBVAL_CHECK_OUTPUT
 half = copy.deepcopy(world.reference)
-train_toy(half, reward[None], RLOO.with_(beta=0.5), replace(TOY_RUN, max_steps=5), ref_model=world.reference)
+train_toy(half, reward[None], RLOO.with_(beta=0.5), replace(TOY_RUN, max_steps=15), ref_model=world.reference)
 
 beta = 0.5
 logps = half.response_token_logps()[0]  # (40, 3), differentiable
