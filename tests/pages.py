@@ -33,6 +33,9 @@ LOOK = r"""(() => {
     broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
     ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
     links: [...document.querySelectorAll("a[href]")].map((a) => new URL(a.getAttribute("href"), document.baseURI).href),
+    cut: [...document.querySelectorAll("div.math mjx-container, section > mjx-container")]
+      .filter((e) => e.scrollWidth > e.clientWidth + 1)
+      .map((e) => (e.closest("[id]") || document.body).id + ", by " + (e.scrollWidth - e.clientWidth) + " pixels"),
     title: document.title,
   };
 })()"""
@@ -81,6 +84,7 @@ def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], ba
     texts += [f"MathJax error: {t}" for t in look["math"]]
     texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
     texts += [f"broken image: {src[:120]}" for src in look["broken"]]
+    texts += [f"formula wider than its column: {t}" for t in look["cut"]]
     texts += [f"complaint: {t}" for t in complaints if not t.endswith("/favicon.ico")]
     texts += [f"leaves the site: {url}" for url in requests if not url.startswith((base, "data:", "blob:"))]
     if not look["title"].strip():

@@ -75,8 +75,10 @@ def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> N
         marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
         assert len(marks) == text.count('<span class="eqno">'), page.name
         assert set(marks) <= {str(SEED)}
+    equations = text.count('<span class="eqno">')  # of the last page, which holds all chapters
     ledger = load()
     shown = re.findall(r'<code[^>]*><span class="pre">(eq:[a-z0-9-]+)</span></code></p></td>\s*<td><p>(\d+)</p></td>\s*<td><p>([^<]+)', (site / "ledger.html").read_text(encoding="utf-8"))  # fmt: skip
+    assert len(shown) == equations
     for label, count, error in shown:
         results = [run(c, SEED) for c in ledger.select([label])]
         worst = max(results, key=lambda r: r.error / r.check.tolerance)
@@ -141,6 +143,7 @@ c
 $$ (eq:planted)
 
 {eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
+{py:func}`minirlhf.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
 
 ```{library} minirlhf.equations.kl.k9
 ```
@@ -175,6 +178,7 @@ COMPLAINTS = {
     "unknown place": "no-such-place",
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
+    "no such function referred to": "target not found: minirlhf.evaluation.no_such_function",
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
 }
@@ -220,6 +224,11 @@ PAGES = {
     "image.html": ("", "<img src='gone.png' alt='x'>", "broken image"),
     "missing.html": ("<link rel='stylesheet' href='gone.css'>", "", "status 404"),
     "outside.html": ("", "<img src='https://example.invalid/x.png' alt='x'>", "leaves the site"),
+    "formula.html": (
+        MATHJAX + "<style>mjx-container {display: block; overflow: auto}</style>",
+        f'<div class="math" style="width: 300px">\\[{"x+" * 60}x\\]</div>',
+        "formula wider than its column",
+    ),
     "wide.html": (
         "<meta name='viewport' content='width=device-width'>",
         "<div style='width: 900px'>x</div>",
@@ -229,15 +238,17 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, site: Path, browser: Browser) -> dict[str, list[str]]:
+def found(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> dict[str, list[str]]:
     """What the browser test says about pages that have one fault each, and about one that has none."""
     folder = tmp_path_factory.mktemp("pages")
     for name, (head, body, _) in PAGES.items():
         (folder / name).write_text(HEAD.format(head=head, body=body), encoding="utf-8")
     (folder / "fine.html").write_text(HEAD.format(head=MATHJAX, body="<p>\\(\\pi\\) is fine</p>"), encoding="utf-8")
     (folder / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>', encoding="utf-8")
-    shutil.copytree(site / "_static" / "mathjax" / "output", folder / "output")
-    shutil.copy(site / "_static" / "mathjax" / "tex-chtml-full.js", folder / "mathjax.js")
+    fetch = "from book import BOOK, vendor_mathjax; vendor_mathjax(BOOK)"
+    subprocess.run([sys.executable, "-c", fetch], cwd=ROOT / "tools", check=True)
+    shutil.copytree(BOOK / "_static" / "mathjax" / "output", folder / "output")
+    shutil.copy(BOOK / "_static" / "mathjax" / "tex-chtml-full.js", folder / "mathjax.js")
     with served(folder) as base:
         return faults(browser, base, folder)
 

@@ -10,6 +10,7 @@ LAYERS = {
     "core": 0,
     "equations": 1,
     "data": 2,
+    "tabular": 2,
     "models": 3,
     "feedback": 4,
     "recipes": 5,

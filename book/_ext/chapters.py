@@ -1,5 +1,6 @@
 """Links to chapters that may not be written yet, and the list of a chapter's exercises."""
 
+import fnmatch
 from typing import Any
 
 from details import details, summary
@@ -22,27 +23,17 @@ def written(env: Any) -> dict[int, str]:
     return {number: page for number, page in pages.items() if number is not None}
 
 
-class Part(TocTree):
-    """``{part} 6 9``: the contents of a part, made of those of its chapters that are there; nothing if none is."""
+class Pages(TocTree):
+    """``{pages} 0[6-9]-*``: the contents of a part, made of those of its pages that are there; nothing if none is."""
 
-    required_arguments = 2
-
-    def run(self) -> list[nodes.Node]:
-        """Fill in the pages and go on as an ordinary toctree."""
-        self.env.note_reread()
-        first, last = map(int, self.arguments)
-        pages = [page for number, page in sorted(written(self.env).items()) if first <= number <= last]
-        self.content = StringList(pages, source=self.env.docname)
-        return super().run() if pages else []
-
-
-class Notebooks(TocTree):
-    """``{notebooks}``: the contents of the folder of notebooks; nothing while it is empty."""
+    required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         """Fill in the pages and go on as an ordinary toctree."""
         self.env.note_reread()
-        pages = sorted(page for page in self.env.found_docs if page.startswith("notebooks/"))
+        patterns = self.arguments[0].split()
+        pages = [page for p in patterns for page in sorted(self.env.found_docs) if fnmatch.fnmatch(page, p)]
         self.content = StringList(pages, source=self.env.docname)
         return super().run() if pages else []
 
@@ -113,6 +104,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("chapter", ChapterRole())
     app.add_post_transform(ChapterLinks)
     app.add_directive("exercises", ExercisesDirective)
-    app.add_directive("part", Part)
-    app.add_directive("notebooks", Notebooks)
+    app.add_directive("pages", Pages)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

@@ -281,6 +281,17 @@ def write_pages(app: Sphinx, config: Any) -> None:
             (folder / name).write_text(text, encoding="utf-8")
 
 
+def without_page(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:
+    """A reference to something that the library has, but that no page describes, is its name without a link."""
+    if node.get("refdomain") != "py" or not node["reftarget"].startswith("minirlhf."):
+        return None
+    try:
+        find(node["reftarget"])
+    except ValueError:
+        return contnode if node["reftarget"] in provenance.all_modules() else None
+    return contnode
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Write the pages, then the directives that fill them."""
     app.setup_extension("proofs")
@@ -290,4 +301,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_post_transform(DerivedIn)
     app.connect("config-inited", write_pages)
     app.connect("env-updated", find_sections)
+    app.connect("missing-reference", without_page)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

@@ -5,8 +5,10 @@ whose equation is not on the page are warnings, and warnings are errors.
 """
 
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -220,6 +222,15 @@ class Marks(SphinxPostTransform):
             node.replace_self(_all_equations(self.env, page, seed))
 
 
+def record(app: Sphinx, exception: Exception | None) -> None:
+    """Leave this run's results beside the pages, as ``minirlhf verify --json`` prints them."""
+    results = [o.result for label in equations(app.env) for o in outcomes(label, app.config.ledger_seed)]
+    if exception is None and results and app.builder.name == "html":
+        data = reader.as_json(results, sum(r.seconds for r in results))
+        text = json.dumps(data, indent=1, ensure_ascii=False)
+        (Path(app.outdir) / "ledger.json").write_text(text + "\n", encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Check after reading; mark while writing."""
     app.setup_extension("details")
@@ -229,4 +240,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("ledger", LedgerDirective)
     app.add_post_transform(Marks)
     app.connect("env-updated", examine)
+    app.connect("build-finished", record)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}
