@@ -1,66 +1,37 @@
 """What rows of real data mean: one parser per format, and the rule that recognises it.
 
 A row is a dictionary. A format names the fields that a row must have; **the first format in** :data:`FORMATS` **whose
-fields are all present is the format of the data**. Its parser turns a row into one of three records:
-:class:`Conversation`, :class:`Comparison` or :class:`Problem`. A new format is a parser and a line in :data:`FORMATS`.
+fields are all present is the format of the data**. Its parser turns a row into one of the records of
+:mod:`minirlhf.data.records`. A new format is a parser and a line in :data:`FORMATS`.
 
 A row that is broken (a field missing or of the wrong type) is a :class:`~minirlhf.core.errors.UserError`. A row that is
-well formed but of no use (two equal replies, an empty one) is :class:`Unusable`: the loader drops and
+well formed but of no use (two equal replies, an empty one) is :class:`~minirlhf.data.records.Unusable`: the loader drops and
 counts it, two equal replies only when it is asked to.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import ROLES, Message
+from minirlhf.data.records import (
+    Comparison,
+    Conversation,
+    Example,
+    Identical,
+    Judgement,
+    Problem,
+    Ranking,
+    Reply,
+    Unusable,
+)
 
 Row: TypeAlias = Mapping[str, Any]
-
-
-class Unusable(Exception):
-    """This row is well formed and nothing can be learned from it; the message says why."""
-
-
-class Identical(Unusable):
-    """Its two replies are equal: more likely a slip in making the data than a row to pass over in silence."""
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """Something to imitate: messages that end with an assistant turn, of which the first ``context`` are given."""
-
-    messages: list[Message]
-    context: int = 0
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two ways to go on from a prompt, which ends with a user turn; each begins and ends with an assistant turn.
-
-    ``margin`` says by how much the chosen one is better, where the data do.
-    """
-
-    prompt: list[Message]
-    chosen: list[Message]
-    rejected: list[Message]
-    margin: float | None = None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate."""
-
-    prompt: list[Message]
-    reference: str | None = None
-    solution: str | None = None
-
-
-Example: TypeAlias = Conversation | Comparison | Problem
 
 
 @dataclass(frozen=True)
@@ -88,7 +59,10 @@ def parse_prompt_completion(row: Row) -> Conversation:
 
 
 def parse_preference(row: Row) -> Comparison:
-    """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; replies may repeat the prompt."""
+    """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; replies may repeat the prompt.
+
+    How much better the chosen one is may stand in ``margin``, or as ``score_chosen`` and ``score_rejected``.
+    """
     prompt = _prompt(row)
     chosen, rejected = (_without(prompt, _reply(row, field)) for field in ("chosen", "rejected"))
     return _compare(prompt, chosen, rejected, _margin(row))
@@ -114,6 +88,54 @@ def parse_transcripts(row: Row) -> Comparison:
     return _compare(chosen[:shared], chosen[shared:], rejected[shared:], _margin(row))
 
 
+def parse_judgement(row: Row) -> Judgement:
+    """``{"prompt": ..., "completion": ..., "label": true}`` (KTO): one reply, and whether it is a good one."""
+    prompt = _prompt(row)
+    completion = _without(prompt, _reply(row, "completion"))
+    _require_answer(completion, "completion")
+    return Judgement(prompt, completion, _truth(row, "label"))
+
+
+def parse_ranking(row: Row) -> Ranking:
+    """``{"prompt": ..., "responses": [...]}``, each a text or messages, the best first.
+
+    In any order with ``scores`` (the higher the better) or ``ranks`` (1 is the best); equal ones are ties.
+    """
+    prompt = _prompt(row)
+    responses = _list(row, "responses")
+    replies = [_without(prompt, _reply({f"responses[{i}]": r}, f"responses[{i}]")) for i, r in enumerate(responses)]
+    scores, ranks = (_numbers(row, field, len(replies)) for field in ("scores", "ranks"))
+    if scores and ranks:
+        raise UserError("fields 'scores' and 'ranks' are both there; expected one of them")
+    if scores:
+        return _rank(prompt, replies, scores, keep_scores=True)
+    order = ranks or [float(i) for i in range(len(replies))]
+    return _rank(prompt, replies, [-rank for rank in order], keep_scores=False)
+
+
+def parse_ultrafeedback(row: Row) -> Ranking:
+    """``{"instruction": "...", "completions": [{"response": "...", "fine-grained_score": 4.5}, ...]}`` (UltraFeedback).
+
+    Its ``fine-grained_score`` is the mean of four ratings; ``overall_score`` is taken where that is missing. A completion
+    without either is left out.
+    """
+    prompt = [_user(_text(row, "instruction"))]
+    replies, scores = [], []
+    for i, completion in enumerate(_list(row, "completions")):
+        where = f"completions[{i}]"
+        if not isinstance(completion, Mapping) or "response" not in completion:
+            raise UserError(f"{where} is {_kind(completion)}; expected an object with response and a score")
+        named = {f"{where}.{key}": value for key, value in completion.items()}
+        score = next((s for key in _SCORES if (s := _number(named, f"{where}.{key}")) is not None), None)
+        if score is not None:
+            replies.append([{"role": "assistant", "content": _text(named, f"{where}.response")}])
+            scores.append(score)
+    return _rank(prompt, replies, scores, keep_scores=True)
+
+
+_SCORES = ("fine-grained_score", "overall_score")
+
+
 def parse_gsm8k(row: Row) -> Problem:
     """``{"question": "...", "answer": "working\\n#### 72"}`` (GSM8K); the annotations ``<<48/2=24>>`` are taken out."""
     answer = _text(row, "answer")
@@ -135,8 +157,16 @@ def parse_problem(row: Row) -> Problem:
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
-        Format("preference", ("prompt", "chosen", "rejected"), parse_preference, ("margin",)),
-        Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, ("margin",)),
+        Format(
+            "preference",
+            ("prompt", "chosen", "rejected"),
+            parse_preference,
+            ("margin", "score_chosen", "score_rejected"),
+        ),
+        Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, ("margin", "score_chosen", "score_rejected")),
+        Format("kto", ("prompt", "completion", "label"), parse_judgement),
+        Format("ranking", ("prompt", "responses"), parse_ranking, ("scores", "ranks")),
+        Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
         Format("messages", ("messages",), parse_messages),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
@@ -159,9 +189,20 @@ def detect(found: Iterable[str]) -> Format:
         if names.issuperset(form.fields):
             return form
     needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in FORMATS.values())
+    close = _misspelt(names)
     raise UserError(
         f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known are {needs}"
+        + (f"; did you mean {' and '.join(close)}?" if close else "")
     )
+
+
+def _misspelt(names: Iterable[str]) -> list[str]:
+    """``'answer' by 'Answers'`` for each field that nearly has the name of a known one."""
+    known = sorted({field for form in FORMATS.values() for field in form.fields})
+    near = {
+        name: difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.75) for name in sorted(map(str, names))
+    }
+    return [f"{close[0]!r} by {name!r}" for name, close in near.items() if close and close[0] != name]
 
 
 # -- their parts ------------------------------------------------------------------------------------------------------
@@ -255,8 +296,9 @@ def _reply(row: Row, field: str) -> list[Message]:
     return _messages(row, field, "text or ")
 
 
-def _without(prompt: list[Message], reply: list[Message]) -> list[Message]:
-    return reply[len(prompt) :] if reply[: len(prompt)] == prompt else reply
+def _without(prompt: list[Message], reply: Reply) -> Reply:
+    """The reply without a repetition of the prompt, up to white space around what is said."""
+    return reply[len(prompt) :] if _said(reply[: len(prompt)]) == _said(prompt) else reply
 
 
 def _to_imitate(messages: list[Message], context: int) -> Conversation:
@@ -271,24 +313,82 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
 
 def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], margin: float | None) -> Comparison:
     for field, reply in (("chosen", chosen), ("rejected", rejected)):
-        if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
-            raise Unusable(f"{field} has no assistant turn after the prompt")
-        if not reply[-1]["content"].strip():
-            raise Unusable(f"the last reply of {field} is empty")
+        _require_answer(reply, field)
     _require_different(chosen, rejected)
     return Comparison(prompt, chosen, rejected, margin)
 
 
-def _require_different(chosen: list[Message], rejected: list[Message]) -> None:
+def _require_answer(reply: Reply, field: str) -> None:
+    if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
+        raise Unusable(f"{field} has no assistant turn after the prompt")
+    if not reply[-1]["content"].strip():
+        raise Unusable(f"the last reply of {field} is empty")
+
+
+def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    return [(m["role"], m["content"].strip()) for m in messages]
+
+
+def _require_different(chosen: Reply, rejected: Reply) -> None:
     """Up to white space around what is said."""
-    one, other = ([(m["role"], m["content"].strip()) for m in messages] for messages in (chosen, rejected))
-    if one == other:
+    if _said(chosen) == _said(rejected):
         raise Identical("chosen and rejected are equal")
 
 
+def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
+    """Tiers of equal score, the highest first. A reply that comes twice with one score counts once."""
+    for i, reply in enumerate(replies):
+        _require_answer(reply, f"reply {i + 1}")
+    tiers: dict[float, list[Reply]] = {score: [] for score in sorted(set(scores), reverse=True)}
+    of_reply: dict[str, float] = {}
+    for reply, score in zip(replies, scores, strict=True):
+        if of_reply.setdefault(str(_said(reply)), score) != score:
+            raise Identical("two replies of different rank are equal")
+        if _said(reply) not in map(_said, tiers[score]):
+            tiers[score].append(reply)
+    if len(tiers) < 2:
+        raise Unusable("fewer than two replies" if len(replies) < 2 else "all replies are tied")
+    return Ranking(prompt, list(tiers.values()), tuple(tiers) if keep_scores else None)
+
+
+def _list(row: Row, field: str) -> list[Any]:
+    if not isinstance(row[field], list):
+        raise UserError(f"field {field!r} is {_kind(row[field])}; expected a list of replies")
+    return row[field]
+
+
+def _numbers(row: Row, field: str, count: int) -> list[float]:
+    """An optional list of as many numbers as there are replies; empty where it is missing."""
+    if row.get(field) is None:
+        return []
+    values = _list(row, field)
+    if len(values) != count:
+        raise UserError(f"field {field!r} has {len(values)} numbers for {count} replies; expected as many")
+    found = [_number({f"{field}[{i}]": value}, f"{field}[{i}]") for i, value in enumerate(values)]
+    if None in found:
+        raise UserError(f"field '{field}[{found.index(None)}]' is missing (null); expected a finite number")
+    return [number for number in found if number is not None]
+
+
+def _truth(row: Row, field: str) -> bool:
+    """true or false, also as a CSV file or a table has them."""
+    value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | str) else ""
+    if value not in ("true", "false", "1", "0"):
+        raise UserError(f"field {field!r} is {_kind(row[field])}; expected true or false")
+    return value in ("true", "1")
+
+
 def _margin(row: Row) -> float | None:
-    """The optional field ``margin``; a CSV file has it as text."""
-    value = row.get("margin")
+    """The optional field ``margin``, or the difference of ``score_chosen`` and ``score_rejected``."""
+    chosen, rejected = _number(row, "score_chosen"), _number(row, "score_rejected")
+    if row.get("margin") in (None, "") and chosen is not None and rejected is not None:
+        return chosen - rejected
+    return _number(row, "margin")
+
+
+def _number(row: Row, field: str) -> float | None:
+    """An optional field that must hold a finite number; a CSV file has it as text."""
+    value = row.get(field)
     if value is None or value == "":
         return None
     try:
@@ -296,7 +396,7 @@ def _margin(row: Row) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not abs(number) < float("inf"):
-        raise UserError(f"field 'margin' is {_kind(value)}; expected a finite number")
+        raise UserError(f"field {field!r} is {_kind(value)}; expected a finite number")
     return number
 
 

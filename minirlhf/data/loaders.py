@@ -7,18 +7,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.chat import Message
-from minirlhf.data.formats import Comparison, Conversation, Example, Format, Identical, Problem, Row, Unusable
+from minirlhf.data.formats import Format, Row
 from minirlhf.data.readers import one_line, read_rows
+from minirlhf.data.records import Comparison, Conversation, Example, Identical, Judgement, Problem, Ranking, Unusable
+
+R = TypeVar("R")
+
+EXPECTED_DIFFERENT = "expected two different replies (--drop-identical true leaves such rows out)"
 
 
 @dataclass(frozen=True)
@@ -59,16 +64,24 @@ class Records:
         return text + (f"; fields not used: {', '.join(self.ignored)}" if self.ignored else "")
 
     def conversations(self) -> list[Conversation]:
-        """What supervised fine-tuning imitates: conversations, chosen replies, worked solutions."""
-        return [self._as(example, _conversation, "a reply to imitate") for example in self.examples]
+        """What supervised fine-tuning imitates: conversations, the better replies, worked solutions."""
+        return self._as(_conversations, "a reply to imitate")
 
     def comparisons(self) -> list[Comparison]:
-        """What a reward model or a preference loss learns from."""
-        return [self._as(example, _comparison, "a chosen and a rejected reply") for example in self.examples]
+        """What a reward model or a loss on pairs learns from; a ranking gives all its pairs."""
+        return self._as(_comparisons, "a chosen and a rejected reply")
+
+    def judgements(self) -> list[Judgement]:
+        """What a loss on single replies learns from; a comparison gives a good and a bad one."""
+        return self._as(_judgements, "a label for each reply (true or false), or a chosen and a rejected one")
+
+    def rankings(self) -> list[Ranking]:
+        """What a loss on lists learns from; a comparison is a list of two."""
+        return self._as(_rankings, "ranked replies")
 
     def problems(self) -> list[Problem]:
         """What reinforcement learning answers: prompts, with a reference for the grader where the data have one."""
-        return [self._as(example, _problem, "a prompt that ends with a user turn") for example in self.examples]
+        return self._as(_problems, "a prompt that ends with a user turn")
 
     def hold_out(self, fraction: float = 0.1, seed: int = 0) -> tuple[Records, Records]:
         """Split into (training, held out). A row's side depends on its prompt and the seed, not on the other rows.
@@ -90,11 +103,57 @@ class Records:
         held = tuple(example for example, place in placed if place <= cut)
         return replace(self, examples=kept), replace(self, examples=held, dropped=())
 
-    def _as(self, example: Example, convert: Callable[[Example], Any], needed: str) -> Any:
-        converted = convert(example)
-        if converted is None:
-            raise UserError(f"{self.source}: its rows, in format {self.format}, do not have {needed}, which this needs")
-        return converted
+    def _as(self, convert: Callable[[Example], list[R] | None], needed: str) -> list[R]:
+        found: list[R] = []
+        for example in self.examples:
+            converted = convert(example)
+            if converted is None:
+                raise UserError(
+                    f"{self.source}: its rows, in format {self.format}, do not have {needed}, which this needs"
+                )
+            found += converted
+        if not found:
+            raise UserError(f"{self.source}: none of its rows, in format {self.format}, has {needed}, which this needs")
+        return found
+
+
+class Scan:
+    """The rows of a source one after the other, each read or refused; :func:`load` stops at the first that is refused.
+
+    Iterating gives ``(where, outcome)``: the place, and a record, or :class:`Unusable`, or the :class:`UserError` of a broken
+    row. What breaks the file itself (half a line of JSON, say) is raised, as nothing can be read after it.
+
+    Attributes:
+        form: the format, None until a row has shown it.
+        ignored: fields that the format does not use.
+    """
+
+    def __init__(
+        self, source: str | Path, *, split: str | None = None, format: str | None = None, limit: int | None = None
+    ) -> None:
+        if limit is not None and limit < 1:
+            raise UserError(f"limit {limit} leaves no row; expected at least 1")
+        self.source, self.split, self.limit = str(source), split, limit
+        self.form = formats.get(format) if format else None
+        self.ignored: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Example | Unusable | UserError]]:
+        for where, row in islice(read_rows(self.source, self.split), self.limit):
+            try:
+                yield where, self._read(row)
+            except Unusable as reason:
+                yield where, reason
+            except UserError as problem:
+                yield where, UserError(f"{where}: {one_line(problem)}")
+
+    def _read(self, row: object) -> Example:
+        if not isinstance(row, dict):
+            raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}")
+        if self.form is None:
+            self.form = formats.detect(name for name, value in row.items() if value is not None)
+        known = (*self.form.fields, *self.form.optional)
+        self.ignored.update(dict.fromkeys(str(name) for name in row if name not in known))
+        return _parse(row, self.form)
 
 
 def load(
@@ -119,70 +178,87 @@ def load(
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"limit {limit} leaves no row; expected at least 1")
-    form = formats.get(format) if format else None
+    scan = Scan(source, split=split, format=format, limit=limit)
     examples: list[Example] = []
     dropped: list[Dropped] = []
-    ignored: dict[str, None] = {}
-    for where, row in islice(read_rows(str(source), split), limit):
-        try:
-            if not isinstance(row, dict):
-                raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}")
-            form = form or formats.detect(name for name, value in row.items() if value is not None)
-            ignored.update(dict.fromkeys(name for name in row if name not in (*form.fields, *form.optional)))
-            examples.append(_parse(row, form))
-        except Unusable as reason:
-            if isinstance(reason, Identical) and not drop_identical:
-                raise UserError(
-                    f"{where}: {reason}; expected two different replies (--drop-identical true leaves such rows out)"
-                ) from None
-            dropped.append(Dropped(where, str(reason)))
-        except UserError as problem:
-            raise UserError(f"{where}: {one_line(problem)}") from problem
+    for where, outcome in scan:
+        if isinstance(outcome, UserError):
+            raise outcome
+        if isinstance(outcome, Identical) and not drop_identical:
+            raise UserError(f"{where}: {outcome}; {EXPECTED_DIFFERENT}")
+        if isinstance(outcome, Unusable):
+            dropped.append(Dropped(where, str(outcome)))
+        else:
+            examples.append(outcome)
+    form = scan.form
     if form is None or not (examples or dropped):
         raise UserError(f"{source}: it holds no rows")
     if not examples:
         raise UserError(
             f"{dropped[0].where}: {dropped[0].reason}; none of the {len(dropped)} rows of {source} can be used"
         )
-    return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(ignored))
+    return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
 
 
 def _parse(row: Row, form: Format) -> Example:
     missing = [field for field in form.fields if row.get(field) is None]
     if missing:
         found = ", ".join(name for name in row if row[name] is not None)
-        raise UserError(f"field {missing[0]!r} is missing; found {found or 'no fields'}")
+        raise UserError(
+            f"field {missing[0]!r} is missing; found {found or 'no fields'}, but the format is {form.name} "
+            f"({', '.join(form.fields)}), the same for all rows"
+        )
     return form.parse(row)
 
 
-# -- one record as another --------------------------------------------------------------------------------------------
+# -- one record as another: a list of them, or None where that makes no sense -----------------------------------------
 
 
-def _conversation(example: Example) -> Conversation | None:
+def _conversations(example: Example) -> list[Conversation] | None:
     match example:
         case Conversation():
-            return example
-        case Comparison(prompt, chosen):
-            return Conversation([*prompt, *chosen], context=len(prompt))
+            return [example]
+        case Comparison(prompt, reply) | Ranking(prompt, [[reply, *_], *_]) | Judgement(prompt, reply, True):
+            return [Conversation([*prompt, *reply], context=len(prompt))]
+        case Judgement():
+            return []  # a reply that is no good is not imitated
         case Problem(prompt, _, str(solution)):
-            return Conversation([*prompt, {"role": "assistant", "content": solution}], context=len(prompt))
+            return [Conversation([*prompt, {"role": "assistant", "content": solution}], context=len(prompt))]
     return None
 
 
-def _comparison(example: Example) -> Comparison | None:
-    return example if isinstance(example, Comparison) else None
+def _comparisons(example: Example) -> list[Comparison] | None:
+    if isinstance(example, Ranking):
+        return example.comparisons()
+    return [example] if isinstance(example, Comparison) else None
 
 
-def _problem(example: Example) -> Problem | None:
+def _judgements(example: Example) -> list[Judgement] | None:
     match example:
+        case Judgement():
+            return [example]
+        case Comparison(prompt, chosen, rejected):
+            return [Judgement(prompt, chosen, True), Judgement(prompt, rejected, False)]
+    return None
+
+
+def _rankings(example: Example) -> list[Ranking] | None:
+    match example:
+        case Ranking():
+            return [example]
+        case Comparison(prompt, chosen, rejected):
+            return [Ranking(prompt, [[chosen], [rejected]])]
+    return None
+
+
+def _problems(example: Example) -> list[Problem] | None:
+    match example:
+        case Problem():
+            return [example]
         case Conversation(messages):
             prompt, reference = messages[:-1], messages[-1]["content"]
-            return Problem(prompt, reference) if prompt and prompt[-1]["role"] == "user" else None
-        case Comparison(prompt):
-            return Problem(prompt)
-    return example
+            return [Problem(prompt, reference)] if prompt and prompt[-1]["role"] == "user" else None
+    return [Problem(example.prompt)]
 
 
 def _opening(example: Example) -> str:

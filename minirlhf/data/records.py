@@ -1,0 +1,82 @@
+"""What a row of data means, whatever format it came in: one record for each way of learning from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import TypeAlias
+
+from minirlhf.data.chat import Message
+
+Reply: TypeAlias = list[Message]
+
+
+class Unusable(Exception):
+    """This row is well formed and nothing can be learned from it; the message says why."""
+
+
+class Identical(Unusable):
+    """Its replies are equal: more likely a slip in making the data than a row to pass over in silence."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Something to imitate: messages that end with an assistant turn, of which the first ``context`` are given."""
+
+    messages: list[Message]
+    context: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways to go on from a prompt, which ends with a user turn; each begins and ends with an assistant turn.
+
+    ``margin`` says by how much the chosen one is better, where the data do.
+    """
+
+    prompt: list[Message]
+    chosen: Reply
+    rejected: Reply
+    margin: float | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One reply and whether it is a good one: a thumb up or down."""
+
+    prompt: list[Message]
+    completion: Reply
+    desirable: bool
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Replies in tiers, the best first; those of one tier are tied. ``scores`` holds one number per tier, where the data do."""
+
+    prompt: list[Message]
+    tiers: list[list[Reply]]
+    scores: tuple[float, ...] | None = None
+
+    def comparisons(self) -> list[Comparison]:
+        """Every pair in which one reply is better: C(K, 2) of K replies without ties. The margin is the gap in score."""
+        pairs = []
+        for i, j in combinations(range(len(self.tiers)), 2):
+            margin = None if self.scores is None else self.scores[i] - self.scores[j]
+            pairs += [Comparison(self.prompt, a, b, margin) for a, b in product(self.tiers[i], self.tiers[j])]
+        return pairs
+
+    def strict(self) -> list[Reply]:
+        """The first reply of every tier, best first: an order without ties, as Plackett–Luce needs."""
+        return [tier[0] for tier in self.tiers]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate."""
+
+    prompt: list[Message]
+    reference: str | None = None
+    solution: str | None = None
+
+
+Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | Problem
