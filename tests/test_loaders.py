@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
-from minirlhf.data import formats
+from minirlhf.data import formats, readers
 from minirlhf.data.chat import conversation
-from minirlhf.data.formats import Comparison, Conversation, Problem
-from minirlhf.data.loaders import load
+from minirlhf.data.loaders import Scan, load
+from minirlhf.data.records import Comparison, Conversation, Identical, Judgement, Problem, Ranking, Unusable
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -83,6 +83,83 @@ def test_preference_plain_and_conversational():
     assert [m["role"] for m in tea.prompt] == ["system", "user"]
     assert owls.prompt == [said("user", "Do owls sleep?")]
     assert owls.rejected == [said("assistant", "Never.")]  # the repeated prompt is taken off
+
+
+def test_labels():
+    records = load(SAMPLES / "kto.jsonl")
+    assert records.format == "kto"
+    assert records.judgements() == [
+        Judgement([said("user", "How many legs has a spider?")], [said("assistant", "Eight.")], True),
+        Judgement([said("user", "How many legs has a spider?")], [said("assistant", "It depends.")], False),
+        Judgement([said("user", "Name a river.")], [said("assistant", "The Danube.")], True),
+    ]
+    # What is imitated is what was found good; every prompt is one to answer.
+    assert [c.messages[-1]["content"] for c in records.conversations()] == ["Eight.", "The Danube."]
+    assert len(records.problems()) == 3
+    with pytest.raises(UserError, match="a chosen and a rejected reply"):
+        records.comparisons()
+
+
+def test_a_comparison_is_two_labels_and_a_list_of_two():
+    records = load(SAMPLES / "preference.jsonl")
+    [bees, _] = records.comparisons()
+    assert records.judgements()[:2] == [
+        Judgement(bees.prompt, bees.chosen, True),
+        Judgement(bees.prompt, bees.rejected, False),
+    ]
+    assert records.rankings()[0].strict() == [bees.chosen, bees.rejected]
+
+
+def test_rankings():
+    records = load(SAMPLES / "ranking.jsonl")
+    wet, snow, cats = records.rankings()
+    assert [r[0]["content"] for r in wet.strict()] == ["It makes other things wet.", "Yes.", "Water is dry."]
+    assert [r[0]["content"] for r in snow.strict()] == ["Ice crystals that fall.", "Frozen rain, roughly.", "Cold."]
+    assert [len(tier) for tier in cats.tiers] == [2, 1]  # a tie
+    assert (wet.scores, snow.scores, cats.scores) == (None, None, (3.5, 1.0))
+    assert [(len(r.comparisons()), r.comparisons()[0].margin) for r in (wet, snow, cats)] == [
+        (3, None),
+        (3, None),
+        (2, 2.5),
+    ]
+    assert len(records.comparisons()) == 8
+    assert [d.reason for d in records.dropped] == ["all replies are tied"]
+    assert records.conversations()[1].messages == conversation("What is snow?", "Ice crystals that fall.")
+    four, nine = (Ranking([], [[[said("assistant", str(n))]] for n in range(k)]) for k in (4, 9))
+    assert (len(four.comparisons()), len(nine.comparisons())) == (6, 36)
+
+
+def test_ultrafeedback():
+    records = load(SAMPLES / "ultrafeedback.jsonl")
+    prime, spell = records.rankings()
+    assert prime.scores == (4.75, 1.0)  # not the overall score of 10
+    assert [[r[0]["content"] for r in tier] for tier in prime.tiers] == [["11", "Eleven (11)."], ["There is none."]]
+    assert spell.scores == (9.0, 2.0)
+    assert [(c.chosen[0]["content"], c.margin) for c in records.comparisons()] == [
+        ("11", 3.75),
+        ("Eleven (11).", 3.75),
+        ("C-A-T", 7.0),
+    ]
+    assert [d.reason for d in records.dropped] == ["fewer than two replies"]
+
+
+def test_ultrafeedback_binarized(tmp_path):
+    """Replies repeat the prompt, with other white space around it; the scores give the margin."""
+    chosen, rejected = (conversation("say a\n", text) for text in ("a", "b"))
+    row = {"prompt": "say a\n\n", "chosen": chosen, "rejected": rejected, "score_chosen": 8.5, "score_rejected": 6.0}
+    row |= {"messages": chosen, "prompt_id": "7"}
+    records = load(write(tmp_path / "a.jsonl", row))
+    [pair] = records.comparisons()
+    assert (pair.chosen, pair.rejected, pair.margin) == ([said("assistant", "a")], [said("assistant", "b")], 2.5)
+    assert records.ignored == ("messages", "prompt_id")
+
+
+def test_scan_goes_on_after_a_broken_row(tmp_path):
+    equal, blank = PAIR | {"chosen": "bad"}, PAIR | {"prompt": ""}
+    scan = Scan(write(tmp_path / "a.jsonl", PAIR, {"prompt": 3}, equal, blank, PAIR))
+    kinds = [(where.rsplit(" ")[-1], type(outcome)) for where, outcome in scan]
+    assert kinds == [("1", Comparison), ("2", UserError), ("3", Identical), ("4", Unusable), ("5", Comparison)]
+    assert scan.form is formats.FORMATS["preference"]
 
 
 def test_messages():
@@ -295,6 +372,10 @@ BROKEN_ROWS = {
     ),
     "typed content": ({**PAIR, "chosen": [said("assistant", 5)]}, r"line 2: field 'chosen\[0\].content' is a number"),
     "surrogate": ({**PAIR, "prompt": "\ud800"}, r"line 2: field 'prompt' holds half of a surrogate pair"),
+    "mixed": (
+        {"messages": conversation("a", "b")},
+        r"line 2: field 'prompt' is missing; found messages, but the format is preference \(prompt, chosen, rejected\)",
+    ),
     "no object": ([1, 2], r"line 2: expected an object with named fields, found '\[1, 2\]'"),
 }
 
@@ -306,6 +387,50 @@ def test_broken_row(row, message, tmp_path):
         load(file)
     assert str(caught.value).startswith(f"{file}, line 2: ")
     assert "\n" not in str(caught.value)
+
+
+LABELLED = {"prompt": "p", "completion": "c", "label": True}
+RANKED = {"prompt": "p", "responses": ["a", "b"]}
+RATED = {"instruction": "p", "completions": [{"response": t, "overall_score": n} for n, t in enumerate("ab")]}
+BROKEN_REPLIES = {
+    "label": (LABELLED | {"label": "good"}, r"field 'label' is text: 'good'; expected true or false"),
+    "number as label": (LABELLED | {"label": 2}, r"field 'label' is a number: '2'; expected true or false"),
+    "no list": (RANKED | {"responses": "a"}, r"field 'responses' is text: 'a'; expected a list of replies"),
+    "odd reply": (
+        RANKED | {"responses": ["a", 1]},
+        r"field 'responses\[1\]' is a number: '1'; expected text or a list",
+    ),
+    "too few scores": (RANKED | {"scores": [1]}, r"field 'scores' has 1 numbers for 2 replies; expected as many"),
+    "no score": (RANKED | {"scores": [1, None]}, r"field 'scores\[1\]' is missing \(null\); expected a finite number"),
+    "both": (RANKED | {"scores": [1, 2], "ranks": [2, 1]}, r"fields 'scores' and 'ranks' are both there"),
+    "equal": (
+        RANKED | {"responses": ["a", "b", "a"]},
+        r"two replies of different rank are equal; expected two different",
+    ),
+    "completion": (RATED | {"completions": ["a"]}, r"completions\[0\] is text: 'a'; expected an object with response"),
+    "score": (
+        RATED | {"completions": [{"response": "a", "overall_score": "ten"}]},
+        r"field 'completions\[0\].overall_score' is text: 'ten'; expected a finite number",
+    ),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), BROKEN_REPLIES.values(), ids=BROKEN_REPLIES)
+def test_broken_labels_and_lists(row, message, tmp_path):
+    good = next(g for g in (LABELLED, RANKED, RATED) if set(g) <= set(row))
+    file = write(tmp_path / "data.jsonl", good, row)
+    with pytest.raises(UserError, match=rf"data\.jsonl, line 2: {message}"):
+        load(file)
+
+
+def test_labels_in_csv(tmp_path):
+    (tmp_path / "a.csv").write_text("prompt,completion,label\np,c,True\np,d,0\n")
+    assert [j.desirable for j in load(tmp_path / "a.csv").judgements()] == [True, False]
+
+
+def test_only_bad_replies_leave_nothing_to_imitate(tmp_path):
+    with pytest.raises(UserError, match="none of its rows, in format kto, has a reply to imitate"):
+        load(write(tmp_path / "a.jsonl", LABELLED | {"label": False})).conversations()
 
 
 USELESS_ROWS = {
@@ -390,11 +515,19 @@ BROKEN_FILES = {
     "empty.json": (b"", "it holds no rows"),
     "none.json": (b"[]", "it holds no rows"),
     "cut.jsonl": (b'{"prompt": "p"}\n{"prompt": "p', r"cut.jsonl, line 2: not valid JSON: Unterminated string"),
-    "cut.json": (b'[{"prompt": "p"}', "cut.json: not valid JSON"),
+    "cut.json": (b'[{"prompt": "p"},\n{"prompt": "q"}', "cut.json, line 2: not valid JSON: Expecting ',' delimiter"),
+    "two.jsonl": (b'{"prompt": "p"} {"prompt": "q"}', "line 1: not valid JSON: Extra data at column 17"),
+    "twice.csv": (b"prompt,chosen,prompt\na,b,c\n", "line 1: the column 'prompt' is there twice"),
     "number.json": (b"5", "expected a list of rows or one row on each line"),
     "deep.jsonl": (b"[" * 100_000, "line 1: not usable JSON"),
     "long.jsonl": (b'{"a": ' + b"1" * 10_000 + b"}", "line 1: not usable JSON"),
-    "latin.jsonl": ('{"prompt": "é"}'.encode("latin-1"), "not UTF-8 text"),
+    "latin.jsonl": ('{"prompt": "p"}\n{"prompt": "é"}'.encode("latin-1"), r"latin.jsonl, line 2: not UTF-8 text"),
+    "latin.csv": ("prompt\nß".encode("latin-1"), r"latin.csv, line 2: not UTF-8 text"),
+    "latin.jsonl.gz": (gzip.compress(b'{"prompt": "\xff"}'), r"latin.jsonl.gz, line 1: not UTF-8 text"),
+    "wide.jsonl": (
+        '{"prompt": "p"}'.encode("utf-16"),
+        r"line 1: not UTF-8 text.* it looks like UTF-16; save it as UTF-8",
+    ),
     "binary.jsonl": (bytes(range(256)), "not UTF-8 text"),
     "header.csv": (b"prompt,chosen,rejected\n", "it holds no rows"),
     "empty.csv": (b"", "it holds no rows"),
@@ -418,6 +551,17 @@ def test_broken_file(name, tmp_path):
         load(tmp_path / name)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_huge_line(tmp_path, monkeypatch):
+    """A file that is one endless line is refused before all of it is in memory; long rows are read."""
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1000)
+    file = write(tmp_path / "a.jsonl", PAIR, PAIR | {"prompt": "p" * 900})
+    assert len(load(file)) == 2
+    with pytest.raises(
+        UserError, match=r"a\.jsonl, line 2: longer than 1,000 characters; expected one row on each line"
+    ):
+        load(write(file, PAIR, PAIR | {"prompt": "p" * 1000}))
 
 
 def test_missing_file_names_the_nearest(tmp_path):
@@ -456,7 +600,7 @@ def test_any_row_is_read_or_refused(row, tmp_path_factory):
     except UserError:
         return
     [example] = records.examples
-    assert type(example) in (Conversation, Comparison, Problem)
+    assert type(example) in (Conversation, Comparison, Judgement, Ranking, Problem)
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,6 +5,7 @@ Every reader yields ``(where, row)``: the place that an error names, and the row
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -18,6 +19,9 @@ from typing import Any, TextIO, TypeAlias
 from minirlhf.core.errors import UserError
 
 Rows: TypeAlias = Iterator[tuple[str, Any]]
+
+#: Characters of a line of JSON. The longest conversations are a thousandth of that.
+LONGEST_LINE = 2**26
 
 
 def read_rows(source: str, split: str | None = None) -> Rows:
@@ -63,9 +67,23 @@ def _file_rows(path: Path) -> Rows:
     try:
         yield from read(path)
     except UnicodeDecodeError as problem:
-        raise UserError(f"{path}: not UTF-8 text ({problem.reason})") from problem
+        raise _not_utf8(path) from problem
     except (OSError, EOFError, zlib.error) as problem:
         raise UserError(f"{path}: cannot be read: {one_line(problem)}") from problem
+
+
+def _not_utf8(path: Path) -> UserError:
+    """The error for a file that is not UTF-8, with the first line that is not."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as problem:
+                utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                hint = "; it looks like UTF-16; save it as UTF-8" if utf16 else ""
+                return UserError(f"{path}, line {number}: not UTF-8 text ({problem.reason}){hint}")
+    return UserError(f"{path}: not UTF-8 text")
 
 
 def _folder_rows(folder: Path, split: str | None) -> Rows:
@@ -98,14 +116,19 @@ def _parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
-        raise UserError(f"{where}: not valid JSON: {problem.msg} at column {problem.colno}") from problem
+        line = "" if ", line" in where else f", line {problem.lineno}"
+        raise UserError(f"{where}{line}: not valid JSON: {problem.msg} at column {problem.colno}") from problem
     except (ValueError, RecursionError) as problem:  # a number of thousands of digits, thousands of brackets
         raise UserError(f"{where}: not usable JSON: {problem}") from problem
 
 
 def _read_jsonl(path: Path) -> Rows:
     with _open(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
+            if len(line) > LONGEST_LINE:
+                raise UserError(
+                    f"{path}, line {number}: longer than {LONGEST_LINE:,} characters; expected one row on each line"
+                )
             if line.strip():
                 where = f"{path}, line {number}"
                 yield where, _parse_json(line, where)
@@ -129,10 +152,14 @@ def _read_csv(path: Path) -> Rows:
     with _open(path) as file:
         reader = csv.DictReader(file, strict=True)
         try:
+            columns = list(reader.fieldnames or ())
+            twice = [name for name in columns if columns.count(name) > 1]
+            if twice:
+                raise UserError(f"{path}, line 1: the column {twice[0]!r} is there twice")
             for row in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in row or None in row.values():
-                    raise UserError(f"{where}: expected {len(reader.fieldnames or ())} columns, as in the first line")
+                    raise UserError(f"{where}: expected {len(columns)} columns, as in the first line")
                 yield where, row
         except csv.Error as problem:
             raise UserError(f"{path}, line {reader.line_num}: not valid CSV: {problem}") from problem
