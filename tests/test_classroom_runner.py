@@ -1,5 +1,7 @@
 """Asking a submission, in this process and in a box: the same questions, the same answers."""
 
+import time
+
 import pytest
 import torch
 
@@ -163,10 +165,13 @@ def test_a_loop_ends_the_exercise(server, fresh_seed):
 
 
 def test_the_grader_s_own_time_does_not_count(server):
-    import time
-
-    boxed = Boxed(server, [("cell 1", "def f():\n    return 1")], {}, "ada", Limits(wall=2))
-    assert boxed.call("f", (), {}) == 1
-    time.sleep(2.1)
-    assert boxed.call("f", (), {}) == 1
+    boxed = Boxed(
+        server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada"
+    )
+    assert boxed.call("f", (0.0,), {}) == 1
+    before = boxed._left
+    time.sleep(0.3)
+    assert boxed._left == before, "the grader slept, and the submission paid"
+    assert boxed.call("f", (0.3,), {}) == 1
+    assert before - boxed._left >= 0.3, "the submission slept, and paid nothing"
     boxed.close()

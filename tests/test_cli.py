@@ -1,5 +1,6 @@
 """The small commands: recipes and zoo, and how the command line ends."""
 
+import os
 import subprocess
 import sys
 
@@ -55,3 +56,10 @@ def test_a_closed_pipe_is_no_crash():
     shell = f"{sys.executable} -m minirlhf.cli recipes | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_ascii_only_is_no_crash():
+    command = [sys.executable, "-m", "minirlhf.cli", "verify", "--chapter", "5"]
+    done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    assert b"?" in done.stdout, "nothing had to be replaced: the test proves nothing"

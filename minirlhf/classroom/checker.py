@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from minirlhf.classroom import exercise as sources
@@ -17,6 +16,7 @@ from minirlhf.classroom.grading import Outcome, grade_section, run_tests
 from minirlhf.classroom.runner import Local, Server
 from minirlhf.classroom.submission import HandedIn
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.folders import cache_folder
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Hints:
     """How often each test has failed, kept between sessions: the first failure gets the first hint, the next the second."""
 
     def __init__(self) -> None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        self.path = Path(os.environ.get("MINIRLHF_CACHE") or Path(base, "minirlhf"), "hints.json")
+        self.path = cache_folder() / "hints.json"
 
     def _read(self) -> dict[str, int]:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,9 @@ def _unknown_argument(given: str, parser: argparse.ArgumentParser, argv: Sequenc
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: bad input is one line on standard error and exit status 2; Ctrl-C is 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters shows "?" for them
+            stream.reconfigure(errors="replace")
     try:
         status = dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 import shutil
 import sys
@@ -21,15 +20,8 @@ import transformers
 from filelock import FileLock
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.folders import cache_folder
 from minirlhf.models import checkpoints
-
-
-def cache_folder() -> Path:
-    """Where checkpoints are cached: ``$MINIRLHF_CACHE``, or ``minirlhf`` in the user's cache folder."""
-    if "MINIRLHF_CACHE" in os.environ:
-        return Path(os.environ["MINIRLHF_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "minirlhf"
 
 
 def fingerprint(determinants: Mapping[str, Any]) -> str:
