@@ -7,14 +7,8 @@ import torch
 from architectures import ARCHITECTURES, VOCAB, build
 
 from minirlhf.core.exact import ToyLM
-from minirlhf.models.forward import (
-    completion_logits,
-    completion_logps,
-    context_length,
-    evaluating,
-    position_ids,
-    supported,
-)
+from minirlhf.models.calling import context_length, evaluating, position_ids, supported
+from minirlhf.models.forward import completion_logits, completion_logps
 
 
 @pytest.fixture(scope="module", params=list(ARCHITECTURES))

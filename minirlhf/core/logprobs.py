@@ -28,15 +28,21 @@ def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> 
         raise ValueError(
             f"logits has shape {tuple(logits.shape)} and input_ids {tuple(input_ids.shape)}; expected (B, S, V) and (B, S)"
         )
+    return next_token_logps(logits[:, :-1], input_ids[:, 1:], temperature)
+
+
+def next_token_logps(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    """Log-probability of each target under the logits at its own place: ``(..., V), (...) -> (...)``, float32 or wider.
+
+    For logits that already stand where they predict; :func:`token_logps` shifts first.
+    """
     if not temperature > 0:
         raise ValueError(f"temperature = {temperature!r}; expected a number > 0")
-    predicted = logits[:, :-1]  # (B, S-1, V)
-    if predicted.dtype in (torch.float16, torch.bfloat16):
-        predicted = predicted.float()
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
     if temperature != 1.0:
-        predicted = predicted / temperature
-    chosen = predicted.gather(-1, input_ids[:, 1:, None]).squeeze(-1)  # (B, S-1)
-    return chosen - predicted.logsumexp(-1)
+        logits = logits / temperature
+    return logits.gather(-1, targets[..., None]).squeeze(-1) - logits.logsumexp(-1)
 
 
 def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:

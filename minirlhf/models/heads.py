@@ -23,7 +23,7 @@ from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
 from minirlhf.core.validate import require_mask
 from minirlhf.models import checkpoints
-from minirlhf.models.forward import position_ids, supported
+from minirlhf.models.calling import position_ids, supported
 from minirlhf.models.tokenizers import load_tokenizer
 
 HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"

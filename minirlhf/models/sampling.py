@@ -24,7 +24,7 @@ from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.randomness import derive_seed, keyed_uniforms
 from minirlhf.data.types import Rollout
 from minirlhf.equations import language
-from minirlhf.models.forward import context_length, evaluating, position_ids, supported
+from minirlhf.models.calling import context_length, evaluating, position_ids, supported
 
 #: Compacting costs a copy of the cache. At this share of ended rows it pays; at every end of a row it does not.
 DROP_AT = 0.4
