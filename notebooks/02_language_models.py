@@ -258,7 +258,7 @@ assert 1.05 < nll - entropy < 1.25
 example = torch.tensor([4.0, 3.0, 1.0, 0.0], dtype=torch.float64)
 for temperature in (0, 0.1, 0.5, 1, 2, 10, math.inf):
     probs = language.temperature_softmax(example, temperature=temperature)
-    entropy = float(-torch.special.xlogy(probs, probs).sum())
+    entropy = 0.0 - float(torch.special.xlogy(probs, probs).sum())
     print(f"T = {temperature:4}: {' '.join(f'{p:.3f}' for p in probs.tolist())}   entropy {entropy:.3f}")
 
 temperature, step = 1.3, 1e-4
@@ -397,7 +397,7 @@ torch.testing.assert_close(reread(rollout)[rollout.mask], rollout.old_logps[roll
 assert surely("ratio_cut", 0.95, sign=-1) and float(gap.exp()[rollout.mask].mean()) < 0.95
 
 # %% [markdown]
-# So one reply in three that the model could give is out of reach, and no reweighting of the others knows about it.
+# More than four in ten of the replies that the model could give are out of reach, and no reweighting of the others knows about it.
 #
 # ## A failure on purpose: the temperature forgotten
 #

@@ -154,7 +154,7 @@ cloud_kl = (cloud * (cloud.clamp(min=1e-300).log() - ref.log())).sum(-1)
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(3, 2), layout="constrained")
 left.scatter(cloud_kl, cloud @ reward, s=2, color="0.8", rasterized=True)
-left.annotate("random policies", (2.1, 0.55), color="0.5")
+left.annotate("random policies", (0.35, 0.02), color="0.4")
 left.plot(curve[:, 0], curve[:, 1], color=PALETTE["black"], lw=1.5, label="exact frontier")
 value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))
 left.plot([0, 3], [value, value + 0.5 * 3], ls="--", lw=1, color=PALETTE["purple"])
@@ -166,7 +166,7 @@ for name, marker, colour in (("rloo", "o", "blue"), ("grpo", "^", "red")):
     right.scatter(at[:, 0], at[:, 2], **look)
 for beta in BETAS:
     kl, r, _ = place(tilt(ref, reward, beta))
-    shift, side = ((-4, 8), "right") if beta < 1 else ((12, -4), "left")
+    shift, side = {0.5: ((-4, 8), "right"), 0.25: ((4, -16), "left")}.get(beta, ((12, -4), "left"))
     left.annotate(f"β={beta:g}", (kl, r), shift, textcoords="offset points", ha=side)
 left.set(xlabel="KL from the reference, nats", ylabel="expected reward", xlim=(-0.1, 6.3), ylim=(-0.1, 3.3))
 left.legend(loc="lower right", facecolor="white", edgecolor="none", framealpha=0.9)

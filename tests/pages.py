@@ -21,7 +21,7 @@ LOOK = r"""(() => {
     if (node.parentElement.closest(inert)) continue;
     const tex = /\\[a-zA-Z()[\]]|\$\$|\$[^$\n]*[\\^_{][^$\n]*\$/.test(text);
     const stray = (/\$$/.test(text) && isMath(node.nextSibling)) || (/^\$/.test(text) && isMath(node.previousSibling));
-    if (tex || stray) raw.push(text.trim().slice(0, 80));
+    if (tex || stray || /\{\{|\}\}/.test(text)) raw.push(text.trim().slice(0, 80));
   }
   const unknown = [...document.querySelectorAll("mjx-assistive-mml mtext")].filter((e) => e.textContent.includes("\\"));
   const errors = [...document.querySelectorAll("mjx-merror"), ...unknown];
@@ -80,7 +80,7 @@ def faults(browser: Browser, base: str, folder: Path) -> dict[str, list[str]]:
 
 
 def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], base: str, overflow: int) -> list[str]:
-    texts = [f"raw TeX: {t}" for t in look["raw"]]
+    texts = [f"raw TeX or template: {t}" for t in look["raw"]]
     texts += [f"MathJax error: {t}" for t in look["math"]]
     texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
     texts += [f"broken image: {src[:120]}" for src in look["broken"]]

@@ -215,6 +215,7 @@ MATHJAX = (
 PAGES = {
     "raw.html": ("", "<p>the policy \\(\\pi\\)</p>", "raw TeX"),
     "dollars.html": ("", "<p>costs $\\beta$</p>", "raw TeX"),
+    "braces.html": ("", "<p>in {{share}} of the runs</p>", "raw TeX or template"),
     "macro.html": (MATHJAX, '<p><span class="math">\\(\\nosuchmacro\\)</span></p>', "MathJax error"),
     "console.html": ("", "<script>console.error('oh')</script>", "console error: oh"),
     "exception.html": ("", "<script>nothing.here()</script>", "exception: ReferenceError"),

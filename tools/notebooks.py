@@ -28,7 +28,8 @@ import importlib.util
 
 if importlib.util.find_spec("minirlhf") is None:  # on Colab
     %pip install -q "minirlhf @ git+{REPOSITORY}"
-%matplotlib inline"""
+%matplotlib inline
+%config InlineBackend.figure_formats = ["retina"]"""
 MEASURE = """\
 import resource as _resource
 
@@ -133,6 +134,15 @@ def fill_zoo(path: Path) -> None:
         zoo.load(name)
 
 
+def size_images(notebook) -> None:
+    """Tell the book how wide each figure is meant to be: the image has twice as many pixels, for sharp screens and print."""
+    for cell in notebook.cells:
+        for out in cell.get("outputs", []):
+            width = out.get("metadata", {}).get("image/png", {}).get("width")
+            if width and "mystnb" in cell.metadata:
+                cell.metadata["mystnb"]["image"]["width"] = f"{width}px"
+
+
 def examine(notebook, path: Path) -> None:
     """Refuse what a reader should not see.
 
@@ -164,6 +174,7 @@ def execute(path: Path) -> Cost:
     client.execute(env={**os.environ, "OMP_NUM_THREADS": "1"})
     seconds, peak = map(float, notebook.cells.pop().outputs[0].text.split())
     examine(notebook, path)
+    size_images(notebook)
     notebook.metadata.pop("language_info", None)
     target = path.with_suffix(".ipynb")
     target.write_text(nbformat.writes(notebook, indent=1).rstrip() + "\n", encoding="utf-8")

@@ -65,11 +65,11 @@ def take_figures(text: str, out: Path) -> str:
     def take(match: re.Match[str]) -> str:
         alt, chapter, name = match.groups()
         try:
-            image, known = figure(chapter, name)
+            image, about = figure(chapter, name)
         except ValueError as problem:
             raise Refused(str(problem)) from None
         (out / f"{chapter}-{name}.png").write_bytes(image)
-        return f"![{alt or known}]({chapter}-{name}.png)"
+        return f"![{alt or about['alt']}]({chapter}-{name}.png)"
 
     return re.sub(r"!\[([^\]]*)\]\((\d\d):([a-z0-9-]+)\)", take, text)
 

@@ -25,8 +25,8 @@ def notebook_of(chapter: str) -> Path:
     return found[0]
 
 
-def figure(chapter: str, name: str) -> tuple[bytes, str]:
-    """PNG bytes and alt text of the figure ``name``, made by the cell that says ``# figure: name``.
+def figure(chapter: str, name: str) -> tuple[bytes, dict[str, str]]:
+    """PNG bytes of the figure ``name``, made by the cell that says ``# figure: name``; its ``alt`` text and ``width``.
 
     Raises:
         ValueError: no such notebook or figure, or the cell shows no image.
@@ -40,7 +40,7 @@ def figure(chapter: str, name: str) -> tuple[bytes, str]:
     images = [out["data"]["image/png"] for out in cell["outputs"] if "image/png" in out.get("data", {})]
     if not images:
         raise ValueError(f"the cell of figure {name!r} in {path.name} shows no image; run tools/notebooks.py build")
-    return base64.b64decode(images[0]), cell["metadata"]["mystnb"]["image"]["alt"]
+    return base64.b64decode(images[0]), cell["metadata"]["mystnb"]["image"]
 
 
 class NotebookFigure(Figure, SphinxDirective):
@@ -54,7 +54,7 @@ class NotebookFigure(Figure, SphinxDirective):
         """Write the image where Sphinx finds it, then go on as an ordinary figure."""
         chapter, name = self.arguments
         try:
-            image, alt = figure(chapter, name)
+            image, about = figure(chapter, name)
         except ValueError as problem:
             raise self.error(str(problem)) from None
         self.env.note_dependency(str(notebook_of(chapter)))
@@ -62,7 +62,7 @@ class NotebookFigure(Figure, SphinxDirective):
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(image)
         self.arguments = [f"/_generated/{target.name}"]
-        self.options.setdefault("alt", alt)
+        self.options = {**about, **self.options}
         return super().run()
 
 
