@@ -300,3 +300,90 @@ def test_a_release_is_the_same_each_time(tmp_path):
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
     shutil.rmtree(tmp_path / "a")
+
+
+# -- what an instructor meets ------------------------------------------------------------------------------------
+
+
+def graded(tmp_path, *options):
+    """Grade ``tmp_path/submissions``; the rows of both files, each by what identifies it."""
+    out = tmp_path / "marks"
+    files = ["--out", str(out / "grades.csv"), "--totals", str(out / "totals.csv")]
+    status = cli.main(["grade", str(tmp_path / "submissions"), *files, "--allow-weak-isolation", *options])
+    assert status == 0
+    with open(out / "grades.csv", newline="", encoding="utf-8") as one, open(out / "totals.csv", newline="") as two:
+        rows = {(r["student"], r["exercise"]): r for r in csv.DictReader(one)}
+        return rows, {r["student"]: r for r in csv.DictReader(two)}
+
+
+def hand_in(tmp_path, name, content):
+    path = tmp_path / "submissions" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def test_everybody_on_the_roster_has_a_row_and_a_total(tmp_path, capsys):
+    hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").partials[0].code))
+    hand_in(tmp_path, "bob/homework.zip", b"PK")
+    hand_in(tmp_path, "eve.pdf", b"%PDF")
+    roster = tmp_path / "roster.txt"
+    roster.write_text("zoe\nada\nbob\neve\n")
+    rows, totals = graded(tmp_path, "--chapter", "05", "--roster", str(roster))
+    assert list(totals) == ["zoe", "ada", "bob", "eve"]
+    assert rows["zoe", "05.1"]["reason"] == "not handed in"
+    assert rows["ada", "05.1"]["reason"] == "not handed in: no cell begins with '# exercise 05.1'"
+    assert "homework.zip: expected a notebook" in rows["bob", "05.1"]["reason"]
+    assert "eve.pdf: expected a notebook" in rows["eve", "05.1"]["reason"]
+    exercises = sources.load(ROOT, ["05"])
+    assert list(totals["ada"]) == ["student", *(e.id for e in exercises), "total", "max"]
+    points = f"{loaded('05.4').partials[0].points:g}"
+    most = f"{sum(e.points for e in exercises):g}"
+    assert (totals["ada"]["05.4"], totals["ada"]["total"], totals["ada"]["max"]) == (points, points, most)
+    assert totals["bob"]["total"] == totals["zoe"]["total"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [("adda\n", "did you mean 'adda'?"), ("ada\nada\n", "'ada' stands there twice"), ("\n", "no student in it")],
+)
+def test_a_roster_that_does_not_fit_is_refused(names, says, tmp_path, capsys):
+    hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
+    (tmp_path / "roster.txt").write_text(names)
+    command = ["grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "g.csv")]
+    assert cli.main([*command, "--roster", str(tmp_path / "roster.txt")]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_what_an_answer_took_from_another_exercise_s_cells_is_found(tmp_path):
+    four, one = loaded("05.4"), loaded("05.1")
+    helper = one.solution.replace("torch.softmax", "softer")
+    above = f"# %% exercise 05.4\n{four.given}\nsofter = torch.softmax\nraise SystemExit\n"
+    hand_in(tmp_path, "ada.py", f"{above}\n# %% exercise 05.1\n{one.given}\n{helper}\n")
+    hand_in(tmp_path, "bob.py", f"# %% exercise 05.1\n{one.given}\n{helper}\n\n{above}")
+    rows, _ = graded(tmp_path, "--chapter", "05")
+    assert float(rows["ada", "05.1"]["points"]) == one.points
+    assert float(rows["bob", "05.1"]["points"]) < one.points
+    assert "NameError: name 'softer' is not defined" in rows["bob", "05.1"]["reason"]
+
+
+def test_a_file_from_another_editor_is_read(tmp_path):
+    code = answered("05.4", loaded("05.4").solution).split("\n", 2)[2]
+    hand_in(tmp_path, "ada.py", b"\xef\xbb\xbf" + code.replace("\n", "\r\n").encode())
+    rows, _ = graded(tmp_path)
+    assert rows["ada", "05.4"]["reason"] == ""
+
+
+def test_feedback_names_the_file_and_keeps_what_is_to_be_typed(tmp_path):
+    hand_in(tmp_path, "Ada/a.py", answered("05.5", loaded("05.5").solution, "reader"))
+    hand_in(tmp_path, "Bob/b.py", answered("05.5", loaded("05.5").solution, "Bob"))
+    graded(tmp_path, "--chapter", "05")
+    page = (tmp_path / "marks" / "feedback" / "Ada.md").read_text()
+    assert "set STUDENT = 'Ada'" in page
+    assert "Graded: `b.py`" in (tmp_path / "marks" / "feedback" / "Bob.md").read_text()
+
+
+def test_an_answer_may_not_lean_on_the_library(tmp_path):
+    code = "from minirlhf.equations.rlhf import optimal_logps\nbest_policy = best_value = optimal_logps"
+    hand_in(tmp_path, "ada.py", answered("05.1", code))
+    rows, _ = graded(tmp_path)
+    assert "may import torch, NumPy and what the exercise itself imports" in rows["ada", "05.1"]["reason"]

@@ -256,3 +256,24 @@ def test_a_hidden_test_needs_points_and_two_hints(arguments):
 def test_a_hidden_test_needs_a_docstring():
     with pytest.raises(ValueError, match="docstring"):
         testing.test(points=1, hints=("a", "b"))(lambda sub, draw: None)
+
+
+@pytest.mark.parametrize(
+    ("got", "says"),
+    [
+        (-0.5, "has the wrong sign"),
+        (50.0, "a hundred times too large: is it in percent?"),
+        (0.52, "near, but not near enough"),
+        (0.7, "is wrong"),
+    ],
+)
+def test_what_can_be_said_of_any_wrong_number_is_said(got, says):
+    with pytest.raises(testing.Failure, match=says):
+        testing.expect(got, 0.5, what="`x`", tolerance=0.01, reveal=False)
+
+
+def test_a_counterexample_has_no_noise_in_it():
+    assert testing.show(testing.tidy(torch.tensor([-0.01]))) == "[0]"
+    with pytest.raises(testing.Failure) as caught:
+        testing.expect(torch.ones(2), torch.tensor([-1e-14, 0.3]))
+    assert caught.value.lines[-1] == "expected: [0, 0.3]"

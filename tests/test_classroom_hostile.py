@@ -150,11 +150,11 @@ def test_the_box_keeps_out_what_it_says(server):
 
 def test_a_server_that_died_is_started_again(exercise, fresh_seed, tmp_path):
     hand_in(tmp_path, "ada", honest(exercise))
-    section = grading.students(tmp_path)["ada"].answer(exercise)
+    handed = grading.students(tmp_path)["ada"]
     with Server([ROOT]) as server:
         server._process.kill()
         server._process.wait()
-        outcome = grading.grade_section(server, exercise, section, "ada", fresh_seed)
+        outcome = grading.grade_answer(server, exercise, handed, "ada", fresh_seed)
     assert outcome.reason == ""
 
 

@@ -8,7 +8,7 @@ import torch
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading
 from minirlhf.classroom.runner import Boxed, Limits, Local, Server
-from minirlhf.classroom.submission import Section
+from minirlhf.classroom.submission import HandedIn, Section
 from minirlhf.classroom.testing import Asked, Failure
 from minirlhf.core import provenance
 
@@ -144,13 +144,13 @@ def test_a_box_has_the_exercise_s_library_and_no_other(server):
 
 
 def section(exercise, code):
-    return Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])
+    return HandedIn({exercise.id: [Section("a.py", [], [("cell 1", f"{exercise.given}\n{code}")])]})
 
 
 def test_a_crash_in_one_function_does_not_cost_the_points_of_another(server, fresh_seed):
     (exercise,) = sources.load(ROOT, ["05.1"])
     code = f"{exercise.solution}\nimport os\n\ndef best_policy(ref, rewards, beta):\n    os._exit(1)\n"
-    outcome = grading.grade_section(server, exercise, section(exercise, code), "ada", fresh_seed)
+    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", fresh_seed)
     assert [r.passed for r in outcome.results] == [False, True, False]
     assert "exit status 1" in outcome.reason
 
@@ -159,7 +159,7 @@ def test_a_loop_ends_the_exercise(server, fresh_seed):
     (exercise,) = sources.load(ROOT, ["05.1"])
     code = f"{exercise.solution}\ndef best_policy(ref, rewards, beta):\n    while True: pass\n"
     limits = Limits(cpu=1, wall=5)
-    outcome = grading.grade_section(server, exercise, section(exercise, code), "ada", fresh_seed, limits)
+    outcome = grading.grade_answer(server, exercise, section(exercise, code), "ada", fresh_seed, limits)
     assert outcome.points == 0
     assert len({r.message for r in outcome.results}) == 1 and "seconds" in outcome.reason
 

@@ -74,12 +74,17 @@ def pulls_back(sub, draw):
     _, logps, ref_logps, mask = problem(draw)
     none = torch.zeros(3, dtype=torch.float64)
     ratio = torch.where(mask, logps - ref_logps, 0.0)
+    unpaid = -ratio
+    unpaid[torch.arange(3), mask.sum(-1) - 1] = 0.0
     expect(
         sub.token_rewards(none, logps, ref_logps, mask, 1.0),
         -ratio,
         what="the token rewards of replies that earn nothing, at β = 1",
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
-        mistakes={"the leash pushes away from the reference": ratio},
+        mistakes={
+            "the leash pushes away from the reference": ratio,
+            "the reward takes the place of the last token's penalty instead of coming on top of it": unpaid,
+        },
     )
 
 
@@ -176,6 +181,15 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     shaped = torch.where(mask, -beta * (logps - ref_logps), 0.0)
     shaped[:, -1] += rewards
+    return shaped
+
+
+# %% [mutant] the last token's penalty is overwritten
+# caught by: pulls_back
+# says: instead of coming on top
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    shaped = torch.where(mask, -beta * (logps - ref_logps), 0.0)
+    shaped[torch.arange(len(rewards)), mask.sum(-1) - 1] = rewards
     return shaped
 
 

@@ -64,6 +64,7 @@ ACTOR, CRITIC, REWARD, REFERENCE = ("policy", 16), ("critic", 16), ("reward", 2)
 def ask(sub, name, roles, mistakes):
     want = gigabytes(sub.student, roles)
     wrong = {text: gigabytes(sub.student, other) for text, other in mistakes.items()}
+    wrong |= {"it is in bytes": want * 1e9, "it is in GiB, of 2^30 bytes": want * 1e9 / 2**30}
     expect(sub.number(name), want, what=f"`{name}`", tolerance=0.0005, reveal=False, mistakes=wrong)
 
 
@@ -152,6 +153,11 @@ ppo_gb = ppo_gb - frozen * sizes["policy"]
 # caught by: four_models
 # says: master copy are forgotten
 ppo_gb = 4 * (sizes["policy"] + sizes["critic"]) + frozen * (sizes["policy"] + sizes["reward"])
+
+# %% [mutant] units of 2^30 bytes
+# caught by: four_models
+# says: GiB
+ppo_gb = ppo_gb * 1e9 / 2**30
 
 # %% [mutant] GRPO without a reward model
 # caught by: no_critic

@@ -12,7 +12,7 @@ from typing import Any
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
-from minirlhf.classroom.grading import Outcome, grade_section, run_tests
+from minirlhf.classroom.grading import Outcome, grade_answer, run_tests
 from minirlhf.classroom.runner import Local, Server
 from minirlhf.classroom.submission import HandedIn
 from minirlhf.core.errors import UserError, unknown
@@ -137,6 +137,6 @@ def check_files(server: Server, exercises: Sequence[Exercise], handed: HandedIn,
     hints = Hints()
     verdicts = []
     for exercise in exercises:
-        outcome = grade_section(server, exercise, handed.answer(exercise), student, secrets.randbits(31))
+        outcome = grade_answer(server, exercise, handed, student, secrets.randbits(31))
         verdicts.append(Verdict(outcome, hints.after(outcome)))
     return verdicts

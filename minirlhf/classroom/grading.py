@@ -11,15 +11,15 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Server
-from minirlhf.classroom.submission import HandedIn, Section, files_of, read_files
+from minirlhf.classroom.submission import SUFFIXES, Cells, HandedIn, files_of, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
 from minirlhf.core.checks import Draw
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 
 MAX_DEATHS = 3  # a submission whose process keeps dying is not asked further
 
@@ -42,6 +42,7 @@ class Outcome:
     exercise: Exercise
     results: list[TestResult] = field(default_factory=list)
     note: str = ""
+    file: str = ""  # the file that was graded
 
     @property
     def points(self) -> float:
@@ -106,19 +107,31 @@ def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
     return outcome
 
 
-def grade_section(
-    server: Server, exercise: Exercise, section: Section | None, student: str, seed: int, limits: Limits | None = None
+def grade_answer(
+    server: Server, exercise: Exercise, handed: HandedIn, student: str, seed: int, limits: Limits | None = None
 ) -> Outcome:
-    """Grade one student's answer to one exercise in a box."""
+    """Grade one student's answer to one exercise in a box.
+
+    An answer runs by itself, so that no other exercise can spoil it. If it misses a name, it runs once more below all the
+    cells above it, as it did in the student's notebook, and the better of the two counts.
+    """
+    section = handed.answer(exercise)
     if section is None:
-        return Outcome(exercise, note="not handed in")
+        return Outcome(exercise, note=handed.why_missing(exercise))
     if section.is_stub(exercise):
-        return Outcome(exercise, note="unchanged: this is what was given")
-    boxed = Boxed(server, section.cells, exercise.library, student, limits)
-    try:
-        return run_tests(exercise, boxed, seed)
-    finally:
-        boxed.close()
+        return Outcome(exercise, note="unchanged: this is what was given", file=section.file)
+
+    def graded(cells: Cells) -> Outcome:
+        boxed = Boxed(server, cells, exercise.library, student, limits)
+        try:
+            return replace(run_tests(exercise, boxed, seed), file=section.file)
+        finally:
+            boxed.close()
+
+    outcome = graded(section.cells)
+    if any("NameError" in r.message for r in outcome.results) and section.before != section.preamble:
+        outcome = max(outcome, graded(section.before + section.own), key=lambda o: o.points)
+    return outcome
 
 
 # -- a class -----------------------------------------------------------------------------------------------------
@@ -136,6 +149,8 @@ class Report:
 def students(folder: Path) -> dict[str, HandedIn]:
     """Each student's work: one folder, or one file, per student, named by the student's id.
 
+    A file of another kind counts as its student's too, and is reported: nobody is overlooked.
+
     Raises:
         UserError: no such folder, or nobody in it.
     """
@@ -147,11 +162,48 @@ def students(folder: Path) -> dict[str, HandedIn]:
             continue
         if entry.is_dir() and not entry.is_symlink():
             found.setdefault(entry.name, []).extend(files_of(entry))
-        elif entry.suffix in (".ipynb", ".py"):
+        else:
             found.setdefault(entry.stem, []).append(entry)
     if not found:
         raise UserError(f"{folder} holds no submissions; expected one folder per student, or one file per student")
-    return {name: read_files(paths) for name, paths in found.items()}
+    return {name: _read(paths) for name, paths in found.items()}
+
+
+def _read(paths: Sequence[Path]) -> HandedIn:
+    handed = read_files(p for p in paths if p.suffix in SUFFIXES)
+    others = [p.name for p in paths if p.suffix not in SUFFIXES]
+    if others and not handed.sections:
+        handed.problems.append(f"{', '.join(others[:5])}: expected a notebook (.ipynb) or a Python file (.py)")
+    return handed
+
+
+def read_roster(path: Path) -> list[str]:
+    """The students' ids, one per line.
+
+    Raises:
+        UserError: the file cannot be read, or names nobody, or somebody twice.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} cannot be read; expected a text file with one student id per line") from problem
+    names = [line.strip() for line in lines if line.strip()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        raise UserError(f"{path}: {f'{twice[0]!r} stands there twice' if twice else 'no student in it'}")
+    return names
+
+
+def by_roster(work: dict[str, HandedIn], roster: Sequence[str]) -> dict[str, HandedIn]:
+    """The work of everybody on the roster, in its order; of those who handed in nothing, too.
+
+    Raises:
+        UserError: work by somebody who is not on it.
+    """
+    for name in work:
+        if name not in roster:
+            raise unknown("student (handed in, but not on the roster)", name, roster)
+    return {name: work.get(name, HandedIn()) for name in roster}
 
 
 def grade_class(
@@ -166,7 +218,7 @@ def grade_class(
 
     def one(student: str) -> Report:
         handed = work[student]
-        outcomes = [grade_section(server, e, handed.answer(e), student, seed, limits) for e in exercises]
+        outcomes = [grade_answer(server, e, handed, student, seed, limits) for e in exercises]
         return Report(student, tuple(outcomes), tuple(handed.problems))
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -181,15 +233,30 @@ def plain(text: str, limit: int = 300) -> str:
 
 
 def write_csv(reports: Iterable[Report], path: Path) -> None:
-    """One row per student and exercise: student, exercise, points, max, reason. Written whole or not at all."""
+    """One row per student and exercise: student, exercise, points, max, reason."""
+    rows = [["student", "exercise", "points", "max", "reason"]]
+    for report in reports:
+        for o in report.outcomes:
+            rows.append([report.student, o.exercise.id, f"{o.points:g}", f"{o.exercise.points:g}", o.reason])
+    _write(rows, path)
+
+
+def write_totals(reports: Sequence[Report], path: Path) -> None:
+    """One row per student, as gradebooks read it: student, points per exercise, total, max."""
+    numbers = [o.exercise.id for o in reports[0].outcomes]
+    rows = [["student", *numbers, "total", "max"]]
+    for report in reports:
+        earned, most = (
+            [pick(o) for o in report.outcomes] for pick in (lambda o: o.points, lambda o: o.exercise.points)
+        )
+        rows.append([report.student, *(f"{points:g}" for points in [*earned, sum(earned), sum(most)])])
+    _write(rows, path)
+
+
+def _write(rows: Iterable[Sequence[str]], path: Path) -> None:
+    """A CSV file, written whole or not at all."""
     with tempfile.NamedTemporaryFile("w", newline="", encoding="utf-8", dir=path.parent, delete=False) as file:
-        rows = csv.writer(file)
-        rows.writerow(["student", "exercise", "points", "max", "reason"])
-        for report in reports:
-            for o in report.outcomes:
-                reason = "; ".join([o.reason, *report.problems]) if o.note == "not handed in" else o.reason
-                row = [plain(report.student), o.exercise.id, f"{o.points:g}", f"{o.exercise.points:g}", plain(reason)]
-                rows.writerow(row)
+        csv.writer(file).writerows([plain(cell) for cell in row] for row in rows)
     Path(file.name).replace(path)
 
 
@@ -203,7 +270,9 @@ def feedback(report: Report) -> str:
     for outcome in report.outcomes:
         lines += ["", f"## {outcome.exercise.id} {outcome.exercise.title}", ""]
         if outcome.note:
-            lines += [f"{outcome.note}.".capitalize()]
+            lines += [f"{outcome.note[0].upper()}{outcome.note[1:]}."]
+        elif outcome.file:
+            lines += [f"*Graded: {_code(outcome.file)}*", ""]
         for r in outcome.results:
             proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
             lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]

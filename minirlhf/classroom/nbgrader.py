@@ -18,15 +18,18 @@ from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import release
 from minirlhf.classroom.checker import Verdict
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
-from minirlhf.classroom.grading import grade_section
+from minirlhf.classroom.grading import grade_answer
 from minirlhf.classroom.runner import Server
 from minirlhf.classroom.submission import SUFFIXES, read_files
 
 CONFIG = '''"""nbgrader's configuration of this course."""
 import os
+import sys
 
 c = get_config()  # noqa: F821  defined by nbgrader
 c.CourseDirectory.course_id = "minirlhf"
+# nbgrader calls other programs of its own environment by name.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
 # The stub stands above the solution in each answer cell, so nothing takes the solution's place.
 c.ClearSolutions.code_stub = {{"python": ""}}
 # An endless loop in a cell ends here; the other cells are graded all the same.
@@ -91,7 +94,7 @@ def score(number: str) -> float:
     here = Path.cwd()
     student = here.parent.name if here.parent.parent.name in ("autograded", "submitted") else DEFAULT_STUDENT
     handed = read_files(p for p in here.iterdir() if p.suffix in SUFFIXES)
-    outcome = grade_section(_server(), exercise, handed.answer(exercise), student, secrets.randbits(31))
+    outcome = grade_answer(_server(), exercise, handed, student, secrets.randbits(31))
     failed = outcome.first_failure
     print(repr(Verdict(outcome, f"Hint: {failed.test.hints[0]}" if failed else "")))
     return outcome.points

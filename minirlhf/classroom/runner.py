@@ -242,6 +242,8 @@ class Boxed:
         name = str(question.get("name", ""))
         if text == f"LookupError: {name}":
             cause = f": your code stopped with {self._errors[0]}" if self._errors else ""
+            if "No module named 'minirlhf" in cause:
+                cause += "; an answer may import torch, NumPy and what the exercise itself imports"
             return Missing(f"`{name}` is not defined{cause}")
         if text.startswith("NotImplementedError"):
             return Failure("not written yet: it still raises NotImplementedError")

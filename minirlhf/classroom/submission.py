@@ -30,6 +30,7 @@ class Section:
     file: str
     preamble: Cells
     own: Cells
+    before: Cells = field(default_factory=list)  # all cells above it: the preamble and other exercises
 
     @property
     def cells(self) -> Cells:
@@ -52,6 +53,11 @@ class HandedIn:
         """The section for this exercise; of several, the first that was worked on (notebooks come first)."""
         found = self.sections.get(exercise.id, [])
         return next((s for s in found if not s.is_stub(exercise)), found[0] if found else None)
+
+    def why_missing(self, exercise: Exercise) -> str:
+        """Why there is no answer to this exercise, as far as the files tell."""
+        marker = f": no cell begins with '# exercise {exercise.id}'" if self.sections else ""
+        return "; ".join([f"not handed in{marker}", *self.problems])
 
 
 def _bare(code: str) -> str:
@@ -77,7 +83,7 @@ def read_safely(path: Path) -> str:
     if len(raw) > MAX_BYTES:
         raise UserError(f"{path.name} is larger than {MAX_BYTES >> 20} MB; clear its outputs and hand in again")
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as problem:
         raise UserError(f"{path.name} is not UTF-8 text") from problem
 
@@ -110,32 +116,35 @@ def sections(cells: Cells, file: str) -> dict[str, Section]:
     preamble: Cells = []
     found: dict[str, Section] = {}
     current = preamble
-    for name, code in cells:
+    for i, (name, code) in enumerate(cells):
         first = next((line for line in code.splitlines() if line.strip()), "")
         if match := MARKER.match(first):
-            current = found.setdefault(match[1], Section(file, preamble, [])).own
+            current = found.setdefault(match[1], Section(file, preamble, [], cells[:i])).own
         current.append((name, code))
     return found
 
 
 def read_files(paths: Iterable[Path]) -> HandedIn:
     """The sections of all these files. A file that cannot be read is a problem, not an error."""
-    result = HandedIn()
+    result, unmarked = HandedIn(), []
     for path in sorted(paths, key=lambda p: (SUFFIXES.index(p.suffix), p.name)):
         try:
             found = sections(code_cells(read_safely(path), path.name), path.name)
         except UserError as problem:
             result.problems.append(str(problem))
             continue
+        unmarked += [path.name] if not found else []
         for exercise, section in found.items():
             result.sections.setdefault(exercise, []).append(section)
+    if unmarked and not result.sections:
+        result.problems.append(f"{', '.join(unmarked[:5])}: no cell begins with a line like '# exercise 05.1'")
     return result
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The notebooks and Python files in a student's folder and the folders in it, hidden ones left out."""
+    """The files in a student's folder and the folders in it, hidden ones left out."""
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
-        found += [Path(root, n) for n in sorted(names) if Path(n).suffix in SUFFIXES and not n.startswith(".")]
+        found += [Path(root, n) for n in sorted(names) if not n.startswith(".")]
     return found

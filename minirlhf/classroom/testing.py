@@ -167,6 +167,12 @@ def expect(
         raise Failure(f"{what} is what comes out when {', or when '.join(matches)}", tuple(lines))
     if not bool(torch.isfinite(answer).all()):
         raise Failure(f"{what} holds NaN or an infinity", tuple(lines))
+    if _error(-answer, right) <= tolerance:
+        raise Failure(f"{what} has the wrong sign", tuple(lines))
+    if _error(answer, 100 * right) <= tolerance:
+        raise Failure(f"{what} is a hundred times too large: is it in percent?", tuple(lines))
+    if not reveal and error <= 5 * tolerance:
+        raise Failure(f"{what} is near, but not near enough: was it rounded too early?", tuple(lines))
     raise Failure(f"{what} is wrong", tuple(lines))
 
 
@@ -197,7 +203,8 @@ def _kind(value: Any) -> str:
 
 def _compare(answer: Tensor, right: Tensor) -> list[str]:
     if right.numel() <= SHOWN:
-        return [f"yours:    {show(answer)}", f"expected: {show(right)}"]
+        clean = right.round(decimals=9) + 0.0  # an oracle's last digits, and −0, would only puzzle
+        return [f"yours:    {show(answer)}", f"expected: {show(clean)}"]
     gap = (answer - right).abs().nan_to_num(nan=float("inf"))
     where = torch.unravel_index(gap.argmax(), gap.shape)
     index = [int(i) for i in where]
@@ -224,7 +231,7 @@ def _list(value: Any) -> str:
 
 def tidy(x: Tensor, digits: int = 1) -> Tensor:
     """``x`` rounded, so that a counterexample can be typed in by hand."""
-    return torch.round(x, decimals=digits)
+    return torch.round(x, decimals=digits) + 0.0  # and 0 instead of −0
 
 
 def tidy_distribution(draw: Draw, size: int, parts: int = 20) -> Tensor:

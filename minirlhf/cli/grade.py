@@ -5,6 +5,7 @@ SUBMISSIONS holds one folder per student (or one file per student), named by the
 
 examples:
   minirlhf grade submissions --out grades.csv
+  minirlhf grade submissions --roster roster.txt --out grades.csv --totals totals.csv
   minirlhf grade submissions --chapter 05 --out grades.csv --seed 7     replay with the inputs of another run
 """
 
@@ -35,6 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "submissions", type=Path, metavar="SUBMISSIONS", help="folder with one folder or file per student"
     )
     parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
+    parser.add_argument("--totals", type=Path, help="a second CSV file: one row per student, with the sum")
+    parser.add_argument(
+        "--roster", type=Path, help="text file with one student id per line: who hands in nothing gets a row too"
+    )
     parser.add_argument(
         "--feedback", type=Path, help="folder for the students' feedback; default: feedback, beside the CSV"
     )
@@ -57,9 +62,11 @@ def run(args: argparse.Namespace) -> int:
     """Grade everybody and write the files."""
     root = sources.folder(args.exercises)
     work = grading.students(args.submissions)
+    if args.roster:
+        work = grading.by_roster(work, grading.read_roster(args.roster))
     exercises = _exercises(root, args.chapter, work)
     feedback = args.feedback or args.out.parent / "feedback"
-    for folder in (args.out.parent, feedback):
+    for folder in (args.out.parent, feedback, *([args.totals.parent] if args.totals else ())):
         folder.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}; expected at least 1")
@@ -71,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         graded = grading.grade_class(server, work, exercises, seed, args.jobs)
         reports = list(tqdm(graded, total=len(work), desc="grading", unit="student"))
     grading.write_csv(reports, args.out)
+    if args.totals:
+        grading.write_totals(reports, args.totals)
     for report in reports:
         (feedback / f"{report.student}.md").write_text(grading.feedback(report), encoding="utf-8")
     print(
