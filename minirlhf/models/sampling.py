@@ -14,10 +14,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.cache_utils import DynamicLayer
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import zero_where_masked
@@ -224,6 +226,7 @@ class _Cached:
         out = model(input_ids=prompt_ids, attention_mask=prompt_mask, use_cache=True, **options)
         self._cache = out.past_key_values
         self._cache.batch_repeat_interleave(repeats)
+        _make_room(self._cache, width)
         self._seen = prompt_ids.shape[1]
         mask = torch.cat([prompt_mask, prompt_mask.new_ones(len(prompt_mask), width)], 1)
         self._mask = mask.repeat_interleave(repeats, 0)  # (R, W + T), read as far as has been seen
@@ -243,6 +246,43 @@ class _Cached:
     def keep(self, rows: Tensor) -> None:
         self._cache.batch_select_indices(rows)
         self._mask, self._position = self._mask[rows], self._position[rows]
+
+
+class _RoomyLayer(DynamicLayer):
+    """A layer of the cache with room for the tokens to come: each is written into its place, and what is there already stays
+    where it is. The ordinary layer copies all of it for every token."""
+
+    def __init__(self, keys: Tensor, values: Tensor, room: int) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self._room = [F.pad(states, (0, 0, 0, room)) for states in (keys, values)]  # (R, heads, W + room, D)
+        self._length = keys.shape[-2]
+        self._show()
+
+    def _show(self) -> tuple[Tensor, Tensor]:
+        keys, values = (states[..., : self._length, :] for states in self._room)
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write the new tokens behind those that are there."""
+        start, self._length = self._length, self._length + key_states.shape[-2]
+        for room, states in zip(self._room, (key_states, value_states), strict=True):
+            room[..., start : self._length, :] = states
+        return self._show()
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows."""
+        self._room = [states[indices] for states in self._room]
+        self._show()
+
+
+def _make_room(cache: Any, room: int) -> None:
+    """Where a cache has ordinary layers; others, such as sliding windows, keep their own way."""
+    layers = getattr(cache, "layers", [])
+    for place, layer in enumerate(layers):
+        if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
+            layers[place] = _RoomyLayer(layer.keys, layer.values, room)
 
 
 class _Rereading:
