@@ -21,7 +21,9 @@ from minirlhf.core.errors import UserError, unknown
 COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("minirlhf.cli.tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
+    "data": ("minirlhf.cli.data", "look at data: format, token counts, what is dropped, which tokens are learned"),
     "recipes": ("minirlhf.cli.recipes", "the online algorithms as one table of choices"),
+    "metrics": ("minirlhf.cli.metrics", "what the numbers in a run's metrics mean, and what a bad curve says"),
     "zoo": ("minirlhf.cli.zoo", "trained checkpoints by name: list, train, copy"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),

@@ -1,0 +1,232 @@
+"""Layer 2: what the trainers log: one entry for every number in a ``metrics.jsonl``, read by the command line and by the book.
+
+A metric that a trainer logs has its entry here, and an entry that no trainer logs does not; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from minirlhf.core.errors import unknown
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number that a trainer logs every step.
+
+    Attributes:
+        name: as in the file; ``exact_<name>`` stands for several.
+        unit: of its values.
+        definition: what is computed, over what.
+        healthy: what a good run shows.
+        bad: what a bad curve means, and what to do.
+        trainers: who logs it.
+    """
+
+    name: str
+    unit: str
+    definition: str
+    healthy: str
+    bad: str
+    trainers: tuple[str, ...]
+
+
+EVERY = ("sft", "reward", "online")
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        # -- every trainer -------------------------------------------------------------------------------------------
+        Metric(
+            "step",
+            "optimizer updates, or rollouts in online training",
+            "The number of the row, from 0.",
+            "Counts up by one.",
+            "A jump means that rows were lost; a resumed run writes the rows after its checkpoint again, so there is none.",
+            EVERY,
+        ),
+        Metric(
+            "loss",
+            "nats per token (SFT), nats per pair (reward model), the scale of the advantages (online)",
+            "What the optimizer minimises, over the whole batch, before the step.",
+            "SFT: falls, fast at first, and levels off. Reward model: starts at ln 2 = 0.693, which is a coin toss. Online: "
+            "near 0 and without a trend, because it is no measure of success; watch the reward.",
+            "Rising or jumping: the learning rate is too high, or a batch is broken. Far below the held-out loss: it is "
+            "memorising. A reward model that stays at 0.693 sees no difference between the replies.",
+            EVERY,
+        ),
+        Metric(
+            "grad_norm",
+            "the loss's unit per unit of weight",
+            "Euclidean norm of the gradient of all trained weights, before it is clipped to max_grad_norm.",
+            "Settles within a factor of ten of where it was after the warm-up.",
+            "Spikes: single batches throw the run; lower the learning rate, look at those batches. Always above "
+            "max_grad_norm: every step is clipped, and the learning rate is what sets its size. Exactly 0: nothing to learn "
+            "from, in online training because every group is dead (see frac_reward_zero_std).",
+            EVERY,
+        ),
+        Metric(
+            "learning_rate",
+            "weight per step of AdamW",
+            "The learning rate of this step, after warm-up and schedule.",
+            "Rises through the warm-up, then follows lr_scheduler_type.",
+            "Still high when the loss has levelled off: a schedule that falls (linear, cosine) gains what is left.",
+            EVERY,
+        ),
+        # -- supervised fine-tuning ----------------------------------------------------------------------------------
+        Metric(
+            "tokens",
+            "tokens",
+            "Tokens of the batch that the loss mask marks: what the assistant says.",
+            "Varies with the lengths of the replies, without a trend.",
+            "Much smaller than the batch: most of it is prompt, and the step rests on few tokens.",
+            ("sft",),
+        ),
+        # -- reward model --------------------------------------------------------------------------------------------
+        Metric(
+            "accuracy",
+            "share of pairs, 0 to 1",
+            "Pairs of the batch in which the chosen reply earns more than the rejected one.",
+            "Starts near 0.5 and rises; human preferences seldom allow more than 0.7 to 0.8 on held-out pairs.",
+            "Near 1 in training and not on held-out pairs: it is memorising. Below 0.5 for long: chosen and rejected are swapped.",
+            ("reward",),
+        ),
+        Metric(
+            "margin",
+            "reward, in nats of log-odds",
+            "Mean over the batch of the chosen minus the rejected reward.",
+            "Rises slowly with the accuracy; 1 means odds of e : 1.",
+            "Grows without end while the accuracy stands still: it is only getting surer. Weight decay or fewer steps help.",
+            ("reward",),
+        ),
+        # -- online reinforcement learning ---------------------------------------------------------------------------
+        Metric(
+            "reward",
+            "the grader's",
+            "Mean reward of the sampled completions that could be graded, without the KL penalty.",
+            "Rises, and the gold reward or a human's judgement with it.",
+            "Flat: no signal (see frac_reward_zero_std, frac_invalid) or too small a learning rate. Rises while the gold "
+            "reward falls: the policy exploits the grader.",
+            ("online",),
+        ),
+        Metric(
+            "reward_std",
+            "the grader's",
+            "Standard deviation of these rewards over the whole batch.",
+            "Well above 0 for as long as there is something to learn.",
+            "Towards 0: the answers have become alike, good or bad; nothing more is learned.",
+            ("online",),
+        ),
+        Metric(
+            "completion_length",
+            "tokens",
+            "Mean length of the completions, end-of-sequence included.",
+            "Moves as the task asks for.",
+            "Creeps up to max_completion_length: length pays (a biased reward, or a loss that averages per sequence). "
+            "Collapses: short answers are safest for a penalty on KL or length.",
+            ("online",),
+        ),
+        Metric(
+            "frac_terminated",
+            "share of completions, 0 to 1",
+            "Completions that end by themselves and are not cut off at max_completion_length.",
+            "Near 1.",
+            "Falls: the policy no longer stops; cut-off answers are graded on what they lack. Allow more tokens, or "
+            "penalise or mask what is cut off. 0 from the start: padding and end-of-sequence are one token.",
+            ("online",),
+        ),
+        Metric(
+            "frac_reward_zero_std",
+            "share of groups, 0 to 1",
+            "Prompts whose completions all earn the same: dead groups, with advantages of 0.",
+            "Below a half; for a success rate p and groups of G it is p^G + (1 − p)^G.",
+            "Near 1: the prompts are too easy or too hard, and the batch is smaller than it looks. Mix difficulties, take "
+            "larger groups, or sample prompts until enough groups are mixed.",
+            ("online",),
+        ),
+        Metric(
+            "frac_invalid",
+            "share of completions, 0 to 1",
+            "Completions for which the grader returned no number; they take no part.",
+            "0.",
+            "Above a few per cent: the grader fails, and what it fails on is no random sample.",
+            ("online",),
+        ),
+        Metric(
+            "neg_logp",
+            "nats per token",
+            "Mean of −log π of the sampled tokens, an estimate of the policy's entropy.",
+            "Falls slowly.",
+            "Drops to 0 early: the policy has become certain before it has become right; raise epsilon_high, the KL "
+            "coefficient or the temperature. Rises: the updates destroy what the model knew.",
+            ("online",),
+        ),
+        Metric(
+            "kl",
+            "nats per completion",
+            "The estimator k3 of KL(π‖π_ref), summed over the tokens and averaged over the completions.",
+            "Grows from 0 and levels off; a few nats for a small model.",
+            "Grows without end: beta is too small. Stays at 0: beta or the learning rate leaves no room to move. Leaps: look "
+            "at grad_norm and policy_log_ratio_max of that step.",
+            ("online",),
+        ),
+        Metric(
+            "policy_log_ratio_max",
+            "nats",
+            "Largest |log π − log π_old| of a token of the batch, during the update.",
+            "With one update per rollout it is rounding error, below 1e-3; with several below about 1.",
+            "Large in the first update: training and sampling disagree on the log-probabilities (temperature, mask, "
+            "precision); everything built on the ratio is wrong. Large later: too many or too long steps on one rollout.",
+            ("online",),
+        ),
+        Metric(
+            "seconds",
+            "seconds",
+            "Time of the step, all included.",
+            "Even, after the first steps.",
+            "Grows: completions get longer, or memory fills up.",
+            ("online",),
+        ),
+        Metric(
+            "seconds_sampling",
+            "seconds",
+            "Of these, the time for sampling completions.",
+            "Half to nine tenths of the step.",
+            "Nearly all of it: a few long completions hold up the batch; lower max_completion_length or take more prompts at once.",
+            ("online",),
+        ),
+        # -- worlds that can be enumerated ---------------------------------------------------------------------------
+        Metric(
+            "exact_<name>",
+            "that of the reward it is named after",
+            "Expected reward (exact_reward), or another value that is watched, of the policy after the update: summed over "
+            "every response, not sampled.",
+            "exact_reward rises to what the KL penalty allows.",
+            "Away from the sampled mean: sampling and training see two policies.",
+            ("toy",),
+        ),
+        Metric(
+            "exact_kl",
+            "nats per completion",
+            "KL(π‖π_ref) of the policy after the update, summed over every response.",
+            "Within the noise of the sampled kl.",
+            "Far from the sampled kl: the estimator, or the mask under it, is wrong.",
+            ("toy",),
+        ),
+    )
+}
+
+
+def get(name: str) -> Metric:
+    """The entry of this name (``exact_gold`` is found under ``exact_<name>``); an unknown one is a ``UserError`` with the nearest."""
+    if name not in METRICS and name.startswith("exact_"):
+        return METRICS["exact_<name>"]
+    if name not in METRICS:
+        raise unknown("metric", name, METRICS)
+    return METRICS[name]
+
+
+def unexplained(names: Iterable[str]) -> list[str]:
+    """The names that have no entry: monitors of one's own."""
+    return sorted(name for name in set(names) if name not in METRICS and not name.startswith("exact_"))

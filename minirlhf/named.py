@@ -1,0 +1,48 @@
+"""Layer 7: any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from minirlhf import zoo
+from minirlhf.core.errors import UserError
+from minirlhf.models import checkpoints, tiny
+from minirlhf.models.loading import load_folder, load_model
+
+
+def load(name: str) -> tuple[Any, Any]:
+    """``(model, tokenizer)``. A zoo entry is trained first if it is not cached.
+
+    Raises:
+        UserError: nothing of this name, or something that is no language model.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return load_folder(model_folder(path), complete_tokenizer=True)
+    if name in zoo.ENTRIES:
+        if zoo.ENTRIES[name].reads is not load_folder:
+            raise UserError(f"{name}: {zoo.ENTRIES[name].about}; it gives scores, a language model is needed")
+        return zoo.load(name)
+    if name in tiny.PRESETS:
+        raise UserError(
+            f"{name}: the sizes of an untrained model; name a trained one ({', '.join(zoo.ENTRIES)}, a folder)"
+        )
+    try:
+        return load_model(name, complete_tokenizer=True)
+    except UserError as problem:
+        if "/" in name:
+            raise
+        raise UserError(f"{problem}; the zoo has {', '.join(zoo.ENTRIES)}") from None
+
+
+def model_folder(folder: Path) -> Path:
+    """Where the model of a run is: its result in ``model/``, else its newest checkpoint, else the folder itself."""
+    if (folder / "config.json").is_file() and (folder / "metrics.jsonl").is_file():
+        if (folder / "model").is_dir():
+            return folder / "model"
+        steps = checkpoints.steps(folder)
+        if not steps:
+            raise UserError(f"{folder}: this run has no checkpoint yet")
+        return checkpoints.step_folder(folder, steps[-1])
+    return folder
