@@ -135,11 +135,11 @@ def ucb_scores(means: Tensor, counts: Tensor, *, step: int, c: float = math.sqrt
 
     Label: eq:ucb
     Source: Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit problem" (UCB1: c = √2).
-    Args: means ``(K,)`` observed; counts ``(K,)``, how often each arm was pulled; step t ≥ 1, pulls in all; c > 0.
-    Returns: ``(K,)``; +inf for an arm that was never pulled.
+    Args: means ``(..., K)`` observed; counts ``(..., K)``, how often each arm was pulled; step t ≥ 1, pulls in all; c > 0.
+    Returns: ``(..., K)``; +inf for an arm that was never pulled.
     Raises: ValueError if shapes differ, a count is negative, step < 1 or c ≤ 0.
     """
-    require_shapes(means=(means, "K"), counts=(counts, "K"))
+    _require_same_arms(means=means, counts=counts)
     require_positive(step=step, c=c)
     if not bool((counts >= 0).all()):
         raise ValueError(f"counts of shape {tuple(counts.shape)} holds a negative number or NaN")
@@ -172,11 +172,11 @@ def beta_posterior(
 
     Label: eq:beta-posterior
     Source: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
-    Args: successes ``(K,)``; failures ``(K,)``; prior (α, β), both > 0; (1, 1) is uniform.
-    Returns: the two parameters, ``(K,)`` each.
+    Args: successes ``(..., K)``; failures ``(..., K)``; prior (α, β), both > 0; (1, 1) is uniform.
+    Returns: the two parameters, ``(..., K)`` each.
     Raises: ValueError if shapes differ, a count is negative, or the prior is not positive.
     """
-    require_shapes(successes=(successes, "K"), failures=(failures, "K"))
+    _require_same_arms(successes=successes, failures=failures)
     require_positive(**{"prior[0]": prior[0], "prior[1]": prior[1]})
     for name, counts in (("successes", successes), ("failures", failures)):
         if not bool((counts >= 0).all()):
@@ -194,6 +194,12 @@ def _target(rewards: Tensor, next_values: Tensor, terminated: Tensor, gamma: flo
     future = next_values.masked_fill(terminated, 0.0)
     require_finite(rewards=rewards, next_values=future)
     return rewards + gamma * future
+
+
+def _require_same_arms(**tensors: Tensor) -> None:
+    (_, first), (name, second) = tensors.items()
+    if first.dim() == 0 or first.shape != second.shape:
+        raise ValueError(f"{name} has shape {tuple(second.shape)}; expected (..., K) as {tuple(first.shape)}")
 
 
 def _pick(action_values: Tensor, actions: Tensor) -> Tensor:

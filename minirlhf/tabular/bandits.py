@@ -1,0 +1,93 @@
+"""Bandits: one state, several arms, and the price of finding out which is best.
+
+``N`` players play the same arms side by side. An arm pays 1 with its own probability, else 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_positive, require_range, require_shapes
+from minirlhf.equations.value_learning import beta_posterior, epsilon_greedy, ucb_scores
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the players know.
+
+    Attributes:
+        pulls: how often each player pulled each arm, ``(N, K)``.
+        wins: how often it paid, ``(N, K)``.
+        step: pulls per player so far.
+    """
+
+    pulls: Tensor
+    wins: Tensor
+    step: int
+
+    @property
+    def means(self) -> Tensor:
+        """Share of pulls that paid, ``(N, K)``; 0 for an arm that was never pulled."""
+        return self.wins / self.pulls.clamp(min=1)
+
+
+#: How to play: (what is known, random numbers) -> one arm per player ``(N,)``.
+Strategy = Callable[[Tally, np.random.Generator], Tensor]
+
+
+def play(means: Tensor, strategy: Strategy, *, steps: int, players: int, rng: np.random.Generator) -> Tensor:
+    """Let the players play: the arms that they pulled, ``(N, T)``.
+
+    Args:
+        means: ``(K,)``, the probability with which each arm pays; the players do not know it.
+
+    Raises:
+        ValueError: means is not ``(K,)`` or holds a number outside [0, 1], or a count is not positive.
+    """
+    require_shapes(means=(means, "K"))
+    require_range(0.0, 1.0, **{"the least of means": float(means.min()), "the largest of means": float(means.max())})
+    require_positive(steps=steps, players=players)
+    pulls, wins = (torch.zeros(players, len(means), dtype=torch.float64) for _ in range(2))
+    rows, chosen = torch.arange(players), []
+    for t in range(steps):
+        arms = strategy(Tally(pulls, wins, t), rng)
+        pulls[rows, arms] += 1
+        wins[rows, arms] += (torch.from_numpy(rng.random(players)) < means[arms]).double()
+        chosen.append(arms)
+    return torch.stack(chosen, 1)
+
+
+def greedy_with_noise(epsilon: float) -> Strategy:
+    """ε-greedy: the arm that has paid best so far (the first among equals), with ``epsilon`` any arm."""
+
+    def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
+        ladder = epsilon_greedy(tally.means, epsilon=epsilon).cumsum(-1)
+        u = torch.from_numpy(rng.random((len(ladder), 1)))
+        return torch.searchsorted(ladder, u, right=True)[:, 0].clamp(max=ladder.shape[1] - 1)
+
+    return strategy
+
+
+def upper_confidence(c: float = math.sqrt(2)) -> Strategy:
+    """UCB: the arm that could be best, if we are lucky; each arm once to begin with."""
+
+    def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
+        return ucb_scores(tally.means, tally.pulls, step=max(1, tally.step), c=c).argmax(-1)
+
+    return strategy
+
+
+def thompson(prior: tuple[float, float] = (1.0, 1.0)) -> Strategy:
+    """Thompson sampling: draw each arm's probability from what is believed of it, pull the best of the draws."""
+
+    def strategy(tally: Tally, rng: np.random.Generator) -> Tensor:
+        a, b = beta_posterior(tally.wins, tally.pulls - tally.wins, prior=prior)
+        return torch.from_numpy(rng.beta(a.numpy(), b.numpy())).argmax(-1)
+
+    return strategy

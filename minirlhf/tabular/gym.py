@@ -1,0 +1,87 @@
+"""Between our tables and Gymnasium (the extra ``control``): our worlds as its environments, its table worlds as ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.validate import require_shapes
+from minirlhf.tabular.process import Outcome, Process, choose, from_outcomes
+
+
+class TableEnv(gymnasium.Env[Any, Any]):
+    """A :class:`Process` as a Gymnasium environment. Gymnasium's own wrapper ``TimeLimit`` cuts episodes off."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.observation_space = gymnasium.spaces.Discrete(process.num_states)
+        self.action_space = gymnasium.spaces.Discrete(process.num_actions)
+        self._rng, self._state, self._terminal = torch.Generator(), 0, process.terminal
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        self._rng.manual_seed(int(self.np_random.integers(2**31)))
+        self._state = int(choose(self.process.start[None], self._rng))
+        return self._state, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Take an action."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is none of 0 .. {self.process.num_actions - 1}")
+        before, self._state = self._state, int(choose(self.process.transitions[self._state, action][None], self._rng))
+        reward = float(self.process.rewards[before, action, self._state])
+        return self._state, reward, bool(self._terminal[self._state]), False, {}
+
+
+def from_gymnasium(env: gymnasium.Env[Any, Any]) -> Process:
+    """The tables of a Gymnasium environment that publishes them as ``P``, such as FrozenLake, CliffWalking and Taxi.
+
+    Gymnasium says of a *step* whether it ends the episode; here a *state* is terminal.
+
+    Raises:
+        UserError: the environment has no tables, or a state ends the episode after some steps and not after others.
+    """
+    inner: Any = env.unwrapped
+    if not hasattr(inner, "P"):
+        raise UserError(f"{env.spec.id if env.spec else inner} has no table of transitions (an attribute P)")
+    rows = [(state, action, row) for state, by in inner.P.items() for action, row in by.items()]
+    ends = {int(following) for _, _, row in rows for _, following, _, terminated in row if terminated}
+    rows = [
+        (state, action, row) for state, action, row in rows if state not in ends
+    ]  # what is said of these means nothing
+    unclear = ends & {int(to) for _, _, row in rows for p, to, _, terminated in row if p > 0 and not terminated}
+    if unclear:
+        raise UserError(f"states {sorted(unclear)[:5]} end the episode after some steps and not after others")
+    outcomes: dict[tuple[int, int], list[Outcome]] = {
+        (state, action): [(float(p), int(following), float(reward)) for p, following, reward, _ in row]
+        for state, action, row in rows
+    }
+    return from_outcomes(
+        outcomes,
+        num_states=int(inner.observation_space.n),
+        actions=tuple(str(a) for a in range(int(inner.action_space.n))),
+        start=[float(p) for p in inner.initial_state_distrib],
+        terminal=sorted(ends),
+    )
+
+
+def play(env: gymnasium.Env[Any, Any], policy: Tensor, *, episodes: int, seed: int) -> Tensor:
+    """Undiscounted returns ``(episodes,)`` of a policy ``(S, A)`` in an environment with discrete states and actions."""
+    space: Any = env.observation_space
+    require_shapes(policy=(policy, f"{int(space.n)} A"))
+    rng = torch.Generator().manual_seed(seed)
+    returns = []
+    for episode in range(episodes):
+        state, _ = env.reset(seed=seed + episode)
+        total, over = 0.0, False
+        while not over:
+            action = int(choose(policy[int(state)][None], rng))
+            state, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return torch.tensor(returns, dtype=torch.float64)

@@ -1,0 +1,114 @@
+"""Planning: the tables are known, and the best policy is computed, not learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_positive, require_range
+from minirlhf.equations.mdp import (
+    action_values,
+    bellman_expectation,
+    bellman_optimality,
+    greedy_policy,
+    policy_values,
+)
+from minirlhf.tabular.process import Process
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What planning found, and how.
+
+    Attributes:
+        policy: ``(S, A)``, zeros and ones.
+        values: ``(S,)``.
+        history: the values ``(K, S)`` after each sweep or each evaluation; the first row is where it began.
+    """
+
+    policy: Tensor
+    values: Tensor
+    history: Tensor
+
+
+def evaluate(process: Process, policy: Tensor, *, gamma: float, tolerance: float = 1e-10) -> Tensor:
+    """Values of a policy by sweeps of its Bellman equation from zero: the history ``(K, S)``, the last row the answer.
+
+    Raises:
+        ValueError: as :func:`minirlhf.equations.mdp.policy_values`, whose exact answer decides whether there is one.
+    """
+    policy_values(
+        process.transitions, process.expected_rewards, policy, gamma=gamma
+    )  # an improper policy never settles
+    history = [torch.zeros_like(process.start)]
+    while len(history) < 2 or float((history[-1] - history[-2]).abs().max()) > tolerance:
+        history.append(
+            bellman_expectation(process.transitions, process.expected_rewards, policy, history[-1], gamma=gamma)
+        )
+    return torch.stack(history)
+
+
+def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10, max_sweeps: int = 100_000) -> Plan:
+    """Sweeps of Bellman's optimality equation from zero until no value moves by more than ``tolerance``.
+
+    Raises:
+        ValueError: gamma outside [0, 1]; with gamma = 1, a state from which no actions lead to a terminal one; or values that
+            have not settled after ``max_sweeps`` (with gamma = 1: a loop that pays for ever).
+    """
+    require_range(0.0, 1.0, gamma=gamma)
+    require_positive(tolerance=tolerance, max_sweeps=max_sweeps)
+    require_an_end(process, gamma)
+    rewards = process.expected_rewards
+    history = [torch.zeros_like(process.start)]
+    for _ in range(max_sweeps):
+        history.append(bellman_optimality(process.transitions, rewards, history[-1], gamma=gamma))
+        if float((history[-1] - history[-2]).abs().max()) <= tolerance:
+            best = greedy_policy(action_values(process.transitions, rewards, history[-1], gamma=gamma))
+            return Plan(best, history[-1], torch.stack(history))
+    raise ValueError(
+        f"values have not settled after {max_sweeps} sweeps with gamma = {gamma!r}: is there a loop that pays?"
+    )
+
+
+def policy_iteration(process: Process, *, gamma: float, policy: Tensor | None = None, margin: float = 1e-9) -> Plan:
+    """Evaluate exactly, improve, and again, until no action is better than the policy's own.
+
+    An action counts as better only by more than ``margin``: among equals, rounding would choose for ever.
+
+    Args:
+        policy: where to begin, ``(S, A)``; equally likely actions if None.
+
+    Raises:
+        ValueError: as :func:`value_iteration` and :func:`minirlhf.equations.mdp.policy_values`.
+    """
+    require_an_end(process, gamma)
+    tables = process.transitions, process.expected_rewards
+    policy = process.uniform_policy() if policy is None else policy
+    history = []
+    while True:
+        values = policy_values(*tables, policy, gamma=gamma)
+        history.append(values)
+        worth = action_values(*tables, values, gamma=gamma)  # (S, A)
+        better = worth.amax(-1) > values + margin  # (S,)
+        if not bool(better.any()):
+            # In each state one of the policy's own actions: none of them is worse than another by more than the margin.
+            final = greedy_policy(torch.where(policy > 0, worth, worth.min() - 1.0))
+            return Plan(final, values, torch.stack(history))
+        policy = torch.where(better[:, None], greedy_policy(worth), policy)
+
+
+def require_an_end(process: Process, gamma: float) -> None:
+    """With gamma = 1, raise ``ValueError`` unless from every state some actions lead to a terminal one."""
+    if gamma != 1.0:
+        return
+    reaches = process.terminal
+    for _ in range(process.num_states):
+        reaches = reaches | ((process.transitions > 0) & reaches).any(-1).any(-1)
+    stuck = (~reaches).nonzero().flatten().tolist()
+    if stuck:
+        raise ValueError(
+            f"state(s) {stuck[:5]}: no terminal state can be reached, whatever the policy does, so with gamma = 1 returns "
+            "need not be finite"
+        )

@@ -1,0 +1,239 @@
+"""A decision process as tables, and walkers that live in it.
+
+``S`` states, ``A`` actions. What an outside observer would need to know is in the tables, so that every question about the
+process has an exact answer; the learners of this package see only the steps that their walkers take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
+from minirlhf.equations.mdp import require_distributions
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A Markov decision process.
+
+    Attributes:
+        transitions: P(s'|s,a), ``(S, A, S)``.
+        rewards: r(s,a,s') ``(S, A, S)``, what the step earns; anything finite where the step cannot happen.
+        start: distribution of the first state, ``(S,)``.
+        actions: the names of the actions.
+    """
+
+    transitions: Tensor
+    rewards: Tensor
+    start: Tensor
+    actions: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        sizes = require_shapes(
+            transitions=(self.transitions, "S A S"), rewards=(self.rewards, "S A S"), start=(self.start, "S")
+        )
+        require_finite(rewards=self.rewards)
+        require_distributions(transitions=self.transitions, start=self.start)
+        if len(self.actions) != sizes["A"]:
+            raise ValueError(f"{len(self.actions)} names of actions; transitions has {sizes['A']}")
+
+    @property
+    def num_states(self) -> int:
+        """``S``."""
+        return len(self.start)
+
+    @property
+    def num_actions(self) -> int:
+        """``A``."""
+        return len(self.actions)
+
+    @property
+    def expected_rewards(self) -> Tensor:
+        """r(s,a) = Σ_s' P(s'|s,a) r(s,a,s'), ``(S, A)``."""
+        return (self.transitions * self.rewards).sum(-1)
+
+    @property
+    def terminal(self) -> Tensor:
+        """``(S,)`` bool: states that no action leaves and that earn nothing."""
+        stays = (self.transitions.diagonal(dim1=0, dim2=2) == 1.0).all(0)  # the diagonal is (A, S)
+        return stays & (self.expected_rewards == 0).all(-1)
+
+    def uniform_policy(self) -> Tensor:
+        """``(S, A)``, every action equally likely."""
+        return torch.full_like(self.expected_rewards, 1.0 / self.num_actions)
+
+
+Outcome = tuple[float, int, float]  # probability, next state, reward
+
+
+def from_outcomes(
+    outcomes: Mapping[tuple[int, int], Sequence[Outcome]],
+    *,
+    num_states: int,
+    actions: Sequence[str],
+    start: Sequence[float],
+    terminal: Sequence[int] = (),
+) -> Process:
+    """A process from a list of what can happen after each action: ``{(state, action): [(probability, next, reward), …]}``.
+
+    Terminal states need no entry. If several outcomes lead to the same state, their rewards are averaged.
+
+    Raises:
+        ValueError: a state that is not terminal lacks an action, or probabilities do not sum to 1.
+    """
+    transitions = torch.zeros(num_states, len(actions), num_states, dtype=torch.float64)
+    earned = torch.zeros_like(transitions)
+    for state in range(num_states):
+        for action in range(len(actions)):
+            if state in terminal:
+                transitions[state, action, state] = 1.0
+                continue
+            if (state, action) not in outcomes:
+                raise ValueError(f"outcomes has no entry for state {state}, action {action} ({actions[action]!r})")
+            for probability, following, reward in outcomes[state, action]:
+                transitions[state, action, following] += probability
+                earned[state, action, following] += probability * reward
+    rewards = torch.where(transitions > 0, earned / transitions.clamp(min=1e-300), 0.0)
+    return Process(transitions, rewards, torch.tensor(start, dtype=torch.float64), tuple(actions))
+
+
+# -- drawing from distributions ------------------------------------------------------------------------------------
+
+
+def choose(probs: Tensor, rng: torch.Generator) -> Tensor:
+    """One index per row of ``probs (N, K)``: ``(N,)``. Entries of probability 0 are never drawn."""
+    ladder = probs.cumsum(-1)
+    ladder = ladder / ladder[:, -1:]  # the last possible entry is 1 exactly, which no uniform number reaches
+    u = torch.rand(len(probs), 1, generator=rng, dtype=probs.dtype)
+    return torch.searchsorted(ladder, u, right=True)[:, 0]
+
+
+def sample_chain(transitions: Tensor, start: Tensor, *, steps: int, count: int, rng: torch.Generator) -> Tensor:
+    """Walks of a Markov chain: ``(S, S), (S,) -> (count, steps + 1)``, the states visited.
+
+    Raises:
+        ValueError: shapes differ, a row is no distribution, or ``steps`` or ``count`` is not positive.
+    """
+    require_shapes(transitions=(transitions, "S S"), start=(start, "S"))
+    require_distributions(transitions=transitions, start=start)
+    require_positive(steps=steps, count=count)
+    path = [choose(start.expand(count, -1), rng)]
+    for _ in range(steps):
+        path.append(choose(transitions[path[-1]], rng))
+    return torch.stack(path, 1)
+
+
+# -- walkers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of each of ``N`` walkers; every field is ``(N,)``.
+
+    Attributes:
+        terminated: the step led to a terminal state.
+        truncated: it did not, but the episode is cut off here by the time limit.
+    """
+
+    states: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_states: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+    @property
+    def over(self) -> Tensor:
+        """``(N,)`` bool: the walker begins again, for either reason."""
+        return self.terminated | self.truncated
+
+
+class Walkers:
+    """``N`` walkers, each in its own copy of a process; whoever is over begins again.
+
+    Attributes:
+        states: ``(N,)``, where they are now.
+    """
+
+    def __init__(self, process: Process, count: int, *, rng: torch.Generator, time_limit: int | None = None) -> None:
+        require_positive(count=count, **({} if time_limit is None else {"time_limit": time_limit}))
+        self._process, self._rng, self._limit = process, rng, time_limit
+        self._terminal = process.terminal
+        if bool(self._terminal[process.start > 0].any()):
+            raise ValueError("start gives a terminal state a chance; an episode would be over before it begins")
+        self._age = torch.zeros(count, dtype=torch.long)
+        self.states = choose(process.start.expand(count, -1), rng)
+
+    def step(self, actions: Tensor) -> Step:
+        """Let every walker take its action of ``actions (N,)``."""
+        before = self.states
+        after = choose(self._process.transitions[before, actions], self._rng)
+        terminated = self._terminal[after]
+        self._age = self._age + 1
+        late = torch.zeros_like(terminated) if self._limit is None else self._age >= self._limit
+        step = Step(
+            before, actions, self._process.rewards[before, actions, after], after, terminated, late & ~terminated
+        )
+        fresh = choose(self._process.start.expand(len(after), -1), self._rng)
+        self.states = torch.where(step.over, fresh, after)
+        self._age = torch.where(step.over, 0, self._age)
+        return step
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """``N`` episodes of at most ``T`` steps.
+
+    Attributes:
+        states: ``(N, T + 1)``; after the end the last state is repeated.
+        actions, rewards, mask: ``(N, T)``; ``mask`` is True for steps that were taken, rewards are 0 elsewhere.
+        terminated: ``(N,)`` bool, False if the time limit cut the episode off.
+    """
+
+    states: Tensor
+    actions: Tensor
+    rewards: Tensor
+    mask: Tensor
+    terminated: Tensor
+
+
+def sample_episodes(
+    process: Process, policy: Tensor, *, count: int, rng: torch.Generator, time_limit: int = 1_000
+) -> Episodes:
+    """``count`` episodes of a policy ``(S, A)`` from the start distribution.
+
+    Raises:
+        ValueError: the policy has another shape or is no distribution, or a number is not positive.
+    """
+    require_shapes(transitions=(process.transitions, "S A S"), policy=(policy, "S A"))
+    require_distributions(policy=policy)
+    walkers = Walkers(process, count, rng=rng, time_limit=time_limit)
+    alive = torch.ones(count, dtype=torch.bool)
+    here, columns, ended = walkers.states, [], torch.zeros(count, dtype=torch.bool)
+    states = [here]
+    while bool(alive.any()):
+        step = walkers.step(choose(policy[walkers.states], rng))
+        columns.append((step.actions, torch.where(alive, step.rewards, 0.0), alive))
+        here = torch.where(alive, step.next_states, here)
+        states.append(here)
+        ended = ended | (alive & step.terminated)
+        alive = alive & ~step.over
+    actions, rewards, mask = (torch.stack(column, 1) for column in zip(*columns, strict=True))
+    return Episodes(torch.stack(states, 1), actions, rewards, mask, ended)
+
+
+def count_occupancy(episodes: Episodes, *, num_states: int, num_actions: int, gamma: float) -> Tensor:
+    """Occupancy as seen in episodes: (1−γ) Σ_t γ^t [s_t = s, a_t = a], averaged over *all* episodes: ``(S, A)``.
+
+    An episode that has ended goes on counting in the average, with nothing but its terminal state, which is left out here.
+    """
+    require_range(0.0, 1.0, gamma=gamma)
+    pair = episodes.states[:, :-1] * num_actions + episodes.actions  # (N, T)
+    weight = (1 - gamma) * gamma ** torch.arange(pair.shape[1], dtype=torch.float64)  # (T,)
+    total = torch.zeros(num_states * num_actions, dtype=torch.float64)
+    total.index_add_(0, pair.flatten(), (weight * episodes.mask).flatten())
+    return total.view(num_states, num_actions) / len(pair)
