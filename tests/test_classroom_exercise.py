@@ -141,6 +141,11 @@ def test_a_malformed_source_says_what_is_wrong(old, new, says, tmp_path):
     assert says in str(caught.value)
 
 
+def test_a_name_that_the_test_s_own_view_has_cannot_be_asked_for(tmp_path):
+    with pytest.raises(UserError, match="sub.gradient is something else"):
+        sources.read(write(tmp_path, SOURCE.replace("def twice(x):\n    raise", "def gradient(x):\n    raise")))
+
+
 def test_missing_blocks_and_names_are_named(tmp_path):
     with pytest.raises(UserError, match=r"no block \[solution\]"):
         sources.read(write(tmp_path, SOURCE.replace("# %% [solution]\ndef twice(x):\n    return 2 * x\n", "")))
@@ -159,6 +164,7 @@ def test_unknown_exercises_get_the_nearest_name(wanted, says):
 
 def test_exercises_are_found_by_chapter_and_number():
     assert [e.id for e in sources.load(ROOT, ["05.2", "05.1"])] == ["05.2", "05.1"]
+    assert [e.id for e in sources.load(ROOT, ["prerequisites"])] == [e.id for e in sources.load(ROOT, ["00"])]
     assert [e.id for e in sources.load(ROOT, ["5"])] == [e.id for e in sources.load(ROOT, ["05"])]
 
 

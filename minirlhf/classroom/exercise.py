@@ -31,7 +31,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from minirlhf.classroom.testing import Test
+from minirlhf.classroom.testing import Asked, Test
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError, unknown
 
@@ -39,6 +39,7 @@ KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
 SINGLE = ("statement", "given", "stub", "solution", "tests")
 DEFAULT_STUDENT = "reader"
+RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # what ``sub`` itself can do
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def read(path: Path) -> Exercise:
         if name not in single and name != "given":
             raise UserError(f"{path}: no block [{name}]")
     given = single["given"].text if "given" in single else ""
-    return Exercise(
+    made = Exercise(
         id=f"{named[1]}.{named[2]}",
         path=path,
         title=header["title"],
@@ -204,6 +205,11 @@ def read(path: Path) -> Exercise:
         mutants=tuple(variants["mutant"]),
         partials=tuple(variants["partial"]),
     )
+    if taken := sorted(set(made.asks) & RESERVED):
+        raise UserError(
+            f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else"
+        )
+    return made
 
 
 def uncomment(text: str) -> str:
@@ -265,15 +271,16 @@ def sources(root: Path, chapter: str | None = None) -> list[Path]:
 
 
 def load_chapter(root: Path, chapter: str) -> list[Exercise]:
-    """All exercises of a chapter.
+    """All exercises of a chapter, given by its number or by its folder's name without it (``"prerequisites"``).
 
     Raises:
         UserError: the chapter has none.
     """
-    chapter = chapter.zfill(2)
-    paths = sources(root, chapter) if re.fullmatch(r"\d\d", chapter) else []
+    by_name = {p.parent.name[3:]: p.parent.name[:2] for p in sources(root)}
+    number = by_name.get(chapter, chapter.zfill(2))
+    paths = sources(root, number) if re.fullmatch(r"\d\d", number) else []
     if not paths:
-        raise unknown("chapter", chapter, {p.parent.name[:2] for p in sources(root)})
+        raise unknown("chapter", number, {*by_name, *by_name.values()})
     return [read(path) for path in paths]
 
 

@@ -1,0 +1,151 @@
+# ---
+# title: Shapes, gather, broadcasting
+# kind: implement
+# minutes: 8
+# ---
+
+# %% [statement]
+# Three lines of tensors that the whole library is made of. No loops over rows.
+#
+# 1. `pick(table, index)`: from each row of `table`, `(B, V)`, the entry in the column that `index`, `(B,)`, names. Returns `(B,)`.
+# 2. `row_mean(x, mask)`: the mean of each row of `x`, `(B, T)`, over the places where `mask` is True, at least one per row. Returns `(B,)`.
+# 3. `centre(x)`: each entry of `x`, `(B, T)`, minus the mean of its own row. Returns `(B, T)`.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def pick(table, index):
+    """One entry of each row. table: (B, V). index: (B,) of integers. Returns (B,)."""
+    raise NotImplementedError
+
+
+def row_mean(x, mask):
+    """The mean of each row where mask is True. x, mask: (B, T). Returns (B,)."""
+    raise NotImplementedError
+
+
+def centre(x):
+    """Each entry minus its row's mean. x: (B, T). Returns (B, T)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def pick(table, index):
+    return table.gather(-1, index[:, None]).squeeze(-1)
+
+
+def row_mean(x, mask):
+    return torch.where(mask, x, 0.0).sum(-1) / mask.sum(-1)
+
+
+def centre(x):
+    return x - x.mean(-1, keepdim=True)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+@test(
+    points=1,
+    hints=(
+        "`table[:, index]` takes the same columns of every row: look at its shape.",
+        "`gather` along the last axis wants an index with as many axes as the table: give it one more, and take that one away again.",
+    ),
+)
+def gathers(sub, draw):
+    "`pick` takes one entry of each row."
+    table, index = tidy(draw.normal(3, 5)), draw.permutation(5)[:3]
+    rows = table.tolist()
+    expect(
+        sub.pick(table, index),
+        torch.tensor([rows[i][j] for i, j in enumerate(index.tolist())]).double(),
+        what="the picked entries",
+        given={"table": table, "index": index},
+        mistakes={"the first row is used for all": table[0, index]},
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "How many entries count in each row? Not T.",
+        "Sum what the mask keeps, and divide by the mask's own sum.",
+    ),
+)
+def masks(sub, draw):
+    "`row_mean` counts the places where the mask is True, and no others."
+    x, mask = tidy(draw.uniform(3, 4, low=1, high=3)), draw.mask(3, 4)
+    mask[draw.integer(0, 2), 2:] = False
+    kept = [[v for v, k in zip(r, m, strict=True) if k] for r, m in zip(x.tolist(), mask.tolist(), strict=True)]
+    expect(
+        sub.row_mean(x, mask),
+        torch.tensor([sum(r) / len(r) for r in kept]).double(),
+        what="the row means",
+        given={"x": x, "mask": mask},
+        mistakes={
+            "the sum is divided by all places": torch.tensor([sum(r) / 4 for r in kept]),
+            "the mask is not used": x.mean(-1),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "A mean has one axis less. With which axis of x is it lined up when you subtract it?",
+        "Shapes are lined up from the right. `keepdim=True` leaves an axis of size one, so that each row meets its own mean.",
+    ),
+)
+def broadcasts(sub, draw):
+    "`centre` takes each row's own mean away from it."
+    x = tidy(draw.normal(3, 3))  # square, so that lining up the wrong axes raises no error
+    rows = x.tolist()
+    expect(
+        sub.centre(x),
+        torch.tensor([[v - sum(r) / len(r) for v in r] for r in rows]).double(),
+        what="the centred rows",
+        given={"x": x},
+        mistakes={
+            "each column meets another row's mean": x - x.mean(-1),
+            "the mean of the columns is taken": x - x.mean(0),
+            "one mean is taken for all": x - x.mean(),
+        },
+    )
+
+
+# %% [mutant] columns of every row
+# caught by: gathers
+# says: has shape
+def pick(table, index):
+    return table[:, index]
+
+
+# %% [mutant] divided by T
+# caught by: masks
+# says: divided by all places
+def row_mean(x, mask):
+    return (x * mask).mean(-1)
+
+
+# %% [mutant] lined up with the wrong axis
+# caught by: broadcasts
+# says: another row's mean
+def centre(x):
+    return x - x.mean(-1)
+
+
+# %% [mutant] the wrong mean
+# caught by: broadcasts
+# says: of the columns
+def centre(x):
+    return x - x.mean(0)
+
+
+# %% [partial] 2: broadcasting is not understood
+def centre(x):
+    return x - x.mean(-1)
