@@ -1,10 +1,11 @@
 """Links to chapters that may not be written yet, and the list of a chapter's exercises."""
 
 import fnmatch
-from typing import Any
+from typing import Any, ClassVar
 
 from details import details, summary
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from numbering import chapter_of
 from sphinx.application import Sphinx
@@ -69,15 +70,18 @@ class ChapterLinks(SphinxPostTransform):
 
 
 class ExercisesDirective(SphinxDirective):
-    """``{exercises} 05``: what the chapter asks, and the commands that check it. Never more than students may see."""
+    """``{exercises} 05``: what the chapter asks, and the commands that check it. Never more than students may see.
+
+    ``{exercises} 05.2`` is one exercise; with ``:open:`` its fold is open.
+    """
 
     required_arguments = 1
+    option_spec: ClassVar = {"open": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         """A fold per exercise."""
-        chapter = self.arguments[0]
         try:
-            found = exercise.load_chapter(exercise.folder(), chapter)
+            found = exercise.load(exercise.folder(), [self.arguments[0]])
         except UserError as problem:
             raise self.error(str(problem)) from None
         return [self._one(e) for e in found]
@@ -89,6 +93,7 @@ class ExercisesDirective(SphinxDirective):
         folded = details(
             "", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"]
         )
+        folded["open"] = "open" in self.options
         body = nodes.container()
         self.state.nested_parse(StringList(e.statement.splitlines(), source=str(e.path)), 0, body)
         folded += [*body.children, nodes.literal_block(e.stub, e.stub, language="python")]

@@ -20,7 +20,11 @@ def fold(title: str, *children: nodes.Node, classes: tuple[str, ...] = ()) -> de
 
 
 def _open(tag: str) -> Any:
-    return lambda translator, node: translator.body.append(translator.starttag(node, tag, ""))
+    def visit(translator: Any, node: nodes.Element) -> None:
+        state = {"open": "open"} if node.get("open") else {}
+        translator.body.append(translator.starttag(node, tag, "", **state))
+
+    return visit
 
 
 def _close(tag: str) -> Any:
