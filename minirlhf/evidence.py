@@ -13,8 +13,12 @@ from typing import Any
 import torch
 
 from minirlhf.core.errors import UserError
-from minirlhf.core.provenance import source_hash
+from minirlhf.core.provenance import all_modules, source, source_hash
 from minirlhf.models.checkpoints import write_text_atomic
+
+# A study runs for minutes, in which its files may be edited: what it depends on is read now.
+for _name in all_modules():
+    source(_name)
 
 
 def write(path: Path, *, command: str, modules: Sequence[str], seeds: Mapping[int, Mapping[str, float]]) -> None:

@@ -69,8 +69,14 @@ def package(tmp_path, monkeypatch):
         (root / name).write_text(text)
     monkeypatch.setattr(provenance, "PACKAGE", root)
     monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
-    provenance.imports.cache_clear()
+    forget()
     yield root
+    forget()
+
+
+def forget():
+    """As in a process that has read nothing yet."""
+    provenance.source.cache_clear()
     provenance.imports.cache_clear()
 
 
@@ -87,8 +93,11 @@ def test_the_hash_follows_the_code_below_and_no_other(package):
     before = provenance.source_hash("minirlhf.top")
     (package / "bottom.py").write_text('"""Other docs."""\nx = 1  # comment\n')
     (package / "aside.py").write_text("y = 2\n")
+    forget()
     assert provenance.source_hash("minirlhf.top") == before
     (package / "bottom.py").write_text('"""Docs."""\nx = 2\n')
+    assert provenance.source_hash("minirlhf.top") == before, "the code of this process, not of the file since"
+    forget()
     assert provenance.source_hash("minirlhf.top") != before
 
 

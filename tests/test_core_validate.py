@@ -64,7 +64,7 @@ def test_ranges(value):
 def test_an_unknown_name_gets_the_nearest_one():
     problem = unknown("recipe", "grop", ["grpo", "ppo", "rloo"])
     assert isinstance(problem, UserError)
-    assert str(problem) == "unknown recipe 'grop': did you mean 'grpo'?; known: grpo, ppo, rloo"
+    assert str(problem) == "unknown recipe 'grop': did you mean 'grpo'? known: grpo, ppo, rloo"
     assert str(unknown("recipe", "zzz", ["grpo"])) == "unknown recipe 'zzz': known: grpo"
     many = [f"eq:label-{i}" for i in range(100)]  # a long list is not printed where the nearest name is known
     assert str(unknown("label", "eq:labl-7", many)) == "unknown label 'eq:labl-7': did you mean 'eq:label-7'?"

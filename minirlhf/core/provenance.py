@@ -34,11 +34,17 @@ def all_modules() -> list[str]:
 
 
 @functools.cache
+def source(name: str) -> str:
+    """The text of a module, as it was when this process first asked: a file edited during a long run does not count."""
+    return module_path(name).read_text(encoding="utf-8")
+
+
+@functools.cache
 def imports(name: str) -> frozenset[str]:
     """The modules of this package that a module imports directly, also inside functions and for typing."""
     known = set(all_modules())
     found: set[str] = set()
-    for node in ast.walk(ast.parse(module_path(name).read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(source(name))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
         elif isinstance(node, ast.ImportFrom):
@@ -63,9 +69,9 @@ def closure(names: Iterable[str]) -> set[str]:
     return seen
 
 
-def code_without_docs(source: str) -> str:
+def code_without_docs(text: str) -> str:
     """The syntax tree of a source as text, without comments and docstrings: rewording a sentence changes nothing."""
-    tree = ast.parse(source)
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
@@ -82,5 +88,5 @@ def source_hash(*names: str) -> str:
     """Hash (16 hex digits) of the code of these modules and of all that they import."""
     digest = hashlib.sha256()
     for name in sorted(closure(names)):
-        digest.update(f"{name}\n{code_without_docs(module_path(name).read_text(encoding='utf-8'))}\n".encode())
+        digest.update(f"{name}\n{code_without_docs(source(name))}\n".encode())
     return digest.hexdigest()[:16]
