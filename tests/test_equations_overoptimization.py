@@ -160,3 +160,48 @@ def test_ensembles_by_hand():
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- constraints, approval, detectors ----------------------------------------------------------------------------
+
+
+@given(SEEDS)
+def test_constraints_that_bind_hold_and_others_are_free(seed):
+    ref, proxy, cost = world(seed)
+    costs = torch.stack([cost, -cost, proxy])
+    limits = costs @ ref.exp() + torch.tensor([0.05, 0.3, 0.1], dtype=torch.float64)
+    prices = over.constraint_multipliers(ref, proxy, costs, limits, strength=3.0)
+    spent = costs @ over.tilt(ref, proxy - prices @ costs, strength=3.0).exp()
+    assert (prices >= 0).all()
+    assert (spent <= limits + 1e-6).all()
+    torch.testing.assert_close(spent[prices > 1e-6], limits[prices > 1e-6], atol=1e-6, rtol=0)
+
+
+def test_constraints_that_nobody_can_meet():
+    ref, proxy, cost = world(0)
+    with pytest.raises(ValueError, match="no policy spends less"):
+        over.constraint_multipliers(ref, proxy, cost[None], cost.min()[None] - 1, strength=1.0)
+    with pytest.raises(ValueError, match="costs has shape"):
+        over.constraint_multipliers(ref, proxy, cost, cost.max()[None], strength=1.0)
+
+
+def test_decoupled_approval_can_still_be_bribed_if_tampering_praises_itself():
+    """The guarantee is for feedback that is moved alike for all; here acting makes the same action look better."""
+    logps = torch.zeros(2, dtype=torch.float64).log_softmax(-1).requires_grad_()
+    praise = torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    (grad,) = torch.autograd.grad(over.decoupled_approval(logps, praise), logps)
+    assert grad[1] > grad[0]
+
+
+@given(SEEDS)
+def test_auc_is_one_half_for_a_score_that_knows_nothing_and_turns_round_with_it(seed):
+    rng = torch.Generator().manual_seed(seed)
+    a, b, scores = torch.rand(3, 9, dtype=torch.float64, generator=rng)
+    assert over.roc_auc(torch.zeros(9), a, b).item() == pytest.approx(0.5)
+    assert over.roc_auc(scores, a, a).item() == pytest.approx(0.5)
+    assert (over.roc_auc(scores, a, b) + over.roc_auc(-scores, a, b)).item() == pytest.approx(1.0)
+
+
+def test_auc_needs_both_classes():
+    with pytest.raises(ValueError, match="negatives of shape"):
+        over.roc_auc(torch.zeros(3), torch.ones(3), torch.zeros(3))

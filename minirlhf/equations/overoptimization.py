@@ -204,3 +204,121 @@ def uncertainty_weighted(rewards: Tensor, *, coef: float) -> Tensor:
     _require_ensemble(rewards)
     require_range(0.0, math.inf, coef=coef)
     return rewards.mean(0) - coef * rewards.var(0, correction=0)
+
+
+# -- constraints in place of a price -----------------------------------------------------------------------------
+
+
+def constraint_multipliers(
+    ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor, *, strength: float
+) -> Tensor:
+    """The prices μ ≥ 0 at which the best policy with E[cost_k] ≤ limit_k is the tilt by r − Σ_k μ_k cost_k.
+
+    The best policy maximises E[r] − KL(π‖π_ref)/strength under the limits. At it a limit either holds with equality or
+    has price 0 (complementary slackness). The dual is convex, and is descended one price at a time, by bisection.
+
+    Label: eq:constrained-tilt
+    Source: Lagrangian duality, Boyd and Vandenberghe (2004), "Convex optimization", chapter 5; in RLHF Moskovitz et al.
+        (2024), "Confronting reward model overoptimization with constrained RLHF".
+    Args: ref_logps, rewards ``(N,)``; costs ``(K, N)``; limits ``(K,)``, each above the smallest cost that the reference
+        allows; strength > 0.
+    Returns: μ ``(K,)``.
+    Raises: ValueError if shapes differ, a value is not finite, strength is not > 0, or a limit cannot be met.
+    """
+    require_positive(strength=strength)
+    require_shapes(rewards=(rewards, "N"), ref_logps=(ref_logps, "N"), costs=(costs, "K N"), limits=(limits, "K"))
+    require_finite(rewards=rewards, costs=costs, limits=limits)
+    least = costs[:, ref_logps > -math.inf].amin(-1)
+    if not bool((limits > least).all()):
+        raise ValueError(f"limits of shape {tuple(limits.shape)}: no policy spends less than {least.tolist()}")
+    prices = torch.zeros_like(limits)
+
+    def spent(k: int) -> float:
+        logps = tilt(ref_logps, rewards - prices @ costs, strength=strength)
+        return float(logps.exp() @ costs[k])
+
+    for _ in range(200):
+        before = prices.clone()
+        for k, limit in enumerate(limits.tolist()):
+            low, high = 0.0, 1.0
+            prices[k] = low
+            if spent(k) <= limit:
+                continue
+            prices[k] = high
+            while spent(k) > limit:
+                low, high = high, 2 * high
+                prices[k] = high
+            for _ in range(50):
+                middle = (low + high) / 2
+                prices[k] = middle
+                low, high = (middle, high) if spent(k) > limit else (low, middle)
+            prices[k] = high
+        if bool((prices - before).abs().max() <= 1e-12 * (1 + prices.abs().max())):
+            break
+    return prices
+
+
+# -- tampering with the approval ---------------------------------------------------------------------------------
+
+
+def _require_feedback(logps: Tensor, feedback: Tensor) -> None:
+    require_shapes(logps=(logps, "N"), feedback=(feedback, "N N"))
+    require_finite(feedback=feedback)
+
+
+def coupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
+    """What ordinary policy gradient climbs when actions can touch their own grade: Σ_a sg[π(a) F(a, a)] log π(a).
+
+    ``feedback[a, b]`` is the grade that b is given in a world where a has been carried out; the policy that carries out a
+    asks for the grade of a. The gradient is that of Σ_a π(a) F(a, a): touching the grade pays.
+
+    Label: eq:coupled-approval
+    Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
+    Args: logps ``(N,)`` of the policy; feedback ``(N, N)``.
+    Returns: a scalar to be maximised; its gradient is the expected policy gradient, its value has no meaning.
+    Raises: ValueError if shapes do not fit or a grade is not finite.
+    """
+    _require_feedback(logps, feedback)
+    return (logps.detach().exp() * feedback.diagonal() * logps).sum()
+
+
+def decoupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
+    """Decoupled approval (DA-PG): carry out a, ask for the grade of an independent draw b: Σ_ab sg[π(a) π(b) F(a, b)] log π(b).
+
+    What a does to the grades reaches the gradient only as its mean over π(a), the same for every b: if it adds one number
+    to all grades, that number multiplies Σ_b ∇π(b) = 0. Nothing is left to gain by touching them.
+
+    Label: eq:decoupled-approval
+    Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
+    Args: logps ``(N,)`` of the policy; feedback ``(N, N)``, the grade of b (columns) where a (rows) was carried out.
+    Returns: a scalar to be maximised; its gradient is the expected policy gradient, its value has no meaning.
+    Raises: ValueError if shapes do not fit or a grade is not finite.
+    """
+    _require_feedback(logps, feedback)
+    probs = logps.detach().exp()
+    return (probs * (probs @ feedback) * logps).sum()
+
+
+# -- detectors ---------------------------------------------------------------------------------------------------
+
+
+def roc_auc(scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """Area under the ROC curve: the chance that a positive scores higher than a negative, ties counting one half.
+
+    Label: eq:roc-auc
+    Source: Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating characteristic curve".
+    Args: scores ``(N,)`` of N outcomes; positives, negatives ``(N,)``, how much of either class each outcome holds, ≥ 0.
+    Returns: a scalar in [0, 1]; ½ is guessing.
+    Raises: ValueError if shapes differ, a value is not finite, or a class is empty.
+    """
+    require_shapes(scores=(scores, "N"), positives=(positives, "N"), negatives=(negatives, "N"))
+    require_finite(scores=scores, positives=positives, negatives=negatives)
+    for name, mass in (("positives", positives), ("negatives", negatives)):
+        if bool((mass < 0).any()) or float(mass.sum()) == 0:
+            raise ValueError(f"{name} of shape {tuple(mass.shape)}; expected numbers ≥ 0 that do not all vanish")
+    order = scores.argsort()
+    ascending = scores[order]
+    below = torch.nn.functional.pad((negatives[order] / negatives.sum()).cumsum(0), (1, 0))  # (N+1,)
+    strictly = below[torch.searchsorted(ascending, scores)]
+    upto = below[torch.searchsorted(ascending, scores, right=True)]
+    return (positives / positives.sum() * (strictly + upto) / 2).sum()
