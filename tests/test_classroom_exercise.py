@@ -142,7 +142,7 @@ def test_a_malformed_source_says_what_is_wrong(old, new, says, tmp_path):
 
 
 def test_a_name_that_the_test_s_own_view_has_cannot_be_asked_for(tmp_path):
-    with pytest.raises(UserError, match="sub.gradient is something else"):
+    with pytest.raises(UserError, match=r"sub\.gradient is something else"):
         sources.read(write(tmp_path, SOURCE.replace("def twice(x):\n    raise", "def gradient(x):\n    raise")))
 
 
