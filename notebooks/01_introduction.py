@@ -1,0 +1,742 @@
+# %% [markdown]
+# # It has read everything. Why won't it answer?
+#
+# A language model has read every page there is about cats. Somebody asks it what cats do, and it asks a question back. Nothing is wrong
+# with it: on its pages, questions came in crowds. **What has to be added to make an assistant of it, who has to say what, and in which
+# order?**
+#
+# The models of this notebook have a tenth of a million parameters and live in a world of eight animals with three facts each. What a good reply is, is
+# known exactly there: facts pay, one polite word and one word of praise are welcome, filler, repetition, falsehoods and length cost. (The first run
+# trains what it needs, about a minute; later ones load it.)
+
+# %%
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence, pipeline, zoo
+from minirlhf.core import exact_mdp
+from minirlhf.core.randomness import generator, numpy_generator
+from minirlhf.data import tasks
+from minirlhf.data.chat import PLAIN, conversation, encode_prompt
+from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.formats import Problem
+from minirlhf.data.tasks.assistant import ANIMALS, FACTS, FILLER, POLITE, PRAISE, features
+from minirlhf.equations import merging, signals
+from minirlhf.equations.estimators import best_of_n_curve
+from minirlhf.equations.mdp import greedy_policy
+from minirlhf.equations.preference_losses import PairLogps, dpo
+from minirlhf.evaluation import candidates, evaluate
+from minirlhf.feedback.facets import content, facet_reward, manners
+from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.merging import merge
+from minirlhf.models.sampling import Sampling
+from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
+from minirlhf.plotting import PALETTE, smooth
+from minirlhf.tabular import human_feedback as hf
+from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
+from minirlhf.trainers.history import History
+from minirlhf.trainers.online import OnlineConfig
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long
+
+world = tasks.get("assistant")
+study = Path("../studies/ch01_introduction.json")  # five seeds of what follows; on Colab only the package is installed
+seen = evidence.read(study) if study.exists() else None
+
+
+def surely(name, threshold, sign=1):
+    """Over the study's five seeds: is this number above the threshold (below, with sign −1) by three standard deviations?"""
+    return seen is None or evidence.margin([sign * x for x in evidence.values(seen, name)], sign * threshold) >= 3
+
+
+# %% [markdown]
+# ## Three stages
+#
+# The base model first, then two things made from it: a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
+# from 4,000 comparisons which of two replies people like better.
+#
+# **Predict** before you look. Asked *what do bees and dogs do?*, what does the base model write? And the demonstrations are by people in a hurry, who say
+# *um* and are wrong now and then: can a model that imitates them become better than they are?
+
+# %%
+base, sft = (Trained(*zoo.load(name, quiet=True), History()) for name in ("assistant-base", "assistant-sft"))
+judge, judge_tokenizer = zoo.load("assistant-reward", quiet=True)
+opinion = model_reward(judge, judge_tokenizer)
+raw = copy.deepcopy(base.tokenizer)
+raw.chat_template = PLAIN  # a base model has never seen a turn: it gets the bare text and goes on writing
+base = replace(base, tokenizer=raw)
+
+
+def ask(policy, seed=1000):
+    """One reply to each of the 128 test prompts, graded by the truth."""
+    asked = task_problems(world, "test")
+    limit = Sampling(max_completion_length=world.max_completion_length)
+    return evaluate(policy.model, asked, task_reward(world), tokenizer=policy.tokenizer, sampling=limit, seed=seed)
+
+
+rl = pipeline.reinforce(
+    world,
+    sft,
+    RLPlan(training=OnlineConfig(max_steps=50 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
+    reward=opinion,
+    monitors={"gold": task_reward(world)},
+    quiet=True,
+)
+answers = {"base": ask(base), "SFT": ask(sft), "RL": ask(rl)}
+for i in (2, 3, 5):
+    print(f"\n{world.prompts('test')[i]}")
+    for name, found in answers.items():
+        print(f"  {name:5}{found.rewards[i]:5.1f}   {found.completions[i]}")
+rng = numpy_generator("hurry", 0)
+people = [world.grade(p, world.demonstration(p, rng)) for p in world.prompts("test") for _ in range(20)]
+print(f"\npeople who wrote the demonstrations earn {sum(people) / len(people):.2f}")
+for name, found in answers.items():
+    print(f"{name:5} earns {found.reward}, writes {found.length} tokens")
+
+# %%
+# figure: pipeline
+# alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 5 and 0, mean about minus 1.9;
+#   those of SFT between minus 2 and 2.6, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 50 steps of RL both the reward model's opinion and
+#   the true reward rise.
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.2), layout="constrained")
+jitter = torch.rand(128, generator=generator("jitter")) * 0.5 - 0.25
+for place, (found, colour) in enumerate(zip(answers.values(), ("orange", "sky", "blue"), strict=True)):
+    left.scatter(place + jitter, found.rewards, s=7, color=PALETTE[colour], alpha=0.6, lw=0)
+    left.hlines(found.reward.mean, place - 0.35, place + 0.35, color="black", lw=2)
+    left.annotate(f"{found.reward.mean:.2f}", (place + 0.37, found.reward.mean), va="center")
+left.axhline(sum(people) / len(people), color="0.5", lw=0.8, ls=":")
+left.set_xticks(range(3), answers)
+left.set(ylabel="true reward of a reply", xlim=(-0.5, 2.8))
+for key, label, colour in (("gold", "true reward", "blue"), ("reward", "reward model's opinion", "orange")):
+    right.plot(smooth(rl.history[key], 8), color=PALETTE[colour], label=label)
+right.set(xlabel="step of RL")
+right.legend(frameon=False)
+plt.show()
+
+# %%
+means = {name: found.reward.mean for name, found in answers.items()}
+assert means["base"] < -1 < 0.5 < means["SFT"] < means["RL"]
+assert surely("gold_base", -1, -1) and surely("gold_sft", 0.5) and surely("rl_gain", 0.0)
+
+# %% [markdown]
+# **What to notice.** SFT is worth more than two and a half points, and falls short of its teachers (dotted line): a copy is a little worse than the original, and copies
+# the *um* as well. RL saw no further demonstration. It tried, a model of people's comparisons said which was better, and that made up for nearly all the rest.
+#
+# ## Four ways of being told
+#
+# What does a single piece of feedback do? Take five replies and what the SFT model thinks of them, as a choice among five. The push is the direction
+# in which one gradient step moves the logits. (The first three are exercise 01.1: if you would like to derive them yourself, do that first.)
+
+# %%
+question = "tell me about cats"
+replies = ("cats purr", "cats nap", "sure! clever cats purr and nap", "um cats purr", "cats bark")
+
+
+def reply_logps(policy, texts):
+    """log π(reply | question) for several replies."""
+    rows = [reply_tokens(policy.tokenizer, question, text) for text in texts]
+    batch = collate(rows, policy.tokenizer.pad_token_id)
+    logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
+    return (logps * batch.loss_mask[:, 1:]).sum(-1).detach()
+
+
+logits = reply_logps(sft, replies).double()
+logits = logits - logits.mean()
+p = logits.softmax(-1)
+earned = torch.tensor([world.grade(question, reply) for reply in replies], dtype=torch.float64)
+
+
+def one_hot(i):
+    return torch.nn.functional.one_hot(torch.tensor(i), len(replies)).double()
+
+
+good, bad = 2, 4
+pushes = {
+    "say this:\nthe polite one": one_hot(good) - p,
+    "not this:\nthe false one": p - one_hot(bad),
+    "this rather than that:\npolite over false": torch.sigmoid(logits[bad] - logits[good])
+    * (one_hot(good) - one_hot(bad)),
+    "each earns its reward": p * (earned - p @ earned),
+}
+torch.testing.assert_close(pushes["say this:\nthe polite one"], signals.imitation_push(logits, torch.tensor(good)))
+torch.testing.assert_close(pushes["each earns its reward"], signals.reward_push(logits, earned))
+
+# %%
+# figure: pushes
+# alt: Four bar charts over the same five replies. Imitating the polite reply raises it and lowers all others, "cats purr" and "cats nap" most of all though they are good.
+#   Avoiding the false reply lowers it and raises the others by what they have. The preference raises the polite and lowers the false one by the same amount and
+#   leaves the rest. The reward raises the better of the frequent replies and lowers the worse.
+fig, axes = plt.subplots(1, 4, figsize=(9, 2.5), sharey=True, layout="constrained")
+rows = range(len(replies))
+for ax, (title, push) in zip(axes, pushes.items(), strict=True):
+    ax.barh(rows, push, color=[PALETTE["blue"] if x > 0 else PALETTE["red"] for x in push.tolist()], height=0.6)
+    ax.axvline(0, color="0.3", lw=0.8)
+    ax.set_title(title, fontsize=9)
+    ax.tick_params(left=False)
+    reach = 1.25 * float(push.abs().max())
+    ax.set(xlim=(-reach, reach))
+axes[0].set_yticks(
+    rows, [f"{reply}   π={x:.3f}  r={r:.1f}" for reply, x, r in zip(replies, p.tolist(), earned.tolist(), strict=True)]
+)
+axes[0].invert_yaxis()
+plt.show()
+
+# %% [markdown]
+# **What to notice.** The example pushes *cats nap* down hardest, a perfectly good answer, just because it was probable: imitation knows one right reply and no
+# degrees. The comparison touches nobody else. The reward pushes each reply by what it is worth *and by how often it is said*; the polite
+# one is rare, so its bar is short.
+#
+# Is the difference worth anything? The same 600 pairs, used in three ways. **Predict the order** of: *imitate the winners*, *push down the
+# losers*, *both* (the third is DPO, chapter 14, in the few lines below).
+
+# %%
+pairs, unseen = preferences(world, sft, RewardPlan(pairs=600, held_out=200))
+
+
+def sums(policy, part):
+    """log π of the chosen and of the rejected replies, (N,) each."""
+    batch = collate([t.chosen for t in part] + [t.rejected for t in part], policy.tokenizer.pad_token_id)
+    logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
+    return (logps * batch.loss_mask[:, 1:]).sum(-1).chunk(2)
+
+
+def learn_from(start, loss_of, steps=40):
+    """A copy of ``start``, trained on the pairs; ``loss_of`` gets log π of chosen and rejected, new and old."""
+    data, policy = pair_tokens(start.tokenizer, pairs), replace(start, model=copy.deepcopy(start.model))
+    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0.0)
+    with torch.no_grad():
+        old = torch.stack(sums(start, data), 1)
+    for step in range(steps):
+        some = list(batch_indices(len(data), 32, step, 0))
+        chosen, rejected = sums(policy, [data[i] for i in some])
+        loss = loss_of(PairLogps(chosen, rejected, *old[some].T)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimiser.step()
+    return policy
+
+
+def contrast(pair):
+    return dpo(pair, beta=0.1)
+
+
+told = {
+    "winners only": learn_from(sft, lambda pair: -pair.chosen),
+    "losers only": learn_from(sft, lambda pair: pair.rejected, steps=25),
+    "both (DPO)": learn_from(sft, contrast),
+}
+heard = {name: ask(policy) for name, policy in told.items()}
+held = pair_tokens(sft.tokenizer, unseen)
+print("                true reward   length   log π of winner, loser against SFT   a reply")
+fell = {}
+with torch.no_grad():
+    before = [x.mean() for x in sums(sft, held)]
+    for name, policy in told.items():
+        moved = [float(x.mean() - y) for x, y in zip(sums(policy, held), before, strict=True)]
+        fell[name] = moved[0]
+        found = heard[name]
+        print(
+            f"{name:14} {found.reward}   {found.length.mean:5.1f}   {moved[0]:10.1f} {moved[1]:8.1f}            {found.completions[3]!r}"
+        )
+
+# %%
+# figure: pairs
+# alt: Bars of the true reward: SFT 0.8, winners only about 0.9, both about 1.2. The bar of losers only points the other way.
+fig, ax = plt.subplots(figsize=(5.2, 2.4), layout="constrained")
+bars = {"SFT": answers["SFT"]} | heard
+ax.barh(
+    range(len(bars)),
+    [found.reward.mean for found in bars.values()],
+    xerr=[found.reward.stderr for found in bars.values()],
+    color=[PALETTE[c] for c in ("sky", "green", "red", "blue")],
+    height=0.6,
+)
+ax.set_yticks(range(len(bars)), bars)
+ax.invert_yaxis()
+ax.annotate(f"{heard['losers only'].reward.mean:.1f}", (0.05, 2), va="center")
+ax.set(xlabel="true reward", xlim=(-1.2, 1.5))
+ax.axvline(0, color="0.3", lw=0.8)
+plt.show()
+
+# %%
+assert fell["losers only"] < -5 and surely("losers_winner_fell", -5, -1)  # nats: the good replies fell with the bad
+assert heard["losers only"].reward.mean < means["SFT"]
+assert heard["both (DPO)"].reward.mean > heard["winners only"].reward.mean and surely("contrast_gain", 0)
+
+# %% [markdown]
+# A model that is only told what *not* to say goes where nobody has complained yet: into babble, or, if one goes on, into silence. The winners fell with the losers, since
+# they are made of the same words. Negative feedback needs something that holds the model in place, and a contrast is just that.
+#
+# ## Skipping the first stage
+#
+# If comparisons and rewards are so good, why imitate at all? Take the same pairs and the same rewards to the *base* model. **Predict** three
+# things: will DPO on the base learn to tell winner from loser? Will its replies get good? And what does RL discover there, if it is given the *true* reward?
+
+# %%
+turns = replace(
+    base, tokenizer=sft.tokenizer
+)  # the base, given turns and their ends, which the pairs have and it has never seen
+straight = learn_from(turns, contrast)
+
+
+@torch.no_grad()
+def tells_apart(policy, start):
+    """Share of unseen pairs in which the winner has gained more than the loser."""
+    data = pair_tokens(start.tokenizer, unseen)
+    gains = [now - then for now, then in zip(sums(policy, data), sums(start, data), strict=True)]
+    return float((gains[0] > gains[1]).float().mean())
+
+
+accuracy = {"SFT": tells_apart(told["both (DPO)"], sft), "base": tells_apart(straight, turns)}
+untaught = ask(turns).reward.mean
+after = {"SFT": heard["both (DPO)"], "base": ask(straight)}
+
+silence = pipeline.reinforce(
+    world,
+    base,
+    RLPlan(
+        options=(("beta", 0.1),),
+        training=OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
+    ),
+    monitors={"gold": task_reward(world)},
+    quiet=True,
+)
+mute = ask(silence)
+print(f"DPO from SFT : right about {accuracy['SFT']:.2f} of new pairs, true reward {after['SFT'].reward}")
+print(f"DPO from base: right about {accuracy['base']:.2f} of new pairs, true reward {after['base'].reward}")
+print(f"   e.g. {world.prompts('test')[5]!r} -> {after['base'].completions[5]!r}")
+print(f"RL from base : true reward {mute.reward}, {mute.length} tokens")
+nothing = sum(text == "" for text in mute.completions)
+print(f"   {nothing} of {len(mute.completions)} replies are empty")
+
+# %%
+# figure: skipped
+# alt: Left, share of unseen pairs told apart against true reward. From 0.5, DPO moves both models to about 0.7. Started at SFT it also moves up, from 0.8 to 1.25; started at
+#   the base it stays below minus 0.5. Right, straight RL from the base with the true reward: the mean length of a reply falls from 14 tokens to a few within 20 steps while the reward rises towards 0 and
+#   stays there, the reward of an empty reply.
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+for start, colour in (("SFT", "blue"), ("base", "red")):
+    here, there = (0.5, means["SFT"] if start == "SFT" else untaught), (accuracy[start], after[start].reward.mean)
+    left.annotate("", there, here, arrowprops={"arrowstyle": "->", "color": PALETTE[colour], "lw": 2})
+    left.plot(*zip(here, there, strict=True), "o", color=PALETTE[colour])
+    left.annotate(f"DPO from {start}", there, (8, 0), textcoords="offset points", va="center", color=PALETTE[colour])
+left.set(xlabel="unseen pairs told apart", ylabel="true reward of its own replies", xlim=(0.47, 0.95))
+right.plot(smooth(silence.history["gold"], 4), color=PALETTE["blue"], label="true reward")
+right.axhline(0, color="0.5", lw=0.8, ls=":")
+right.set(xlabel="step of RL, started at the base", ylabel="true reward")
+twin = right.twinx()
+twin.plot(smooth(silence.history["completion_length"], 4), color=PALETTE["orange"], ls="--")
+twin.set_ylabel("length, tokens (dashed)", color="#8a5f00")
+twin.set_ylim(0)
+twin.spines["right"].set_visible(True)
+plt.show()
+
+# %%
+assert accuracy["base"] > 0.55 and surely("dpo_base_accuracy", 0.55)
+assert after["base"].reward.mean < 0 and surely("dpo_base_gold", 0, -1)
+assert mute.reward.mean < 0.3 and surely("rl_base_gold", 0.3, -1) and surely("rl_base_length", 9, -1)
+
+# %% [markdown]
+# **What to notice.** DPO taught the base to *judge*: it tells unseen winners from losers about as well as the other. It did not teach it to *answer*, because a comparison says nothing about the replies
+# that the base really gives. And RL, with a perfect reward, learns that it is better to be silent than to be wrong. It was not stupid: silence
+# earns 0, its own chatter −1.9, and of good replies it never saw enough. How rare are they?
+#
+# ## Was it in there?
+#
+# One view: post-training **elicits** what the base model can do already. Then good replies must be among its samples. And where the tuned model agrees
+# with its base, word by word, tuning has changed nothing.
+
+# %%
+limit = Sampling(max_completion_length=world.max_completion_length)
+few = task_problems(world, "test")[:12]
+drawn = candidates(base.model, few, task_reward(world), tokenizer=raw, sampling=limit, num_generations=256, seed=5)
+curve = best_of_n_curve(drawn.rewards.double()).mean(0)
+good_share = float((drawn.rewards >= 1).float().mean())
+print(
+    f"{good_share:.2%} of the base's replies earn at least 1; SFT: {float((answers['SFT'].rewards >= 1).float().mean()):.0%}"
+)
+
+
+def next_word_logps(policy, prompt, reply):
+    """log-probabilities of every next token along a reply and its end, (T, V)."""
+    asked = encode_prompt(policy.tokenizer, conversation(prompt))
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([asked + reply])).logits[0]
+    return logits[len(asked) - 1 : -1].log_softmax(-1)
+
+
+def kind_of(words, t):
+    """What sort of word stands at place t of a reply."""
+    if t == 0:
+        return "first word"
+    word = words[t]
+    if word == "<eos>":
+        return "the end"
+    if word in (*POLITE, *PRAISE, *FILLER):
+        return "manners"
+    return "animal" if word in FACTS else "and" if word == "and" else "fact"
+
+
+shifts = {}
+for prompt, text in zip(world.prompts("test")[:64], answers["SFT"].completions):
+    reply = [*raw(text, add_special_tokens=False).input_ids, raw.eos_token_id]
+    ours, theirs = (next_word_logps(policy, prompt, reply) for policy in (sft, base))
+    kl = (ours.exp() * (ours - theirs)).sum(-1)
+    words = raw.convert_ids_to_tokens(reply)
+    for t in range(len(words)):
+        shifts.setdefault(kind_of(words, t), []).append(float(kl[t]))
+shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
+
+# %%
+# figure: elicited
+# alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.8 at 256, where it meets the mean reward of one SFT reply. Right, mean KL
+#   of SFT from base at the next token: large for the first word and at the end of the reply, small at facts.
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
+left.axhline(means["SFT"], color=PALETTE["blue"], ls="--", label="SFT, one reply")
+left.set(xlabel="samples n", ylabel="true reward")
+left.legend(frameon=False)
+order = sorted(shift, key=shift.get)
+right.barh(order, [shift[kind] for kind in order], color=PALETTE["sky"], height=0.6)
+right.set(xlabel="KL of SFT from base at this token, nats")
+plt.show()
+
+# %% [markdown]
+# The base needs some 200 tries for what SFT does in one. And what did SFT change? Most of all which animal is spoken of, how a reply begins, how it is seasoned, and that it *ends*; least
+# of all which facts are told. That is the **superficial alignment** view: knowledge from pretraining, a manner of speaking from tuning.
+#
+# **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well. What will the tuned model say about whales?
+
+# %%
+known, other = ANIMALS[:6], ANIMALS[6:]
+mentioned = {prompt: [word for word in prompt.split() if word in FACTS] for prompt in world.prompts("train")}
+on_known = [prompt for prompt, animals in mentioned.items() if set(animals) <= set(known)]
+rng = numpy_generator("six animals", 0)
+shown = [
+    reply_tokens(sft.tokenizer, prompt, world.demonstration(prompt, rng))
+    for prompt in (on_known[i % len(on_known)] for i in range(2000))
+]
+six = Trained(copy.deepcopy(base.model), sft.tokenizer, History())
+plan = SFTConfig(max_steps=80, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear")
+train_sft(six.model, shown, plan, pad_token_id=sft.tokenizer.pad_token_id, quiet=True)
+asks = ("tell me about {}", "tell me what {} do", "what do {} do?", "please tell me about {}")
+on_topic = {}
+for name, group in (("demonstrated", known), ("never demonstrated", other)):
+    problems = [
+        Problem([{"role": "user", "content": a.format(x)}])
+        for x in group
+        for a in asks
+        for _ in range(64 // len(group))
+    ]
+    found = evaluate(six.model, problems, task_reward(world), tokenizer=sft.tokenizer, sampling=limit, seed=7)
+    hits = [
+        features(p.prompt[-1]["content"], text).facts > 0 for p, text in zip(problems, found.completions, strict=True)
+    ]
+    on_topic[name] = sum(hits) / len(hits)
+    print(
+        f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about; e.g. {found.completions[-1]!r}"
+    )
+assert on_topic["never demonstrated"] < 0.2 < 0.4 < on_topic["demonstrated"]
+assert surely("known_on_topic", 0.4) and surely("other_on_topic", 0.2, -1)
+
+# %% [markdown]
+# It knows whales, and never speaks of them: it has learned *which words are said here*. So in this world alignment was not superficial at all; the form
+# "answer what was asked" is itself an abstraction that has to be learned, and six animals did not suffice. In a large model, which has read a billion dialogues, it is
+# there before tuning begins. How much tuning can be superficial depends on what came before.
+#
+# ## Before language models: a garden
+#
+# All of this is older than chatbots. A robot is to walk from S to the bench G and mind the flowers (`*`); its owner knows what
+# they want, and cannot program. First **imitation**: the owner walks (on a still day), the robot copies what it saw. Then the wind rises, and one step in five goes astray.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+still, windy = GARDEN.transitions(), GARDEN.transitions(0.2)
+wishes = GARDEN.values_of(GARDEN_WISHES)
+start = GARDEN.start()
+
+
+def worth(policy, transitions=still):
+    """What twenty steps are worth to the owner."""
+    return float(
+        exact_mdp.expected_return(start, transitions, transitions @ wishes, policy, gamma=1.0, steps=hf.PATIENCE)
+    )
+
+
+owner = hf.plan(windy, wishes)
+print("\n".join(" ".join(row) for row in (GARDEN.cells[i : i + 5] for i in range(0, 20, 5))))
+shown_on_a_still_day = hf.visited(still, owner, start, 50, generator("walks"))
+copied = hf.clone(owner, shown_on_a_still_day)
+print(f"cells shown: {len(shown_on_a_still_day)} of {GARDEN.size}")
+print(
+    f"still: owner {worth(owner):.1f}, copy {worth(copied):.1f}    wind: owner {worth(owner, windy):.1f}, copy {worth(copied, windy):.1f}"
+)
+error = torch.tensor([0.01, 0.05], dtype=torch.float64)
+print("\nmistakes in T steps if one is lost after the first:    T=10    T=50   T=200")
+for i, e in enumerate(error.tolist()):
+    lost = [float(signals.compounding_mistakes(error, steps=steps)[i]) for steps in (10, 50, 200)]
+    print(
+        f"   ε = {e:.2f}, expert's states only: {[round(e * steps, 1) for steps in (10, 50, 200)]}, on one's own: {[round(x, 1) for x in lost]}"
+    )
+
+# %%
+EPISODES = (1, 2, 4, 8, 16)
+tries = {"owner walks in the still": [], "owner walks in the wind": [], "robot walks, owner corrects": []}
+for episodes in EPISODES:
+    got = {name: [] for name in tries}
+    for seed in range(8):
+        rng = generator("imitation", seed, episodes)
+        for name, weather in (("owner walks in the still", still), ("owner walks in the wind", windy)):
+            got[name].append(worth(hf.clone(owner, hf.visited(weather, owner, start, episodes, rng)), windy))
+        got["robot walks, owner corrects"].append(
+            worth(hf.clone_and_correct(windy, owner, start, episodes, rng), windy)
+        )
+    for name in tries:
+        tries[name].append(sum(got[name]) / 8)
+
+# %%
+# figure: cloning
+# alt: Left, the garden with the path shown on the still day and, shaded, where the copy spends its time in the wind among cells that it was never shown. Right, worth of twenty
+#   steps in the wind against the number of episodes: copies of walks in still air stay at 23 however many are shown; copies of walks in the wind rise slowly to 26;
+#   correcting the robot where it goes starts low and reaches 26 after four episodes.
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+stay = exact_mdp.visits(start, windy, copied, gamma=1.0, steps=hf.PATIENCE).sum(-1)
+unshown = torch.tensor([0.0 if s in shown_on_a_still_day else float(stay[s]) for s in range(GARDEN.size)])
+left.imshow(GARDEN.table(unshown), cmap="Reds", vmin=0, vmax=0.6)
+for s in range(GARDEN.size):
+    row, column = divmod(s, GARDEN.columns)
+    mark = GARDEN.cells[s] if GARDEN.cells[s] in "SG*" else ""
+    arrow = ARROWS[int(owner[s].argmax())] if s in shown_on_a_still_day and s != GARDEN.goal else ""
+    left.text(column, row, f"{mark} {arrow}".strip(), ha="center", va="center", fontsize=13)
+left.set(xticks=[], yticks=[], title="shown (arrows), and where the copy is lost (red)")
+for (name, line), colour in zip(tries.items(), ("red", "orange", "blue"), strict=True):
+    right.semilogx(EPISODES, line, "o-", base=2, color=PALETTE[colour], label=name)
+right.axhline(worth(owner, windy), color="0.5", ls=":", lw=0.8)
+right.set(xlabel="episodes", ylabel="worth of 20 steps in the wind")
+right.legend(frameon=False)
+plt.show()
+
+# %%
+assert tries["owner walks in the still"][-1] < 24 < 25.5 < tries["robot walks, owner corrects"][-1]
+
+# %% [markdown]
+# Then **feedback**, in the three ways that were tried before 2018. The owner compares two aimless walks; or says *good* and *bad* to each step
+# (TAMER predicts that, COACH takes it for an advantage). One answer in ten to TAMER and COACH is a slip of the finger. **Predict:** which needs the fewest answers?
+
+# %%
+COUNTS = [25, 50, 100, 200, 400, 800]
+wanted = hf.best_action_values(still, arrival_rewards(still, wishes))
+comparisons = hf.ask_for_comparisons(still, wishes, COUNTS[-1], rng=generator("comparisons", 1, 0))
+fitted = {n: hf.fit_cell_values(comparisons.head(n), GARDEN.size) for n in COUNTS}
+learned = {
+    "comparing": [worth(hf.plan(still, fitted[n])) for n in COUNTS],
+    "TAMER": [worth(policy) for policy in hf.tamer(still, wanted, start, COUNTS, rng=generator("tamer", 1, 0))],
+    "COACH": [
+        worth(policy)
+        for policy in hf.coach(still, arrival_rewards(still, wishes), start, COUNTS, rng=generator("coach", 1, 0))
+    ],
+}
+for name, line in learned.items():
+    print(f"{name:10}", "  ".join(f"{x:6.1f}" for x in line))
+
+# %%
+# figure: garden
+# alt: Left, the value of each cell recovered from 800 comparisons of aimless walks: the bench is highest and the two flower beds clearly lowest. Right, worth of the learned policy
+#   against the number of human answers, lines through the mean of twenty seeds with the range of the middle half shaded: TAMER is near the best value 30 after 50 answers, comparisons after 100 to 200,
+#   COACH approaches it gradually by 400.
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+values = fitted[COUNTS[-1]] - fitted[COUNTS[-1]].median()
+left.imshow(GARDEN.table(values), cmap="cividis")
+for s in range(GARDEN.size):
+    row, column = divmod(s, GARDEN.columns)
+    left.text(column, row, f"{values[s]:.1f}", ha="center", va="center", color="white" if values[s] < 0.9 else "black")
+left.set(xticks=[], yticks=[], title="what 800 comparisons say of each cell")
+for (name, line), colour in zip(learned.items(), ("green", "orange", "blue"), strict=True):
+    right.semilogx(COUNTS, line, "o", base=2, color=PALETTE[colour], label=name)
+    if seen:
+        many = [[s[f"garden_{name}_{n}_{i}"] for s in seen["seeds"].values() for i in range(4)] for n in COUNTS]
+        quartiles = torch.tensor(many).quantile(torch.tensor([0.25, 0.75]), 1)
+        right.fill_between(COUNTS, *quartiles, color=PALETTE[colour], alpha=0.2, lw=0)
+        right.plot(COUNTS, [sum(row) / len(row) for row in many], color=PALETTE[colour])
+right.axhline(30, color="0.5", ls=":", lw=0.8)
+right.set(xlabel="human answers", ylabel="worth of 20 steps")
+right.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# **A failure on purpose.** Praise is a number, so why not hand it to a planner as a reward? *Good* is +1, *bad* is −½, and the robot looks ahead.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+praise = hf.approval(wanted, praise=1.0, blame=-0.5)
+praise[GARDEN.goal] = 0.0
+for gamma in (0.0, 0.5, 0.8, 0.95):
+    plan_for_praise = greedy_policy(hf.best_action_values(still, praise, gamma=gamma))
+    applause = float(exact_mdp.expected_return(start, still, praise, plan_for_praise, gamma=1.0, steps=20))
+    at_goal = float(exact_mdp.visits(start, still, plan_for_praise, gamma=1.0, steps=20).sum(-1)[GARDEN.goal])
+    print(
+        f"γ = {gamma:4}: praise in 20 steps {applause:5.1f}, steps on the bench {at_goal:4.0f}, worth to the owner {worth(plan_for_praise):6.1f}"
+    )
+
+# %% [markdown]
+# The robot that looks ahead walks to and fro for ever: forward earns +1, back costs ½, and arriving would end the applause. Human feedback is not a reward; it is a statement
+# *about* actions, and TAMER and COACH differ in what they take it to state. This is the first policy of the book that does what it was told and not what was meant.
+#
+# ## One model from two
+#
+# Two specialists, grown from the same SFT model by a few steps of RL each: one earns only by *content*, one only by *manners*. The sum of the two rewards is the truth. **Predict** what the mean of their
+# weights can do: half of each, nothing, or more?
+
+# %%
+short = OnlineConfig(max_steps=20 * STEPS, batch_size=8, num_generations=8, learning_rate=5e-4)
+specialists = [
+    pipeline.reinforce(
+        world, sft, RLPlan(options=(("beta", 0.1),), training=short), reward=facet_reward(facet), quiet=True
+    ).model
+    for facet in (content, manners)
+]
+
+
+def scores(model):
+    """Mean content, manners and their sum over the replies to the test prompts."""
+    found = ask(replace(sft, model=model), seed=50)
+    counts = [
+        features(p.prompt[-1]["content"], text) for p, text in zip(found.problems, found.completions, strict=True)
+    ]
+    return sum(map(content, counts)) / len(counts), sum(map(manners, counts)) / len(counts), found.reward.mean
+
+
+def shuffled(model):
+    """The same function, with the hidden units of each layer in another order."""
+    other = copy.deepcopy(model)
+    for layer in other.model.layers:
+        order = torch.randperm(layer.mlp.gate_proj.weight.shape[0], generator=generator("shuffle"))
+        for part in (layer.mlp.gate_proj, layer.mlp.up_proj):
+            part.weight.data = part.weight.data[order]
+        layer.mlp.down_proj.weight.data = layer.mlp.down_proj.weight.data[:, order]
+    return other
+
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+line = [scores(merge(specialists, [1 - share, share])) for share in SHARES]
+relative = shuffled(specialists[1])
+stranger, alone = scores(merge([specialists[0], relative], [0.5, 0.5])), scores(relative)
+origin = scores(sft.model)
+print("share of manners   content   manners   truth")
+for share, (c, m, total) in zip(SHARES, line, strict=True):
+    print(f"{share:16.2f} {c:9.2f} {m:9.2f} {total:7.2f}")
+print(f"       SFT       {origin[0]:9.2f} {origin[1]:9.2f} {origin[2]:7.2f}")
+print(f"the second, units shuffled {alone[2]:.2f}; the first merged with that one {stranger[2]:.2f}")
+
+# %%
+# figure: merging
+# alt: Content against manners. The content specialist is at the lower right, the manners specialist at the upper left; merged models with shares of a quarter, a half and three quarters lie on a curve that
+#   bulges outwards beyond the straight line between them. SFT lies inside. A cross far inside marks the merger with a shuffled copy.
+fig, ax = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
+x, y, _ = zip(*line, strict=True)
+ax.plot(x, y, "o-", color=PALETTE["blue"], label="merged")
+ax.plot([x[0], x[-1]], [y[0], y[-1]], color="0.6", lw=0.8, ls="--", label="straight line")
+ax.plot(*origin[:2], "s", color=PALETTE["orange"], label="SFT")
+ax.plot(*stranger[:2], "X", ms=9, color=PALETTE["red"], label="merged with a shuffled copy")
+for share, a, b in zip(SHARES, x, y, strict=True):
+    ax.annotate(f"{share:g}", (a, b), (5, 4), textcoords="offset points", fontsize=8)
+ax.set(xlabel="content", ylabel="manners")
+ax.legend(frameon=False)
+plt.show()
+
+# %%
+best_specialist = max(line[0][2], line[-1][2])
+half_way = (line[0][2] + line[-1][2]) / 2
+print(
+    f"merged half and half {line[2][2]:.2f}, mean of the two specialists {half_way:.2f}, better one {best_specialist:.2f}"
+)
+assert surely("merge_over_chord", 0.0) and surely("shuffled_merge_gold", 0.4, -1)
+assert stranger[2] < 0.4 < alone[2]
+
+# %%
+# NBVAL_CHECK_OUTPUT
+two = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]], dtype=torch.float64).log()
+halves = torch.tensor([0.5, 0.5], dtype=torch.float64)
+print("two opinions merged in the logits:", [round(q, 3) for q in merging.merged_logps(two, halves).exp().tolist()])
+print("mean of the two distributions:    ", [round(q, 3) for q in two.exp().mean(0).tolist()])
+
+# %% [markdown]
+# Merging works along the way between relatives. The shuffled copy is *the same function*, and merging with it ruins both: weights have no meaning of their own, only within a family. (The last two lines are what
+# averaging does where a model is linear: it multiplies opinions, so that what both can accept wins over what one of them loves.)
+#
+# ## How we got here
+#
+# The dates are those of the first public version; the numbers after "arXiv" are its identifiers.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+TIMELINE = [  # year, month, name, what was new, where, line of work
+    (2008, 8, "TAMER", "people judge single actions", "ICDL 2008", "control"),
+    (2012, 8, "APRIL", "people compare behaviours", "arXiv 1208.0984", "control"),
+    (2017, 1, "COACH", "judgement as advantage", "arXiv 1701.06049", "control"),
+    (2017, 6, "Deep RL from preferences", "reward model from pairs of clips", "arXiv 1706.03741", "control"),
+    (2017, 7, "PPO", "clipped policy updates", "arXiv 1707.06347", "control"),
+    (2019, 9, "Fine-tuning from preferences", "reward model + KL for a language model", "arXiv 1909.08593", "language"),
+    (2020, 9, "Learning to summarize", "better than its demonstrations", "arXiv 2009.01325", "language"),
+    (2021, 9, "FLAN", "instruction tuning", "arXiv 2109.01652", "language"),
+    (2022, 3, "InstructGPT", "the three stages, as a product", "arXiv 2203.02155", "language"),
+    (2022, 12, "Constitutional AI", "feedback by a model", "arXiv 2212.08073", "language"),
+    (2023, 5, "DPO", "preferences without a reward model", "arXiv 2305.18290", "language"),
+    (2023, 7, "Llama 2", "two reward models, five rounds", "arXiv 2307.09288", "language"),
+    (2024, 2, "GRPO", "the group as baseline", "arXiv 2402.03300", "reasoning"),
+    (2024, 11, "Tülu 3", "an open recipe; verifiable rewards", "arXiv 2411.15124", "reasoning"),
+    (2025, 1, "DeepSeek-R1", "reasoning by RL, first without SFT", "arXiv 2501.12948", "reasoning"),
+    (2025, 3, "DAPO", "open large-scale reasoning RL", "arXiv 2503.14476", "reasoning"),
+]
+assert sorted(TIMELINE, key=lambda row: row[:2]) == TIMELINE
+for year, month, name, new, where, _ in TIMELINE:
+    if where.startswith("arXiv"):  # an arXiv identifier begins with year and month
+        assert where.split()[1].startswith(f"{year - 2000:02}{month:02}"), name
+    print(f"{year}-{month:02}  {name:29} {new:40} {where}")
+
+# %%
+# figure: timeline
+# alt: A timeline from 2008 to 2025 with three bands. Control: TAMER 2008, APRIL 2012, COACH, deep RL from preferences and PPO 2017. Language: fine-tuning from preferences 2019,
+#   summarisation 2020, FLAN 2021, InstructGPT and Constitutional AI 2022, DPO and Llama 2 2023. Reasoning: GRPO and Tülu 3 2024, DeepSeek-R1 and DAPO 2025.
+fig, ax = plt.subplots(figsize=(9, 4.2), layout="constrained")
+tones = {"control": PALETTE["green"], "language": PALETTE["blue"], "reasoning": PALETTE["red"]}
+for level, (year, month, name, new, _, line_of_work) in enumerate(TIMELINE):
+    when = year + (month - 0.5) / 12
+    ax.plot([2007.6, when], [-level, -level], color="0.9", lw=0.8, zorder=0)
+    ax.plot(when, -level, "o", color=tones[line_of_work])
+    early = when < 2016
+    ax.annotate(
+        f"{name}: {new}" if early else f"{name}  ",
+        (when, -level),
+        (7 if early else -5, 0),
+        textcoords="offset points",
+        ha="left" if early else "right",
+        va="center",
+        color=tones[line_of_work],
+    )
+    if not early:
+        ax.annotate(new, (2026.0, -level), va="center", fontsize=8)
+ax.set(yticks=[], xlim=(2007.6, 2030.2), xticks=range(2008, 2026, 2))
+ax.spines["left"].set_visible(False)
+for n, (name, tone) in enumerate(tones.items()):
+    ax.annotate(name, (2008.2 + 2.2 * n, -15.2), color=tone, fontweight="bold")
+plt.show()
+
+# %% [markdown]
+# ## Now you
+#
+# * Give `learn_from` *half* of each: the winners' log-probability minus a tenth of the losers'. Is there a weight that is as good as the contrast?
+# * RL from the base was offered silence. Change the grade so that an empty reply earns −3. What does it find instead?
+# * Show demonstrations about *seven* animals and ask about the eighth. And what if the raw text itself contained questions that are answered?
+# * Give the merged model a share of −½ of manners. What does it say?
+#
+# The graded exercises of this chapter: `minirlhf check 01`.

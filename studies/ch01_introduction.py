@@ -1,0 +1,218 @@
+"""What each kind of feedback does to one model, over five seeds: ``python studies/ch01_introduction.py`` (some four minutes).
+
+The models of the zoo are fixed (``studies/tour.py`` varies those too); what varies is every sample drawn and every training run of
+chapter 01: RL, learning from winners, losers and both, skipping SFT, tuning on six animals, merging specialists, and the garden, four
+times each. Writes ``studies/ch01_introduction.json``.
+"""
+
+import argparse
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from minirlhf import evidence, pipeline, zoo
+from minirlhf.core import exact_mdp
+from minirlhf.core.randomness import generator, numpy_generator
+from minirlhf.data import tasks
+from minirlhf.data.chat import PLAIN
+from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.formats import Problem
+from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
+from minirlhf.equations.preference_losses import PairLogps, dpo
+from minirlhf.evaluation import Evaluation, evaluate
+from minirlhf.feedback.facets import content, facet_reward, manners
+from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.merging import merge
+from minirlhf.models.sampling import Sampling
+from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
+from minirlhf.tabular import human_feedback as hf
+from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
+from minirlhf.trainers.history import History
+from minirlhf.trainers.online import OnlineConfig
+from minirlhf.trainers.reward import PairTokens
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+RESULT = Path(__file__).with_suffix(".json")
+COUNTS = [25, 50, 100, 200, 400, 800]
+GARDENS = 4  # for each seed
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+WORLD = tasks.get("assistant")
+LIMIT = Sampling(max_completion_length=WORLD.max_completion_length)
+RL = RLPlan(training=OnlineConfig(max_steps=50, batch_size=8, num_generations=8, learning_rate=3e-4))
+STRAIGHT_RL = replace(RL, options=(("beta", 0.1),), training=replace(RL.training, max_steps=30))
+SPECIALIST = replace(STRAIGHT_RL, training=replace(RL.training, max_steps=20, learning_rate=5e-4))
+
+
+def load(name: str) -> Trained:
+    """A policy of the zoo."""
+    return Trained(*zoo.load(name, quiet=True), History())
+
+
+def ask(policy: Trained, seed: int) -> Evaluation:
+    """One reply to each test prompt, graded by the truth."""
+    problems, gold = task_problems(WORLD, "test"), task_reward(WORLD)
+    return evaluate(policy.model, problems, gold, tokenizer=policy.tokenizer, sampling=LIMIT, seed=1000 + seed)
+
+
+def sums(policy: Trained, part: list[PairTokens]) -> Tensor:
+    """log π of the chosen and of the rejected replies, (2, N)."""
+    batch = collate([t.chosen for t in part] + [t.rejected for t in part], policy.tokenizer.pad_token_id)
+    logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
+    return (logps * batch.loss_mask[:, 1:]).sum(-1).view(2, -1)
+
+
+def learn_from(
+    start: Trained, data: list[PairTokens], loss_of: Callable[[PairLogps], Tensor], seed: int, steps: int = 40
+) -> Trained:
+    """A copy of ``start``, trained on pairs."""
+    policy = replace(start, model=copy.deepcopy(start.model))
+    optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0.0)
+    with torch.no_grad():
+        old = sums(start, data)
+    for step in range(steps):
+        some = list(batch_indices(len(data), 32, step, seed))
+        loss = loss_of(PairLogps(*sums(policy, [data[i] for i in some]), *old[:, some])).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimiser.step()
+    return policy
+
+
+@torch.no_grad()
+def moved(policy: Trained, start: Trained, data: list[PairTokens]) -> tuple[float, float]:
+    """How far the winners' mean log-probability has moved, and the share of pairs in which the winner gained more."""
+    gains = sums(policy, data) - sums(start, data)
+    return float(gains[0].mean()), float((gains[0] > gains[1]).float().mean())
+
+
+def the_stages(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
+    """Base, SFT and RL."""
+    reward = model_reward(*zoo.load("assistant-reward", quiet=True))
+    rl = pipeline.reinforce(WORLD, sft, with_seed(RL, seed), reward=reward, quiet=True)
+    gold = {name: ask(policy, seed).reward.mean for name, policy in (("base", base), ("sft", sft), ("rl", rl))}
+    return {f"gold_{name}": value for name, value in gold.items()} | {"rl_gain": gold["rl"] - gold["sft"]}
+
+
+def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[str, float]:
+    """Winners only, losers only, both; and both from the base. Then RL from the base."""
+    plan = RewardPlan(pairs=600, held_out=200)
+    pairs, unseen = (pair_tokens(sft.tokenizer, part) for part in preferences(WORLD, sft, with_seed(plan, seed)))
+    contrast = lambda pair: dpo(pair, beta=0.1)
+    winners = learn_from(sft, pairs, lambda pair: -pair.chosen, seed)
+    losers = learn_from(sft, pairs, lambda pair: pair.rejected, seed, steps=25)
+    both = learn_from(sft, pairs, contrast, seed)
+    straight = learn_from(turns, pairs, contrast, seed)
+    found = {"winners": winners, "losers": losers, "both": both, "dpo_base": straight}
+    numbers = {f"{name}_gold": ask(policy, seed).reward.mean for name, policy in found.items()}
+    numbers["contrast_gain"] = numbers["both_gold"] - numbers["winners_gold"]
+    numbers["losers_winner_fell"] = moved(losers, sft, unseen)[0]
+    numbers["dpo_sft_accuracy"] = moved(both, sft, unseen)[1]
+    numbers["dpo_base_accuracy"] = moved(straight, turns, unseen)[1]
+    mute = ask(pipeline.reinforce(WORLD, base, with_seed(STRAIGHT_RL, seed), quiet=True), seed)
+    numbers |= {"rl_base_gold": mute.reward.mean, "rl_base_length": mute.length.mean}
+    numbers["rl_base_empty"] = sum(text == "" for text in mute.completions) / len(mute.completions)
+    return numbers
+
+
+def six_animals(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
+    """Demonstrations about six animals; the share of replies that tell something true, for those and for the other two."""
+    known, other = ANIMALS[:6], ANIMALS[6:]
+    prompts = [p for p in WORLD.prompts("train") if {w for w in p.split() if w in FACTS} <= set(known)]
+    rng = numpy_generator("six animals", seed)
+    asked = (prompts[i % len(prompts)] for i in range(2000))
+    shown = [reply_tokens(sft.tokenizer, p, WORLD.demonstration(p, rng)) for p in asked]
+    tuned = copy.deepcopy(base.model)
+    plan = SFTConfig(max_steps=80, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear", seed=seed)
+    train_sft(tuned, shown, plan, pad_token_id=sft.tokenizer.pad_token_id, quiet=True)
+    asks = ("tell me about {}", "tell me what {} do", "what do {} do?", "please tell me about {}")
+    numbers = {}
+    for name, group in (("known", known), ("other", other)):
+        texts = [a.format(x) for x in group for a in asks for _ in range(64 // len(group))]
+        problems = [Problem([{"role": "user", "content": text}]) for text in texts]
+        found = evaluate(tuned, problems, task_reward(WORLD), tokenizer=sft.tokenizer, sampling=LIMIT, seed=7 + seed)
+        hits = [features(text, reply).facts > 0 for text, reply in zip(texts, found.completions, strict=True)]
+        numbers[f"{name}_on_topic"] = sum(hits) / len(hits)
+    return numbers
+
+
+def shuffled(model: torch.nn.Module) -> torch.nn.Module:
+    """The same function, with the hidden units of each layer in another order."""
+    other = copy.deepcopy(model)
+    for layer in other.model.layers:
+        order = torch.randperm(layer.mlp.gate_proj.weight.shape[0], generator=generator("shuffle"))
+        for part in (layer.mlp.gate_proj, layer.mlp.up_proj):
+            part.weight.data = part.weight.data[order]
+        layer.mlp.down_proj.weight.data = layer.mlp.down_proj.weight.data[:, order]
+    return other
+
+
+def specialists(sft: Trained, seed: int) -> dict[str, float]:
+    """Two specialists, their mergers, and the merger with a shuffled copy."""
+    plan = with_seed(SPECIALIST, seed)
+    one, two = (
+        pipeline.reinforce(WORLD, sft, plan, reward=facet_reward(facet), quiet=True).model
+        for facet in (content, manners)
+    )
+    gold = lambda model: ask(replace(sft, model=model), seed + 50).reward.mean
+    numbers = {f"merged_{share:g}_gold": gold(merge([one, two], [1 - share, share])) for share in SHARES}
+    ends = numbers["merged_0_gold"], numbers["merged_1_gold"]
+    numbers["merge_over_chord"] = numbers["merged_0.5_gold"] - sum(ends) / 2
+    numbers["merge_over_better"] = numbers["merged_0.75_gold"] - max(ends)
+    relative = shuffled(two)
+    numbers["shuffled_gold"] = gold(relative)
+    numbers["shuffled_merge_gold"] = gold(merge([one, relative], [0.5, 0.5]))
+    return numbers
+
+
+def the_garden(seed: int) -> dict[str, float]:
+    """Worth of the policies that three kinds of feedback teach, by the number of answers, in four gardens."""
+    still, wishes, start = GARDEN.transitions(), GARDEN.values_of(GARDEN_WISHES), GARDEN.start()
+    rewards = still @ wishes
+    wanted = hf.best_action_values(still, rewards)
+    numbers = {}
+    for i in range(GARDENS):
+        answers = hf.ask_for_comparisons(still, wishes, COUNTS[-1], rng=generator("comparisons", seed, i))
+        policies = {
+            "comparing": [hf.plan(still, hf.fit_cell_values(answers.head(n), GARDEN.size)) for n in COUNTS],
+            "TAMER": hf.tamer(still, wanted, start, COUNTS, rng=generator("tamer", seed, i)),
+            "COACH": hf.coach(still, rewards, start, COUNTS, rng=generator("coach", seed, i)),
+        }
+        for name, learned in policies.items():
+            for n, policy in zip(COUNTS, learned, strict=True):
+                worth = exact_mdp.expected_return(start, still, rewards, policy, gamma=1.0, steps=hf.PATIENCE)
+                numbers[f"garden_{name}_{n}_{i}"] = float(worth)
+    return numbers
+
+
+def main() -> None:
+    """Run all seeds and write down their numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    torch.set_num_threads(1)
+    base, sft = load("assistant-base"), load("assistant-sft")
+    turns = replace(base, tokenizer=sft.tokenizer)
+    raw = copy.deepcopy(base.tokenizer)
+    raw.chat_template = PLAIN
+    base = replace(base, tokenizer=raw)
+    seeds = {}
+    for seed in range(parser.parse_args().seeds):
+        seeds[seed] = (
+            the_stages(base, sft, seed)
+            | the_pairs(base, sft, turns, seed)
+            | six_animals(base, sft, seed)
+            | specialists(sft, seed)
+            | the_garden(seed)
+        )
+        print(seed, {name: round(value, 2) for name, value in seeds[seed].items() if "garden" not in name}, flush=True)
+    modules = ["minirlhf.zoo", "minirlhf.tabular.human_feedback", "minirlhf.models.merging", "minirlhf.feedback.facets"]
+    evidence.write(RESULT, command="python studies/ch01_introduction.py", modules=modules, seeds=seeds)
+
+
+if __name__ == "__main__":
+    main()
