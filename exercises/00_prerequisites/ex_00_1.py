@@ -9,26 +9,26 @@
 #
 # **`q1`** A model says *yes* with probability ½. After *yes* it stops with probability ¼, after anything else with probability ¾. It
 # has stopped. How probable is it that it had said *yes*?\
-# (a) 1/8  (b) 1/4  (c) 1/2  (d) 3/4
+# (a) 1/8 (b) 1/4 (c) 1/2 (d) 3/4
 #
 # **`q2`** A reply earns 2 with probability 0.1 and 0 otherwise. What are the mean and the variance of what it earns?\
-# (a) 0.2 and 0.36  (b) 0.2 and 0.4  (c) 0.1 and 0.09  (d) 0.2 and 0.6
+# (a) 0.2 and 0.36 (b) 0.2 and 0.4 (c) 0.1 and 0.09 (d) 0.2 and 0.6
 #
 # **`q3`** You average the rewards of 100 replies, and the standard error of the mean is 0.1. How many replies make it 0.05?\
-# (a) 141  (b) 150  (c) 200  (d) 400
+# (a) 141 (b) 150 (c) 200 (d) 400
 #
 # **`q4`** Ten tokens, each of probability 0.1 given those before it. What is the natural logarithm of the probability of all ten?\
-# (a) −23.03  (b) −10  (c) −2.303  (d) 0.1
+# (a) −23.03 (b) −10 (c) −2.303 (d) 0.1
 #
 # **`q5`** You add 5 to every entry of `z`. What happens to `softmax(z)`?\
-# (a) each entry grows by 5  (b) it gets flatter  (c) it gets sharper  (d) nothing
+# (a) each entry grows by 5 (b) it gets flatter (c) it gets sharper (d) nothing
 #
 # **`q6`** Which is true of $\mathrm{KL}(p\,\|\,q) = \sum_x p(x) \log \frac{p(x)}{q(x)}$?\
-# (a) it is symmetric in $p$ and $q$  (b) it is never negative, and zero only if $p = q$  (c) it is at most 1  (d) it is small as soon as $q$ is
+# (a) it is symmetric in $p$ and $q$ (b) it is never negative, and zero only if $p = q$ (c) it is at most 1 (d) it is small as soon as $q$ is
 # small where $p$ is large
 #
 # **`q7`** The true next token is the second of four; the model gives the four ¼, ½, ⅛ and ⅛. What is the cross-entropy loss?\
-# (a) 1/2  (b) log 2  (c) log 4  (d) −log 2
+# (a) 1/2 (b) log 2 (c) log 4 (d) −log 2
 
 # %% [stub]
 q1 = None
