@@ -14,7 +14,8 @@ from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import reinforce
 from minirlhf.recipes import DR_GRPO, GRPO, RLOO, Graded, Grouped, InLoss, InReward
-from minirlhf.trainers.online import OnlineConfig, policy_losses
+from minirlhf.trainers.improve import policy_losses
+from minirlhf.trainers.online import OnlineConfig
 
 
 def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: ToyLM | None = None) -> Graded:

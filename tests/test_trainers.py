@@ -229,7 +229,7 @@ RUN = textwrap.dedent(
         problems = [Problem(conversation(t)) for t in ("go", "stop", "go one")]
         config = OnlineConfig(batch_size=2, num_generations=4, max_completion_length=4, **options)
         likes = lambda problems, texts: [float(t.split().count("two")) for t in texts]
-        train_online(model, problems, likes, recipes.get("grpo").with_(num_minibatches=2), config, **run)
+        train_online(model, problems, likes, recipes.get(kind).with_(num_minibatches=2), config, **run)
     """
 )
 
@@ -251,7 +251,7 @@ def without_times(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sft", "reward", "online"])
+@pytest.mark.parametrize("kind", ["sft", "reward", "grpo", "ppo"])
 def test_a_killed_and_resumed_run_ends_with_the_same_bits(kind, tmp_path):
     whole = start_run(kind, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
@@ -259,8 +259,8 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bits(kind, tmp_path):
     again = start_run(kind, tmp_path / "broken", resume=True)
     assert again.returncode == 0, again.stderr
     last = "checkpoints/step-000009"
-    files = sorted(p.name for p in (tmp_path / "whole" / last).iterdir())
-    assert any(name.endswith(".safetensors") for name in files)
+    files = sorted(str(p.relative_to(tmp_path / "whole" / last)) for p in (tmp_path / "whole" / last).rglob("*.*"))
+    assert sum(name.endswith(".safetensors") for name in files) == {"reward": 3, "ppo": 4}.get(kind, 2)
     for name in files:
         assert (tmp_path / "whole" / last / name).read_bytes() == (tmp_path / "broken" / last / name).read_bytes(), name
     rows = without_times(tmp_path / "broken" / "metrics.jsonl")

@@ -54,6 +54,32 @@ def _(reinforce, draw: Draw) -> Comparison:
 
 
 @check(
+    "eq:ptx",
+    "expected gradient",
+    of=pg.pretraining,
+    against="−γ ∇KL(texts‖π) over every response",
+    wrong={
+        "texts unlearned": lambda logps, mask, *, ptx_coef: -pg.pretraining(logps, mask, ptx_coef=ptx_coef),
+        "coefficient forgotten": lambda logps, mask, *, ptx_coef: pg.pretraining(logps, mask, ptx_coef=1.0),
+        "mean over the tokens of a text": lambda logps, mask, *, ptx_coef: (
+            pg.pretraining(logps, mask, ptx_coef=ptx_coef) / mask.sum(-1, keepdim=True)
+        ),
+        "only the last token": lambda logps, mask, *, ptx_coef: (
+            pg.pretraining(logps, mask, ptx_coef=ptx_coef)
+            * torch.nn.functional.one_hot(last_index(mask), mask.shape[1])
+        ),
+    },
+)
+def _(pretraining, draw: Draw) -> Comparison:
+    "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it."
+    lm, texts = draw.toy(3, 3), draw.toy(3, 3).distribution()[0].detach()
+    gamma = float(draw.uniform(low=2.0, high=4.0))
+    objective = pretraining(lm.response_token_logps()[0], lm.responses().mask, ptx_coef=gamma)
+    wanted = -gamma * exact.divergence(texts, lm.distribution()[0])
+    return exact.gradient((texts[:, None] * objective).sum(), lm.table), exact.gradient(wanted, lm.table)
+
+
+@check(
     "eq:token-advantage",
     "value",
     of=adv.broadcast_to_tokens,

@@ -19,10 +19,9 @@ def run(args: argparse.Namespace) -> int:
     if args.name:
         print(recipes.describe(recipes.get(args.name)))
         return 0
-    rows = [("recipe", "advantage", "objective", "weights", "KL")]
-    for recipe in recipes.RECIPES.values():
-        choices = recipes.choices(recipe)
-        rows.append((recipe.name, choices["advantage"], choices["objective"], choices["weights"], choices["kl"]))
+    columns = ("credit", "objective", "weights", "kl")
+    rows: list[tuple[str, ...]] = [("recipe", *columns)]
+    rows += [(r.name, *(recipes.choices(r)[column] for column in columns)) for r in recipes.RECIPES.values()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if config is OnlineConfig:
             chosen = [recipes.RECIPES[name]] if name in recipes.RECIPES else list(recipes.RECIPES.values())
             section = sub.add_argument_group("recipe")
-            for option in sorted({o for recipe in chosen for o in tunable(recipe)} - _names(config)):
+            for option in sorted({o for recipe in chosen for o in recipe.numbers()} - _names(config)):
                 section.add_argument(
                     f"--{option.replace('_', '-')}", dest=option, default=argparse.SUPPRESS, metavar="VALUE"
                 )
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         changes = {}
         recipe = recipes.get(source.recipe)
         for name, value in rest.items():
-            if name not in tunable(recipe):
-                known = {*tunable(recipe), *_names(args.source_type), *_names(args.config_type)}
+            if name not in recipe.numbers():
+                known = {*recipe.numbers(), *_names(args.source_type), *_names(args.config_type)}
                 raise unknown(f"setting in {where} for recipe {recipe.name!r}", name, known)
             changes[name] = _number(name, value, where)
         runs.run_online(source, config, changes, resume=args.resume)
@@ -77,17 +77,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def tunable(recipe: recipes.Recipe) -> dict[str, Any]:
-    """The recipe's hyperparameters that are numbers."""
-    return {k: v for k, v in recipe.options().items() if v is None or isinstance(v, int | float)}
-
-
 def _names(cls: type) -> set[str]:
     return {f.name for f in dataclasses.fields(cls)}
 
 
-def _number(name: str, value: Any, where: str) -> float | int | None:
-    for kind in (int | None, float):
+def _number(name: str, value: Any, where: str) -> bool | float | int | None:
+    for kind in (bool, int | None, float):
         try:
             return parse_value(kind, value, f"{where}: {name}")
         except UserError as problem:

@@ -159,6 +159,24 @@ def sapo(
     return torch.where(advantages > 0, positive, negative) * advantages
 
 
+def pretraining(logps: Tensor, mask: Tensor, *, ptx_coef: float) -> Tensor:
+    """``γ log π(x_t)`` on texts that the policy must not forget: the "ptx" term of PPO for language models.
+
+    Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: the other direction than the penalty on KL(π‖π_ref).
+
+    Label: eq:ptx
+    Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 2.
+    Args:
+        logps, mask: ``(B, T)``, of the texts.
+        ptx_coef: γ ≥ 0.
+    Returns: ``(B, T)``, 0 outside the mask.
+    """
+    if not 0.0 <= ptx_coef < float("inf"):
+        raise ValueError(f"ptx_coef = {ptx_coef!r}; expected a finite number ≥ 0")
+    logps, _, _ = policy_inputs(logps, logps, torch.zeros_like(logps), mask)
+    return ptx_coef * logps
+
+
 # -- one ratio per sequence --------------------------------------------------------------------------------------
 
 

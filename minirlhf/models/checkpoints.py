@@ -205,11 +205,17 @@ def prune(run_dir: str | Path, keep: int = 2) -> None:
 def restore_weights(model: nn.Module, folder: str | Path) -> None:
     """Put the weights of a checkpoint into a model of the same class and shapes, in place.
 
+    A model that is saved in a way of its own (adapters, a head on another model) has a method ``restore(folder)``.
+
     Raises:
         UserError: the folder holds another model.
     """
     kind: Any = type(model)
+    restore: Any = getattr(model, "restore", None)
     try:
+        if restore is not None:
+            restore(folder)
+            return
         with quietly():
             stored = kind.from_pretrained(folder)
         model.load_state_dict(stored.state_dict())

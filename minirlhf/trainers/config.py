@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.models.sampling import Sampling
 
 C = TypeVar("C")
 
@@ -71,6 +72,35 @@ class TrainerConfig:
             return self.learning_rate * (step + 1) / self.warmup_steps
         after = max(1, self.max_steps - self.warmup_steps)
         return self.learning_rate * SCHEDULES[self.lr_scheduler_type]((step - self.warmup_steps) / after)
+
+
+@dataclass(frozen=True)
+class OnlineConfig(TrainerConfig):
+    """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
+
+    batch_size: int = setting(16, "prompts per rollout")
+    num_generations: int = setting(8, "completions per prompt, the group size G")
+    max_completion_length: int = setting(32, "tokens of a completion at most, end-of-sequence included")
+    temperature: float = setting(1.0, "sampling temperature; also applied where log-probabilities are computed")
+    top_k: int = setting(0, "sample among the k most likely tokens only; 0: all")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
+    min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_generations", "max_completion_length"):
+            _at_least(self, name, 1)
+        self.sampling()  # raises on a setting that makes no sense
+
+    def sampling(self) -> Sampling:
+        """How completions are sampled."""
+        return Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            max_completion_length=self.max_completion_length,
+        )
 
 
 def _at_least(config: Any, name: str, low: float) -> None:

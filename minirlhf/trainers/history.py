@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf.models.checkpoints import write_text_atomic
 
 
 class History:
@@ -41,11 +42,22 @@ class History:
             with self.path.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
 
+    @classmethod
+    def resume(cls, path: Path, step: int) -> History:
+        """The history of a run that goes on at ``step``: later rows are forgotten, and one that was half written."""
+        if not path.is_file():
+            return cls(path)
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        write_text_atomic(path, whole and whole + "\n")
+        history = cls.read(path)
+        history.truncate(step)
+        return history
+
     def truncate(self, step: int) -> None:
         """Forget all rows from ``step`` on; a resumed run writes them again."""
         self.rows = [row for row in self.rows if row["step"] < step]
         if self.path is not None:
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+            write_text_atomic(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
 
     def __len__(self) -> int:
         return len(self.rows)

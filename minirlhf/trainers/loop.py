@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import derive_seed
 from minirlhf.models import checkpoints
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
@@ -43,10 +44,18 @@ class Loop:
         name: shown beside the progress bar.
         model: what is trained; only parameters that require a gradient are.
         config: the trainer's settings, written to ``out/config.json``.
+        settings: more of them, as JSON values: what else a resumed run must have kept.
+        parts: further models that are trained beside it (a critic), saved in sub-folders of the checkpoint. Parameters that a
+            part shares with the model are the model's.
+        ratios: learning rate of a part over the model's; 1 by default.
+        dropout: train with the model's dropout; without it the policy that is updated is the policy that was sampled from.
         out: the run's folder, or None to keep everything in memory.
         tokenizer: saved beside the model.
         resume: go on from the newest good checkpoint in ``out``. A synchronous run on a CPU ends with the same bits.
         quiet: no progress bar and no closing line.
+
+    Attributes:
+        memory: tensors that go from step to step, and into the checkpoints.
 
     Raises:
         UserError: ``out`` holds a run already and ``resume`` is not asked for, or there is none to resume.
@@ -58,15 +67,29 @@ class Loop:
         model: nn.Module,
         config: TrainerConfig,
         *,
+        settings: Mapping[str, Any] | None = None,
+        parts: Mapping[str, nn.Module] | None = None,
+        ratios: Mapping[str, float] | None = None,
+        dropout: bool = True,
         out: Path | str | None = None,
         tokenizer: Any = None,
         resume: bool = False,
         quiet: bool = False,
     ) -> None:
         self.name, self.model, self.config, self.tokenizer, self.quiet = name, model, config, tokenizer, quiet
+        self.settings = {**dataclasses.asdict(config), **(settings or {})}
+        self.parts, self.dropout = dict(parts or {}), dropout
         self.out = None if out is None else Path(out)
-        self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.trained, lr=config.learning_rate, weight_decay=config.weight_decay)
+        owned = {id(p) for p in model.parameters()}
+        groups: list[dict[str, Any]] = [{"name": "", "params": list(model.parameters()), "ratio": 1.0}]
+        for key, part in self.parts.items():
+            own = [p for p in part.parameters() if id(p) not in owned]
+            groups.append({"name": key, "params": own, "ratio": (ratios or {}).get(key, 1.0)})
+        for group in groups:
+            group["params"] = [p for p in group["params"] if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.trained: list[nn.Parameter] = [p for group in groups for p in group["params"]]
+        self.memory: dict[str, Tensor] = {}
         self.step = 0
         self.history = History()
         if self.out is not None:
@@ -75,26 +98,23 @@ class Loop:
     def _open(self, out: Path, resume: bool) -> None:
         metrics = out / "metrics.jsonl"
         if resume:
-            settings = out / "config.json"
-            if not settings.is_file():
+            file = out / "config.json"
+            if not file.is_file():
                 raise UserError(f"{out}: no run to resume (no config.json)")
-            before = json.loads(settings.read_text(encoding="utf-8"))
-            changed = [k for k, v in dataclasses.asdict(self.config).items() if before.get(k) != v and k != "max_steps"]
+            before = json.loads(file.read_text(encoding="utf-8"))
+            changed = [k for k, v in self.settings.items() if before.get(k) != v and k != "max_steps"]
             if changed:
                 raise UserError(
-                    f"{settings}: {changed[0]} was {before.get(changed[0])!r}; a resumed run keeps its settings"
+                    f"{file}: {changed[0]} was {before.get(changed[0])!r}; a resumed run keeps its settings"
                 )
             found = checkpoints.load_latest(out)
             if found is not None:
                 self._restore(found)
-            self.history = History.read(metrics) if metrics.exists() else History(metrics)
-            self.history.truncate(self.step)
+            self.history = History.resume(metrics, self.step)
         else:
             if metrics.exists():
                 raise UserError(f"{out}: holds a run already; resume it, or name another folder")
-            checkpoints.write_text_atomic(
-                out / "config.json", json.dumps(dataclasses.asdict(self.config), indent=2) + "\n"
-            )
+            checkpoints.write_text_atomic(out / "config.json", json.dumps(self.settings, indent=2) + "\n")
             self.history = History(metrics)
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -112,18 +132,24 @@ class Loop:
             checkpoints.step_folder(self.out, self.step),
             self.model,
             self.tokenizer,
-            extra_tensors=state,
+            extra_tensors={**state, **{f"memory.{key}": value for key, value in self.memory.items()}},
             extra_json={"step": self.step},
+            parts=self.parts,
         )
         checkpoints.prune(self.out)
 
     def _restore(self, found: checkpoints.Loaded) -> None:
         checkpoints.restore_weights(self.model, found.folder)
+        for key, part in self.parts.items():
+            checkpoints.restore_weights(part, found.folder / key)
+
+        def below(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in found.tensors.items() if k.startswith(prefix)}
+
         for i, parameter in enumerate(self.trained):
-            prefix = f"{i}."
-            self.optimizer.state[parameter] = {
-                key.removeprefix(prefix): value for key, value in found.tensors.items() if key.startswith(prefix)
-            }
+            if state := below(f"{i}."):  # a part that has not learned yet has none
+                self.optimizer.state[parameter] = state
+        self.memory = below("memory.")
         self.step = int(found.info["step"])
 
     # -- one run -------------------------------------------------------------------------------------------------
@@ -136,9 +162,11 @@ class Loop:
             and "MINIRLHF_NO_BAR" not in os.environ
         )
         bar = tqdm(total=self.config.max_steps, initial=first, desc=self.name, leave=False, disable=not show)
-        self.model.train()
-        with _Interrupt() as interrupt, bar:
+        for model in (self.model, *self.parts.values()):
+            model.train(self.dropout)
+        with torch.random.fork_rng(), _Interrupt() as interrupt, bar:
             while self.step < self.config.max_steps:
+                torch.manual_seed(derive_seed("dropout", self.config.seed, self.step))
                 yield self.step
                 self.step += 1
                 bar.update()
@@ -149,37 +177,44 @@ class Loop:
                 if interrupt.asked:
                     print(f"{self.name}: stopped after step {self.step} of {self.config.max_steps}", file=sys.stderr)
                     raise KeyboardInterrupt
-        self.model.eval()
+        for model in (self.model, *self.parts.values()):
+            model.eval()
         if not self.quiet and self.history.rows:
             shown = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
             print(
                 f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({shown})", flush=True
             )
 
-    def update(self, losses: Iterable[Tensor]) -> dict[str, float]:
+    def update(self, losses: Iterable[Tensor], *, only: str | None = None) -> dict[str, float]:
         """One optimizer step on the sum of the losses, each back-propagated as it comes.
 
+        Args:
+            only: the name of a part; nothing but its own parameters is changed.
+
         Returns:
-            ``loss``, ``grad_norm`` (before clipping) and ``learning_rate``.
+            ``loss``, ``grad_norm`` of the model (before clipping, which is done for each part by itself) and ``learning_rate``.
 
         Raises:
             NonFiniteLoss: nothing was updated.
         """
+        groups = [g for g in self.optimizer.param_groups if only is None or g["name"] == only]
+        learning = None if only is None else [p for group in groups for p in group["params"]]
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for loss in losses:
             total += loss.item()
             if not math.isfinite(total):
                 raise self._non_finite("loss", total)
-            loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm))
-        if not math.isfinite(norm):
-            raise self._non_finite("gradient norm", norm)
+            loss.backward(inputs=learning)  # type: ignore[no-untyped-call]
+        norms = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
+        for norm in norms:
+            if not math.isfinite(norm):
+                raise self._non_finite("gradient norm", norm)
         rate = self.config.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["ratio"]
         self.optimizer.step()
-        return {"loss": total, "grad_norm": norm, "learning_rate": rate}
+        return {"loss": total, "grad_norm": norms[0], "learning_rate": rate}
 
     def _non_finite(self, what: str, value: float) -> NonFiniteLoss:
         kept = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"

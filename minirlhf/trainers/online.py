@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,50 +14,21 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_mean, masked_sum
-from minirlhf.core.randomness import generator
 from minirlhf.data.chat import encode_prompt
-from minirlhf.data.collate import batch_indices
+from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
-from minirlhf.equations.aggregation import aggregate
+from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import Reward
+from minirlhf.models.critics import completion_values, new_critic
 from minirlhf.models.forward import completion_logps
-from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.recipes import Graded, InLoss, Recipe
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.recipes import Graded, Recipe, describe
+from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
+from minirlhf.trainers.improve import improve
 from minirlhf.trainers.loop import Loop
-
-
-@dataclass(frozen=True)
-class OnlineConfig(TrainerConfig):
-    """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
-
-    batch_size: int = setting(16, "prompts per rollout")
-    num_generations: int = setting(8, "completions per prompt, the group size G")
-    max_completion_length: int = setting(32, "tokens of a completion at most, end-of-sequence included")
-    temperature: float = setting(1.0, "sampling temperature; also applied where log-probabilities are computed")
-    top_k: int = setting(0, "sample among the k most likely tokens only; 0: all")
-    top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
-    min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("num_generations", "max_completion_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} = {getattr(self, name)!r}; expected at least 1")
-        self.sampling()  # raises on a setting that makes no sense
-
-    def sampling(self) -> Sampling:
-        """How completions are sampled."""
-        return Sampling(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            max_completion_length=self.max_completion_length,
-        )
 
 
 def train_online(
@@ -70,6 +40,8 @@ def train_online(
     *,
     tokenizer: Any,
     ref_model: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    pretraining: Sequence[Tokens] | None = None,
     monitors: Mapping[str, Reward] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
@@ -84,18 +56,37 @@ def train_online(
         reward: the grader.
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
-        monitors: other rewards, whose mean is logged under their name and which nothing optimises.
         ref_model: the frozen reference; None means a copy of ``model`` as it is now, if the recipe needs one.
+        critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
+        pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
+        monitors: other rewards, whose mean is logged under their name and which nothing optimises.
 
     Returns:
         The metrics, named as in the glossary.
     """
+    recipe = for_run(recipe, config)
+    if recipe.update.ptx_coef and not pretraining:
+        raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
     if recipe.needs_reference and ref_model is None:
         ref_model = copy.deepcopy(model).requires_grad_(False).eval()
-    if "max_completion_length" in recipe.options():
-        recipe = recipe.with_(max_completion_length=config.max_completion_length)
+    parts, ratios = {}, {}
+    if recipe.credit.critic is not None:
+        parts["critic"] = critic if critic is not None else new_critic(model, shared=recipe.credit.critic.shared)
+        ratios["critic"] = recipe.credit.critic.critic_learning_rate_ratio
     prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
-    loop = Loop(name or recipe.name, model, config, out=out, tokenizer=tokenizer, resume=resume, quiet=quiet)
+    loop = Loop(
+        name or recipe.name,
+        model,
+        config,
+        settings={"recipe": describe(recipe)},
+        parts=parts,
+        ratios=ratios,
+        dropout=False,
+        out=out,
+        tokenizer=tokenizer,
+        resume=resume,
+        quiet=quiet,
+    )
     for step in loop:
         start = time.perf_counter()
         picked = batch_indices(len(problems), config.batch_size, step, config.seed).tolist()
@@ -114,18 +105,36 @@ def train_online(
         repeated = [problems[i] for i in picked for _ in range(config.num_generations)]
         texts = completion_texts(rollout, tokenizer)
         rewards, valid = grade(reward, repeated, texts, config.num_generations)
-        ref_logps = None
-        if ref_model is not None:
-            with torch.no_grad():
-                ref_logps = completion_logps(
-                    ref_model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], config.temperature
-                )
-        graded = Graded(rollout, rewards, valid, ref_logps)
+        graded = Graded(rollout, rewards, valid, *opinions(rollout, ref_model, parts.get("critic"), config))
         watched = {key: _mean(monitor(repeated, texts)) for key, monitor in (monitors or {}).items()}
-        metrics = improve(loop, graded, recipe, config)
+        shaped = recipe.collect(graded)
+        batch = None
+        if recipe.update.ptx_coef and pretraining:
+            rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
+            batch = collate([pretraining[i] for i in rows], tokenizer.pad_token_id).to(rollout.input_ids.device)
+        metrics, _ = improve(loop, shaped, recipe, config, pretraining=batch)
+        if recipe.collect.shape:
+            watched["shaped_reward"] = float(shaped.rewards[valid].mean())
         done = time.perf_counter()
-        loop.log(**describe(graded), **watched, **metrics, seconds_sampling=sampled - start, seconds=done - start)
+        loop.log(**observe(graded), **watched, **metrics, seconds_sampling=sampled - start, seconds=done - start)
     return loop.history
+
+
+def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
+    """The recipe with the run's completion length, where one of its functions counts in it."""
+    if "max_completion_length" in recipe.options():
+        recipe = recipe.with_(max_completion_length=config.max_completion_length)
+    return recipe
+
+
+@torch.no_grad()
+def opinions(
+    rollout: Rollout, ref_model: nn.Module | None, critic: nn.Module | None, config: OnlineConfig
+) -> tuple[Tensor | None, Tensor | None]:
+    """Log-probabilities under the reference and values of the critic, ``(B, T)`` each, or None."""
+    inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
+    ref_logps = None if ref_model is None else completion_logps(ref_model, *inputs, config.temperature)
+    return ref_logps, None if critic is None else completion_values(critic, *inputs)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -143,52 +152,7 @@ def grade(
     return torch.where(valid, raw, 0.0).view(-1, num_generations), valid.view(-1, num_generations)
 
 
-def improve(loop: Loop, graded: Graded, recipe: Recipe, config: OnlineConfig) -> dict[str, float]:
-    """All optimizer steps on one rollout; returns the mean of their metrics."""
-    rollout, update = graded.rollout, recipe.update
-    advantages = recipe.credit(graded, update.kl)  # (B, T)
-    collected: list[dict[str, float]] = []
-    for iteration in range(update.num_iterations):
-        order = torch.arange(len(rollout))
-        if update.num_minibatches > 1:
-            order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
-        for rows in order.tensor_split(update.num_minibatches):
-            weights = update.weights(rollout.mask[rows])  # (b, T), before any micro-batch split
-            notes: list[Tensor] = []
-            losses = policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, notes)
-            metrics = loop.update(losses)
-            log_ratio = torch.cat(notes)
-            metrics["policy_log_ratio_max"] = float(log_ratio.abs().max())
-            collected.append(metrics)
-    return {key: sum(m[key] for m in collected) / len(collected) for key in collected[0]}
-
-
-def policy_losses(
-    model: nn.Module,
-    graded: Graded,
-    advantages: Tensor,
-    recipe: Recipe,
-    config: OnlineConfig,
-    rows: Tensor,
-    weights: Tensor,
-    notes: list[Tensor],
-) -> Iterator[Tensor]:
-    """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
-    rollout, kl = graded.rollout, recipe.update.kl
-    size = config.micro_batch_size or len(rows)
-    for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
-        r = rollout.select(part)
-        logps = completion_logps(model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature)  # (b, T)
-        objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
-        loss = -aggregate(objective, part_weights, r.mask)
-        if isinstance(kl, InLoss):
-            assert graded.ref_logps is not None
-            loss = loss + kl.beta * aggregate(kl.estimator(logps, graded.ref_logps[part]), part_weights, r.mask)
-        notes.append((logps.detach() - r.old_logps)[r.mask])
-        yield loss
-
-
-def describe(graded: Graded) -> dict[str, float]:
+def observe(graded: Graded) -> dict[str, float]:
     """Metrics of a graded rollout, before the update."""
     rollout, rewards, valid = graded.rollout, graded.rewards, graded.valid
     spread = torch.where(valid, rewards, math.nan)

@@ -18,8 +18,9 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import sample
 from minirlhf.recipes import Graded, Recipe
 from minirlhf.trainers.history import History
+from minirlhf.trainers.improve import improve
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, describe, improve
+from minirlhf.trainers.online import OnlineConfig, for_run, observe
 
 #: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
 TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
@@ -52,8 +53,7 @@ def train_toy(
         after its update, averaged over the prompts.
     """
     config = dataclasses.replace(config, max_completion_length=policy.max_len)
-    if "max_completion_length" in recipe.options():
-        recipe = recipe.with_(max_completion_length=policy.max_len)
+    recipe = for_run(recipe, config)
     responses = policy.responses()
     number = {
         tuple(row[kept].tolist()): n for n, (row, kept) in enumerate(zip(responses.tokens, responses.mask, strict=True))
@@ -88,10 +88,10 @@ def train_toy(
             use_cache=False,
         )
         graded = _grade(rollout, rewards[asked], number, ref_model, config.temperature)
-        metrics = improve(loop, graded, recipe, config)
+        metrics, _ = improve(loop, graded, recipe, config)
         now = distribution(policy)
         sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in watched.items()}
-        loop.log(**describe(graded), **sums, exact_kl=float(exact.divergence(now, reference).mean()), **metrics)
+        loop.log(**observe(graded), **sums, exact_kl=float(exact.divergence(now, reference).mean()), **metrics)
     return loop.history
 
 

@@ -1,0 +1,75 @@
+"""The critics of actor-critic training: a value model beside the policy, or a value head on its backbone."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from minirlhf.core.masking import zero_where_masked
+from minirlhf.models.calling import position_ids, supported
+from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel, ValueModel
+
+
+class ValueHead(nn.Module):
+    """One number per token from the last hidden states of a policy, whose parameters it reads but does not own.
+
+    It starts at exactly 0. ``forward`` is that of :class:`~minirlhf.models.heads.ValueModel`.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self._policy = (policy,)  # in a tuple, so that it is not registered as a part of this module
+        config: Any = policy.config
+        weight = next(policy.parameters())
+        self.head = nn.Linear(config.get_text_config().hidden_size, 1, dtype=weight.dtype, device=weight.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding."""
+        backbone = _causal_lm(self._policy[0]).base_model
+        options = supported(backbone, position_ids=position_ids(attention_mask), use_cache=False)
+        hidden = backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
+        return zero_where_masked(self.head(hidden).squeeze(-1).float(), attention_mask)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the head's weights; the policy is saved by itself."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_file({name: w.detach().cpu() for name, w in self.head.state_dict().items()}, Path(folder, HEAD_WEIGHTS))
+
+    def restore(self, folder: str | Path) -> None:
+        """Read what :meth:`save_pretrained` wrote."""
+        self.head.load_state_dict(load_file(Path(folder, HEAD_WEIGHTS)))
+
+
+def new_critic(policy: nn.Module, *, shared: bool) -> nn.Module:
+    """A critic that expects 0 everywhere: a head on the policy's backbone, or a model that starts as a copy of it."""
+    if shared:
+        return ValueHead(policy)
+    return ValueModel.from_causal_lm(_causal_lm(policy))
+
+
+def critic_from_reward_model(judge: RewardModel) -> ValueModel:
+    """A critic that starts as a reward model: what it says of a prefix is what it would say of it as a whole reply."""
+    critic = ValueModel(copy.deepcopy(judge.backbone))
+    critic.head.load_state_dict(judge.head.state_dict())
+    return critic
+
+
+def completion_values(critic: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
+    """What the critic expects before each of the last ``width`` tokens, ``(B, T)``: it stands one place to their left."""
+    return critic(input_ids, attention_mask)[:, -width - 1 : -1]
+
+
+def _causal_lm(policy: nn.Module) -> PreTrainedModel:
+    """The causal LM itself, also inside a ``peft`` wrapper."""
+    unwrap = getattr(policy, "get_base_model", None)
+    model = unwrap() if unwrap else policy
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"policy is a {type(model).__name__}; a critic needs a transformers causal LM")
+    return model

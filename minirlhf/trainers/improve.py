@@ -1,0 +1,155 @@
+"""All optimizer steps on one graded rollout: passes, minibatches, micro-batches. What is summed is the recipe's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.masking import masked_mean, zero_where_masked
+from minirlhf.core.randomness import generator
+from minirlhf.data.types import TokenBatch
+from minirlhf.equations import diagnostics
+from minirlhf.equations.aggregation import aggregate, token_mean
+from minirlhf.equations.policy_losses import pretraining as pretraining_objective
+from minirlhf.models.critics import completion_values
+from minirlhf.models.forward import completion_logps
+from minirlhf.recipes import Critic, Gae, Graded, InLoss, Recipe
+from minirlhf.trainers.config import OnlineConfig, TrainerConfig
+from minirlhf.trainers.loop import Loop
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one micro-batch saw of the policy, all without gradient.
+
+    Attributes:
+        rows: ``(b,)``, which rows of the rollout.
+        logps: ``(b, T)``, of the policy before the step.
+        slopes: ``(b, T)``, derivative of the recipe's objective by each log-probability.
+        weights: ``(b, T)``, of the aggregation; ``weights · slopes`` is a token's push on its own log-probability.
+    """
+
+    rows: Tensor
+    logps: Tensor
+    slopes: Tensor
+    weights: Tensor
+
+
+def improve(
+    loop: Loop, graded: Graded, recipe: Recipe, config: OnlineConfig, *, pretraining: TokenBatch | None = None
+) -> tuple[dict[str, float], list[Visit]]:
+    """All optimizer steps on one rollout.
+
+    Args:
+        pretraining: texts that ``ptx_coef`` keeps likely, part of every step.
+
+    Returns:
+        The mean of the steps' metrics, and what the last pass over the rollout saw.
+    """
+    rollout, update, critic = graded.rollout, recipe.update, recipe.credit.critic
+    advantages = recipe.credit(graded, update.kl)  # (B, T)
+    targets = recipe.credit.targets(graded, update.kl) if isinstance(recipe.credit, Gae) else None  # (B, T)
+    teaches_policy = critic is None or loop.step >= critic.critic_warmup
+    collected: list[dict[str, float]] = []
+    visits: list[Visit] = []
+    for iteration in range(update.num_iterations):
+        visits = []
+        order = torch.arange(len(rollout))
+        if update.num_minibatches > 1:
+            order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
+        for rows in order.tensor_split(update.num_minibatches):
+            parts: list[Iterator[Tensor]] = []
+            seen: list[Visit] = []
+            if teaches_policy:
+                weights = update.weights(rollout.mask[rows])  # (b, T), before any micro-batch split
+                parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
+                if pretraining is not None:
+                    parts.append(pretraining_losses(loop.model, pretraining, update.ptx_coef, config))
+            if critic is not None and targets is not None:
+                parts.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
+            metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
+            collected.append({**metrics, **moved(seen, graded, advantages)})
+            visits += seen
+    totals = {key: sum(m[key] for m in collected) / len(collected) for key in collected[0]}
+    if targets is not None and graded.values is not None and bool(graded.valid.any()):
+        rows = graded.valid.flatten()
+        known = graded.values[rows], targets[rows], rollout.mask[rows]
+        totals["explained_variance"] = float(diagnostics.explained_variance(*known))
+        totals["value"] = float(masked_mean(graded.values, rollout.mask))
+    return totals, visits
+
+
+def policy_losses(
+    model: nn.Module,
+    graded: Graded,
+    advantages: Tensor,
+    recipe: Recipe,
+    config: OnlineConfig,
+    rows: Tensor,
+    weights: Tensor,
+    seen: list[Visit],
+) -> Iterator[Tensor]:
+    """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
+    rollout, kl = graded.rollout, recipe.update.kl
+    size = config.micro_batch_size or len(rows)
+    for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
+        r = rollout.select(part)
+        logps = completion_logps(model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature)  # (b, T)
+        objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
+        (slopes,) = torch.autograd.grad(
+            zero_where_masked(objective, _like(objective, r.mask)).sum(), logps, retain_graph=True
+        )
+        seen.append(Visit(part, zero_where_masked(logps.detach(), r.mask), slopes, part_weights))
+        loss = -aggregate(objective, part_weights, r.mask)
+        if isinstance(kl, InLoss):
+            assert graded.ref_logps is not None
+            loss = loss + kl.beta * aggregate(kl.estimator(logps, graded.ref_logps[part]), part_weights, r.mask)
+        yield loss
+
+
+def value_losses(
+    critic: nn.Module, graded: Graded, targets: Tensor, plan: Critic, config: OnlineConfig, rows: Tensor
+) -> Iterator[Tensor]:
+    """The critic's loss on each micro-batch: the mean over the tokens of the completions that could be graded."""
+    assert graded.values is not None
+    weights = token_mean(graded.rollout.mask[rows], keep=graded.valid.flatten()[rows])
+    size = config.micro_batch_size or len(rows)
+    for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
+        r = graded.rollout.select(part)
+        values = completion_values(critic, r.input_ids, r.attention_mask, r.mask.shape[1])  # (b, T)
+        loss = plan.value_loss(values, graded.values[part], targets[part], r.mask)
+        yield plan.vf_coef * aggregate(loss, part_weights, r.mask)
+
+
+def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:
+    """The loss of each micro-batch of texts to be kept likely, per marked token."""
+    mask = batch.loss_mask[:, 1:]
+    weights = token_mean(mask)
+    for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
+        part = batch.select(rows)
+        logps = completion_logps(model, part.input_ids, part.attention_mask, mask.shape[1])
+        yield -aggregate(pretraining_objective(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
+
+
+def moved(seen: list[Visit], graded: Graded, advantages: Tensor) -> dict[str, float]:
+    """How far the policy of this step was from the one that sampled, and how much of its objective was flat."""
+    if not seen:
+        return {}
+    rows = torch.cat([visit.rows for visit in seen])
+    logps, slopes = (torch.cat([getattr(visit, key) for visit in seen]) for key in ("logps", "slopes"))
+    old_logps, mask = graded.rollout.old_logps[rows], graded.rollout.mask[rows]
+    flat = (slopes == 0) & (advantages[rows] != 0)
+    return {
+        "policy_log_ratio_max": float((logps - old_logps)[mask].abs().max()),
+        "approx_kl": float(diagnostics.approx_kl(logps, old_logps, mask)),
+        "clip_fraction": float(masked_mean(flat.to(logps.dtype), mask)),
+    }
+
+
+def _like(objective: Tensor, mask: Tensor) -> Tensor:
+    """The mask, or for a sequence-level objective one column of it."""
+    return mask if objective.shape == mask.shape else mask.any(-1, keepdim=True)
