@@ -387,7 +387,7 @@ def kind_of(words, t):
 
 
 shifts = {}
-for prompt, text in zip(world.prompts("test")[:64], answers["SFT"].completions):
+for prompt, text in zip(world.prompts("test")[:64], answers["SFT"].completions[:64], strict=True):
     reply = [*raw(text, add_special_tokens=False).input_ids, raw.eos_token_id]
     ours, theirs = (next_word_logps(policy, prompt, reply) for policy in (sft, base))
     kl = (ours.exp() * (ours - theirs)).sum(-1)
