@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,9 @@ def load(name: str) -> tuple[Any, Any]:
         raise UserError(
             f"{name}: the sizes of an untrained model; name a trained one ({', '.join(zoo.ENTRIES)}, a folder)"
         )
-    try:
-        return load_model(name, complete_tokenizer=True)
-    except UserError as problem:
-        if "/" in name:
-            raise
-        raise UserError(f"{problem}; the zoo has {', '.join(zoo.ENTRIES)}") from None
+    if "/" not in name and difflib.get_close_matches(name, zoo.ENTRIES, cutoff=0.7):
+        zoo.get(name)  # raises with the nearest; asking the hub for a misspelt entry would take most of a minute
+    return load_model(name, complete_tokenizer=True)
 
 
 def model_folder(folder: Path) -> Path:

@@ -26,6 +26,7 @@ LAYERS = {
     "pipeline": 7,
     "runs": 7,
     "named": 7,
+    "curves": 7,
     "evidence": 7,
     "tour": 7,
     "classroom": 7,

@@ -1,0 +1,207 @@
+"""Is everything there, and what will be slow on this machine, and why?
+
+Takes a few seconds, in which it times a training step, sampling and a matrix product. Exit status 1 means that something
+that is needed does not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from minirlhf import __version__, zoo
+from minirlhf.core.folders import cache_folder
+
+GB = 2**30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments but one."""
+    parser.add_argument("--no-timing", action="store_true", help="leave out the measurements")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is found, then what is wrong and what will be slow."""
+    wrong: list[str] = []
+    slow: list[str] = []
+    for title, look in (
+        ("versions", versions),
+        ("machine", machine),
+        ("device", device),
+        ("disk", disk),
+        ("zoo", cached),
+    ):
+        _section(title, look(wrong, slow))
+    if not args.no_timing:
+        _section("speed", speed(slow))
+    _section("wrong", wrong or ["nothing"])
+    _section("slow", slow or ["nothing in particular"])
+    return 1 if wrong else 0
+
+
+def _section(title: str, lines: list[str]) -> None:
+    for i, line in enumerate(lines):
+        print(f"{title if i == 0 else '':<10}{line}", flush=True)
+
+
+def versions(wrong: list[str], slow: list[str]) -> list[str]:
+    """Python and the packages that are needed; which extras are there."""
+    from packaging.requirements import Requirement
+
+    lines = [f"minirlhf {__version__}, Python {platform.python_version()} ({sys.executable})"]
+    needed, extras = [], dict[str, list[str]]()
+    for text in importlib.metadata.requires("minirlhf") or []:
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            extra = text.rpartition("extra == ")[2].strip("\"' )")
+            extras.setdefault(extra, []).append(requirement.name)
+            continue
+        try:
+            version = importlib.metadata.version(requirement.name)
+            needed.append(f"{requirement.name} {version}")
+            if not requirement.specifier.contains(version, prereleases=True):
+                wrong.append(
+                    f"{requirement.name} {version} does not fit {requirement.specifier}: pip install -U minirlhf"
+                )
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing: pip install minirlhf")
+    half = (len(needed) + 1) // 2
+    lines += [", ".join(needed[:half]), ", ".join(needed[half:])]
+    lines.append("extras: " + ", ".join(f"{name} {_there(names)}" for name, names in extras.items() if name != "all"))
+    return lines
+
+
+def _there(packages: list[str]) -> str:
+    for name in packages:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return "no"
+    return "yes"
+
+
+def machine(wrong: list[str], slow: list[str]) -> list[str]:
+    """Cores, threads, load and memory."""
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    threads = torch.get_num_threads()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    lines = [f"{platform.system()} {platform.release()} on {platform.machine()}, {usable} of {total} cores"]
+    lines.append(f"PyTorch uses {threads} threads (OMP_NUM_THREADS is {os.environ.get('OMP_NUM_THREADS', 'not set')})")
+    if load > 0.5 * usable:
+        slow.append(f"other programs keep {load:.1f} of {usable} cores busy: everything takes longer, timings vary")
+    if threads > usable:
+        slow.append(f"{threads} threads share {usable} cores and wait for one another: OMP_NUM_THREADS={usable}")
+    if usable < 2:
+        slow.append("one core: the tour takes about twice its three minutes")
+    if (free := _free_memory()) is not None:
+        lines.append(f"{free / GB:.1f} GB of memory free")
+        if free < 2 * GB:
+            slow.append(f"{free / GB:.1f} GB of memory free: the tour needs up to 2 GB; beyond that the machine swaps")
+    return lines
+
+
+def _free_memory() -> int | None:
+    """Bytes that programs can still have, or None where the system does not say."""
+    info = Path("/proc/meminfo")
+    if info.is_file():
+        fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    return None
+
+
+def device(wrong: list[str], slow: list[str]) -> list[str]:
+    """GPUs, if there are any."""
+    if torch.cuda.is_available():
+        found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        return [f"{gpu.name}, {gpu.total_memory / GB:.0f} GB" for gpu in found]
+    name = (
+        "Apple GPU (mps); models are trained on the CPU unless moved there"
+        if torch.backends.mps.is_available()
+        else None
+    )
+    return [name or f"no GPU that PyTorch {torch.__version__} can use; the CPU"]
+
+
+def disk(wrong: list[str], slow: list[str]) -> list[str]:
+    """The caches: where, how full, writable."""
+    lines = []
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    for name, folder in (("checkpoints", cache_folder()), ("hub", hub)):
+        there = folder
+        while not there.exists():
+            there = there.parent
+        free = shutil.disk_usage(there).free
+        used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        lines.append(f"{name}: {folder}, {used / GB:.2f} GB used, {free / GB:.1f} GB free")
+        if not os.access(there, os.W_OK):
+            wrong.append(f"{there} cannot be written; set {'MINIRLHF_CACHE' if name == 'checkpoints' else 'HF_HOME'}")
+        elif free < GB:
+            wrong.append(f"{there}: {free / GB:.2f} GB free; checkpoints may not fit")
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        lines.append("HF_HUB_OFFLINE=1: names on the hub are looked up in its cache only")
+    return lines
+
+
+def cached(wrong: list[str], slow: list[str]) -> list[str]:
+    """Which of the trained checkpoints are there."""
+    missing = [name for name in zoo.ENTRIES if not zoo.is_cached(name)]
+    if missing:
+        slow.append(
+            f"{', '.join(missing)}: trained at first use, seconds to a minute each (minirlhf zoo --all does it now)"
+        )
+    return [f"{len(zoo.ENTRIES) - len(missing)} of {len(zoo.ENTRIES)} checkpoints cached"]
+
+
+def speed(slow: list[str]) -> list[str]:
+    """Time a step of the smallest preset, sampling from it, and a matrix product; extrapolate to a larger model."""
+    from minirlhf.models.sampling import Sampling, sample
+    from minirlhf.models.tiny import num_parameters, tiny_model
+    from minirlhf.models.tokenizers import word_tokenizer
+
+    model = tiny_model("nano", word_tokenizer([f"w{i}" for i in range(200)]))
+    ids = torch.arange(32 * 32).reshape(32, 32) % 200
+
+    def step() -> None:
+        model(input_ids=ids, labels=ids).loss.backward()
+
+    def speak() -> None:
+        none = model.config.vocab_size  # no token of this number: nothing ends before its time
+        sampling = Sampling(max_completion_length=32)
+        sample(model, [[1, 2, 3]], sampling=sampling, num_generations=64, eos_token_id=none, pad_token_id=0, seed=0)
+
+    square = torch.randn(512, 512)
+    train, talk, product = fastest(step), fastest(speak), fastest(lambda: square @ square)
+    flops = 2 * 512**3 / product
+    lines = [f"training, nano ({num_parameters(model) / 1e6:.1f} M parameters): {32 * 32 / train:,.0f} tokens/s"]
+    lines += [
+        f"sampling, nano, 64 at once: {64 * 32 / talk:,.0f} tokens/s",
+        f"matrix product: {flops / 1e9:,.0f} GFLOP/s",
+    ]
+    if not torch.cuda.is_available():
+        # 6 operations per parameter and token forward and backward, at the speed of a plain matrix product at best
+        step_of_half_a_billion = 6 * 0.5e9 * 4096 / flops
+        slow.append(
+            f"no GPU: a step on 4,096 tokens with a model of 0.5 B parameters takes at least {step_of_half_a_billion:,.0f} s; "
+            "the presets nano, micro and small are made for this machine"
+        )
+    return lines
+
+
+def fastest(work: Callable[[], object], repeats: int = 3) -> float:
+    """Seconds of the fastest of some runs, after one to warm up."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])

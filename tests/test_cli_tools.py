@@ -1,0 +1,296 @@
+"""`minirlhf chat`, `plot`, `doctor`: what they show is what the models and runs say."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from minirlhf import curves, named
+from minirlhf.cli import chat, main
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation, encode_prompt
+from minirlhf.models import checkpoints
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+
+WORDS = ["hi", "cats", "sleep", "much", "dogs", "bark"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two untrained models: a checkpoint, and a run with a checkpoint of its sixth step."""
+    root = tmp_path_factory.mktemp("models")
+    tokenizer = word_tokenizer(WORDS)
+    for seed, folder in ((0, root / "one"), (1, checkpoints.step_folder(root / "run", 6))):
+        checkpoints.save(folder, tiny_model("nano", tokenizer, seed=seed, context=64), tokenizer)
+    (root / "run" / "config.json").write_text("{}")
+    (root / "run" / "metrics.jsonl").write_text('{"step": 0, "loss": 1}\n')
+    return str(root / "one"), str(root / "run")
+
+
+def say(text, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+# -- chat -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_answer_is_the_same_for_a_seed(folders, capsys):
+    def answer(*flags):
+        assert main(["chat", folders[0], "--prompt", "hi cats", "--max-completion-length", "8", *flags]) == 0
+        return capsys.readouterr().out
+
+    assert answer() == answer() != answer("--seed", "1")
+    assert answer("--temperature", "0") == answer("--temperature", "0", "--seed", "1")
+
+
+def test_the_probabilities_are_the_models(folders, capsys):
+    assert (
+        main(
+            ["chat", folders[0], "--prompt", "hi", "--top", "2", "--temperature", "0.5", "--max-completion-length", "3"]
+        )
+        == 0
+    )
+    out = capsys.readouterr().out
+    table = out[out.index("said") :].splitlines()
+    model, tokenizer = named.load(folders[0])
+    ids = encode_prompt(tokenizer, conversation("hi"))
+    for line in table[1:]:
+        said, p, first, q, second, r = line.split()
+        with torch.no_grad():
+            expected = (model(torch.tensor([ids])).logits[0, -1] / 0.5).softmax(-1)
+        best = expected.topk(2)
+        token = tokenizer.convert_tokens_to_ids(said)
+        assert float(p) == pytest.approx(float(expected[token]), abs=0.006)
+        assert [tokenizer.convert_tokens_to_ids(t) for t in (first, second)] == best.indices.tolist()
+        assert [float(q), float(r)] == pytest.approx(best.values.tolist(), abs=0.006)
+        ids.append(token)
+    assert len(table) >= 2
+
+
+def test_two_models_side_by_side(folders, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["chat", *folders, "--prompt", "hi", "--max-completion-length", "4"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "│" in out[0] and all(len(line) <= 100 for line in out)
+    for i, folder in enumerate(folders):
+        assert main(["chat", folder, "--prompt", "hi", "--max-completion-length", "4"]) == 0
+        alone = capsys.readouterr().out.strip()
+        assert out[2].split("│")[i].strip() == alone
+
+
+def test_piped_lines_are_turns_of_one_conversation(folders, capsys, monkeypatch):
+    flags = [folders[0], "--max-completion-length", "4"]
+    say("hi\n\nhi\n/reset\nhi\n", monkeypatch)
+    assert main(["chat", *flags]) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == third
+    speaker = chat.Speaker("x", *named.load(folders[0]), system=None)
+    sampling = chat.Sampling(max_completion_length=4)
+    replies = [speaker.reply("hi", sampling, 0, 0) for _ in range(2)]
+    assert replies == [[first], [second]]
+    assert [m["role"] for m in speaker.messages] == ["user", "assistant"] * 2
+
+
+def test_a_terminal_goes_on_after_a_mistake(folders, capsys, monkeypatch):
+    lines = iter(["/rest", "/top x", "/top 1", "hi", "/quit", "never"])
+    monkeypatch.setattr("builtins.input", lambda *_: next(lines))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert main(["chat", folders[0], "--max-completion-length", "4"]) == 0
+    said = capsys.readouterr()
+    assert "did you mean '/reset'" in said.err and "expected a number" in said.err
+    assert "likeliest 1" in said.out and "never" not in said.out
+
+
+def test_what_does_not_fit_has_not_been_said(folders):
+    speaker = chat.Speaker("x", *named.load(folders[0]), system="much")
+    speaker.reset()
+    with pytest.raises(UserError, match="context of 64"):
+        chat._turn([speaker], "hi " * 70, chat.Sampling(max_completion_length=4), 0, 0)
+    assert speaker.messages == [{"role": "system", "content": "much"}]
+
+
+def test_unknown_words_are_named(folders, capsys):
+    assert main(["chat", folders[0], "--prompt", "hi zebra", "--max-completion-length", "4"]) == 0
+    assert "does not know the words zebra" in capsys.readouterr().err
+
+
+def test_what_can_be_named(folders, tmp_path):
+    assert named.model_folder(tmp_path) == tmp_path
+    run = checkpoints.step_folder(folders[1], 6).parent.parent
+    assert named.model_folder(run) == checkpoints.step_folder(run, 6)
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        named.model_folder(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert named.model_folder(tmp_path) == tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["nano"], "the sizes of an untrained model"),
+        (["assistant-stf"], "did you mean 'assistant-sft'"),
+        (["assistant-reward"], "it gives scores, a language model is needed"),
+        (["./nowhere"], "no such model folder"),
+        (["ONE", "ONE", "ONE"], "3 models; expected one, or two"),
+        (["ONE", "--prompt", " "], "an empty prompt"),
+        (["ONE", "--prompt", "hi", "--top-p", "2"], "top_p"),
+        (["ONE", "--prompt", "hi", "--temperature", "-1"], "temperature"),
+        (["ONE", "--prompt", "hi", "--top", "-1"], "--top -1"),
+        (["REWARD", "--prompt", "hi"], "a reward or value model"),
+    ],
+)
+def test_bad_input_of_chat(argv, message, folders, capsys, tmp_path):
+    if "REWARD" in argv:
+        model, tokenizer = named.load(folders[0])
+        checkpoints.save(tmp_path / "rm", RewardModel.from_causal_lm(model, seed=0), tokenizer)
+    names = {"ONE": folders[0], "REWARD": str(tmp_path / "rm")}
+    assert main(["chat", *(names.get(a, a) for a in argv)]) == 2
+    err = capsys.readouterr().err
+    assert message in err and len(err.splitlines()) == 1
+
+
+# -- plot -------------------------------------------------------------------------------------------------------------
+
+
+def run_folder(path, seed, rows, **settings):
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps({"seed": seed, **settings}))
+    (path / "metrics.jsonl").write_text("".join(json.dumps({"step": i, **row}) + "\n" for i, row in enumerate(rows)))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed, rewards in enumerate(([1, 2, 3], [3, 4], [5, float("nan"), 0])):
+        run_folder(tmp_path / f"a-s{seed}", seed, [{"reward": r, "seconds": 1.0} for r in rewards], lr=1)
+    run_folder(tmp_path / "a-s3", 3, [{"reward": 0.0}], lr=2)  # the same name, other settings
+    run_folder(tmp_path / "b", 0, [{"reward": 9.0, "kl": 1.0}] * 2, lr=1)
+    return tmp_path
+
+
+def test_seeds_are_a_group(runs):
+    found = curves.read([runs])
+    assert [run.path.name for run in found] == ["a-s0", "a-s1", "a-s2", "a-s3", "b"]
+    groups = curves.group(found)
+    assert {label: len(members) for label, members in groups.items()} == {"a": 3, "a-s3": 1, "b": 1}
+    assert set(curves.group(found, separate=True)) == {"a-s0", "a-s1", "a-s2", "a-s3", "b"}
+    drawn = curves.curve(groups["a"], "reward")
+    assert drawn.steps.tolist() == [0, 1, 2]
+    assert drawn.mean().tolist() == [3, 3, 1.5]
+    assert [edge.tolist() for edge in drawn.band()] == [[1, 2, 0], [5, 4, 3]]
+    nothing = curves.Curve(np.arange(2), np.full((2, 2), np.nan))
+    assert np.isnan([nothing.mean(), *nothing.band()]).all()
+
+
+def test_what_is_drawn(runs):
+    found = curves.read([runs / "a-s0", runs / "a-s1", runs / "b" / "metrics.jsonl"])
+    assert curves.choose(found) == ["reward", "kl"]
+    assert curves.choose(found, ["seconds"]) == ["seconds"]
+    drawn = curves.figure(curves.group(found), ["reward", "kl"])
+    panel, other = drawn.axes
+    assert [line.get_ydata().tolist() for line in panel.lines] == [[2, 3, 3], [9, 9]]
+    assert len(panel.collections) == 1  # the band
+    assert [len(line.get_ydata()) for line in other.lines] == [2]
+    assert (other.get_title(), other.get_ylabel()) == ("kl", "nats per completion")
+
+
+@pytest.mark.parametrize(("ending", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_figures_are_written_the_same_twice(ending, begins, runs, capsys):
+    files = [runs / f"{name}{ending}" for name in "xy"]
+    for file in files:
+        assert main(["plot", str(runs / "a-s0"), str(runs / "b"), "--metrics", "reward", "--out", str(file)]) == 0
+    assert "last value of" in capsys.readouterr().out
+    assert files[0].read_bytes() == files[1].read_bytes() and files[0].read_bytes().startswith(begins)
+
+
+def test_last_values_with_their_spread(runs, capsys):
+    assert main(["plot", str(runs), "--out", str(runs / "x.png")]) == 0
+    out = capsys.readouterr().out
+    assert "2.333 ± 2.1" in out  # of 3, 4 and 0
+
+
+def test_tensorboard(runs, capsys):
+    event_file_loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for _ in range(2):  # a second time replaces what the first wrote
+        assert main(["plot", str(runs / "a-s0"), str(runs / "b"), "--tensorboard", str(runs / "tb")]) == 0
+    board = event_file_loader.EventAccumulator(str(runs / "tb" / "b")).Reload()
+    assert [(e.step, e.value) for e in board.Scalars("kl")] == [(0, 1.0), (1, 1.0)]
+    assert "tensorboard --logdir" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ("", "no metrics yet"),
+        ("[1]\n", "line 1: expected an object of numbers with a step"),
+        ('{"step": 0}\n{"loss": 1}\n', "line 2: expected an object of numbers with a step"),
+        ('{"step": 0, "loss": "low"}\n', "line 1: expected an object of numbers"),
+        ('{"step": 0}\n{"st', "line 2: not JSON"),
+    ],
+)
+def test_broken_runs(metrics, message, tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").write_text(metrics)
+    assert main(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")]) == 2
+    err = capsys.readouterr().err
+    assert message in err and str(tmp_path) in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["nowhere"], "no such file"),
+        (["RUNS/empty"], "no run"),
+        (["RUNS", "--metrics", "rewards"], "did you mean 'reward'"),
+        (["RUNS", "--out", "x.gif"], "cannot draw .gif; known are .png, .svg, .pdf"),
+        (["RUNS", "--smooth", "0"], "--smooth 0"),
+    ],
+)
+def test_bad_input_of_plot(argv, message, runs, capsys):
+    (runs / "empty").mkdir()
+    assert main(["plot", *(a.replace("RUNS", str(runs)) for a in argv)]) == 2
+    assert message in capsys.readouterr().err
+
+
+# -- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_nothing_wrong_here(capsys):
+    assert main(["doctor", "--no-timing"]) == 0
+    out = capsys.readouterr().out
+    assert torch.__version__ in out and "cores" in out and "wrong     nothing" in out
+
+
+def test_doctor_names_what_is_wrong_and_what_is_slow(capsys, monkeypatch, tmp_path):
+    from minirlhf.cli import doctor
+
+    monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: doctor.shutil._ntuple_diskusage(9, 9, 1000))
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda _: ["torch>=99", "no-such-package"])
+    monkeypatch.setattr(doctor.torch, "get_num_threads", lambda: 1000)
+    assert main(["doctor", "--no-timing"]) == 1
+    out = capsys.readouterr().out
+    for part in (
+        "torch 2",
+        "does not fit >=99",
+        "no-such-package is missing",
+        "0.00 GB free",
+        "1000 threads share",
+        "assistant-sft",
+    ):
+        assert part in out, part
+
+
+def test_doctor_measures(capsys):
+    from minirlhf.cli import doctor
+
+    lines = doctor.speed(slow := [])
+    assert all(any(c.isdigit() for c in line) for line in lines) and len(lines) == 3
+    assert torch.cuda.is_available() or "0.5 B parameters" in slow[0]
