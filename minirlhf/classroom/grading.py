@@ -243,14 +243,17 @@ def write_csv(reports: Iterable[Report], path: Path) -> None:
 
 def write_totals(reports: Sequence[Report], path: Path) -> None:
     """One row per student, as gradebooks read it: student, points per exercise, total, max."""
-    numbers = [o.exercise.id for o in reports[0].outcomes]
-    rows = [["student", *numbers, "total", "max"]]
-    for report in reports:
-        earned, most = (
-            [pick(o) for o in report.outcomes] for pick in (lambda o: o.points, lambda o: o.exercise.points)
-        )
-        rows.append([report.student, *(f"{points:g}" for points in [*earned, sum(earned), sum(most)])])
-    _write(rows, path)
+    worth = {o.exercise.id: o.exercise.points for o in reports[0].outcomes}
+    write_table([(r.student, {o.exercise.id: o.points for o in r.outcomes}) for r in reports], worth, path)
+
+
+def write_table(rows: Iterable[tuple[str, dict[str, float]]], worth: dict[str, float], path: Path) -> None:
+    """``(student, {exercise: points})`` as one row each; ``worth`` is the most that each exercise can give."""
+    table = [["student", *worth, "total", "max"]]
+    for student, points in rows:
+        earned = [points[number] for number in worth]
+        table.append([student, *(f"{p:g}" for p in (*earned, sum(earned), sum(worth.values())))])
+    _write(table, path)
 
 
 def _write(rows: Iterable[Sequence[str]], path: Path) -> None:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
+    "rehearse": ("minirlhf.cli.rehearse", "make a class of submissions of all kinds, to rehearse grading on"),
     "grade": ("minirlhf.cli.grade", "grade a class's submissions, each in a box of its own"),
 }
 

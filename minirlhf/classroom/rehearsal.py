@@ -1,0 +1,132 @@
+"""A made class, to rehearse grading before it counts: good, partial, untouched, broken, late, missing and hostile submissions.
+
+What each student should get is known from the exercises' own sources, where the tests of this package prove it, and is
+written beside the submissions in the form of ``minirlhf grade --totals``: if grading is right, the two files are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from minirlhf.classroom import grading, release
+from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+from minirlhf.core.checks import Draw
+
+# Instead of the answer to the first exercise. None of these earns a point, and none costs another student one.
+HOSTILE = {
+    "loops for ever": "while True:\n    pass",
+    "ends the process and claims a score": "import os\n\nprint('6 of 6 points')\nos._exit(0)",
+    "looks for the solutions": "import pathlib\n\nfound = list(pathlib.Path('/').glob('*/*/exercises'))\nraise SystemExit(found)",
+}
+
+
+@dataclass
+class Student:
+    """One made student: what is handed in, and what it should earn per exercise."""
+
+    id: str
+    note: str
+    points: dict[str, float]
+    files: dict[str, bytes]  # by path in the folder of submissions; empty: nothing handed in
+    late: bool = False
+
+
+def answers(exercises: Sequence[Exercise], draw: Draw) -> tuple[dict[str, str], dict[str, float]]:
+    """For each exercise the solution, a partial answer or the stub, by chance; the code, and the points it earns."""
+    code, points = {}, {}
+    for e in exercises:
+        choices = [(e.solution, e.points), (e.solution, e.points), (e.stub, 0.0)]
+        choices += [(f"{e.solution}\n\n{p.code}", p.points) for p in e.partials]
+        code[e.id], points[e.id] = choices[draw.integer(0, len(choices) - 1)]
+    return code, points
+
+
+def cells(exercises: Sequence[Exercise], code: dict[str, str], student: str) -> list[release.ReleaseCell]:
+    """The release with these answers in it, and ``student`` in place of the name it comes with."""
+    made = []
+    for cell in release.cells(exercises):
+        if cell.role == "setup":
+            cell = replace(cell, text=cell.text.replace(f'"{DEFAULT_STUDENT}"', f'"{student}"'))
+        elif cell.role == "answer":
+            marker = cell.text.split("\n")[0] + "\n" if cell.text.startswith("# exercise") else ""
+            cell = replace(cell, text=marker + code[cell.exercise])
+        made.append(cell)
+    return made
+
+
+def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Student]:
+    """The class. The first ones are all the kinds of trouble there are, the rest do their homework."""
+    name = exercises[0].path.parent.name
+    full = {e.id: e.points for e in exercises}
+    solved = {e.id: e.solution for e in exercises}
+    personal = {e.id for e in exercises if e.is_personal}
+    first, last = exercises[0].id, exercises[-1].id
+
+    def notebook(student: str, code: dict[str, str], signed: str = "") -> bytes:
+        return release.notebook(cells(exercises, code, signed or student)).encode()
+
+    def script(student: str, code: dict[str, str]) -> bytes:
+        return release.script(cells(exercises, code, student)).encode()
+
+    def but(points: dict[str, float], *lost: str) -> dict[str, float]:
+        return {number: 0.0 if number in lost else worth for number, worth in points.items()}
+
+    nothing = but(full, *full)
+    troubles: list[Callable[[str], Student]] = [
+        lambda s: Student(s, "hands in nothing", nothing, {}),
+        lambda s: Student(s, "hands in an archive", nothing, {f"{s}/{name}.zip": b"PK\x03\x04"}),
+        lambda s: Student(s, "half a notebook", nothing, {f"{s}/{name}.ipynb": notebook(s, solved)[:2000]}),
+        lambda s: Student(s, "unchanged", nothing, {f"{s}/{name}.py": script(s, {e.id: e.stub for e in exercises})}),
+        lambda s: Student(
+            s, "a syntax error", but(full, first), {f"{s}/{name}.py": script(s, solved | {first: "def broken(:"})}
+        ),
+        lambda s: Student(
+            s,
+            "deleted the line that names the last exercise",
+            but(full, last),
+            {f"{s}/{name}.py": script(s, solved).replace(f"exercise {last} (keep this line)".encode(), b"")},
+        ),
+        lambda s: Student(
+            s, "forgot STUDENT", but(full, *personal), {f"{s}/{name}.ipynb": notebook(s, solved, DEFAULT_STUDENT)}
+        ),
+        lambda s: Student(
+            s,
+            "copied from a neighbour",
+            but(full, *personal),
+            {f"{s}/{name}.ipynb": notebook(s, solved, f"{s}-friend")},
+        ),
+        lambda s: Student(s, "late", full, {f"{s}/{name}.ipynb": notebook(s, solved)}, late=True),
+        lambda s: Student(s, "one file, no folder", full, {f"{s}.py": b"\xef\xbb\xbf" + script(s, solved)}),
+        lambda s: Student(s, "files in a folder of its own", full, {f"{s}/homework/{name}.ipynb": notebook(s, solved)}),
+    ]
+    for note, code in HOSTILE.items():
+        troubles.append(
+            lambda s, note=note, code=code: Student(  # type: ignore[misc]
+                s, note, but(full, first), {f"{s}/{name}.ipynb": notebook(s, solved | {first: code})}
+            )
+        )
+    made = [troubles[i](f"s{i + 1:02}") for i in range(min(count, len(troubles)))]
+    for i in range(len(made), count):
+        student = f"s{i + 1:02}"
+        work, points = answers(exercises, Draw(seed, student))
+        content = notebook(student, work) if i % 2 else script(student, work)
+        made.append(Student(student, "works", points, {f"{student}/{name}{'.ipynb' if i % 2 else '.py'}": content}))
+    return made
+
+
+def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> list[Student]:
+    """Write ``submissions``, ``late``, ``roster.txt``, ``who.txt`` and ``expected.csv`` into ``out``."""
+    made = students(exercises, count, seed)
+    for student in made:
+        for relative, content in student.files.items():
+            path = out / ("late" if student.late else "submissions") / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    (out / "roster.txt").write_text("".join(f"{s.id}\n" for s in made), encoding="utf-8")
+    (out / "who.txt").write_text("".join(f"{s.id}  {s.note}\n" for s in made), encoding="utf-8")
+    worth = {e.id: e.points for e in exercises}
+    rows = [(s.id, {number: 0.0 if s.late else p for number, p in s.points.items()}) for s in made]
+    grading.write_table(rows, worth, out / "expected.csv")
+    return made
