@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import logging
 import platform
@@ -280,7 +281,7 @@ def measure(work: Work, rounds: int, threads: int) -> dict[str, float]:
         ):
             with timed(now) as moments, contextlib.redirect_stdout(io.StringIO()):
                 advance(STEPS + 1)
-            seconds[name] += [after - before for before, after in zip(moments, moments[1:], strict=False)]
+            seconds[name] += [after - before for before, after in itertools.pairwise(moments)]
         for repeat in range(3):
             start = now()
             work.floor()
