@@ -31,6 +31,7 @@ extensions = [
     "notebook_figures",
     "chapters",
     "chapter_map",
+    "measured",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]

@@ -144,6 +144,7 @@ $$ (eq:planted)
 
 {eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
 {py:func}`minirlhf.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
+{measured}`ch05_frontier no_such_number .2f`
 
 ```{library} minirlhf.equations.kl.k9
 ```
@@ -179,6 +180,7 @@ COMPLAINTS = {
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
     "no such function referred to": "target not found: minirlhf.evaluation.no_such_function",
+    "no such measurement": "unknown measurement of ch05_frontier 'no_such_number'",
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
 }

@@ -69,6 +69,9 @@ class ChapterLinks(SphinxPostTransform):
             node.replace_self(make_refnode(builder, self.env.docname, page, "", text) if page else text)
 
 
+KINDS = {"numeric": "read a result", "bughunt": "bug hunt"}  # others speak for themselves
+
+
 class ExercisesDirective(SphinxDirective):
     """``{exercises} 05``: what the chapter asks, and the commands that check it. Never more than students may see.
 
@@ -84,12 +87,20 @@ class ExercisesDirective(SphinxDirective):
             found = exercise.load(exercise.folder(), [self.arguments[0]])
         except UserError as problem:
             raise self.error(str(problem)) from None
-        return [self._one(e) for e in found]
+        one = "." in self.arguments[0]
+        return [*([] if one else [self._how(self.arguments[0])]), *(self._one(e) for e in found)]
+
+    def _how(self, chapter: str) -> nodes.Node:
+        command = f"minirlhf release --chapter {chapter} --out ."
+        return nodes.paragraph(
+            *("", "", nodes.Text("Get them as a notebook and as a Python file, to be filled in: ")),
+            *(nodes.literal("", command), nodes.Text(". Each says how to check it, as often as you like.")),
+        )
 
     def _one(self, e: exercise.Exercise) -> nodes.Node:
         self.env.note_dependency(str(e.path))
         heading = f"{e.id} · {e.title}"
-        facts = f"{e.kind}, {e.minutes} minutes, {e.points:g} points"
+        facts = f"{KINDS.get(e.kind, e.kind)}, {e.minutes} minutes, {e.points:g} points"
         folded = details(
             "", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"]
         )
