@@ -31,6 +31,7 @@ extensions = [
     "notebook_figures",
     "chapters",
     "chapter_map",
+    "metrics_table",
     "measured",
     "one_page",
 ]

@@ -32,7 +32,8 @@ class Metric:
     trainers: tuple[str, ...]
 
 
-EVERY = ("sft", "reward", "online")
+EVERY = ("sft", "reward", "offline", "online")
+JUDGING = ("reward", "offline")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -48,12 +49,12 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             "loss",
-            "nats per token (SFT), nats per pair (reward model), the scale of the advantages (online)",
+            "nats per token (SFT), nats per pair (reward model, preferences), the scale of the advantages (online)",
             "What the optimizer minimises, over the whole batch, before the step.",
-            "SFT: falls, fast at first, and levels off. Reward model: starts at ln 2 = 0.693, which is a coin toss. Online: "
+            "SFT: falls, fast at first, and levels off. Reward model and DPO: starts at ln 2 = 0.693, which is a coin toss. Online: "
             "near 0 and without a trend, because it is no measure of success; watch the reward.",
             "Rising or jumping: the learning rate is too high, or a batch is broken. Far below the held-out loss: it is "
-            "memorising. A reward model that stays at 0.693 sees no difference between the replies.",
+            "memorising. A reward model or DPO that stays at 0.693 sees no difference between the replies.",
             EVERY,
         ),
         Metric(
@@ -83,22 +84,59 @@ METRICS: dict[str, Metric] = {
             "Much smaller than the batch: most of it is prompt, and the step rests on few tokens.",
             ("sft",),
         ),
-        # -- reward model --------------------------------------------------------------------------------------------
+        # -- reward model and preferences ----------------------------------------------------------------------------
         Metric(
             "accuracy",
             "share of pairs, 0 to 1",
-            "Pairs of the batch in which the chosen reply earns more than the rejected one.",
-            "Starts near 0.5 and rises; human preferences seldom allow more than 0.7 to 0.8 on held-out pairs.",
+            "Pairs of the batch in which the chosen reply has a higher reward than the rejected one (of a list: the best the "
+            "highest). With a preference loss the reward is the implicit one, see chosen_reward.",
+            "Rises from 0.5 (from 0 with a reference, as at the start all implicit rewards are equal); human preferences seldom "
+            "allow more than 0.7 to 0.8 on held-out pairs.",
             "Near 1 in training and not on held-out pairs: it is memorising. Below 0.5 for long: chosen and rejected are swapped.",
-            ("reward",),
+            JUDGING,
         ),
         Metric(
             "margin",
             "reward, in nats of log-odds",
             "Mean over the batch of the chosen minus the rejected reward.",
             "Rises slowly with the accuracy; 1 means odds of e : 1.",
-            "Grows without end while the accuracy stands still: it is only getting surer. Weight decay or fewer steps help.",
-            ("reward",),
+            "Grows without end while the accuracy stands still: it is only getting surer. Weight decay, fewer steps or a larger "
+            "beta help.",
+            JUDGING,
+        ),
+        Metric(
+            "chosen_logp",
+            "nats per answer",
+            "Mean log-probability of the chosen (or desirable) answers under the policy.",
+            "Level or rising a little.",
+            "Falls together with rejected_logp: likelihood displacement; probability goes to answers that are in neither set. "
+            "Add an SFT term, take a smaller learning rate, or pairs that differ more.",
+            ("offline",),
+        ),
+        Metric(
+            "rejected_logp",
+            "nats per answer",
+            "Mean log-probability of the rejected (or undesirable) answers under the policy.",
+            "Falls slowly.",
+            "Falls by hundreds of nats: the loss is satisfied by forbidding; see chosen_logp.",
+            ("offline",),
+        ),
+        Metric(
+            "chosen_reward",
+            "reward, in nats of log-odds",
+            "Mean implicit reward of the chosen answers: beta times log π − log π_ref (without a reference log π; per token in "
+            "losses that divide by the length).",
+            "Rises from 0 (with a reference).",
+            "Falls below 0 while the margin grows: the chosen answers become less likely too; see chosen_logp.",
+            ("offline",),
+        ),
+        Metric(
+            "rejected_reward",
+            "reward, in nats of log-odds",
+            "The same of the rejected answers.",
+            "Falls from 0 (with a reference).",
+            "Rises with chosen_reward: the loss does not tell them apart; the pairs are too alike, or beta is too small.",
+            ("offline",),
         ),
         # -- online reinforcement learning ---------------------------------------------------------------------------
         Metric(
@@ -174,10 +212,45 @@ METRICS: dict[str, Metric] = {
         Metric(
             "policy_log_ratio_max",
             "nats",
-            "Largest |log π − log π_old| of a token of the batch, during the update.",
+            "Largest |log π − log π_old| of a token of the batch, before each update of a rollout, averaged over its updates.",
             "With one update per rollout it is rounding error, below 1e-3; with several below about 1.",
             "Large in the first update: training and sampling disagree on the log-probabilities (temperature, mask, "
             "precision); everything built on the ratio is wrong. Large later: too many or too long steps on one rollout.",
+            ("online",),
+        ),
+        Metric(
+            "approx_kl",
+            "nats per token",
+            "Mean over the tokens of (ρ − 1) − log ρ with ρ = π/π_old: how far the update has moved from the policy that sampled.",
+            "0 in the first update of a rollout, then up to a few hundredths.",
+            "Above 0.1: the update runs away from the data it was computed on; fewer iterations or minibatches, a lower "
+            "learning rate. Not 0 with one update per rollout: training and sampling disagree on the log-probabilities.",
+            ("online",),
+        ),
+        Metric(
+            "clip_fraction",
+            "share of tokens, 0 to 1",
+            "Tokens with an advantage that the objective gives no gradient, because it clips their ratio.",
+            "0 with one update per rollout, else below 0.2.",
+            "High: most of the data teaches nothing any more in the later updates; fewer of them. 0 throughout, with several "
+            "updates: the steps are too small for the clip to matter.",
+            ("online",),
+        ),
+        Metric(
+            "explained_variance",
+            "share, at most 1",
+            "1 − Var(return − value) / Var(return) over the sampled tokens: what the critic knew before its update.",
+            "Rises from 0 or below towards 1 in the first tens of steps.",
+            "Stays at 0 or below: the critic is worse than a constant, and the advantages are noise; raise its learning rate or "
+            "vf_coef, or let it learn alone first (critic_warmup). NaN: all returns are equal.",
+            ("online",),
+        ),
+        Metric(
+            "value",
+            "the grader's, after the KL penalty",
+            "Mean of the critic's values of the sampled tokens, before its update.",
+            "Follows the reward, less the KL penalty.",
+            "Far from it, or leaping: the critic diverges; lower vf_coef or the learning rate.",
             ("online",),
         ),
         Metric(

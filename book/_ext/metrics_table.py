@@ -1,0 +1,36 @@
+"""``{metrics}``: the glossary of metrics, from the same data that ``minirlhf metrics`` prints."""
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from minirlhf.metrics import METRICS, Metric
+
+
+class Metrics(SphinxDirective):
+    """A definition list, one entry per metric; ``metric-kl`` is the address of the entry ``kl``."""
+
+    def run(self) -> list[nodes.Node]:
+        listed = nodes.definition_list()
+        listed += [_entry(metric) for metric in METRICS.values()]
+        return [listed]
+
+
+def _entry(metric: Metric) -> nodes.definition_list_item:
+    term = nodes.term("", "", nodes.literal(text=metric.name), ids=[nodes.make_id(f"metric-{metric.name}")])
+    term += nodes.inline(text=f"  logged by {', '.join(metric.trainers)}", classes=["metric-by"])
+    body = nodes.definition()
+    body += nodes.paragraph(text=metric.definition)
+    lines = nodes.field_list()
+    for title, text in (("unit", metric.unit), ("healthy", metric.healthy), ("a bad curve", metric.bad)):
+        lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
+    body += lines
+    return nodes.definition_list_item("", term, body)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("metrics", Metrics)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
