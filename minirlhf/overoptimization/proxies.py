@@ -106,7 +106,7 @@ def compare(
     )
 
 
-def _minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
+def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
     """The weights ``(size,)`` that minimise a smooth convex function, by L-BFGS."""
     weights = torch.zeros(size, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS(
@@ -137,7 +137,7 @@ def fit(world: Outcomes, pairs: Comparisons, proxy_class: str) -> Tensor:
         rewards = known @ weights
         return bradley_terry_loss(rewards[pairs.chosen], rewards[pairs.rejected]).mean() + L2 * weights.square().sum()
 
-    return in_gold_units(known @ _minimise(loss, known.shape[1]), world)
+    return in_gold_units(known @ minimise(loss, known.shape[1]), world)
 
 
 def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
@@ -158,4 +158,4 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
         of_pair = wins * bradley_terry_loss(difference, nothing) + (1 - wins) * bradley_terry_loss(nothing, difference)
         return (weight * of_pair).sum()
 
-    return in_gold_units(known @ _minimise(loss, known.shape[1]), world)
+    return in_gold_units(known @ minimise(loss, known.shape[1]), world)
