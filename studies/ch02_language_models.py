@@ -59,11 +59,15 @@ def assistant(seed: int) -> dict[str, float]:
     rewards = torch.cat(ladder, 1)  # (P, 8): two replies at each temperature
     numbers |= {"mean_ladder": float(rewards.mean()), "best_ladder": float(rewards.amax(1).mean())}
     numbers["gap_ladder"] = float((rewards.amax(1) - rewards.amin(1)).mean())
+    numbers["mean_greedy"] = draw(1, greedy=True).average.mean
     return numbers | ratios(sft.model, draw) | endings(base, seed)
 
 
 def ratios(model: torch.nn.Module, draw) -> dict[str, float]:
-    """The ratio of a policy to itself, once with the temperature forgotten, once against the truncated distribution."""
+    """The ratio of a policy to itself, once with the temperature forgotten, once against the truncated distribution.
+
+    The latter is the importance weight of a token; that of a reply is the product of its tokens'.
+    """
     numbers = {}
     for name, how, temperature in (("hot", {"temperature": 1.5}, 1.0), ("cut", {"top_p": 0.9}, 1.0)):
         rollout = draw(**how).rollout
@@ -75,6 +79,8 @@ def ratios(model: torch.nn.Module, draw) -> dict[str, float]:
         ratio = (logps - old).exp()[rollout.mask]
         numbers[f"ratio_{name}"] = float(ratio.mean())
         numbers[f"outside_{name}"] = float(((ratio - 1).abs() > 0.2).float().mean())
+        replies = torch.where(rollout.mask, logps - old, 0.0).sum(-1).exp()
+        numbers[f"ratio_of_replies_{name}"] = float(replies.mean())
     return numbers
 
 

@@ -39,6 +39,13 @@ LOOK = r"""(() => {
     title: document.title,
   };
 })()"""
+PHONE = r"""(() => {
+  const block = "p, li, td, th, dd, dt, figcaption, summary, h1, h2, h3";
+  const right = (e) => e.getBoundingClientRect().right;
+  return [...document.querySelectorAll("mjx-container:not([display=true])")]
+    .filter((e) => e.getBoundingClientRect().width && e.closest(block) && right(e) > right(e.closest(block)) + 1)
+    .map((e) => e.closest(block).textContent.trim().slice(0, 50));
+})()"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -74,6 +81,7 @@ def faults(browser: Browser, base: str, folder: Path) -> dict[str, list[str]]:
         browser.resize(390, 844)
         overflow = browser.ask(OVERFLOW)
         found[page] = _of_one(seen[page], heard.complaints, heard.requests, base, overflow)
+        found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
     for page in pages:
         found[page] += _links(seen, page, base, folder)
     return {page: sorted(set(texts)) for page, texts in found.items() if texts}

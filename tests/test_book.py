@@ -232,6 +232,11 @@ PAGES = {
         f'<div class="math" style="width: 300px">\\[{"x+" * 60}x\\]</div>',
         "formula wider than its column",
     ),
+    "inline.html": (
+        MATHJAX + "<meta name='viewport' content='width=device-width'><style>body {overflow: hidden}</style>",
+        f"<p>as \\({'x+' * 60}x\\) says</p>",
+        "formula in a line wider than a phone",
+    ),
     "wide.html": (
         "<meta name='viewport' content='width=device-width'>",
         "<div style='width: 900px'>x</div>",

@@ -72,6 +72,21 @@ class ChapterLinks(SphinxPostTransform):
 KINDS = {"numeric": "read a result", "bughunt": "bug hunt"}  # others speak for themselves
 
 
+class HomeworkRole(SphinxRole):
+    """``{homework}`05```: how many points and minutes a chapter's exercises are; "to come" while it has none."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Read from the exercises, so that it is always true."""
+        root = exercise.folder()
+        found = [exercise.read(path) for path in exercise.sources(root, self.text)]
+        for e in found:
+            self.env.note_dependency(str(e.path))
+        if not found:
+            return [nodes.inline("", "to come")], []
+        words = f"{sum(e.points for e in found):g} points, {sum(e.minutes for e in found)} minutes"
+        return [nodes.inline("", words)], []
+
+
 class ExercisesDirective(SphinxDirective):
     """``{exercises} 05``: what the chapter asks, and the commands that check it. Never more than students may see.
 
@@ -118,6 +133,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("details")
     app.add_node(chapter_link)
     app.add_role("chapter", ChapterRole())
+    app.add_role("homework", HomeworkRole())
     app.add_post_transform(ChapterLinks)
     app.add_directive("exercises", ExercisesDirective)
     app.add_directive("pages", Pages)
