@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.types import TokenBatch, Tokens
+from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
 
 
 def collate(examples: Sequence[Tokens], pad_token_id: int) -> TokenBatch:
@@ -42,3 +42,21 @@ def batch_indices(count: int, batch_size: int, step: int, seed: int) -> np.ndarr
         picked.extend(taken.tolist())
         position += len(taken)
     return np.asarray(picked)
+
+
+def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch:
+    """Answers flush with one another: prompts padded on the left, answers on the right. An answer starts at the first marked
+    token (and never before the second token of its row); ``ValueError`` if a row has none."""
+    starts = [next((t for t, marked in enumerate(a.loss_mask) if marked and t), 0) for a in answers]
+    if not all(starts):
+        raise ValueError(f"row {starts.index(0)} of {len(answers)} has no answer: no token after the first is marked")
+    before, after = max(starts), max(len(a) - start for a, start in zip(answers, starts, strict=True))
+    input_ids = torch.full((len(answers), before + after), pad_token_id)
+    attention_mask = torch.zeros_like(input_ids)
+    mask = torch.zeros(len(answers), after, dtype=torch.bool)
+    for i, (answer, start) in enumerate(zip(answers, starts, strict=True)):
+        first, last = before - start, before - start + len(answer)
+        input_ids[i, first:last] = torch.tensor(answer.input_ids)
+        attention_mask[i, first:last] = 1
+        mask[i, : len(answer) - start] = torch.tensor(answer.loss_mask[start:])
+    return AnswerBatch(input_ids, attention_mask, mask)

@@ -128,6 +128,23 @@ class TokenBatch(_Rows):
 
 
 @dataclass(frozen=True)
+class AnswerBatch(_Rows):
+    """Prompts of width ``W``, padded on the left, and given answers of width ``T``, padded on the right.
+
+    Attributes:
+        input_ids, attention_mask: ``(B, W + T)``.
+        mask: ``(B, T)``, True on the tokens of the answer; what a user says in between is not part of it.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    mask: Tensor
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
+
+
+@dataclass(frozen=True)
 class PreferencePair:
     """One comparison, as text or as chat messages already rendered to text."""
 

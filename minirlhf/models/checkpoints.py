@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from minirlhf.core.errors import UserError
+from minirlhf.models import adapters
 
 MANIFEST, TENSORS, INFO = "manifest.json", "state.safetensors", "state.json"
 _STEP = re.compile(r"step-(\d+)")
@@ -205,7 +206,7 @@ def prune(run_dir: str | Path, keep: int = 2) -> None:
 def restore_weights(model: nn.Module, folder: str | Path) -> None:
     """Put the weights of a checkpoint into a model of the same class and shapes, in place.
 
-    A model that is saved in a way of its own (adapters, a head on another model) has a method ``restore(folder)``.
+    A model that is saved in a way of its own (a head on another model) has a method ``restore(folder)``.
 
     Raises:
         UserError: the folder holds another model.
@@ -213,6 +214,9 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
     kind: Any = type(model)
     restore: Any = getattr(model, "restore", None)
     try:
+        if adapters.is_adapted(model):
+            adapters.restore(model, folder)
+            return
         if restore is not None:
             restore(folder)
             return

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from minirlhf.core.masking import zero_where_masked
+from minirlhf.models import adapters
 from minirlhf.models.calling import position_ids, supported
 from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel, ValueModel
 
@@ -48,10 +49,14 @@ class ValueHead(nn.Module):
 
 
 def new_critic(policy: nn.Module, *, shared: bool) -> nn.Module:
-    """A critic that expects 0 everywhere: a head on the policy's backbone, or a model that starts as a copy of it."""
+    """A critic that expects 0 everywhere: a head on the policy's backbone, or a model that starts as a copy of it. Where the
+    policy learns adapters only, the critic gets its own."""
     if shared:
         return ValueHead(policy)
-    return ValueModel.from_causal_lm(_causal_lm(policy))
+    if not adapters.is_adapted(policy):
+        return ValueModel.from_causal_lm(_causal_lm(policy))
+    critic = ValueModel.from_causal_lm(adapters.without(policy), share=True)
+    return adapters.like(policy, critic)
 
 
 def critic_from_reward_model(judge: RewardModel) -> ValueModel:

@@ -6,6 +6,7 @@ the recipe or a hyperparameter of one of its functions, and anything else is an 
 ==================  ==============================================================================
 :mod:`.parts`       what an online recipe is made of: collect, credit, update
 :mod:`.online`      REINFORCE, PPO, RLOO, GRPO and their relatives
+:mod:`.offline`     DPO and all other preference losses
 :mod:`.binding`     how a name finds its field or function
 ==================  ==============================================================================
 """

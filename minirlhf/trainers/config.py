@@ -103,15 +103,24 @@ class OnlineConfig(TrainerConfig):
         )
 
 
+def _shown(value: Any) -> str:
+    """A value for a message, cut to a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out whole numbers of thousands of digits
+        return "a huge number"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def _at_least(config: Any, name: str, low: float) -> None:
     if not getattr(config, name) >= low:
-        raise UserError(f"{name} = {getattr(config, name)!r}; expected at least {low}")
+        raise UserError(f"{name} = {_shown(getattr(config, name))}; expected at least {low}")
 
 
 def _positive(config: Any, name: str) -> None:
     value = getattr(config, name)
     if not 0 < value < math.inf:
-        raise UserError(f"{name} = {value!r}; expected a finite number > 0")
+        raise UserError(f"{name} = {_shown(value)}; expected a finite number > 0")
 
 
 def parse_value(kind: Any, value: Any, where: str) -> Any:
@@ -126,18 +135,18 @@ def parse_value(kind: Any, value: Any, where: str) -> Any:
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-        raise UserError(f"{where} = {value!r}; expected true or false")
+        raise UserError(f"{where} = {_shown(value)}; expected true or false")
     if kind is str:
         if isinstance(value, str):
             return value
-        raise UserError(f"{where} = {value!r}; expected text")
+        raise UserError(f"{where} = {_shown(value)}; expected text")
     try:
         if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
             raise ValueError
         return kind(value)
     except (TypeError, ValueError, OverflowError):
         expected = {int: "a whole number", float: "a number"}[kind]
-        raise UserError(f"{where} = {value!r}; expected {expected}") from None
+        raise UserError(f"{where} = {_shown(value)}; expected {expected}") from None
 
 
 def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings") -> C:

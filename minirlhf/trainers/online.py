@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,10 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import Reward
+from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import completion_values, new_critic
 from minirlhf.models.forward import completion_logps
+from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import Graded, Recipe, describe
@@ -56,7 +57,8 @@ def train_online(
         reward: the grader.
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
-        ref_model: the frozen reference; None means a copy of ``model`` as it is now, if the recipe needs one.
+        ref_model: the frozen reference; None means ``model`` as it is now (its adapter, if it has one, off), if the recipe
+            needs one.
         critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
         pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
         monitors: other rewards, whose mean is logged under their name and which nothing optimises.
@@ -68,7 +70,9 @@ def train_online(
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
     if recipe.needs_reference and ref_model is None:
-        ref_model = copy.deepcopy(model).requires_grad_(False).eval()
+        ref_model = copy_of_reference(model)
+    if ref_model is not None:
+        require_same_vocabulary(model, ref_model)
     parts, ratios = {}, {}
     if recipe.credit.critic is not None:
         parts["critic"] = critic if critic is not None else new_critic(model, shared=recipe.credit.critic.shared)

@@ -1,0 +1,138 @@
+"""LoRA adapters through ``peft``, an extra: few weights to train, and the model without them is the reference.
+
+A causal LM becomes ``peft``'s wrapper of it; a model with a head (reward, value) gets its backbone wrapped, and its head is
+trained whole. Checkpoints of such a model hold the adapter (and the head), not the base.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import derive_seed
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError:
+        raise UserError("LoRA needs the package peft: pip install 'minirlhf[lora]'") from None
+    return peft
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Does this model, or the backbone below its head, have adapters?"""
+    return hasattr(getattr(model, "backbone", model), "peft_config")
+
+
+def add_lora(
+    model: nn.Module, *, lora_r: int, lora_alpha: float | None = None, lora_dropout: float = 0.0, seed: int = 0
+) -> Any:
+    """The model with a fresh adapter on every linear layer but the output's; the base is frozen. At first it changes nothing.
+
+    Args:
+        model: a causal LM, or a model with a ``backbone``; its layers are changed in place.
+        lora_r: rank.
+        lora_alpha: the adapter's output is multiplied by ``lora_alpha / lora_r``; None: twice the rank.
+        lora_dropout: of the adapter's input while training.
+        seed: of the adapter's initial weights.
+
+    Raises:
+        UserError: no ``peft``, or a number out of range.
+    """
+    if lora_r < 1 or not 0.0 <= lora_dropout < 1.0 or (lora_alpha is not None and not lora_alpha > 0):
+        raise UserError(f"{lora_r=}, {lora_alpha=}, {lora_dropout=}; expected a rank ≥ 1, alpha > 0, dropout in [0, 1)")
+    peft = _peft()
+    plan = peft.LoraConfig(
+        r=lora_r,
+        lora_alpha=2 * lora_r if lora_alpha is None else lora_alpha,
+        lora_dropout=lora_dropout,
+        target_modules="all-linear",
+    )
+    return _wrapped(model, plan, seed)
+
+
+def like(policy: nn.Module, model: nn.Module) -> Any:
+    """``model`` with a fresh adapter of the policy's rank on every linear layer."""
+    peft_config: Any = policy.peft_config
+    plan = copy.deepcopy(peft_config["default"])
+    plan.target_modules = "all-linear"  # by now it lists the policy's own layers
+    return _wrapped(model, plan, seed=1)
+
+
+def _wrapped(model: nn.Module, plan: Any, seed: int) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed("adapter", seed))
+        backbone: Any = getattr(model, "backbone", None)
+        if backbone is None:
+            plan.task_type = "CAUSAL_LM"
+            return _peft().get_peft_model(model, plan)
+        plan.task_type = "FEATURE_EXTRACTION"
+        model.backbone = _peft().get_peft_model(backbone, plan)
+    return model
+
+
+def without(policy: Any) -> Any:
+    """A copy of the base of a causal LM with adapters."""
+    return copy.deepcopy(policy).unload()
+
+
+def merged(model: Any) -> Any:
+    """A plain model in which the adapter has been added to the weights; the model itself if it has none."""
+    if not is_adapted(model):
+        return model
+    plain = copy.deepcopy(model)
+    if hasattr(plain, "backbone"):
+        plain.backbone = plain.backbone.merge_and_unload()
+        return plain
+    return plain.merge_and_unload()
+
+
+def restore(model: Any, folder: str | Path) -> None:
+    """Put the adapter (and the head) of a checkpoint into a model that has adapters of the same shape, in place.
+
+    Raises:
+        ValueError: the folder holds another adapter.
+    """
+    backbone = getattr(model, "backbone", model)
+    stored = load_file(Path(folder, "adapter_model.safetensors"))
+    report = _peft().set_peft_model_state_dict(backbone, stored)
+    if report.unexpected_keys or any("lora_" in name for name in report.missing_keys):
+        raise ValueError(f"another adapter, with {len(stored)} weights")
+    if backbone is not model:
+        model.head.load_state_dict(load_file(Path(folder, "head.safetensors")))
+
+
+class AdapterOff(nn.Module):
+    """A model with adapters as it would be without them: the reference of a policy that trains nothing else."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.adapted = model
+        self.config = model.config
+
+    def get_base_model(self) -> nn.Module:
+        """The causal LM itself."""
+        base: nn.Module = self.adapted.get_base_model()
+        return base
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """As the causal LM's."""
+        with self.adapted.disable_adapter():
+            return self.adapted(*args, **options)
+
+
+def reference_of(model: nn.Module) -> nn.Module:
+    """The model that a policy is compared with, as it is now: its base if it has adapters, else the model itself."""
+    return AdapterOff(model) if is_adapted(model) else model
+
+
+def copy_of_reference(model: nn.Module) -> nn.Module:
+    """The same, and it stays as it is while the policy learns."""
+    return AdapterOff(model) if is_adapted(model) else copy.deepcopy(model).requires_grad_(False).eval()

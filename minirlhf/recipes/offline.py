@@ -1,0 +1,193 @@
+"""The preference losses as rows of one table: the loss, what it takes from the whole batch, and the numbers of its paper.
+
+The losses are those of :mod:`minirlhf.equations.preference_losses`; a loss of your own that is declared there with
+``@Needs(...)`` becomes a row in one line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.equations import preference_losses as losses
+from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.recipes.binding import Bindable, name_of
+
+Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole optimizer batch, before it is split: what a loss may take from it beside its own examples.
+
+    Attributes:
+        record: the batch's log-probabilities, without gradient; computed when asked for.
+        mismatched: ``(B,), (B,)``: log-probabilities under policy and reference of answers to other prompts, likewise.
+        margins: ``(B,)``, by how much the chosen answer is better, where the data say so.
+        scores: ``(B, K)``, how good each listed answer is, where the data say so.
+        memory: scalars that go from step to step (and into checkpoints).
+    """
+
+    record: Callable[[], Record]
+    mismatched: Callable[[], tuple[Tensor, Tensor]]
+    margins: Tensor | None
+    scores: Tensor | None
+    memory: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Preference(Bindable):
+    """A way to learn from preferences without sampling.
+
+    Attributes:
+        name: as on the command line.
+        loss: ``(record, *context, *, ...) -> (B,)``, minimised.
+        context: ``(whole, *, ...) -> Tensor`` each, computed before the batch is split. A result ``(B, ...)`` is split with it.
+        mismatched: the context asks for answers to other prompts.
+    """
+
+    name: str
+    loss: Callable[..., Tensor]
+    context: tuple[Callable[..., Tensor], ...] = ()
+    mismatched: bool = False
+
+    @property
+    def needs(self) -> Needs[Any]:
+        """What the loss is computed from."""
+        return Needs.of(self.loss)
+
+    @property
+    def source(self) -> str:
+        """The paper, as the loss itself names it."""
+        function: Any = self.loss
+        while isinstance(function, partial):
+            function = function.func
+        text = inspect.getdoc(function) or ""
+        found = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", text, re.DOTALL | re.MULTILINE)
+        return " ".join(found.group(1).split()) if found else ""
+
+    def try_out(self) -> None:
+        """Compute the loss of two made-up examples, so that a number it refuses is one clear error before anything is loaded.
+
+        Raises:
+            UserError: with the loss's own words.
+        """
+        ones, needs = torch.ones(2), self.needs
+        record: Record
+        if needs.record is UnpairedLogps:
+            record = UnpairedLogps(-ones, -ones, ones, torch.tensor([True, False]))
+        elif needs.record is ListLogps:
+            record = ListLogps(-torch.ones(2, 2), -torch.ones(2, 2), torch.ones(2, 2))
+        else:
+            record = PairLogps(-ones, -ones, -ones, -ones, ones, ones)
+        whole = Whole(lambda: record, lambda: (-ones, -ones), ones, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), {})
+        try:
+            self.loss(record, *(part(whole) for part in self.context))
+        except (ValueError, TypeError) as problem:
+            raise UserError(f"{self.name}: {problem}") from None
+
+
+# -- what a loss takes from the whole batch ----------------------------------------------------------------------
+
+
+def reference_point(whole: Whole) -> Tensor:
+    """KTO's z₀, a scalar."""
+    return losses.kto_reference_point(*whole.mismatched())
+
+
+def running_shift(whole: Whole, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
+    """BCO's δ, a scalar: a moving mean over the steps."""
+    record = whole.record()
+    assert isinstance(record, UnpairedLogps)
+    whole.memory["delta"] = losses.bco_delta(record, beta=beta, previous=whole.memory.get("delta"), decay=decay)
+    return whole.memory["delta"]
+
+
+def margins(whole: Whole) -> Tensor:
+    """``(B,)``, by how much each chosen answer is better."""
+    if whole.margins is None:
+        raise UserError("this loss needs a margin with every pair, and the data have none")
+    return whole.margins
+
+
+def targets(whole: Whole, *, target_temperature: float = 1.0) -> Tensor:
+    """``(B, K)``, the distribution over the listed answers that their scores ask for."""
+    if whole.scores is None:
+        raise UserError("this loss needs a score with every listed answer, and the data have none")
+    return losses.reward_targets(whole.scores, temperature=target_temperature)
+
+
+# -- the table ---------------------------------------------------------------------------------------------------
+
+PREFERENCES: dict[str, Preference] = {
+    row.name: row
+    for row in (
+        # pairs, with a reference
+        Preference("dpo", partial(losses.dpo, beta=0.1)),
+        Preference("dpo_length_normalised", partial(losses.dpo_length_normalised, beta=2.0)),
+        Preference("cdpo", partial(losses.cdpo, beta=0.1, label_smoothing=0.1)),
+        Preference("robust_dpo", partial(losses.robust_dpo, beta=0.1, label_smoothing=0.1)),
+        Preference("ipo", partial(losses.ipo, beta=0.1)),
+        Preference("hinge", partial(losses.hinge, beta=0.1)),
+        Preference("dpo_positive", partial(losses.dpo_positive, beta=0.1, penalty=5.0)),
+        Preference("dpo_nll", partial(losses.dpo_nll, beta=0.1, nll_weight=1.0)),
+        Preference("odpo", partial(losses.odpo, beta=0.1), (margins,)),
+        Preference("rpo", partial(losses.rpo, beta=0.1), (margins,)),
+        Preference("rebel", partial(losses.rebel, beta=0.1), (margins,)),
+        Preference("f_dpo", partial(losses.f_dpo, beta=0.1, f_prime=losses.f_prime_jensen_shannon)),
+        Preference("apo_zero", partial(losses.apo_zero, beta=0.1)),
+        Preference("apo_down", partial(losses.apo_down, beta=0.1)),
+        Preference("sppo", partial(losses.sppo, beta=0.1)),
+        Preference("cal_dpo", partial(losses.cal_dpo, beta=0.1)),
+        Preference("bco_pair", partial(losses.bco_pair, beta=0.1)),
+        Preference("nca_pair", partial(losses.nca_pair, beta=0.1)),
+        Preference("exo_pair", partial(losses.exo_pair, beta=0.1, label_smoothing=1e-3)),
+        # pairs, without a reference
+        Preference("simpo", partial(losses.simpo, beta=2.0, gamma=1.0)),
+        Preference("alpha_po", partial(losses.alpha_po, beta=2.0, alpha=0.25, gamma=0.1)),
+        Preference("orpo", partial(losses.orpo, beta=0.1)),
+        Preference("cpo", partial(losses.cpo, beta=0.1)),
+        Preference("slic", partial(losses.slic, delta=1.0, nll_weight=0.1)),
+        Preference("likelihood_contrast", partial(losses.likelihood_contrast, weight=0.1)),
+        # thumbs
+        Preference("kto", partial(losses.kto, beta=0.1), (reference_point,), mismatched=True),
+        Preference("bco", partial(losses.bco, beta=0.1), (running_shift,)),
+        # lists
+        Preference("plackett_luce_dpo", partial(losses.plackett_luce_dpo, beta=0.1)),
+        Preference("info_nce", partial(losses.info_nce, beta=0.1)),
+        Preference("info_nca", partial(losses.info_nca, beta=0.1), (targets,)),
+        Preference("nca", partial(losses.nca, beta=0.1), (targets,)),
+        Preference("exo", partial(losses.exo, beta=0.1), (targets,)),
+    )
+}
+
+
+def get_preference(name: str) -> Preference:
+    """The row of this name; a :class:`UserError` with the nearest one otherwise."""
+    if name not in PREFERENCES:
+        raise unknown("loss", name, PREFERENCES)
+    return PREFERENCES[name]
+
+
+def describe_preference(row: Preference) -> str:
+    """A header for a run: source, what the loss is computed from, options."""
+    needs = row.needs
+    takes = [{PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}[needs.record]]
+    takes += ["a reference"] if needs.reference else ["no reference"]
+    takes += ["lengths"] if needs.lengths else []
+    lines = [
+        f"{row.name}: {row.source}",
+        f"  takes            {', '.join(takes)}",
+        f"  loss             {name_of(row.loss)}",
+    ]
+    lines.append(f"  context          {name_of(row.context)}")
+    lines.append("  options          " + ", ".join(f"{k}={v}" for k, v in row.numbers().items()))
+    return "\n".join(lines)

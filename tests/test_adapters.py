@@ -1,0 +1,145 @@
+"""LoRA on every trainer: only the adapter learns, the base with the adapter off is the reference, a run resumes to the same bits."""
+
+import copy
+import sys
+
+import pytest
+import torch
+
+from minirlhf import recipes
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.formats import Problem
+from minirlhf.models import checkpoints
+from minirlhf.models.adapters import AdapterOff, add_lora, copy_of_reference, is_adapted, merged, reference_of
+from minirlhf.models.critics import new_critic
+from minirlhf.models.forward import completion_logps
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.offline import get_preference
+from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(("one", "two", "three", "go", "stop"))
+
+
+def adapted(tokenizer, head=False):
+    model = tiny_model("nano", tokenizer, seed=3)
+    return add_lora(RewardModel.from_causal_lm(model) if head else model, lora_r=4, seed=1)
+
+
+def train(kind, model, tokenizer, steps, **run):
+    """A few steps of one trainer."""
+    settings = {"max_steps": steps, "learning_rate": 1e-2, "save_steps": 2}
+    run = {"tokenizer": tokenizer, "quiet": True, **run}
+    chat = lambda *texts: encode(tokenizer, conversation(*texts))
+    chats = [chat("go", "one two"), chat("stop", "stop"), chat("two", "two three")]
+    if kind == "sft":
+        return train_sft(model, chats, SFTConfig(batch_size=2, **settings), pad_token_id=0, **run)
+    if kind == "reward":
+        pairs = [PairTokens(chat("go", "one"), chat("go", "two")), PairTokens(chat("stop", "two"), chat("stop", "one"))]
+        return train_reward(model, pairs, RewardConfig(batch_size=2, **settings), pad_token_id=0, **run)
+    if kind == "dpo":
+        pairs = [pair(chat("go", "one"), chat("go", "two")), pair(chat("stop", "two"), chat("stop", "one two"))]
+        config = OfflineConfig(batch_size=2, **settings)
+        return train_offline(model, pairs, get_preference("dpo"), config, pad_token_id=0, **run)
+    problems = [Problem(conversation(text)) for text in ("go", "stop", "go one")]
+    config = OnlineConfig(batch_size=2, num_generations=4, max_completion_length=4, **settings)
+    likes = lambda problems, texts: [float(text.split().count("two")) for text in texts]
+    recipe = recipes.get(kind.split("-")[0]).with_(**({"shared": True} if "shared" in kind else {}))
+    return train_online(model, problems, likes, recipe, config, **run)
+
+
+def state(model):
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", ["sft", "reward", "dpo", "grpo", "ppo", "ppo-shared"])
+def test_only_the_adapter_learns_and_a_resumed_run_ends_with_the_same_bits(kind, tokenizer, tmp_path):
+    head = kind == "reward"
+    model = adapted(tokenizer, head)
+    before = state(model)
+    history = train(kind, model, tokenizer, 4, out=tmp_path / "whole")
+    for name, tensor in state(model).items():
+        learns = "lora_" in name or name.startswith("head.")
+        assert learns or torch.equal(tensor, before[name]), f"{name} changed"
+    assert any(not torch.equal(t, before[n]) for n, t in state(model).items() if "lora_B" in n)
+    if kind in ("dpo", "grpo"):
+        assert history["loss"][0] == pytest.approx(0.693147 if kind == "dpo" else 0.0, abs=1e-4)
+    saved = tmp_path / "whole/checkpoints/step-000004"
+    assert (saved / "adapter_model.safetensors").is_file() and not (saved / "model.safetensors").exists()
+    torch.manual_seed(99)  # what else happens in the process is of no matter
+    train(kind, adapted(tokenizer, head), tokenizer, 2, out=tmp_path / "parts")
+    resumed = adapted(tokenizer, head)
+    train(kind, resumed, tokenizer, 4, out=tmp_path / "parts", resume=True)
+    files = [p.relative_to(saved) for p in saved.rglob("*.safetensors")]
+    assert len(files) == {"reward": 3, "ppo": 4, "ppo-shared": 3}.get(kind, 2)
+    for name in files:
+        assert (saved / name).read_bytes() == (tmp_path / "parts/checkpoints/step-000004" / name).read_bytes(), name
+
+
+def test_the_reference_is_the_base_with_the_adapter_off(tokenizer):
+    base = tiny_model("nano", tokenizer, seed=3)
+    model = adapted(tokenizer)
+    ids = torch.tensor([[4, 6, 7, 5, 8], [4, 7, 8, 5, 6]])
+    wanted = completion_logps(base, ids, torch.ones_like(ids), 3)
+    torch.testing.assert_close(completion_logps(model, ids, torch.ones_like(ids), 3), wanted)  # a fresh adapter is none
+    train("sft", model, tokenizer, 3)
+    assert not torch.allclose(completion_logps(model, ids, torch.ones_like(ids), 3), wanted, atol=1e-3)
+    reference = reference_of(model)
+    assert isinstance(reference, AdapterOff) and isinstance(copy_of_reference(model), AdapterOff)
+    torch.testing.assert_close(completion_logps(reference, ids, torch.ones_like(ids), 3), wanted)
+    assert any(p.requires_grad for p in model.parameters()), "asking the reference must not freeze the adapter"
+    assert reference_of(base) is base and copy_of_reference(base) is not base
+
+
+def test_merging_gives_a_plain_model_that_says_the_same(tokenizer, tmp_path):
+    ids = torch.tensor([[4, 6, 7, 5, 8]])
+    for head in (False, True):
+        model = adapted(tokenizer, head)
+        train("reward" if head else "sft", model, tokenizer, 3)
+        plain = merged(model)
+        assert is_adapted(model) and not is_adapted(plain) and merged(plain) is plain
+        outputs = [m(ids, torch.ones_like(ids)) if head else m(ids).logits for m in (model, plain)]
+        torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+        checkpoints.save(tmp_path / str(head), plain, tokenizer)
+        again = type(plain).from_pretrained(tmp_path / str(head))
+        torch.testing.assert_close(
+            again(ids, torch.ones_like(ids)) if head else again(ids).logits, outputs[1], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_the_critic_of_an_adapted_policy_has_its_own_adapter(tokenizer):
+    model = adapted(tokenizer)
+    critic = new_critic(model, shared=False)
+    assert is_adapted(critic) and is_adapted(model)
+    learning = {name for name, p in critic.named_parameters() if p.requires_grad}
+    assert learning and all("lora_" in name or name.startswith("head.") for name in learning)
+    shared = {id(p) for p in model.parameters()} & {id(p) for p in critic.parameters()}
+    assert not shared
+
+
+def test_another_adapter_is_refused(tokenizer, tmp_path):
+    model = adapted(tokenizer)
+    checkpoints.save(tmp_path / "a", model)
+    other = add_lora(tiny_model("nano", tokenizer, seed=3), lora_r=2)
+    with pytest.raises(UserError, match="its weights do not fit this PeftModelForCausalLM"):
+        checkpoints.restore_weights(other, tmp_path / "a")
+
+
+def test_bad_numbers_and_a_missing_package_are_one_clear_error(tokenizer, monkeypatch):
+    model = tiny_model("nano", tokenizer, seed=3)
+    for bad in ({"lora_r": 0}, {"lora_r": 4, "lora_alpha": -1.0}, {"lora_r": 4, "lora_dropout": 1.0}):
+        with pytest.raises(UserError, match="expected a rank"):
+            add_lora(copy.deepcopy(model), **bad)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"needs the package peft: pip install 'minirlhf\[lora\]'"):
+        add_lora(model, lora_r=4)

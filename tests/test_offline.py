@@ -1,0 +1,287 @@
+"""Learning from preferences: every loss learns, one step by hand, the same gradient however the batch is split, the reference's
+answers on disk, and every kind of wrong data."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.collate import collate_answers
+from minirlhf.data.types import Tokens
+from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.models import cache, checkpoints
+from minirlhf.models import reference as reference_module
+from minirlhf.models.reference import answer_logps, reference_logps
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.offline import PREFERENCES, Whole, describe_preference, get_preference
+from minirlhf.trainers.offline import OfflineConfig, _Data, _losses, as_kind, labelled, pair, ranked, train_offline
+
+PROMPTS = ("go", "stop", "go one", "stop stop", "one", "go go go")
+GOOD, FAIR, BAD = "two", "one two three", "three stop"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(("one", "two", "three", "go", "stop"))
+
+
+@pytest.fixture
+def model(tokenizer):
+    return tiny_model("nano", tokenizer, seed=3)
+
+
+@pytest.fixture(scope="module")
+def chat(tokenizer):
+    return lambda prompt, answer: encode(tokenizer, conversation(prompt, answer))
+
+
+@pytest.fixture(scope="module")
+def data(chat):
+    """Examples of every kind that say the same: GOOD is better than FAIR, and FAIR than BAD."""
+    return {
+        PairLogps: [pair(chat(p, GOOD), chat(p, BAD), margin=1.0 + i / 4) for i, p in enumerate(PROMPTS)],
+        UnpairedLogps: [labelled(chat(p, a), a == GOOD) for p in PROMPTS for a in (GOOD, BAD)],
+        ListLogps: [ranked([chat(p, a) for a in (GOOD, FAIR, BAD)], (2.0, 1.0, -1.0)) for p in PROMPTS],
+    }
+
+
+def train(model, examples, recipe, tokenizer, **settings):
+    config = OfflineConfig(**{"max_steps": 12, "batch_size": 6, "learning_rate": 1e-3, **settings})
+    return train_offline(model, examples, recipe, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
+
+
+def logp(model, tokens):
+    """Log-probability of one answer, by hand."""
+    with torch.no_grad():
+        table = torch.log_softmax(model(torch.tensor([tokens.input_ids])).logits[0], -1)
+    return sum(float(table[t - 1, tokens.input_ids[t]]) for t, marked in enumerate(tokens.loss_mask) if marked)
+
+
+# -- learning -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(PREFERENCES))
+def test_every_loss_learns_what_is_preferred(name, data, tokenizer, chat):
+    """On prompts it was trained on, and on one that it was not."""
+    recipe = PREFERENCES[name]
+    for seed in (0, 1):
+        policy = tiny_model("nano", tokenizer, seed=seed)
+        gap = {p: logp(policy, chat(p, GOOD)) - logp(policy, chat(p, BAD)) for p in ("go", "go stop")}
+        history = train(policy, data[recipe.needs.record], recipe, tokenizer, seed=seed)
+        assert history["loss"][-1] < history["loss"][0]
+        for prompt, before in gap.items():
+            after = logp(policy, chat(prompt, GOOD)) - logp(policy, chat(prompt, BAD))
+            assert after > before + 1.0, (seed, prompt, before, after)
+
+
+def test_every_loss_of_the_library_has_a_row():
+    known = {name for kind in (PairLogps, UnpairedLogps, ListLogps) for name in Needs.losses(kind)}
+    assert set(PREFERENCES) == known
+    for row in PREFERENCES.values():
+        text = describe_preference(row)
+        assert row.source and row.source[:20] in text and "Args" not in row.source and len(row.source) < 400
+
+
+def test_dpo_starts_at_ln_2_and_ranks_held_out_pairs(data, tokenizer, chat):
+    accuracies = []
+    for seed in range(3):
+        policy = tiny_model("nano", tokenizer, seed=seed)
+        history = train(policy, data[PairLogps], get_preference("dpo"), tokenizer, max_steps=30, seed=seed)
+        assert history["loss"][0] == pytest.approx(0.693147, abs=1e-5)
+        assert history["margin"][0] == pytest.approx(0, abs=1e-5)
+        assert history["chosen_reward"][-1] > history["rejected_reward"][-1] + 0.5 and history["accuracy"][-1] == 1.0
+        held = [("stop go", GOOD, BAD), ("three", GOOD, BAD), ("two go", GOOD, BAD), ("stop one one", GOOD, BAD)]
+        accuracies += [logp(policy, chat(p, a)) > logp(policy, chat(p, b)) for p, a, b in held]
+    assert all(accuracies)
+
+
+# -- the loss -----------------------------------------------------------------------------------------------------
+
+
+def test_one_dpo_step_is_the_one_computed_by_hand(data, model, tokenizer):
+    reference = tiny_model("nano", tokenizer, seed=4)
+    examples = data[PairLogps]
+    total = 0.0
+    for e in examples:
+        ours, theirs = [], []
+        for answer in e.answers:
+            table = torch.log_softmax(model(torch.tensor([answer.input_ids])).logits[0], -1)
+            marked = [t for t, m in enumerate(answer.loss_mask) if m]
+            ours.append(sum(table[t - 1, answer.input_ids[t]] for t in marked))
+            theirs.append(logp(reference, answer))
+        margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
+        total = total + torch.nn.functional.softplus(-0.3 * margin) / len(examples)
+    naive = torch.autograd.grad(total, list(model.parameters()))
+    recipe = get_preference("dpo").with_(beta=0.3)
+    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=False)
+    rows.ask(reference)
+    (loss,) = _losses(model, rows, recipe, torch.arange(6), [], OfflineConfig(), [])
+    torch.testing.assert_close(loss, total, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(torch.autograd.grad(loss, list(model.parameters())), naive, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(PREFERENCES))
+def test_micro_batches_change_nothing(name, data, tokenizer):
+    recipe = PREFERENCES[name]
+    policy, reference = (tiny_model("nano", tokenizer, seed=seed).double() for seed in (1, 2))
+    examples = data[recipe.needs.record][:6]
+    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=recipe.mismatched)
+    rows.ask(reference)
+    order = torch.tensor([3, 0, 5, 1, 4])
+    whole = Whole(
+        lambda: rows.logps(policy, order, recipe.needs)[0],
+        lambda: rows.mismatched(policy, order),
+        rows.numbers("margin", order),
+        rows.numbers("scores", order),
+        {},
+    )
+    context = [part(whole) for part in recipe.context]
+    grads = []
+    for size in (None, 1, 2, 3):
+        config = OfflineConfig(micro_batch_size=size)
+        losses = list(_losses(policy, rows, recipe, order, context, config, []))
+        assert len(losses) == -(-5 // (size or 5))
+        grads.append(torch.cat([g.flatten() for g in torch.autograd.grad(sum(losses), list(policy.parameters()))]))
+    assert float(grads[0].abs().max()) > 1e-6
+    for other in grads[1:]:
+        torch.testing.assert_close(other, grads[0], rtol=1e-6, atol=1e-9)
+
+
+def test_bcos_shift_is_a_moving_mean_that_a_resumed_run_remembers(data, model, tokenizer, tmp_path):
+    recipe = get_preference("bco")
+    run = {"pad_token_id": tokenizer.pad_token_id, "tokenizer": tokenizer, "quiet": True}
+    config = OfflineConfig(max_steps=4, batch_size=4, save_steps=2, learning_rate=1e-2)
+    train_offline(model, data[UnpairedLogps], recipe, config, out=tmp_path / "whole", **run)
+    half = dataclasses.replace(config, max_steps=2)
+    train_offline(
+        tiny_model("nano", tokenizer, seed=3), data[UnpairedLogps], recipe, half, out=tmp_path / "parts", **run
+    )
+    train_offline(
+        tiny_model("nano", tokenizer, seed=3),
+        data[UnpairedLogps],
+        recipe,
+        config,
+        out=tmp_path / "parts",
+        resume=True,
+        **run,
+    )
+    states = [checkpoints.load(tmp_path / name / "checkpoints/step-000004").tensors for name in ("whole", "parts")]
+    assert float(states[0]["memory.delta"].abs()) > 0
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    with pytest.raises(UserError, match="recipe was"):
+        other = recipe.with_(beta=0.2)
+        train_offline(model, data[UnpairedLogps], other, config, out=tmp_path / "parts", resume=True, **run)
+
+
+def test_ktos_mismatched_answers_belong_to_other_prompts(data, tokenizer):
+    examples = data[UnpairedLogps]
+    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=True)
+    taken = []
+    for example, other in zip(examples, rows.other, strict=True):
+        own, cut = example.answers[0], example.answers[0].loss_mask.index(True)
+        assert other.input_ids[:cut] == own.input_ids[:cut] and not any(other.loss_mask[:cut])
+        taken.append(tuple(other.input_ids[cut:]))
+    given = [tuple(e.answers[0].input_ids[e.answers[0].loss_mask.index(True) :]) for e in examples]
+    assert sorted(taken) == sorted(given)
+
+
+# -- answers and their reference ----------------------------------------------------------------------------------
+
+
+def test_answers_stand_flush_and_keep_their_log_probabilities(model, tokenizer, chat):
+    answers = [chat("go one go", "two three stop"), chat("stop", "two")]
+    batch = collate_answers(answers, tokenizer.pad_token_id)
+    width = batch.mask.shape[1]
+    assert batch.attention_mask[:, -width - 1].all() and batch.mask[:, 0].all()
+    torch.testing.assert_close(
+        answer_logps(model, batch).detach(), torch.tensor([logp(model, a) for a in answers]), rtol=1e-5, atol=1e-5
+    )
+    with pytest.raises(ValueError, match="row 1 of 2 has no answer"):
+        collate_answers([answers[0], Tokens([3, 4], [False, False])], 0)
+
+
+def test_the_reference_is_asked_once_and_its_answers_are_kept_under_their_hash(
+    model, tokenizer, chat, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(
+        reference_module, "answer_logps", lambda m, batch: asked.append(len(batch)) or answer_logps(m, batch)
+    )
+    answers = [chat(p, GOOD) for p in PROMPTS]
+    first = reference_logps(model, answers, pad_token_id=tokenizer.pad_token_id, batch_size=4)
+    assert asked == [4, 2]
+    assert torch.equal(reference_logps(model, answers, pad_token_id=tokenizer.pad_token_id), first) and len(asked) == 2
+    # Other weights, other tokens, another mask: asked again.
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-6
+    reference_logps(model, answers, pad_token_id=tokenizer.pad_token_id)
+    reference_logps(model, answers[:-1], pad_token_id=tokenizer.pad_token_id)
+    masked = dataclasses.replace(answers[0], loss_mask=[*answers[0].loss_mask[:-1], False])
+    reference_logps(model, [masked], pad_token_id=tokenizer.pad_token_id)
+    assert len(asked) == 5
+    # A file that was altered is not believed.
+    for folder in tmp_path.glob("reference-*"):
+        if folder.is_dir():
+            damaged = bytearray((folder / checkpoints.TENSORS).read_bytes())
+            damaged[-1] ^= 1
+            (folder / checkpoints.TENSORS).write_bytes(damaged)
+    again = reference_logps(model, answers[:-1], pad_token_id=tokenizer.pad_token_id)
+    assert len(asked) == 6
+    torch.testing.assert_close(again, torch.tensor([logp(model, a) for a in answers[:-1]]), rtol=1e-5, atol=1e-5)
+    assert cache.cache_folder() == tmp_path
+
+
+# -- wrong data and wrong numbers ---------------------------------------------------------------------------------
+
+
+def test_kinds_turn_into_one_another_where_that_loses_nothing(data, chat):
+    singles = as_kind(data[PairLogps], UnpairedLogps, "kto")
+    assert [e.desirable for e in singles] == [True, False] * 6
+    lists = as_kind(data[PairLogps], ListLogps, "info_nca")
+    assert lists[1].scores == (1.25, 0.0) and lists[0].answers == data[PairLogps][0].answers
+    pairs = as_kind(data[ListLogps][:1], PairLogps, "dpo")
+    assert [e.margin for e in pairs] == [1.0, 3.0, 2.0]
+    assert pairs[1].answers == (chat("go", GOOD), chat("go", BAD))
+
+
+def test_wrong_data_is_one_clear_error(data, model, tokenizer, chat):
+    def fails(examples, name, message, **numbers):
+        with pytest.raises(UserError, match=message) as caught:
+            train(model, examples, get_preference(name).with_(**numbers), tokenizer)
+        assert "\n" not in str(caught.value)
+
+    singles = data[UnpairedLogps]
+    fails(singles, "dpo", r"dpo compares answers .* example 1 is a single answer with a label; .* take those: bco, kto")
+    fails(singles, "plackett_luce_dpo", "losses that take those: bco, kto")
+    fails([], "dpo", "no examples")
+    fails([pair(chat("go", GOOD), chat("go", GOOD))], "dpo", "example 1: two of its answers are the same tokens")
+    fails([pair(chat("go", GOOD), chat("go", BAD))], "odpo", "needs a margin with every pair")
+    fails([ranked([chat("go", a) for a in (GOOD, FAIR, BAD)])], "info_nca", "needs a score with every listed answer")
+    uneven = [*data[ListLogps], ranked([chat("go", GOOD), chat("go", BAD)], (1.0, 0.0))]
+    fails(uneven, "info_nce", "lists of one length; the data have 2, 3 answers")
+    fails(data[PairLogps], "dpo", "beta = 0.0; expected a number > 0|beta = 0.0", beta=0.0)
+    fails(data[PairLogps], "kto", "beta = -1", beta=-1)
+    fails(data[PairLogps], "cdpo", "label_smoothing", label_smoothing=0.7)
+    fails(data[PairLogps], "bco", "decay", decay=2.0)
+    with pytest.raises(UserError, match="unknown loss 'dop': did you mean 'dpo'"):
+        get_preference("dop")
+    with pytest.raises(UserError, match="option of recipe 'simpo' 'label_smoothing'"):
+        get_preference("simpo").with_(label_smoothing=0.1)
+
+
+def test_another_vocabulary_is_no_reference(data, model, tokenizer):
+    other = tiny_model("nano", word_tokenizer(("one", "two")), seed=0)
+    config = OfflineConfig(max_steps=1)
+    with pytest.raises(UserError, match="the policy knows 11 tokens, the reference 8"):
+        train_offline(model, data[PairLogps], get_preference("dpo"), config, pad_token_id=0, ref_model=other)
+
+
+def test_a_reference_free_loss_asks_no_reference(data, model, tokenizer, monkeypatch):
+    monkeypatch.setattr(_Data, "ask", lambda *a: pytest.fail("asked"))
+    history = train(model, data[PairLogps], get_preference("simpo"), tokenizer, max_steps=1)
+    assert history["loss"][0] > 0
