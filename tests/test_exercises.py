@@ -5,10 +5,9 @@ import pytest
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, release
 from minirlhf.classroom.runner import Boxed, Local, Server
-from minirlhf.core import provenance
 from minirlhf.core.randomness import derive_seed
 
-ROOT = provenance.PACKAGE.parent / "exercises"
+ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
 PATHS = sources.sources(ROOT)
 EXERCISES = {path.stem: sources.read(path) for path in PATHS}
 ROUNDS = 3  # random seeds, each with another student's numbers

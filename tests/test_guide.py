@@ -1,0 +1,109 @@
+"""The instructors' guide does what it says: its commands run, in their order, in an empty folder, and the class gets its marks."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import grading, rehearsal
+from minirlhf.core import provenance
+
+CLONE = provenance.PACKAGE.parent
+GUIDE = CLONE / "book" / "instructors.md"
+BLOCK = re.compile(r"(?ms)^```(shell|python)\n(.*?)^```$")
+PLACE = re.compile(r"`(exercises/\d\d_\w+/ex_\d\d_\d+\.py)`")
+
+
+def script() -> str:
+    """All shell blocks of the guide as one script; a Python block is a file, named in the text before it."""
+    text = GUIDE.read_text(encoding="utf-8")
+    lines = ["set -eu"]
+    for block in BLOCK.finditer(text):
+        if block[1] == "shell":
+            lines.append(block[2])
+        else:
+            place = PLACE.findall(text[: block.start()])[-1]
+            lines.append(f"cat > {place} <<'END OF FILE'\n{block[2]}END OF FILE\n")
+    return "\n".join(lines)
+
+
+def rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """The course folder that the guide's commands leave behind, and what they printed."""
+    folder = tmp_path_factory.mktemp("guide")
+    environment = {k: v for k, v in os.environ.items() if k != "MINIRLHF_EXERCISES"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    environment |= {"CLONE": str(CLONE), "JUPYTER_CONFIG_DIR": str(folder / "j"), "IPYTHONDIR": str(folder / "i")}
+    commands = script()
+    if os.environ.get("MINIRLHF_WEAK_ISOLATION"):
+        commands = re.sub(r"(?m)^(minirlhf grade .*)$", r"\1 --allow-weak-isolation", commands)
+    done = subprocess.run(["bash", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return folder / "course", done.stdout
+
+
+@pytest.mark.slow
+def test_the_guide_s_commands_run_and_leave_what_it_says(course):
+    folder, printed = course
+    totals = rows(folder / "marks" / "totals.csv")
+    assert len(totals) == 30
+    assert (folder / "class" / "expected.csv").read_text() == (folder / "marks" / "totals.csv").read_text()
+    assert list(rows(folder / "marks" / "grades.csv")[0]) == ["student", "exercise", "points", "max", "reason"]
+    assert len(list((folder / "marks" / "feedback").glob("*.md"))) >= 30
+    assert (
+        rows(folder / "marks" / "late-totals.csv")[0]["total"] == rows(folder / "marks" / "late-totals.csv")[0]["max"]
+    )
+    assert "--seed 7 replays it" in printed
+    assert "not all points" in printed, "the disputed mark was right after all: the guide's example shows nothing"
+    assert "passed" in printed
+    assert "05.6" in rows(folder / "marks" / "second-totals.csv")[0]
+    assert rows(folder / "nb" / "grades.csv")[0]["student_id"] == "ada"
+    assert (folder / "nb" / "feedback" / "ada").is_dir()
+
+
+def test_each_kind_of_trouble_is_in_the_class_and_its_points_are_known():
+    exercises = sources.load(CLONE / "exercises", ["05"])
+    made = rehearsal.students(exercises, 30, seed=0)
+    assert len({s.id for s in made}) == 30
+    assert {*rehearsal.HOSTILE, "late", "hands in nothing", "forgot STUDENT"} <= {s.note for s in made}
+    works = [sum(s.points.values()) for s in made if s.note == "works"]
+    assert len(set(works)) > 3, "the class is too much alike"
+
+
+@pytest.mark.parametrize("chapter", sorted({p.parent.name[:2] for p in sources.sources(CLONE / "exercises")}))
+def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
+    exercises = sources.load(CLONE / "exercises", [chapter])
+    made = rehearsal.write(exercises, tmp_path / "class", 20, seed=1)
+    work = grading.by_roster(grading.students(tmp_path / "class" / "submissions"), [s.id for s in made])
+    for student in made:
+        for e in exercises:
+            handed = work[student.id].answer(e)
+            if student.points[e.id] and not student.late:
+                assert handed is not None and not handed.is_stub(e), (student.note, e.id)
+
+
+def test_the_guide_s_rubrics_add_up_to_one_hundred():
+    text = GUIDE.read_text(encoding="utf-8")
+    for part in re.split(r"(?m)^### ", text.split("## Two capstones")[1].split("\n## ")[0])[1:]:
+        assert sum(map(int, re.findall(r"(?m)^\| \*\*.+?\*\* \((\d+)\)", part))) == 100, part[:40]
+    found = re.findall(r"\*\*Marks\*\*: (.+?)\. ?(?:Why|\n)", text, re.S)
+    assert len(found) == 2
+    for marks in found:
+        assert sum(int(n) for n in re.findall(r"(?<!times )\b(\d+)\b(?=[ ,(]|$)", marks)) == 100, marks
+
+
+def test_the_guide_names_exercises_with_personal_numbers_as_they_are():
+    named = set(
+        re.findall(r"\d\d\.\d", GUIDE.read_text(encoding="utf-8").split("**Personal numbers.**")[1].split("\n* ")[0])
+    )
+    assert named == {e.id for e in sources.load(CLONE / "exercises") if e.is_personal}
