@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,20 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import Message, conversation, encode, encode_prompt
-from minirlhf.data.formats import Comparison
+from minirlhf.data.records import Comparison, Judgement, Ranking
 from minirlhf.data.types import Tokens
+from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.evaluation import evaluate, wilson_interval
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import Reward, model_reward, reference_reward, task_problems, task_reward
-from minirlhf.models import checkpoints, tiny
+from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_model
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
+from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers.config import setting
-from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, labelled, pair, ranked, train_offline
+from minirlhf.trainers.online import OnlineConfig, for_run, train_online
 from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward
 from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
 
@@ -44,6 +47,11 @@ class Source:
     vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
     context: int = setting(512, "for a preset: tokens that the model can read")
     held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
+    lora_alpha: float | None = setting(
+        None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
+    )
+    lora_dropout: float = setting(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
     drop_identical: bool = setting(False, "leave out pairs of equal replies, and count them; else they are an error")
     drop_long: bool = setting(
         False, "leave out examples longer than the context, and count them; else they are an error"
@@ -68,6 +76,14 @@ class RewardSource(Source):
 
 
 @dataclass(frozen=True)
+class OfflineSource(Source):
+    """For learning from given preferences."""
+
+    loss: str = setting("dpo", "the preference loss")
+    ref_model: str | None = setting(None, "frozen reference: model folder or hub name; None: the model as it starts")
+
+
+@dataclass(frozen=True)
 class OnlineSource(Source):
     """For online reinforcement learning."""
 
@@ -75,6 +91,8 @@ class OnlineSource(Source):
     recipe: str = setting("grpo", "the algorithm")
     grader: str | None = setting(None, "compare with the reference by: exact, contains, numeric, gsm8k")
     reward_model: str | None = setting(None, "grade by the reward model in this folder")
+    ref_model: str | None = setting(None, "frozen reference: model folder or hub name; None: the model as it starts")
+    ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,25 @@ def start(source: Source, texts: Iterable[str], seed: int, task: str | None = No
     else:
         model, tokenizer = load_model(source.model, complete_tokenizer=True)
     return Start(model, tokenizer, model.config.get_text_config().max_position_embeddings)
+
+
+def _adapted(source: Source, model: Any, seed: int) -> Any:
+    """The model, with LoRA adapters if they are asked for."""
+    if source.lora_r == 0:
+        return model
+    return adapters.add_lora(
+        model, lora_r=source.lora_r, lora_alpha=source.lora_alpha, lora_dropout=source.lora_dropout, seed=seed
+    )
+
+
+def _reference(name: str | None, tokenizer: Any) -> Any:
+    """The reference model of this name, which must know the same tokens; None if there is no name."""
+    if name is None:
+        return None
+    model, its_tokenizer = load_model(name, complete_tokenizer=True)
+    if its_tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise UserError(f"{name}: its tokenizer is not that of the policy; a reference must know the same tokens")
+    return model
 
 
 def _fits(source: Source, context: int, lengths: list[int], room: int = 0) -> list[bool]:
@@ -136,7 +173,7 @@ def _records(source: Source, seed: int) -> tuple[loaders.Records, loaders.Record
 
 def _finish(source: Source, model: Any, tokenizer: Any, result: dict[str, Any]) -> dict[str, Any]:
     out = Path(source.out)
-    checkpoints.save(out / "model", model, tokenizer)
+    checkpoints.save(out / "model", adapters.merged(model), tokenizer)
     checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
@@ -158,13 +195,13 @@ def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> di
         )
     fits = _fits(source, begun.context, [len(t) for t in train + held])
     train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
-    pad = begun.tokenizer.pad_token_id
-    before = mean_nll(begun.model, held, pad_token_id=pad)
-    train_sft(begun.model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
-    after = mean_nll(begun.model, held, pad_token_id=pad)
+    pad, model = begun.tokenizer.pad_token_id, _adapted(source, begun.model, config.seed)
+    before = mean_nll(model, held, pad_token_id=pad)
+    train_sft(model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
+    after = mean_nll(model, held, pad_token_id=pad)
     print(f"held-out loss on {len(held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     result = {"train": len(train), "held_out": len(held), "held_out_loss_before": before, "held_out_loss": after}
-    return _finish(source, begun.model, begun.tokenizer, result)
+    return _finish(source, model, begun.tokenizer, result)
 
 
 def _demonstrations(source: SFTSource, seed: int) -> tuple[list[Tokens], list[Tokens], Start]:
@@ -195,7 +232,7 @@ def run_reward(source: RewardSource, config: RewardConfig, *, resume: bool = Fal
     train, held = ([_pair(begun.tokenizer, c) for c in part.comparisons()] for part in (kept, held_out))
     fits = _fits(source, begun.context, [max(len(p.chosen), len(p.rejected)) for p in train + held])
     train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
-    model = RewardModel.from_causal_lm(begun.model, seed=config.seed)
+    model = _adapted(source, RewardModel.from_causal_lm(begun.model, seed=config.seed), config.seed)
     pad = begun.tokenizer.pad_token_id
     train_reward(model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
     accuracy = pair_accuracy(model, held, pad_token_id=pad)
@@ -226,6 +263,66 @@ def _pair(tokenizer: Any, comparison: Comparison) -> PairTokens:
     return PairTokens(chosen, rejected, comparison.margin)
 
 
+# -- learning from given preferences -----------------------------------------------------------------------------
+
+
+def run_offline(
+    source: OfflineSource, config: OfflineConfig, changes: Mapping[str, Any] | None = None, *, resume: bool = False
+) -> dict[str, Any]:
+    """Learn from comparisons, labels or rankings by the loss of this name. Returns the held-out metrics."""
+    recipe = get_preference(source.loss).with_(**(changes or {}))
+    recipe.try_out()
+    kept, held_out = _records(source, config.seed)
+    kind = recipe.needs.record
+    begun = start(source, (_text(reply) for reply in _replies(kept)), config.seed)
+    train, held = (_compared(begun.tokenizer, part, kind) for part in (kept, held_out))
+    fits = _fits(source, begun.context, [max(map(len, e.answers)) for e in train + held])
+    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
+    model, pad = _adapted(source, begun.model, config.seed), begun.tokenizer.pad_token_id
+    ref_model = _reference(source.ref_model, begun.tokenizer)
+    measure = HeldOut(held, recipe, ref_model or adapters.reference_of(model), pad_token_id=pad)
+    history = train_offline(
+        model,
+        train,
+        recipe,
+        config,
+        pad_token_id=pad,
+        ref_model=ref_model,
+        out=source.out,
+        tokenizer=begun.tokenizer,
+        resume=resume,
+    )
+    metrics = measure.measure(model)
+    print(f"held-out on {len(measure)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
+    result = {"train": len(train), "held_out": len(measure), "steps": len(history), **metrics}
+    return _finish(source, model, begun.tokenizer, result)
+
+
+def _replies(records: loaders.Records) -> Iterator[list[Message]]:
+    """Every reply with its prompt, whether it is a good one or not."""
+    for example in records.examples:
+        match example:
+            case Comparison(prompt, chosen, rejected):
+                yield from ([*prompt, *chosen], [*prompt, *rejected])
+            case Judgement(prompt, completion):
+                yield [*prompt, *completion]
+            case Ranking(prompt, tiers):
+                yield from ([*prompt, *reply] for tier in tiers for reply in tier)
+
+
+def _compared(tokenizer: Any, records: loaders.Records, kind: type[Any]) -> list[Compared]:
+    """The records as the examples that come closest to what a loss of this kind compares."""
+
+    def answer(prompt: list[Message], reply: list[Message]) -> Tokens:
+        return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+
+    if kind is UnpairedLogps or any(isinstance(example, Judgement) for example in records.examples):
+        return [labelled(answer(j.prompt, j.completion), j.desirable) for j in records.judgements()]
+    if kind is ListLogps:
+        return [ranked([answer(r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()]
+    return [pair(answer(c.prompt, c.chosen), answer(c.prompt, c.rejected), c.margin) for c in records.comparisons()]
+
+
 # -- online reinforcement learning -------------------------------------------------------------------------------
 
 
@@ -233,7 +330,7 @@ def run_online(
     source: OnlineSource, config: OnlineConfig, changes: Mapping[str, Any] | None = None, *, resume: bool = False
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
-    recipe = recipes.get(source.recipe).with_(**(changes or {}))
+    recipe = for_run(recipes.get(source.recipe).with_(**(changes or {})), config)
     if source.task is not None:
         task = tasks.get(source.task)
         problems, held = task_problems(task, "train"), task_problems(task, "test")
@@ -247,21 +344,34 @@ def run_online(
     sizes = [len(encode_prompt(begun.tokenizer, p.prompt)) for p in problems + held]
     fits = _fits(source, begun.context, sizes, room=config.max_completion_length)
     problems, held = _keep(problems, fits[: len(problems)]), _keep(held, fits[len(problems) :])[:256]
+    model = _adapted(source, begun.model, config.seed)
+    ref_model = _reference(source.ref_model, begun.tokenizer)
+    pretraining = None
+    if source.ptx_data is not None:
+        texts = loaders.load(source.ptx_data).conversations()
+        pretraining = [encode(begun.tokenizer, c.messages, first_turn=c.context) for c in texts]
 
     def score() -> float:
-        result = evaluate(
-            begun.model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed
-        )
+        result = evaluate(model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed)
         return result.reward.mean
 
     before = score()
     train_online(
-        begun.model, problems, reward, recipe, config, tokenizer=begun.tokenizer, out=source.out, resume=resume
+        model,
+        problems,
+        reward,
+        recipe,
+        config,
+        tokenizer=begun.tokenizer,
+        ref_model=ref_model,
+        pretraining=pretraining,
+        out=source.out,
+        resume=resume,
     )
     after = score()
     print(f"held-out reward on {len(held)} prompts: {before:.3f} -> {after:.3f}")
     result = {"train": len(problems), "held_out": len(held), "held_out_reward_before": before, "held_out_reward": after}
-    return _finish(source, begun.model, begun.tokenizer, result)
+    return _finish(source, model, begun.tokenizer, result)
 
 
 def _reward(source: OnlineSource) -> Reward:

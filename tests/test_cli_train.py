@@ -78,6 +78,33 @@ def test_a_task_in_place_of_data(tmp_path):
     assert result(out)["held_out"] == 256
 
 
+LABELS = [
+    {"prompt": f"q{n}", "completion": f"{'good' if n % 2 else 'bad'} {n}", "label": n % 2 == 1} for n in range(12)
+]
+
+
+@pytest.mark.parametrize(
+    ("argv", "rows"),
+    [
+        (["dpo", "--beta", "0.2"], PAIRS),
+        (["offline", "--loss", "simpo", "--gamma", "0.5"], PAIRS),
+        (["kto", "--desirable-weight", "1.5"], LABELS),
+        (["bco"], PAIRS),
+        (["plackett_luce_dpo", "--lora-r", "2"], PAIRS),
+    ],
+)
+def test_train_on_given_preferences(argv, rows, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", *argv, "--data", write(tmp_path / "d.jsonl", rows), "--out", str(out), *SMALL]) == 0
+    found = result(out)
+    assert found["steps"] == 2 and found["train"] + found["held_out"] >= len(rows)
+    assert found["rejected_logp"] < 0
+    if argv[0] != "kto":  # one label is held out
+        assert found["margin"] == pytest.approx(found["chosen_reward"] - found["rejected_reward"])
+    settings = json.loads((out / "config.json").read_text())["recipe"]
+    assert "beta" in settings and (out / "model" / "model.safetensors").is_file()
+
+
 def bad(tmp_path: Path, name: str, text: str) -> str:
     (tmp_path / name).write_text(text, encoding="utf-8")
     return str(tmp_path / name)
@@ -134,6 +161,28 @@ def bad(tmp_path: Path, name: str, text: str) -> str:
             ["epsilon", "rloo"],
         ),
         (["grop", "--out", "OUT"], None, ["grop"]),
+        (["ppo", "--out", "OUT", "--task", "shell_game", "--lam", "1.5"], None, ["ppo", "lam"]),
+        (["ppo", "--out", "OUT", "--task", "shell_game", "--epsilon", "0"], None, ["ppo", "epsilon = 0"]),
+        (["grpo", "--out", "OUT", "--task", "shell_game", "--beta", "-1"], None, ["grpo", "beta = -1"]),
+        (["grpo", "--out", "OUT", "--task", "shell_game", "--num-generations", "1"], None, ["grpo", "G ≥ 2"]),
+        (
+            ["online", "--recipe", "ppo", "--out", "OUT", "--task", "shell_game", "--max-invalid", "2"],
+            None,
+            ["max_invalid"],
+        ),
+        (
+            ["ppo", "--out", "OUT", "--task", "shell_game", "--ptx-coef", "0.1"],
+            None,
+            ["ptx_coef", "no pretraining texts"],
+        ),
+        (["grpo", "--out", "OUT", "--task", "shell_game", "--lora-r", "-1"], None, ["lora_r=-1", "rank"]),
+        (["dpo", "--out", "OUT", "--data", "FILE", "--beta", "0"], "PAIRS", ["dpo", "beta = 0"]),
+        (["offline", "--loss", "dop", "--out", "OUT", "--data", "FILE"], "PAIRS", ["dop", "dpo"]),
+        (["dpo", "--gamma", "1", "--out", "OUT", "--data", "FILE"], "PAIRS", ["gamma", "dpo"]),
+        (["dpo", "--out", "OUT", "--data", "FILE", *SMALL], "LABELS", ["dpo", "losses that take those: bco, kto"]),
+        (["odpo", "--out", "OUT", "--data", "FILE", *SMALL], "PAIRS", ["margin"]),
+        (["info_nca", "--out", "OUT", "--data", "FILE", *SMALL], "PAIRS", ["score"]),
+        (["dpo", "--out", "OUT", "--data", "FILE", "--ref-model", "nowhere/"], "PAIRS", ["nowhere"]),
         (["sft", "--config", "nowhere.yaml", "--out", "OUT"], None, ["nowhere.yaml"]),
         (["sft", "--config", "FILE", "--out", "OUT"], "max_steps: [1\n", ["d.jsonl", "line"]),
         (["sft", "--config", "FILE", "--out", "OUT"], "max_stepz: 1\n", ["max_stepz", "max_steps"]),
@@ -141,8 +190,9 @@ def bad(tmp_path: Path, name: str, text: str) -> str:
 )
 def test_bad_input_is_one_line_and_exit_status_2(argv, file, expected, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if file in ("CHATS", "SUMS"):
-        write(tmp_path / "d.jsonl", CHATS if file == "CHATS" else SUMS)
+    known = {"CHATS": CHATS, "SUMS": SUMS, "PAIRS": PAIRS, "LABELS": LABELS}
+    if file in known:
+        write(tmp_path / "d.jsonl", known[file])
     elif file is not None:
         bad(tmp_path, "d.jsonl", file)
     out = tmp_path / "run"

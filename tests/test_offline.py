@@ -16,7 +16,7 @@ from minirlhf.models import reference as reference_module
 from minirlhf.models.reference import answer_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.offline import PREFERENCES, Whole, describe_preference, get_preference
+from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
 from minirlhf.trainers.offline import OfflineConfig, _Data, _losses, as_kind, labelled, pair, ranked, train_offline
 
 PROMPTS = ("go", "stop", "go one", "stop stop", "one", "go go go")
@@ -132,14 +132,7 @@ def test_micro_batches_change_nothing(name, data, tokenizer):
     rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=recipe.mismatched)
     rows.ask(reference)
     order = torch.tensor([3, 0, 5, 1, 4])
-    whole = Whole(
-        lambda: rows.logps(policy, order, recipe.needs)[0],
-        lambda: rows.mismatched(policy, order),
-        rows.numbers("margin", order),
-        rows.numbers("scores", order),
-        {},
-    )
-    context = [part(whole) for part in recipe.context]
+    context = rows.context(policy, recipe, order, order, {})
     grads = []
     for size in (None, 1, 2, 3):
         config = OfflineConfig(micro_batch_size=size)

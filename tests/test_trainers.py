@@ -18,6 +18,7 @@ from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Tokens
+from minirlhf.feedback.rewards import reference_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -169,6 +170,34 @@ def test_ungraded_samples_are_counted_and_ignored(model, tokenizer):
     history = train_online(model, PROBLEMS, sometimes, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
     row = history.last
     assert row["frac_invalid"] == pytest.approx(1 / 3) and row["reward"] == 1.0 and row["frac_reward_zero_std"] == 1.0
+
+
+def test_a_grader_that_raises_costs_one_sample_and_too_many_stop_the_run(model, tokenizer, caplog):
+    config = OnlineConfig(max_steps=1, batch_size=4, num_generations=8, max_completion_length=4)
+    seen = []
+
+    def breaks(problems, completions):
+        seen.append(len(completions))
+        if any("three" in text for text in completions):
+            raise ZeroDivisionError("three is too many")
+        return likes_two(problems, completions)
+
+    history = train_online(model, PROBLEMS, breaks, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
+    assert seen == [32] + [1] * 32  # the batch, then each by itself
+    assert 0 < history["frac_invalid"][0] < 0.5
+    assert "samples could not be graded; first: ZeroDivisionError: three is too many on the completion" in caplog.text
+    strict = dataclasses.replace(config, max_invalid=0.0)
+    for grader in (breaks, lambda problems, texts: [float("nan")] * len(texts)):
+        with pytest.raises(
+            UserError, match=r"the grader failed on \d+ of 32 samples, more than max_invalid = 0 of them"
+        ):
+            train_online(model, PROBLEMS, grader, recipes.get("grpo"), strict, tokenizer=tokenizer, quiet=True)
+    with pytest.raises(UserError, match="no reference to grade against"):
+        reward = reference_reward(lambda text, reference: 1.0)
+        train_online(model, PROBLEMS, reward, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
+    with pytest.raises(UserError, match="the policy knows 11 tokens, the reference 8"):
+        other = tiny_model("nano", word_tokenizer(("one", "two")))
+        train_online(model, PROBLEMS, likes_two, recipes.get("grpo"), config, tokenizer=tokenizer, ref_model=other)
 
 
 def test_first_update_is_on_policy_and_monitors_are_logged(model, tokenizer):

@@ -5,6 +5,7 @@ A :data:`Reward` maps ``B`` problems and ``B`` completions to ``B`` numbers; NaN
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -18,6 +19,41 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split, Task
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
+
+
+def ask(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> tuple[list[float], str | None]:
+    """What the grader says, NaN where it fails, and its first failure in words (None if there was none).
+
+    A grader that raises on the batch is asked about each completion by itself, so that one bad completion costs one sample.
+
+    Raises:
+        UserError: the grader's own.
+        ValueError: it answered another number of completions.
+    """
+
+    def once(some: Sequence[Problem], texts: Sequence[str]) -> list[float]:
+        values = [float(value) for value in reward(some, texts)]
+        if len(values) != len(texts):
+            raise ValueError(f"the reward function returned {len(values)} numbers for {len(texts)} completions")
+        return values
+
+    failure = None
+    try:
+        values = once(problems, completions)
+    except UserError:
+        raise
+    except Exception:
+        values = []
+        for problem, text in zip(problems, completions, strict=True):
+            try:
+                values += once([problem], [text])
+            except Exception as trouble:
+                values.append(math.nan)
+                failure = failure or f"{type(trouble).__name__}: {trouble} on the completion {text[:60]!r}"
+    for value, text in zip(values, completions, strict=True):
+        if failure is None and not math.isfinite(value):
+            failure = f"the grade {value} on the completion {text[:60]!r}"
+    return values, failure
 
 
 def task_problems(task: Task, split: Split) -> list[Problem]:

@@ -114,14 +114,14 @@ def running_shift(whole: Whole, *, beta: float = 0.1, decay: float = 0.9) -> Ten
 def margins(whole: Whole) -> Tensor:
     """``(B,)``, by how much each chosen answer is better."""
     if whole.margins is None:
-        raise UserError("this loss needs a margin with every pair, and the data have none")
+        raise UserError("this loss needs a margin with every pair; in the data at least one has none")
     return whole.margins
 
 
 def targets(whole: Whole, *, target_temperature: float = 1.0) -> Tensor:
     """``(B, K)``, the distribution over the listed answers that their scores ask for."""
     if whole.scores is None:
-        raise UserError("this loss needs a score with every listed answer, and the data have none")
+        raise UserError("this loss needs a score with every listed answer; in the data at least one has none")
     return losses.reward_targets(whole.scores, temperature=target_temperature)
 
 

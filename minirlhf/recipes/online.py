@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from minirlhf.core.errors import unknown
+import torch
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.data.types import Rollout
+from minirlhf.equations import policy_losses
 from minirlhf.equations.advantages import batch_center, group_center, group_zscore, leave_one_out
 from minirlhf.equations.aggregation import fixed_length, sequence_mean, token_mean
 from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.policy_losses import ppo_clip, reinforce
 from minirlhf.recipes.binding import Bindable, name_of
-from minirlhf.recipes.parts import Collect, Credit, Gae, Grouped, InLoss, InReward, Update
+from minirlhf.recipes.parts import Collect, Credit, Gae, Graded, Grouped, InLoss, InReward, Update
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,34 @@ class Recipe(Bindable):
     def needs_reference(self) -> bool:
         """True if a frozen reference policy must be evaluated."""
         return self.update.kl is not None
+
+    def try_out(self, num_generations: int = 2) -> None:
+        """Go through a made-up rollout, so that a number that a function refuses is one clear error at once.
+
+        Raises:
+            UserError: with the function's own words.
+        """
+        count = 2 * num_generations
+        mask, logps = torch.ones(count, 2, dtype=torch.bool), torch.full((count, 2), -1.0)
+        ids = torch.zeros(count, 3, dtype=torch.long)
+        rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], mask[:, 0], num_generations)
+        rewards = torch.arange(float(count)).view(2, -1)
+        graded = Graded(rollout, rewards, torch.ones_like(rewards, dtype=torch.bool), logps, logps)
+        update = self.update
+        try:
+            for name in ("num_iterations", "num_minibatches"):
+                if getattr(update, name) < 1:
+                    raise ValueError(f"{name} = {getattr(update, name)!r}; expected at least 1")
+            if update.kl is not None and not 0 <= update.kl.beta < math.inf:
+                raise ValueError(f"beta = {update.kl.beta!r}; expected a finite number ≥ 0")
+            advantages = self.credit(self.collect(graded), update.kl)
+            update.objective(logps, logps, advantages, mask)
+            update.weights(mask)
+            policy_losses.pretraining(logps, mask, ptx_coef=update.ptx_coef)
+            if self.credit.critic is not None:
+                self.credit.critic.value_loss(logps, logps, logps, mask)
+        except (ValueError, TypeError) as problem:
+            raise UserError(f"{self.name}: {problem}") from None
 
 
 REINFORCE = Recipe(

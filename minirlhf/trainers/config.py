@@ -64,7 +64,7 @@ class TrainerConfig:
         for name in ("learning_rate", "max_grad_norm"):
             _positive(self, name)
         if self.lr_scheduler_type not in SCHEDULES:
-            raise unknown("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
+            raise unknown("lr_scheduler_type", self.lr_scheduler_type[:80], SCHEDULES)
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -86,8 +86,12 @@ class OnlineConfig(TrainerConfig):
     top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
     min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
 
+    max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0.0 <= self.max_invalid <= 1.0:
+            raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
         for name in ("num_generations", "max_completion_length"):
             _at_least(self, name, 1)
         self.sampling()  # raises on a setting that makes no sense

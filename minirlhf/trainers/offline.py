@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -141,6 +141,8 @@ def train_offline(
         if ref_model is not None:
             require_same_vocabulary(model, ref_model)
         data.ask(ref_model or reference_of(model))
+    everything = torch.arange(len(examples))
+    data.context(model, recipe, everything[:2], everything, {})  # raises where a margin or a score is missing
     loop = Loop(
         name or recipe.name,
         model,
@@ -154,15 +156,7 @@ def train_offline(
     )
     for step in loop:
         rows = torch.from_numpy(batch_indices(len(examples), config.batch_size, step, config.seed))
-        whole = Whole(
-            lambda rows=rows: data.logps(model, rows, needs)[0],  # type: ignore[misc]
-            lambda rows=rows: data.mismatched(model, rows),  # type: ignore[misc]
-            data.numbers("margin", rows),
-            data.numbers("scores", rows),
-            loop.memory,
-        )
-        with torch.no_grad():
-            context = [part(whole) for part in recipe.context]
+        context = data.context(model, recipe, rows, rows, loop.memory)
         seen: list[tuple[Tensor, Tensor]] = []
         metrics = loop.update(_losses(model, data, recipe, rows, context, config, seen))
         loop.log(**metrics, **_observe(recipe, data, rows, seen))
@@ -259,6 +253,20 @@ class _Data:
         logps = answer_logps(model, batch.to(next(model.parameters()).device))
         return logps, self.other_reference[rows].to(logps)
 
+    @torch.no_grad()
+    def context(
+        self, model: nn.Module, recipe: Preference, rows: Tensor, numbered: Tensor, memory: dict[str, Tensor]
+    ) -> list[Tensor]:
+        """What the loss takes from a whole batch: log-probabilities of ``rows``, numbers in the data of ``numbered``."""
+        whole = Whole(
+            lambda: self.logps(model, rows, recipe.needs)[0],
+            lambda: self.mismatched(model, rows),
+            self.numbers("margin", numbered),
+            self.numbers("scores", numbered),
+            memory,
+        )
+        return [part(whole) for part in recipe.context]
+
     def numbers(self, name: str, rows: Tensor) -> Tensor | None:
         """Margins ``(b,)`` or scores ``(b, K)``; None if one example has none."""
         values = [getattr(self.examples[row], name) for row in rows.tolist()]
@@ -287,15 +295,13 @@ def _observe(recipe: Preference, data: _Data, rows: Tensor, seen: list[tuple[Ten
         known = data.reference[rows]
         rewards = rewards - (known / lengths if recipe.needs.lengths else known)
     rewards = recipe.options().get("beta", 1.0) * rewards
+    found = {}
     better = data.better(rows)
-    mean: Callable[[Tensor, Tensor], float] = lambda x, where: float(x[where].mean())
-    found = {
-        "chosen_logp": mean(logps, better),
-        "rejected_logp": mean(logps, ~better),
-        "chosen_reward": mean(rewards, better),
-        "rejected_reward": mean(rewards, ~better),
-    }
-    found["margin"] = found["chosen_reward"] - found["rejected_reward"]
+    for name, where in (("chosen", better), ("rejected", ~better)):
+        if bool(where.any()):  # a batch of single answers may have no good or no bad one
+            found[f"{name}_logp"], found[f"{name}_reward"] = float(logps[where].mean()), float(rewards[where].mean())
+    if len(found) == 4:
+        found["margin"] = found["chosen_reward"] - found["rejected_reward"]
     if data.width > 1:
         found["accuracy"] = float((rewards[:, 0] > rewards[:, 1:].amax(-1)).float().mean())
     return found

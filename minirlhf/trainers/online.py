@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
-from minirlhf.feedback.rewards import Reward
+from minirlhf.feedback.rewards import Reward, ask
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import completion_values, new_critic
 from minirlhf.models.forward import completion_logps
@@ -30,6 +31,8 @@ from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
 from minirlhf.trainers.loop import Loop
+
+log = logging.getLogger(__name__)
 
 
 def train_online(
@@ -108,7 +111,7 @@ def train_online(
         sampled = time.perf_counter()
         repeated = [problems[i] for i in picked for _ in range(config.num_generations)]
         texts = completion_texts(rollout, tokenizer)
-        rewards, valid = grade(reward, repeated, texts, config.num_generations)
+        rewards, valid = grade(reward, repeated, texts, config.num_generations, config.max_invalid)
         graded = Graded(rollout, rewards, valid, *opinions(rollout, ref_model, parts.get("critic"), config))
         watched = {key: _mean(monitor(repeated, texts)) for key, monitor in (monitors or {}).items()}
         shaped = recipe.collect(graded)
@@ -125,9 +128,10 @@ def train_online(
 
 
 def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
-    """The recipe with the run's completion length, where one of its functions counts in it."""
+    """The recipe with the run's completion length, where one of its functions counts in it; a ``UserError`` if it cannot work."""
     if "max_completion_length" in recipe.options():
         recipe = recipe.with_(max_completion_length=config.max_completion_length)
+    recipe.try_out(config.num_generations)
     return recipe
 
 
@@ -146,13 +150,28 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def grade(
-    reward: Reward, problems: Sequence[Problem], completions: Sequence[str], num_generations: int
+    reward: Reward,
+    problems: Sequence[Problem],
+    completions: Sequence[str],
+    num_generations: int,
+    max_invalid: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Rewards ``(P, G)`` and which of them are numbers ``(P, G)``; the others are set to 0."""
-    raw = torch.tensor([float(r) for r in reward(problems, completions)])
-    if raw.shape != (len(completions),):
-        raise ValueError(f"the reward function returned {len(raw)} numbers for {len(completions)} completions")
+    """Rewards ``(P, G)`` and which of them are numbers ``(P, G)``; the others are set to 0.
+
+    Raises:
+        UserError: more than the share ``max_invalid`` could not be graded; it says what happened first.
+    """
+    values, failure = ask(reward, problems, completions)
+    raw = torch.tensor(values)
     valid = raw.isfinite()
+    share = float((~valid).float().mean())
+    if share > max_invalid:
+        raise UserError(
+            f"the grader failed on {int((~valid).sum())} of {len(raw)} samples, more than max_invalid = {max_invalid:g} of them; "
+            f"first: {failure}"
+        )
+    if failure is not None:
+        log.warning("%d of %d samples could not be graded; first: %s", int((~valid).sum()), len(raw), failure)
     return torch.where(valid, raw, 0.0).view(-1, num_generations), valid.view(-1, num_generations)
 
 
