@@ -164,6 +164,27 @@ def test_template_that_refuses():
         chat.encode(tokenizer, chat.conversation("hi", "hello"))
 
 
+BROKEN_TEMPLATES = {
+    "typo": ("{% for m in messags %}{{ m.content }}{% endfor %}", "makes an empty text"),
+    "no turn marked": (
+        "{% for m in messages %}{% if m.role == 'robot' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}"
+        "{{ m.content }}{% endfor %}",
+        "marks 0 turns of the assistant in a conversation that has 1",
+    ),
+    "syntax": ("{% for m in messages %}", "refuses this conversation: Unexpected end of template"),
+    "no text": ("{{ messages[0].content + 1 }}", "fails on this conversation: TypeError"),
+    "endless": ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails on this conversation: RecursionError"),
+}
+
+
+@pytest.mark.parametrize(("template", "message"), BROKEN_TEMPLATES.values(), ids=BROKEN_TEMPLATES)
+def test_broken_template(template, message):
+    tokenizer = train_tokenizer(TEXT, 300, chat_template=template)
+    with pytest.raises(UserError, match=message) as caught:
+        chat.encode(tokenizer, chat.conversation("hi", "hello"))
+    assert "\n" not in str(caught.value)
+
+
 def test_template_that_rewrites_the_past():
     """As some reasoning models' do: earlier turns lose what stands in the last. No wrong mask, an error."""
     rewriting = (

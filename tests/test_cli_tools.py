@@ -294,3 +294,18 @@ def test_doctor_measures(capsys):
     lines = doctor.speed(slow := [])
     assert all(any(c.isdigit() for c in line) for line in lines) and len(lines) == 3
     assert torch.cuda.is_available() or "0.5 B parameters" in slow[0]
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["seed: \x00\n", "seed: " + "9" * 5000, "seed: 2001-99-99", "[" * 5000, "? [a]: 1\n- b", "\ufeffseed: [", "5"],
+)
+def test_settings_that_cannot_be_read_are_one_line(text, tmp_path, capsys):
+    file = tmp_path / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["train", "sft", "--config", str(file), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert str(file) in err and len(err.splitlines()) == 1 and not (tmp_path / "out").exists()

@@ -43,9 +43,13 @@ def read_yaml(path: str) -> dict[str, Any]:
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{where}: not YAML ({getattr(problem, 'problem', problem)})") from None
+        reason = " ".join(str(getattr(problem, "problem", None) or problem).split())
+        raise UserError(f"{path}{where}: not YAML ({reason})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; expected a YAML file of settings") from None
+    except (ValueError, KeyError, RecursionError) as problem:
+        # a month 99, a number of thousands of digits, thousands of brackets
+        raise UserError(f"{path}: holds a value that cannot be read ({type(problem).__name__}: {problem})") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

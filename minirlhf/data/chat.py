@@ -122,8 +122,14 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
         )
     text, spans = assistant_spans(tokenizer, messages)
     turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
+    if len(spans) != len(turns):
+        raise UserError(
+            f"the tokenizer's chat template marks {len(spans)} turns of the assistant in a conversation that has {len(turns)}"
+        )
     kept = [span for turn, span in zip(turns, spans, strict=True) if turn >= first_turn]
     coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    if not coded["input_ids"]:
+        raise UserError("the tokenizer's chat template makes an empty text of this conversation")
     # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
     inside = [any(start <= at < end for start, end in kept) for at, _ in coded["offset_mapping"]]
     return Tokens(list(coded["input_ids"]), inside)
@@ -180,5 +186,10 @@ def _render(
             **tokenizer.special_tokens_map,
         )
     except TemplateError as problem:
-        raise UserError(f"the tokenizer's chat template refuses this conversation: {problem}") from problem
+        reason = " ".join(str(problem).split())
+        raise UserError(f"the tokenizer's chat template refuses this conversation: {reason}") from problem
+    except Exception as problem:  # a template is a program; it can fail in any way
+        raise UserError(
+            f"the tokenizer's chat template fails on this conversation: {type(problem).__name__}: {' '.join(str(problem).split())}"
+        ) from problem
     return texts[0], [(start, end) for start, end in spans[0]] if spans else []

@@ -1,0 +1,132 @@
+"""The glossary of metrics and what the trainers really log are the same; the command and the book read it."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf import metrics
+from minirlhf.cli import main
+from minirlhf.core.exact import ToyLM
+from minirlhf.core.provenance import PACKAGE
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.records import Problem
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes import GRPO, PPO
+from minirlhf.recipes.offline import get_preference
+from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf.trainers.toy import train_toy
+
+WORDS = word_tokenizer(["hi", "cats", "dogs"])
+TINY = {"max_steps": 1, "batch_size": 2}
+SAMPLED = OnlineConfig(**TINY, num_generations=2, max_completion_length=4)
+
+
+def tokens(reply):
+    return encode(WORDS, conversation("hi", reply))
+
+
+def run_sft():
+    return train_sft(tiny_model("nano", WORDS), [tokens("cats")], SFTConfig(**TINY), pad_token_id=0, quiet=True)
+
+
+def run_reward():
+    model = RewardModel.from_causal_lm(tiny_model("nano", WORDS), seed=0)
+    pairs = [PairTokens(tokens("cats"), tokens("dogs"))]
+    return train_reward(model, pairs, RewardConfig(**TINY), pad_token_id=0, quiet=True)
+
+
+def run_offline():
+    pairs = [pair(tokens("cats"), tokens("dogs"))]
+    return train_offline(
+        tiny_model("nano", WORDS), pairs, get_preference("dpo"), OfflineConfig(**TINY), pad_token_id=0, quiet=True
+    )
+
+
+def run_online(recipe):
+    def reward(problems, completions):
+        return [float(len(text)) for text in completions]
+
+    problems = [Problem(conversation("hi"))]
+    return train_online(tiny_model("nano", WORDS), problems, reward, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
+
+
+def run_toy():
+    lm = ToyLM()
+    return train_toy(lm, torch.rand(1, len(lm.responses().tokens)), GRPO, SAMPLED, ref_model=ToyLM(), quiet=True)
+
+
+# Module of the trainer -> runs that together log everything that it can.
+RUNS = {
+    "sft": [run_sft],
+    "reward": [run_reward],
+    "offline": [run_offline],
+    "online": [lambda: run_online(GRPO), lambda: run_online(PPO)],
+    "toy": [run_toy],
+}
+
+
+def logged(trainer):
+    return {name for run in RUNS[trainer] for row in run() for name in row}
+
+
+def explained(*trainers):
+    return {m.name for m in metrics.METRICS.values() if set(trainers) & set(m.trainers)}
+
+
+def test_every_trainer_that_logs_is_tried_here():
+    logs = {p.stem for p in (PACKAGE / "trainers").glob("*.py") if "loop.log(" in p.read_text(encoding="utf-8")} - {
+        "loop"
+    }
+    assert logs == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/metrics.py"
+
+
+@pytest.mark.parametrize("trainer", ["sft", "reward", "offline", "online"])
+def test_what_is_logged_is_explained_and_what_is_explained_is_logged(trainer):
+    assert logged(trainer) == explained(trainer)
+
+
+def test_the_exact_metrics_of_an_enumerable_model():
+    found = logged("toy")
+    assert found - {"exact_reward"} <= explained("online", "toy")
+    assert {"exact_reward", "exact_kl"} <= found
+    assert metrics.get("exact_gold") is metrics.METRICS["exact_<name>"]
+
+
+def test_entries_are_complete():
+    trainers = {t for m in metrics.METRICS.values() for t in m.trainers}
+    assert trainers == set(RUNS)
+    for metric in metrics.METRICS.values():
+        for part in fields(metric):
+            assert getattr(metric, part.name), (metric.name, part.name)
+        for text in (metric.definition, metric.healthy, metric.bad):
+            assert text.endswith("."), metric.name
+    assert metrics.unexplained(["kl", "gold", "exact_gold", "gold"]) == ["gold"]
+
+
+def test_the_command(capsys, tmp_path):
+    assert main(["metrics"]) == 0
+    everything = capsys.readouterr().out
+    assert all(name in everything for name in metrics.METRICS)
+    assert main(["metrics", "kl"]) == 0
+    one = " ".join(capsys.readouterr().out.split())
+    assert all(text in one for text in (metrics.METRICS["kl"].definition, metrics.METRICS["kl"].bad))
+    rows = [{"step": 0, "kl": 0.0, "gold": 1.5, "loss": float("nan")}, {"step": 1, "kl": 0.25, "gold": 2.5}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["metrics", str(tmp_path)]) == 0
+    of_run = capsys.readouterr().out
+    assert "0 → 0.25" in of_run and "a monitor of this run" in of_run and "never a number" in of_run
+    assert main(["metrics", "klx"]) == 2
+    assert "did you mean 'kl'" in capsys.readouterr().err
+
+
+def test_the_book_lists_them():
+    page = Path(__file__).parent.parent / "book" / "metrics.md"
+    assert "```{metrics}" in page.read_text(encoding="utf-8")
