@@ -497,3 +497,61 @@ def _(ipo, draw):
     beta = float(draw.uniform(low=0.3, high=0.8))
     means = w[0].double().nanmean(-1) - w[1].nanmean(-1) - l[0].nanmean(-1) + l[1].nanmean(-1)
     return ipo(pair, beta=beta, length_normalised=True), (means - 1 / (2 * beta)) ** 2
+
+
+# -- the game ----------------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:preference-nash",
+    "equilibrium",
+    of=pl.psi_po_optimum,
+    against="the best deviation, found numerically",
+    tolerance=1e-8,
+    wrong={
+        "opponent is the reference (IPO)": lambda b, p, m, *, beta, psi: pl.psi_po_optimum(
+            b, p, b.exp(), beta=beta, psi=psi
+        ),
+        "reference forgotten": lambda b, p, m, *, beta, psi: (pl.psi_reward(p, m, psi=psi) / beta).log_softmax(-1),
+        "chance of losing": lambda b, p, m, *, beta, psi: pl.psi_po_optimum(b, p.mT, m, beta=beta, psi=psi),
+    },
+)
+def _(psi_po_optimum, draw):
+    "Against the policy that is its own best response nothing does better than that policy, even without transitivity."
+    win, beta = float(draw.uniform(low=0.75, high=0.95)), float(draw.uniform(low=0.3, high=0.6))
+    lose = 1 - win  # rock, scissors, paper
+    game = torch.tensor([[0.5, win, lose], [lose, 0.5, win], [win, lose, 0.5]], dtype=torch.float64)
+    ref = torch.tensor([0.6, 0.25, 0.15], dtype=torch.float64) * draw.uniform(3, low=0.9, high=1.1)
+    ref = (ref / ref.sum()).log()
+    logps = ref
+    for _ in range(60):  # damped: half a step towards the best response
+        logps = (0.5 * logps + 0.5 * psi_po_optimum(ref, game, logps.exp(), beta=beta, psi=identity)).log_softmax(-1)
+    value = lambda q: pl.psi_po_objective(q.log(), ref, game, logps.exp(), beta=beta, psi=identity)
+    return logps.exp(), maximiser(value, 3)
+
+
+@check(
+    "eq:nash-md",
+    "step",
+    of=pl.nash_md,
+    against="the geometric mixture by hand, the step by numerical maximisation",
+    tolerance=1e-8,
+    wrong={
+        "no mixing": lambda a, b, p, *, beta, step: pl.psi_po_optimum(a, p, a.exp(), beta=1 / step, psi=identity),
+        "opponent is the policy itself": lambda a, b, p, *, beta, step: pl.psi_po_optimum(
+            ((1 - step * beta) * a + step * beta * b).log_softmax(-1), p, a.exp(), beta=1 / step, psi=identity
+        ),
+        "arithmetic mixture": lambda a, b, p, *, beta, step: pl.nash_md(
+            (m := ((1 - step * beta) * a.exp() + step * beta * b.exp()).log()), m, p, beta=beta, step=step
+        ),
+    },
+)
+def _(nash_md, draw):
+    "The next policy maximises η p(π ≻ m) − KL(π‖m), where m ∝ π^(1 − ηβ) π_ref^(ηβ)."
+    d, probs = duel(draw), draw.distribution(4)
+    step = float(draw.uniform(low=0.4, high=1.0)) / d.beta
+    mixture = probs ** (1 - step * d.beta) * d.ref ** (step * d.beta)
+    mixture = mixture / mixture.sum()
+    wins = (d.preferences * mixture).sum(-1)
+    found = maximiser(lambda q: step * (q * wins).sum() - exact.divergence(q, mixture), 4)
+    return nash_md(probs.log(), d.ref.log(), d.preferences, beta=d.beta, step=step).exp(), found

@@ -28,6 +28,41 @@ from minirlhf.equations import kl
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import PairLogps
 
+# -- who else moves ---------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:dpo-displacement",
+    "rate",
+    of=pl.dpo_displacement,
+    against="finite differences along one gradient step of a linear policy",
+    tolerance=1e-7,
+    wrong={
+        "only the chosen answer's features": lambda logps, features, chosen, rejected: (
+            (features - logps.exp() @ features) @ features[chosen]
+        ),
+        "not centred": lambda logps, features, chosen, rejected: features @ (features[chosen] - features[rejected]),
+        "sign": lambda logps, features, chosen, rejected: pl.dpo_displacement(logps, features, rejected, chosen),
+    },
+)
+def _(dpo_displacement, draw):
+    "A small step against DPO's gradient moves log π of every answer at this rate, times the pair's weight."
+    features, theta, ref = draw.normal(4, 3), draw.normal(3), draw.distribution(4).log()
+    w, l, *_ = draw.permutation(4).tolist()
+    beta = float(draw.uniform(low=0.2, high=0.8))
+
+    def pair(logps: Tensor) -> PairLogps:
+        return PairLogps(logps[[w]], logps[[l]], ref[[w]], ref[[l]])
+
+    logps_at = lambda x: (features @ x).log_softmax(-1)
+    slope = exact.finite_difference(lambda x: pl.dpo(pair(logps_at(x)), beta=beta).sum(), theta)
+    step = 1e-3
+    moved = [logps_at(theta + k * step * slope) for k in (-2, -1, 1, 2)]  # five-point rule
+    rate = (-moved[0] + 8 * moved[1] - 8 * moved[2] + moved[3]) / (12 * step)  # downhill
+    logps = logps_at(theta)
+    return pl.dpo_gradient_weight(pair(logps), beta=beta) * dpo_displacement(logps, features, w, l), rate
+
+
 # -- per token, noisy labels -------------------------------------------------------------------------------------
 
 

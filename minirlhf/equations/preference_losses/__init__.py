@@ -5,7 +5,7 @@
 :mod:`.pairs`                                 DPO, step by step, and losses of the margin
 :mod:`.pointwise`                             pairs whose answers each have a level of their own
 :mod:`.divergences`                           f-DPO
-:mod:`.psi_po`                                ΨPO, of which DPO and IPO are special cases
+:mod:`.psi_po`                                ΨPO, of which DPO and IPO are special cases, and its game
 :mod:`.lists`                                 rankings, explicit rewards, contrastive estimation
 :mod:`.unpaired`                              thumbs up and down
 :mod:`.reference_free`                        no reference model
@@ -33,6 +33,7 @@ from minirlhf.equations.preference_losses.lists import (
 from minirlhf.equations.preference_losses.pairs import (
     cdpo,
     dpo,
+    dpo_displacement,
     dpo_gradient_weight,
     dpo_length_normalised,
     dpo_nll,
@@ -47,7 +48,13 @@ from minirlhf.equations.preference_losses.pairs import (
     rpo,
 )
 from minirlhf.equations.preference_losses.pointwise import apo_down, apo_zero, cal_dpo, sppo
-from minirlhf.equations.preference_losses.psi_po import ipo_target, psi_po_objective, psi_po_optimum, psi_reward
+from minirlhf.equations.preference_losses.psi_po import (
+    ipo_target,
+    nash_md,
+    psi_po_objective,
+    psi_po_optimum,
+    psi_reward,
+)
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.equations.preference_losses.reference_free import (
     alpha_po,
@@ -75,6 +82,7 @@ __all__ = [
     "cdpo",
     "cpo",
     "dpo",
+    "dpo_displacement",
     "dpo_gradient_weight",
     "dpo_length_normalised",
     "dpo_nll",
@@ -94,6 +102,7 @@ __all__ = [
     "kto",
     "kto_reference_point",
     "likelihood_contrast",
+    "nash_md",
     "nca",
     "nca_pair",
     "odpo",

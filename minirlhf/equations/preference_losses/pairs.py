@@ -76,6 +76,24 @@ def dpo_gradient_weight(pair: PairLogps, *, beta: float) -> Tensor:
     return beta * torch.sigmoid(-beta * pair.margins)
 
 
+def dpo_displacement(logps: Tensor, features: Tensor, chosen: int, rejected: int) -> Tensor:
+    """Which way the log-probability of *every* answer moves when DPO sees one pair: ``(φ_y − φ̄)·(φ_w − φ_l)``.
+
+    For a policy ``softmax(φ·θ)`` over N answers, per unit of learning rate times :func:`dpo_gradient_weight`. The entry of the
+    chosen answer may be negative: where φ_w and φ_l are alike, what is common to them is not reinforced.
+
+    Label: eq:dpo-displacement
+    Source: the effect in Razin et al. (2024), "Unintentional unalignment: likelihood displacement in direct preference
+        optimization"; this form is one line from the gradient of a softmax.
+    Args: logps ``(N,)``; features φ ``(N, D)``; chosen, rejected: rows.
+    Returns: ``(N,)``; its mean under the policy is 0.
+    Raises: ValueError for other shapes.
+    """
+    require_shapes(logps=(logps, "N"), features=(features, "N D"))
+    centred = features - logps.exp() @ features
+    return centred @ (features[chosen] - features[rejected])
+
+
 # -- per token instead of per answer -----------------------------------------------------------------------------
 
 

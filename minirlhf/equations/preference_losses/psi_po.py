@@ -1,4 +1,5 @@
-"""ΨPO: one objective over preference probabilities that has DPO and IPO as special cases.
+"""ΨPO: one objective over preference probabilities that has DPO and IPO as special cases; and its game, in which the
+opponent learns too.
 
 Here everything is a sum over the N possible answers to one prompt: ``preferences[i, j] = p(y_i ≻ y_j)``, and the opponent
 is drawn from a distribution μ.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import require_positive, require_shapes
+from minirlhf.core.validate import require_positive, require_range, require_shapes
 from minirlhf.equations import kl
 
 
@@ -62,8 +63,12 @@ def psi_po_optimum(
 ) -> Tensor:
     """The optimum ``π ∝ π_ref exp(E_{y'~μ}[Ψ(p(y ≻ y'))]/β)`` as log-probabilities: the RLHF optimum of that reward.
 
-    Label: eq:psi-po-optimum
-    Source: Azar et al. (2023), "A general theoretical paradigm to understand learning from human preferences".
+    With Ψ = identity it is the best response to μ in the regularised game of preferences; the policy that is the best
+    response to itself is the game's Nash equilibrium.
+
+    Label: eq:psi-po-optimum, eq:preference-nash
+    Source: Azar et al. (2023), "A general theoretical paradigm to understand learning from human preferences"; the game
+        in Munos et al. (2023), "Nash learning from human feedback".
     Args: ref_logps, opponent ``(N,)``; preferences ``(N, N)``; beta > 0; psi, elementwise.
     Returns: ``(N,)``.
     Raises: ValueError for other shapes, inconsistent preferences or beta ≤ 0.
@@ -86,3 +91,22 @@ def ipo_target(preferences: Tensor, opponent: Tensor, *, beta: float) -> Tensor:
     require_positive(beta=beta)
     win_rate = psi_reward(preferences, opponent, psi=lambda p: p)
     return (win_rate[:, None] - win_rate[None, :]) / beta
+
+
+def nash_md(logps: Tensor, ref_logps: Tensor, preferences: Tensor, *, beta: float, step: float) -> Tensor:
+    """One step of Nash-MD: mix towards the reference, then tilt by the win rate against the mixture.
+
+    The mixture is geometric, ``m ∝ π^(1 − ηβ) π_ref^(ηβ)``, and the next policy ``∝ m exp(η p(y ≻ m))``, the maximiser of
+    ``η p(π ≻ m) − KL(π‖m)``. Small steps lead to the game's equilibrium, up to an error of the order of the step.
+
+    Label: eq:nash-md
+    Source: Munos et al. (2023), "Nash learning from human feedback" (their τ is β, their μ the reference).
+    Args: logps, ref_logps ``(N,)``; preferences ``(N, N)``; beta > 0; step η in (0, 1/β].
+    Returns: ``(N,)``, log-probabilities.
+    Raises: ValueError for other shapes, inconsistent preferences, beta ≤ 0 or a step out of range.
+    """
+    require_positive(beta=beta, step=step)
+    require_range(0.0, 1.0, step_times_beta=step * beta)
+    require_shapes(logps=(logps, "N"), ref_logps=(ref_logps, "N"))
+    mixture = torch.log_softmax((1 - step * beta) * logps + step * beta * ref_logps, -1)
+    return psi_po_optimum(mixture, preferences, mixture.exp(), beta=1 / step, psi=lambda p: p)
