@@ -231,9 +231,9 @@ def test_a_class_is_graded_in_one_command(tmp_path, capsys):
         expected = 0 if number is None else right.get(row["exercise"], 0)
         assert float(row["points"]) == expected, row
         assert bool(row["reason"]) == (expected < float(row["max"]))
-    pages = sorted(p.name for p in (tmp_path / "out" / "feedback").iterdir())
+    pages = sorted(p.name for p in (tmp_path / "out" / "grades-feedback").iterdir())
     assert pages == ["late.md", *(f"student{i:02}.md" for i in range(12))]
-    page = (tmp_path / "out" / "feedback" / "student01.md").read_text()
+    page = (tmp_path / "out" / "grades-feedback" / "student01.md").read_text()
     assert f"**{loaded('05.4').partials[0].points + 3:g} of {sum(e.points for e in exercises):g} points**" in page
     assert "Hint: " in page
     assert release.leaks(loaded("05.4"), page.split("*Hint")[0]) == []
@@ -264,7 +264,7 @@ def test_the_same_seed_gives_the_same_feedback(tmp_path):
         out = tmp_path / str(i) / "grades.csv"
         command = ["grade", str(work.parent), "--out", str(out), "--seed", seed, "--allow-weak-isolation"]
         assert cli.main(command) == 0
-        pages.append((out.parent / "feedback" / "ada.md").read_text())
+        pages.append((out.parent / "grades-feedback" / "ada.md").read_text())
     assert pages[0] == pages[1] != pages[2]
 
 
@@ -377,9 +377,9 @@ def test_feedback_names_the_file_and_keeps_what_is_to_be_typed(tmp_path):
     hand_in(tmp_path, "Ada/a.py", answered("05.5", loaded("05.5").solution, "reader"))
     hand_in(tmp_path, "Bob/b.py", answered("05.5", loaded("05.5").solution, "Bob"))
     graded(tmp_path, "--chapter", "05")
-    page = (tmp_path / "marks" / "feedback" / "Ada.md").read_text()
+    page = (tmp_path / "marks" / "grades-feedback" / "Ada.md").read_text()
     assert "set STUDENT = 'Ada'" in page
-    assert "Graded: `b.py`" in (tmp_path / "marks" / "feedback" / "Bob.md").read_text()
+    assert "Graded: `b.py`" in (tmp_path / "marks" / "grades-feedback" / "Bob.md").read_text()
 
 
 def test_an_answer_may_not_lean_on_the_library(tmp_path):
@@ -387,3 +387,20 @@ def test_an_answer_may_not_lean_on_the_library(tmp_path):
     hand_in(tmp_path, "ada.py", answered("05.1", code))
     rows, _ = graded(tmp_path)
     assert "may import torch, NumPy and what the exercise itself imports" in rows["ada", "05.1"]["reason"]
+
+
+def test_where_there_is_no_answer_to_judge_no_hint_is_spent():
+    assert "Hint" not in repr(check("05.1", best_value=value))
+    shown = repr(check("05.1", best_policy=greedy, best_value=value))
+    assert "Hint 1 of 2" in shown
+    assert "Hint" not in repr(check("05.1", best_value=value)), "the second hint was given for a missing name"
+
+
+def test_one_chapter_s_feedback_does_not_replace_another_s(tmp_path):
+    hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
+    hand_in(tmp_path, "ada/b.py", answered("02.3", loaded("02.3").solution))
+    for chapter in ("02", "05"):
+        command = ["grade", str(tmp_path / "submissions"), "--chapter", chapter, "--allow-weak-isolation"]
+        assert cli.main([*command, "--out", str(tmp_path / f"{chapter}.csv")]) == 0
+    for chapter in ("02", "05"):
+        assert f"| {chapter}.1 " in (tmp_path / f"{chapter}-feedback" / "ada.md").read_text()

@@ -25,8 +25,9 @@ def course(tmp_path_factory):
     """A course folder in which three students were graded, and nbgrader's command."""
     folder = tmp_path_factory.mktemp("course")
     environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder / "jupyter"), "IPYTHONDIR": str(folder / "ipython")}
-    # nbgrader calls alembic by name, so the environment's programs must be found.
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    # nbgrader calls alembic by name; the course's configuration must find it, wherever the caller's PATH leads.
+    programs = str(Path(sys.executable).parent)
+    environment["PATH"] = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if p != programs)
 
     def nbgrader(*arguments):
         command = [sys.executable, "-m", "nbgrader", *arguments]
@@ -96,4 +97,4 @@ def test_the_isolated_grader_reads_the_same_notebooks_and_is_not_fooled(course, 
         rows = list(csv.DictReader(file))
     earned = {name: sum(float(r["points"]) for r in rows if r["student"] == name) for name in ("ada", "mallory")}
     assert earned == {"ada": sum(e.points for e in exercises), "mallory": 0}
-    assert Path(tmp_path, "feedback", "mallory.md").exists()
+    assert Path(tmp_path, "grades-feedback", "mallory.md").exists()

@@ -68,7 +68,7 @@ class Hints:
             k: v for k, v in self._read().items() if outcome.reason or not k.startswith(f"{outcome.exercise.id} ")
         }
         hint, failed = "", outcome.first_failure
-        if failed:
+        if failed and not failed.unanswered:
             key = f"{outcome.exercise.id} {failed.test.name}"
             counts[key] = counts.get(key, 0) + 1
             number = min(counts[key], 2)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minirlhf.classroom.exercise import Exercise
-from minirlhf.classroom.runner import Boxed, Ended, Limits, Server
+from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
 from minirlhf.classroom.submission import SUFFIXES, Cells, HandedIn, files_of, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
 from minirlhf.core.checks import Draw
@@ -26,13 +26,17 @@ MAX_DEATHS = 3  # a submission whose process keeps dying is not asked further
 
 @dataclass(frozen=True)
 class TestResult:
-    """One test's outcome. ``message`` and ``lines`` say what is wrong; ``worst`` is the largest error of a passed one."""
+    """One test's outcome. ``message`` and ``lines`` say what is wrong; ``worst`` is the largest error of a passed one.
+
+    ``unanswered``: there was no answer to judge (a missing name, a process that ended), so a hint would not help.
+    """
 
     test: Test
     passed: bool
     message: str = ""
     lines: tuple[str, ...] = ()
     worst: float = 0.0
+    unanswered: bool = False
 
 
 @dataclass
@@ -74,7 +78,7 @@ def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) 
         except Ended:
             raise
         except Failure as problem:
-            return TestResult(test, False, problem.message, problem.lines)
+            return TestResult(test, False, problem.message, problem.lines, unanswered=isinstance(problem, Missing))
         except Exception as problem:
             # A test that is proved on the solution fails so only on an answer of some unusable type.
             return TestResult(
@@ -96,14 +100,15 @@ def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
             return Outcome(exercise, note=note)
     for test in exercise.tests:
         if hung or deaths >= MAX_DEATHS:
-            outcome.results.append(TestResult(test, False, hung or "not tried: the process died each time before"))
+            why = hung or "not tried: the process died each time before"
+            outcome.results.append(TestResult(test, False, why, unanswered=True))
             continue
         try:
             outcome.results.append(run_test(exercise, test, submission, seed))
         except Ended as problem:
             deaths += 1
             hung = problem.message if problem.timed_out else ""
-            outcome.results.append(TestResult(test, False, problem.message))
+            outcome.results.append(TestResult(test, False, problem.message, unanswered=True))
     return outcome
 
 
@@ -282,7 +287,7 @@ def feedback(report: Report) -> str:
             if not r.passed:
                 lines += [f"  {_code(r.message)}", ""]
                 lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
-                lines += [f"  *Hint: {r.test.hints[0]}*"]
+                lines += [] if r.unanswered else [f"  *Hint: {r.test.hints[0]}*"]
     return "\n".join(lines).rstrip() + "\n"
 
 

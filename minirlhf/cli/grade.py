@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--roster", type=Path, help="text file with one student id per line: who hands in nothing gets a row too"
     )
     parser.add_argument(
-        "--feedback", type=Path, help="folder for the students' feedback; default: feedback, beside the CSV"
+        "--feedback", type=Path, help="folder for the students' feedback; default: grades-feedback for grades.csv"
     )
     parser.add_argument(
         "--chapter", action="append", help="grade this chapter; default: those found in the submissions"
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.roster:
         work = grading.by_roster(work, grading.read_roster(args.roster))
     exercises = _exercises(root, args.chapter, work)
-    feedback = args.feedback or args.out.parent / "feedback"
+    feedback = args.feedback or args.out.with_name(f"{args.out.stem}-feedback")
     for folder in (args.out.parent, feedback, *([args.totals.parent] if args.totals else ())):
         folder.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
