@@ -212,21 +212,26 @@ class Gae:
             raise ValueError("values is None, but the recipe has a critic")
         result, rows = torch.zeros_like(graded.values), graded.valid.flatten()
         if bool(rows.any()):
-            rollout = graded.rollout.select(rows)
-            old, mask = rollout.old_logps, rollout.mask
-            charged = isinstance(kl, InReward)
-            rewards = shaping.kl_shaped_token_rewards(
-                graded.rewards.flatten()[rows].to(old),
-                old,
-                _reference(graded)[rows] if charged else old,
-                mask,
-                beta=kl.beta if isinstance(kl, InReward) else 0.0,
-                estimator=kl.estimator if isinstance(kl, InReward) else k1,
-            )
+            mask = graded.rollout.mask[rows]
+            rewards = token_rewards(graded, kl)[rows]
             if self.whiten_rewards and int(mask.sum()) > 1:
                 rewards = whiten(rewards, mask, shift_mean=False)
-            result[rows] = estimate(rewards, graded.values[rows].to(old), mask).to(result)
+            result[rows] = estimate(rewards, graded.values[rows].to(rewards), mask).to(result)
         return result
+
+
+def token_rewards(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    """``(B, T)``: each completion's reward on its last token, less what a KL term in the reward charges for every token."""
+    rollout, old = graded.rollout, graded.rollout.old_logps
+    charged = isinstance(kl, InReward)
+    return shaping.kl_shaped_token_rewards(
+        graded.rewards.flatten().to(old),
+        old,
+        _reference(graded) if charged else old,
+        rollout.mask,
+        beta=kl.beta if isinstance(kl, InReward) else 0.0,
+        estimator=kl.estimator if isinstance(kl, InReward) else k1,
+    )
 
 
 def _lambda(lam: float | Callable[..., Tensor], mask: Tensor) -> float | Tensor:

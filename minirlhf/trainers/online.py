@@ -27,6 +27,7 @@ from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import Graded, Recipe, describe
+from minirlhf.trainers import samples
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
@@ -119,7 +120,10 @@ def train_online(
         if recipe.update.ptx_coef and pretraining:
             rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
             batch = collate([pretraining[i] for i in rows], tokenizer.pad_token_id).to(rollout.input_ids.device)
-        metrics, _ = improve(loop, shaped, recipe, config, pretraining=batch)
+        metrics, visits = improve(loop, shaped, recipe, config, pretraining=batch)
+        if loop.out is not None and config.keep_samples:
+            kept = samples.record(shaped, recipe, visits, tokenizer, step=step, count=config.keep_samples)
+            samples.write(loop.out, kept)
         if recipe.collect.shape:
             watched["shaped_reward"] = float(shaped.rewards[valid].mean())
         done = time.perf_counter()

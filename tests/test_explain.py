@@ -1,0 +1,151 @@
+"""`minirlhf explain`: its numbers against the recipe's definition, its table, page and figure, and wrong requests."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+
+from minirlhf import explain, recipes
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation
+from minirlhf.data.formats import Problem
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.trainers import samples
+from minirlhf.trainers.online import OnlineConfig, train_online
+
+PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
+
+
+def likes_two(problems, completions):
+    return [float(text.split().count("two")) for text in completions]
+
+
+def train(name, out, steps=3, **changes):
+    tokenizer = word_tokenizer(("one", "two", "three", "go", "stop"))
+    config = OnlineConfig(
+        max_steps=steps, batch_size=2, num_generations=4, max_completion_length=5, learning_rate=2e-2, keep_samples=8
+    )
+    recipe = recipes.get(name).with_(**changes)
+    policy = tiny_model("nano", tokenizer, seed=1)
+    history = train_online(policy, PROBLEMS, likes_two, recipe, config, tokenizer=tokenizer, out=out, quiet=True)
+    return recipe, history
+
+
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory):
+    """A run with several passes, fast enough to clip."""
+    out = tmp_path_factory.mktemp("explain") / "ppo"
+    recipe, history = train("ppo", out, num_iterations=3, num_minibatches=1, beta=0.1)
+    return out, recipe, history
+
+
+def columns(step, name):
+    """One number of all kept samples, ``(B, T)``, padded with zeros."""
+    width = max(len(s.tokens) for s in step.samples)
+    return torch.tensor([getattr(s, name) + [0] * (width - len(s.tokens)) for s in step.samples], dtype=torch.float64)
+
+
+def test_shares_and_clips_follow_from_the_objective(ppo):
+    """Once more from what was kept, with the whole batch at once: derivative of Σ w·objective by every log-probability."""
+    out, recipe, history = ppo
+    assert samples.steps(out) == [0, 1, 2]
+    clipped_somewhere = False
+    for number in samples.steps(out):
+        step = samples.read(out, number)
+        assert len(step.samples) == step.batch == 8 and step.num_generations == 4
+        mask = torch.tensor([[t < len(s.tokens) for t in range(columns(step, "logps").shape[1])] for s in step.samples])
+        logps = columns(step, "logps").requires_grad_()
+        advantages = columns(step, "advantages")
+        weights = recipe.update.weights(mask)
+        torch.testing.assert_close(weights, columns(step, "weights"), rtol=1e-4, atol=1e-6)
+        objective = recipe.update.objective(logps, columns(step, "old_logps"), advantages, mask)
+        (push,) = torch.autograd.grad((weights * objective).sum(), logps)
+        torch.testing.assert_close(columns(step, "shares"), push.abs() / push.abs().sum(), rtol=1e-3, atol=1e-5)
+        assert sum(sum(s.shares) for s in step.samples) == pytest.approx(1, abs=1e-4)
+        ratio = (logps.detach() - columns(step, "old_logps")).exp()
+        rule = ((advantages > 0) & (ratio > 1.2) | (advantages < 0) & (ratio < 0.8)) & mask
+        assert torch.equal(columns(step, "clipped").bool(), rule)
+        clipped_somewhere |= bool(rule.any())
+    assert clipped_somewhere
+    assert history["clip_fraction"][-1] > 0
+
+
+def test_token_rewards_add_up_to_the_reward_less_its_kl_charge(ppo):
+    out, _, history = ppo
+    step = samples.read(out, 0)  # the policy is its own reference here, so nothing is charged yet
+    for sample in step.samples:
+        assert sample.rewards == pytest.approx([0.0] * (len(sample.tokens) - 1) + [sample.reward], abs=1e-5)
+        assert sample.values == [0.0] * len(sample.tokens)
+    last = samples.read(out, 2)
+    assert any(abs(sum(s.rewards) - s.reward) > 1e-4 for s in last.samples)
+    assert sum(s.reward for s in last.samples) / 8 == pytest.approx(history["reward"][2])
+
+
+def test_grouped_recipes_have_one_advantage_per_sample_and_no_values(tmp_path, capsys):
+    train("grpo", tmp_path / "run", steps=2)
+    step = samples.read(tmp_path / "run")
+    assert step.step == 1 and step.recipe == "grpo"
+    for sample in step.samples:
+        assert len(set(sample.advantages)) == 1 and sample.values is None and not any(sample.clipped)
+    assert main(["explain", str(tmp_path / "run"), "--sample", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "Step 1, recipe grpo, sample 2 of 8" in shown and " value " not in shown.splitlines()[3]
+    rows = shown.splitlines()[4:]
+    assert [row.split()[0] for row in rows] == [t.strip() for t in step.samples[2].tokens]
+    assert [float(re.search(r"\s([+-]\d\.\d{3})\s+1\.000", row).group(1)) for row in rows] == pytest.approx(
+        step.samples[2].advantages, abs=1e-3
+    )
+
+
+def test_the_page_holds_everything_in_itself(ppo, tmp_path, capsys):
+    out, _, _ = ppo
+    page, picture = tmp_path / "page.html", tmp_path / "figure.png"
+    assert main(["explain", str(out), "--step", "2", "--html", str(page), "--figure", str(picture)]) == 0
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    sample = samples.read(out, 2).samples[0]
+    assert text.count("<tr") == 1 + len(sample.tokens)
+    for name in ("value", "advantage", "ratio", "clipped", "weight", "share"):
+        assert f">{name}</th>" in text and f"<dt>{name}</dt>" in text
+    for row in explain.rows(sample):
+        assert row["share"] in text
+
+
+def test_a_sample_that_could_not_be_graded_says_so(ppo):
+    step = samples.read(ppo[0], 0)
+    sample = samples.Sample(**{**vars(step.samples[0]), "valid": False})
+    changed = samples.Step(step.step, step.recipe, step.batch, step.num_generations, [sample])
+    assert "could not be graded" in explain.summary(changed, 0)
+    assert math.isclose(sum(step.samples[0].shares), sum(sample.shares))
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["RUN", "--step", "7"], ["no samples of step 7", "0 to 2"]),
+        (["RUN", "--sample", "8"], ["8 samples kept", "no 8"]),
+        (["RUN", "--sample", "-1"], ["numbered from 0"]),
+        (["nowhere"], ["nowhere: no samples kept", "keep_samples"]),
+        (["RUN", "--figure", "no/such/folder.png"], ["folder.png", "cannot be written"]),
+    ],
+)
+def test_wrong_requests_are_one_line(ppo, argv, expected, capsys):
+    assert main(["explain", *(str(ppo[0]) if a == "RUN" else a for a in argv)]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    for part in expected:
+        assert part in error
+
+
+def test_a_damaged_record_is_one_clear_error(tmp_path):
+    path = samples.file_of(tmp_path, 3)
+    path.parent.mkdir()
+    for text in ("{", json.dumps({"step": 3}), json.dumps([1])):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"step-000003.json: unreadable"):
+            samples.read(tmp_path)
