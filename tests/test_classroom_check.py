@@ -404,3 +404,16 @@ def test_one_chapter_s_feedback_does_not_replace_another_s(tmp_path):
         assert cli.main([*command, "--out", str(tmp_path / f"{chapter}.csv")]) == 0
     for chapter in ("02", "05"):
         assert f"| {chapter}.1 " in (tmp_path / f"{chapter}-feedback" / "ada.md").read_text()
+
+
+def test_a_release_does_not_replace_what_was_worked_on(tmp_path, capsys):
+    command = ["release", "--chapter", "05", "--out", str(tmp_path)]
+    assert cli.main(command) == cli.main(command) == 0, "what has not been changed may be written again"
+    script = tmp_path / "05_rlhf_problem.py"
+    script.write_text("my work")
+    (tmp_path / "05_rlhf_problem.ipynb").unlink()
+    assert cli.main(command) == 2
+    assert "has been changed; name another folder" in capsys.readouterr().err
+    assert script.read_text() == "my work" and not (tmp_path / "05_rlhf_problem.ipynb").exists()
+    assert cli.main([*command, "--replace"]) == 0
+    assert "# %% exercise 05.1" in script.read_text()

@@ -7,10 +7,10 @@ are not trusted, ``minirlhf grade`` is the grader to use; it reads the same note
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,17 @@ def source_cells(exercises: Sequence[Exercise]) -> list[release.ReleaseCell]:
         if cell.role == "answer":
             e = by_id[cell.exercise]
             text = f"{cell.text}\n\n### BEGIN SOLUTION\n{e.solution}\n### END SOLUTION"
-            cell = replace(cell, text=text, metadata=_metadata(e, "answer"))
+            cell = dataclasses.replace(cell, text=text, metadata=_metadata(e, "answer"))
         elif cell.role == "check":
             e = by_id[cell.exercise]
             hidden = f'from minirlhf.classroom.nbgrader import score\n\nscore("{e.id}")'
             text = f"# graded when you have handed in\n### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS"
-            cell = replace(cell, role="tests", text=text, metadata=_metadata(e, "tests"))
+            cell = dataclasses.replace(cell, role="tests", text=text, metadata=_metadata(e, "tests"))
         made.append(cell)
     return made
 
 
-def write(exercises: Sequence[Exercise], out: Path) -> list[Path]:
+def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> list[Path]:
     """Write one chapter as an assignment of the course folder ``out``; its configuration too, if it has none."""
     folder = exercises[0].path.parent
     config = out / "nbgrader_config.py"
@@ -79,8 +79,7 @@ def write(exercises: Sequence[Exercise], out: Path) -> list[Path]:
         config.write_text(CONFIG.format(exercises=str(folder.parent.resolve())), encoding="utf-8")
     path = out / "source" / folder.name / f"{folder.name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(release.notebook(source_cells(exercises)), encoding="utf-8")
-    return [path]
+    return release.place({path: release.notebook(source_cells(exercises))}, replace)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import Any
 
 from minirlhf.classroom.checker import call
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+from minirlhf.core.errors import UserError
 
 SETUP = f'''from minirlhf.classroom import check
 
@@ -92,16 +93,28 @@ def script(cells: Sequence[ReleaseCell]) -> str:
     return "\n".join(parts)
 
 
-def write(exercises: Sequence[Exercise], out: Path) -> list[Path]:
-    """Write one chapter's release into ``out``; returns the files."""
+def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> list[Path]:
+    """Write one chapter's release into ``out``; returns the files. See :func:`place`."""
     made = cells(exercises)
     name = exercises[0].path.parent.name
-    written = []
-    for suffix, text in ((".ipynb", notebook(made)), (".py", script(made))):
-        path = out / f"{name}{suffix}"
+    texts = {out / f"{name}.ipynb": notebook(made), out / f"{name}.py": script(made)}
+    return place(texts, replace)
+
+
+def place(texts: dict[Path, str], replace: bool) -> list[Path]:
+    """Write these files, all or none. A file that is there with another content, perhaps somebody's work, stays unless ``replace``.
+
+    Raises:
+        UserError: there is such a file.
+    """
+    worked_on = [p for p, text in texts.items() if p.exists() and p.read_bytes() != text.encode("utf-8")]
+    if worked_on and not replace:
+        raise UserError(
+            f"{worked_on[0]} is there already and has been changed; name another folder, or --replace it and lose what is in it"
+        )
+    for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+    return list(texts)
 
 
 def plain_text(notebook: str) -> str:

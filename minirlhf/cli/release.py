@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--chapter", action="append", default=[], help="a chapter, such as 05; repeat for more; default: all"
     )
     parser.add_argument("--nbgrader", action="store_true", help="write a course folder for nbgrader (instructors only)")
+    parser.add_argument("--replace", action="store_true", help="replace files that have been changed since")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
 
 
@@ -34,6 +35,6 @@ def run(args: argparse.Namespace) -> int:
     for _, chapter in groupby(found, lambda e: e.chapter):
         exercises = list(chapter)
         make = nbgrader.write if args.nbgrader else release.write
-        for path in make(exercises, args.out):
+        for path in make(exercises, args.out, args.replace):
             print(f"{path}  ({len(exercises)} exercises, {sum(e.points for e in exercises):g} points)")
     return 0
