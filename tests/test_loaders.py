@@ -524,6 +524,7 @@ BROKEN_FILES = {
     "latin.jsonl": ('{"prompt": "p"}\n{"prompt": "é"}'.encode("latin-1"), r"latin.jsonl, line 2: not UTF-8 text"),
     "latin.csv": ("prompt\nß".encode("latin-1"), r"latin.csv, line 2: not UTF-8 text"),
     "latin.jsonl.gz": (gzip.compress(b'{"prompt": "\xff"}'), r"latin.jsonl.gz, line 1: not UTF-8 text"),
+    "torn.jsonl.gz": (gzip.compress(b'{"prompt": "\xff"}')[:-4], r"torn.jsonl.gz: not UTF-8 text"),
     "wide.jsonl": (
         '{"prompt": "p"}'.encode("utf-16"),
         r"line 1: not UTF-8 text.* it looks like UTF-16; save it as UTF-8",

@@ -13,6 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
@@ -75,7 +76,8 @@ def _file_rows(path: Path) -> Rows:
 def _not_utf8(path: Path) -> UserError:
     """The error for a file that is not UTF-8, with the first line that is not."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rb") as file:
+    # Damage to a compressed file can show here first: the text was read in larger pieces.
+    with suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 line.decode()
