@@ -208,12 +208,10 @@ def sums(policy, part):
     return (logps * batch.loss_mask[:, 1:]).sum(-1).chunk(2)
 
 
-def learn_from(start, loss_of, steps=40):
-    """A copy of ``start``, trained on the pairs; ``loss_of`` gets log π of chosen and rejected, new and old."""
-    data, policy = pair_tokens(start.tokenizer, pairs), replace(start, model=copy.deepcopy(start.model))
+def learn_from(start, old, loss_of, steps=40):
+    """A copy of ``start``, trained on the pairs; ``loss_of`` gets log π of chosen and rejected, new and ``old``."""
+    policy = replace(start, model=copy.deepcopy(start.model))
     optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0.0)
-    with torch.no_grad():
-        old = torch.stack(sums(start, data), 1)
     for step in range(steps):
         some = list(batch_indices(len(data), 32, step, 0))
         chosen, rejected = sums(policy, [data[i] for i in some])
@@ -229,13 +227,15 @@ def contrast(pair):
     return dpo(pair, beta=0.1)
 
 
+data, held = (pair_tokens(sft.tokenizer, part) for part in (pairs, unseen))
+with torch.no_grad():
+    from_sft = torch.stack(sums(sft, data), 1)  # (N, 2), before any of this
 told = {
-    "winners only": learn_from(sft, lambda pair: -pair.chosen),
-    "losers only": learn_from(sft, lambda pair: pair.rejected, steps=25),
-    "both (DPO)": learn_from(sft, contrast),
+    "winners only": learn_from(sft, from_sft, lambda pair: -pair.chosen),
+    "losers only": learn_from(sft, from_sft, lambda pair: pair.rejected, steps=25),
+    "both (DPO)": learn_from(sft, from_sft, contrast),
 }
 heard = {name: ask(policy) for name, policy in told.items()}
-held = pair_tokens(sft.tokenizer, unseen)
 print("                true reward   length   log π of winner, loser against SFT   a reply")
 fell = {}
 with torch.no_grad():
@@ -288,14 +288,15 @@ if seen:
 turns = replace(
     base, tokenizer=sft.tokenizer
 )  # the base, given turns and their ends, which the pairs have and it has never seen
-straight = learn_from(turns, contrast)
+with torch.no_grad():
+    from_base = torch.stack(sums(turns, data), 1)
+straight = learn_from(turns, from_base, contrast)
 
 
 @torch.no_grad()
 def tells_apart(policy, start):
     """Share of unseen pairs in which the winner has gained more than the loser."""
-    data = pair_tokens(start.tokenizer, unseen)
-    gains = [now - then for now, then in zip(sums(policy, data), sums(start, data), strict=True)]
+    gains = [now - then for now, then in zip(sums(policy, held), sums(start, held), strict=True)]
     return float((gains[0] > gains[1]).float().mean())
 
 
@@ -360,7 +361,7 @@ assert mute.reward.mean < 0.3 and surely("rl_base_gold", 0.3, -1) and surely("rl
 
 # %%
 limit = Sampling(max_completion_length=world.max_completion_length)
-few = task_problems(world, "test")[:12]
+few = task_problems(world, "test")[:8]
 drawn = candidates(base.model, few, task_reward(world), tokenizer=raw, sampling=limit, num_generations=256, seed=5)
 curve = best_of_n_curve(drawn.rewards.double()).mean(0)
 good_share = float((drawn.rewards >= 1).float().mean())
