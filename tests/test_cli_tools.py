@@ -119,6 +119,13 @@ def test_unknown_words_are_named(folders, capsys):
     assert "does not know the words zebra" in capsys.readouterr().err
 
 
+def test_a_model_cannot_steer_the_terminal(folders, monkeypatch):
+    monkeypatch.setattr(chat, "completion_texts", lambda *_: ["a\x1b[2Jb\tc\nd\x07"])
+    speaker = chat.Speaker("x", *named.load(folders[0]), system=None)
+    lines = speaker.reply("hi", chat.Sampling(max_completion_length=4), 0, 0)
+    assert [line.removesuffix(" [cut off]") for line in lines] == ["a�[2Jb  c", "d�"]
+
+
 def test_what_can_be_named(folders, tmp_path):
     assert named.model_folder(tmp_path) == tmp_path
     run = checkpoints.step_folder(folders[1], 6).parent.parent

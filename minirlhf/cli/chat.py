@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from minirlhf import named
+from minirlhf.cli.data import visible
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import Message, encode_prompt
 from minirlhf.data.types import Rollout
@@ -82,7 +83,9 @@ class Speaker:
         )
         [text] = completion_texts(rollout, self.tokenizer)
         self.messages = [*asked, {"role": "assistant", "content": text}]
-        lines = (text if rollout.terminated[0] else f"{text} [cut off]").splitlines() or ["[says nothing]"]
+        shown = (text if rollout.terminated[0] else f"{text} [cut off]").splitlines() or ["[says nothing]"]
+        # What a model writes must not steer the terminal.
+        lines = ["".join(c if c.isprintable() else "�" for c in line.expandtabs(4)) for line in shown]
         return lines + (["", *self.alternatives(rollout, sampling.temperature, top)] if top else [])
 
     def alternatives(self, rollout: Rollout, temperature: float, top: int) -> list[str]:
@@ -105,7 +108,7 @@ class Speaker:
     def show(self, token: int) -> str:
         """A token as text with its white space visible."""
         text = self.tokenizer.decode([token]) or self.tokenizer.convert_ids_to_tokens(token)
-        return str(text).replace(" ", "·").replace("\n", "⏎")
+        return visible(str(text))
 
     def strange(self, said: str) -> list[str]:
         """The words that its tokenizer does not know."""
