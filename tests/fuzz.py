@@ -1,0 +1,371 @@
+"""Whatever is thrown at them, the loaders, the template parser and the settings read it or refuse it with one clear line.
+
+    python tests/fuzz.py                     100,000 inputs for each, and the evidence in studies/fuzz.json
+    python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
+
+An input is a good one that was damaged: bytes cut out, doubled, swapped or replaced, or a value of its JSON replaced by
+another. Input n of a target depends on the seed and n alone. An exception that is no ``UserError``, a message of more than one
+line or without the file's name, and five seconds without an answer are crashes; the first ones are printed.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import random
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import datasets
+
+from minirlhf import evidence
+from minirlhf.cli import Parser, train
+from minirlhf.cli.settings import read_yaml
+from minirlhf.core.errors import UserError
+from minirlhf.data import chat, inspection
+from minirlhf.data.loaders import load
+from minirlhf.models.tokenizers import train_tokenizer
+from minirlhf.trainers.config import from_mapping
+
+datasets.disable_progress_bars()
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "tests" / "samples"
+RESULT = ROOT / "studies" / "fuzz.json"
+MODULES = [
+    "minirlhf.data.loaders",
+    "minirlhf.data.chat",
+]  # the settings grow with every trainer: every test run samples them
+SECONDS = 5
+
+JUNK = (None, True, False, 0, -1, 1e308, float("nan"), float("inf"), "", " ", "\ud800", "\x00", "a" * 500, "ß你", "1", "true", [], {}, [[]])  # fmt: skip
+JUNK += (
+    [{}],
+    {"role": "user"},
+    [{"role": "assistant", "content": ""}],
+    "\n\nHuman:",
+    "\n\nHuman: a\n\nAssistant: b",
+    "#### 1",
+)
+SCRAPS = (b"{", b"}", b"[", b"]", b'"', b"\\", b",", b":", b"\n", b"\r\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b"\xff\xfe", b"null", b"NaN")  # fmt: skip
+SCRAPS += (
+    b"1e999",
+    b"\\ud800",
+    b"{{",
+    b"}}",
+    b"{%",
+    b"%}",
+    b"- ",
+    b"? ",
+    b"!!",
+    b"&a",
+    b"*a",
+    b"|",
+    b">",
+    b"'",
+    b"#",
+    b"  ",
+    b"\t",
+)
+SCRAPS += (b"9" * 400, b"2001-99-99", b"0x_", b"!!python/object:a", b"=", b"<<: ", b"..", b".inf", b"~")
+
+
+def damage(rng: random.Random, data: bytes) -> bytes:
+    """One to four random cuts, copies, swaps, bytes and scraps."""
+    for _ in range(rng.randint(1, 4)):
+        a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+        b = min(b, a + rng.choice((1, 4, 40, 4000)))
+        match rng.randrange(6):
+            case 0:
+                data = data[:a] + data[b:]
+            case 1:
+                data = data[:b] + data[a:b] * rng.randint(1, 3) + data[b:]
+            case 2:
+                data = data[:a]
+            case 3:
+                data = data[:a] + bytes(rng.randrange(256) for _ in range(rng.randint(1, 4))) + data[a + 1 :]
+            case 4:
+                data = data[:a] + rng.choice(SCRAPS) + data[a:]
+            case 5:
+                data = data[b:] + data[:b]
+    return data
+
+
+def mangle(rng: random.Random, value: object) -> object:
+    """A JSON value in which something was replaced, left out or renamed."""
+    if rng.random() < 0.15 or not isinstance(value, dict | list) or not value:
+        return rng.choice(JUNK)
+    if isinstance(value, list):
+        value = list(value)
+        i = rng.randrange(len(value))
+        if rng.random() < 0.2:
+            return value[:i] + value[i + 1 :] * 2
+        value[i] = mangle(rng, value[i])
+        return value
+    value = dict(value)
+    key = rng.choice(list(value))
+    match rng.randrange(5):
+        case 0:
+            del value[key]
+        case 1:
+            value[rng.choice((key.upper(), key + "s", "", "prompt", "label", "scores"))] = value.pop(key)
+        case _:
+            value[key] = mangle(rng, value[key])
+    return value
+
+
+# -- the targets: each makes an input and tries it; "read", or the UserError -------------------------------------------
+
+
+class Loaders:
+    """Files of every format in every container; what is read is converted to every record and tokenised."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows = [
+            [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            for path in sorted(SAMPLES.glob("*.jsonl"))
+        ]
+        self.files = [(".csv", (SAMPLES / "preference.csv").read_bytes())]
+        for rows in self.rows:
+            text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+            self.files += [(".jsonl", text), (".json", json.dumps(rows).encode()), (".jsonl.gz", gzip.compress(text))]
+            with contextlib.suppress(Exception):  # rows of different types fit into no table
+                buffer = io.BytesIO()
+                datasets.Dataset.from_list(rows).to_parquet(buffer)
+                self.files.append((".parquet", buffer.getvalue()))
+        self.tokenizer = train_tokenizer(["some text"], 280)
+
+    def make(self, rng: random.Random) -> tuple[str, bytes]:
+        """An ending and the bytes of a file."""
+        if rng.random() < 0.5:
+            rows = [mangle(rng, row) if rng.random() < 0.5 else row for row in rng.choice(self.rows)]
+            return ".jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode()
+        ending, data = rng.choice(self.files)
+        return ending, damage(rng, data)
+
+    def run(self, made: tuple[str, bytes]) -> None:
+        """Read the file."""
+        ending, data = made
+        path = self.folder / f"input{ending}"
+        path.write_bytes(data)
+        try:
+            records = load(path, drop_identical=True)
+        except UserError as problem:
+            assert str(path) in str(problem), f"does not name the file: {problem}"
+            raise
+        for convert in ("conversations", "comparisons", "judgements", "rankings", "problems"):
+            with contextlib.suppress(UserError):
+                getattr(records, convert)()
+        for messages, first in inspection.sequences(records.examples[0]).values():
+            assert inspection.tokens(self.tokenizer, messages, first)
+
+
+ZEPHYR = "{% for message in messages %}\n{{ '<|' + message['role'] + '|>\n' + message['content'] + eos_token }}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"
+BRACKETS = "{{ bos_token }}{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}"
+HEADERS = "{% set ns = namespace(n=0) %}{%- for m in messages %}{% set ns.n = ns.n + 1 %}{{- '<h>' + m.role + '</h>\n' + m.content | trim + '<e>' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<h>assistant</h>\n' }}{%- endif %}"
+MACRO = "{% macro turn(m) %}{{ m['role'] ~ ': ' ~ m['content'] }}{% endmacro %}{% for m in messages %}{{ turn(m) }}{{ messages | length }}{% endfor %}{{ messages[0].content[:3] | upper }}"
+
+
+class Templates:
+    """Chat templates, most of them damaged, and conversations, some with odd messages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = train_tokenizer(["some text"], 280)
+        self.templates = [
+            chat.WORDS,
+            chat.TURNS,
+            chat.CHATML,
+            chat.TRANSCRIPT,
+            chat.PLAIN,
+            ZEPHYR,
+            BRACKETS,
+            HEADERS,
+            MACRO,
+        ]
+
+    def make(self, rng: random.Random) -> tuple[str, list]:
+        """A template and messages."""
+        template = (
+            damage(rng, rng.choice(self.templates).encode()).decode(errors="replace")
+            if rng.random() < 0.9
+            else rng.choice(self.templates)
+        )
+        said = [
+            rng.choice(("hello", "", " ", "{{ x }}", "<eos>", "a\n\nb", "ß你", "a" * 200))
+            for _ in range(rng.randint(1, 6))
+        ]
+        messages = chat.conversation(*said)
+        if rng.random() < 0.2:
+            rng.choice(messages)["role"] = rng.choice(("system", "tool", "", "assistant"))
+        return template, messages
+
+    def run(self, made: tuple[str, list]) -> None:
+        """Encode as a prompt and as an example."""
+        self.tokenizer.chat_template, messages = made
+        chat.encode_prompt(self.tokenizer, messages)
+        coded = chat.encode(self.tokenizer, messages)
+        assert len(coded.loss_mask) == len(coded.input_ids)
+        if not any(m["role"] == "assistant" for m in messages) and not chat._MARKED.search(made[0]):
+            assert not any(coded.loss_mask), "a loss without an assistant"
+
+
+class Settings:
+    """Files of settings and flags, for every trainer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "settings.yaml"
+        self.parser = Parser(prog="minirlhf train", allow_abbrev=False)
+        train.configure(self.parser)
+        self.trainers = {name: (trainer.source, trainer.config) for name, trainer in train.TRAINERS.items()}
+        self.names = sorted(
+            {name for pair in self.trainers.values() for cls in pair for name in cls.__dataclass_fields__}
+        )
+        self.values = ("1", "0", "-1", "1e-3", "true", "None", "null", "linear", "nan", "inf", "-inf", "", "9" * 5000, "1_000", "0x10", "nano", "[1]", "{}", "2001-01-01", "1:30", "\x00", "é", "~", "ⅷ", "１")  # fmt: skip
+
+    def make(self, rng: random.Random) -> tuple[str, bytes | list[str]]:
+        """A trainer, and a file or flags."""
+        trainer = rng.choice(list(self.trainers))
+        own = [name for cls in self.trainers[trainer] for name in cls.__dataclass_fields__]
+        names = [rng.choice(own if rng.random() < 0.95 else self.names) for _ in range(rng.randint(1, 5))]
+        good = ("1", "0.5", "true", "nano", "linear", "none")
+        chosen = [(name, rng.choice(good if rng.random() < 0.7 else self.values)) for name in names] + [("out", "x")]
+        if rng.random() < 0.6:
+            text = "".join(f"{name}: {value}\n" for name, value in chosen).encode()
+            return trainer, damage(rng, text) if rng.random() < 0.6 else text
+        flags = [part for name, value in chosen for part in (f"--{name.replace('_', '-')}", value)]
+        if rng.random() < 0.3:
+            flags[rng.randrange(len(flags))] = rng.choice(
+                ("--", "-", "--out=", "--seed", "", "--=", "-h5", "x", "--résumé")
+            )
+        return trainer, flags
+
+    def run(self, made: tuple[str, bytes | list[str]]) -> None:
+        """Build the settings that the trainer would get."""
+        trainer, given = made
+        if isinstance(given, bytes):
+            self.path.write_bytes(given)
+            try:
+                values, where = read_yaml(str(self.path)), str(self.path)
+            except UserError as problem:
+                assert str(self.path) in str(problem), f"does not name the file: {problem}"
+                raise
+        else:
+            args, extra = self.parser.parse_known_args([trainer, *given])
+            if extra:
+                raise UserError(f"unknown option {extra[0]!r}")
+            values, where = {k: v for k, v in vars(args).items() if k in self.names}, "the flags"
+        source, config = self.trainers[trainer]
+        for cls in (source, config):
+            from_mapping(
+                cls,
+                {
+                    k: v
+                    for k, v in values.items()
+                    if k in cls.__dataclass_fields__ or (cls is config and k not in source.__dataclass_fields__)
+                },
+                where,
+            )
+
+
+TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings]] = {
+    "loaders": Loaders,
+    "templates": Templates,
+    "settings": Settings,
+}
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Crash:
+    """An input that was neither read nor refused properly."""
+
+    target: str
+    number: int
+    made: object
+    problem: str
+
+
+def fuzz(name: str, count: int, seed: int) -> tuple[Counter[str], list[Crash]]:
+    """Try ``count`` inputs; how many were read, refused, crashed, and the crashes."""
+    outcomes: Counter[str] = Counter(read=0, refused=0, crashed=0)
+    crashes = []
+    memory = Path("/dev/shm")  # where there is one: the files need not touch the disk
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        target = TARGETS[name](Path(folder))
+        for number in range(count):
+            made = target.make(random.Random(f"{seed} {name} {number}"))
+            outcome, problem = attempt(target.run, made)
+            outcomes[outcome] += 1
+            if outcome == "crashed":
+                crashes.append(Crash(name, number, made, problem))
+    return outcomes, crashes
+
+
+def attempt(run: Callable[[object], None], made: object) -> tuple[str, str]:
+    """``read``, ``refused`` or ``crashed``, and what was said."""
+    try:
+        with limit(SECONDS), contextlib.redirect_stderr(io.StringIO()):
+            run(made)
+    except UserError as problem:
+        clear = str(problem) and "\n" not in str(problem) and len(str(problem)) < 5000
+        return ("refused" if clear else "crashed"), str(problem)
+    except (Exception, SystemExit) as problem:
+        return "crashed", f"{type(problem).__name__}: {problem}"
+    return "read", ""
+
+
+@contextlib.contextmanager
+def limit(seconds: int) -> Iterator[None]:
+    """Raise ``TimeoutError`` in the block after so many seconds."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no answer in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def main() -> int:
+    """Run all targets and write the evidence, or one and write nothing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100_000, help="inputs for each target")
+    parser.add_argument("--seed", type=int, default=None, help="repeats a run; else a fresh one")
+    parser.add_argument("--only", choices=list(TARGETS), help="one target; no evidence is written")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    args = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**31) if args.seed is None else args.seed
+    numbers: dict[str, float] = {}
+    failed = False
+    start, names = time.perf_counter(), [args.only] if args.only else list(TARGETS)
+    with ProcessPoolExecutor(len(names), mp_context=get_context("spawn")) as pool:
+        results = list(pool.map(fuzz, names, [args.count] * len(names), [seed] * len(names)))
+    print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
+    for name, (outcomes, crashes) in zip(names, results, strict=True):
+        print(f"{name}: {args.count:,} inputs, {dict(outcomes)}")
+        for crash in crashes[:10]:
+            print(f"  input {crash.number}: {crash.problem[:300]!r}\n    {str(crash.made)[:300]!r}")
+        failed |= bool(crashes)
+        numbers |= {f"{name}_{outcome}": n for outcome, n in outcomes.items()}
+    if not args.only and not failed:
+        evidence.write(args.out, command="python tests/fuzz.py", modules=MODULES, seeds={seed: numbers})
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

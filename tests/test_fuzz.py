@@ -1,0 +1,43 @@
+"""A few hundred damaged inputs, new ones in every run."""
+
+import random
+
+import fuzz
+import pytest
+
+from minirlhf.core.errors import UserError
+
+
+@pytest.mark.parametrize("name", list(fuzz.TARGETS))
+def test_damaged_input_is_read_or_refused(name, fresh_seed):
+    outcomes, crashes = fuzz.fuzz(name, 300, fresh_seed)
+    assert not crashes, crashes[0]
+    assert outcomes["read"] and outcomes["refused"], "the inputs are all alike"
+
+
+def test_inputs_depend_on_seed_and_number_alone(tmp_path):
+    for make in fuzz.TARGETS.values():
+        target = make(tmp_path)
+        first, _, again = (repr(target.make(random.Random(seed))) for seed in ("1 a 5", "1 a 6", "1 a 5"))
+        assert first == again
+
+
+def test_a_crash_is_found():
+    def fails(how):
+        raise how
+
+    assert fuzz.attempt(fails, UserError("one line"))[0] == "refused"
+    assert fuzz.attempt(fails, UserError("two\nlines"))[0] == "crashed"
+    assert fuzz.attempt(fails, KeyError("x")) == ("crashed", "KeyError: 'x'")
+    assert fuzz.attempt(fails, SystemExit(2))[0] == "crashed"
+    assert fuzz.attempt(lambda _: None, 1) == ("read", "")
+
+
+def test_an_endless_loop_is_a_crash(monkeypatch):
+    monkeypatch.setattr(fuzz, "SECONDS", 1)
+
+    def endless(_):
+        while True:
+            pass
+
+    assert fuzz.attempt(endless, 0) == ("crashed", "TimeoutError: no answer in 1 s")
