@@ -417,3 +417,10 @@ def test_a_release_does_not_replace_what_was_worked_on(tmp_path, capsys):
     assert script.read_text() == "my work" and not (tmp_path / "05_rlhf_problem.ipynb").exists()
     assert cli.main([*command, "--replace"]) == 0
     assert "# %% exercise 05.1" in script.read_text()
+
+
+def test_a_cache_that_cannot_be_written_costs_no_verdict(tmp_path, monkeypatch):
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "a file"))
+    for _ in range(2):
+        assert "Hint 1 of 2" in repr(check("05.1", best_policy=greedy, best_value=value))

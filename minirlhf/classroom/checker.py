@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -73,10 +74,11 @@ class Hints:
             counts[key] = counts.get(key, 0) + 1
             number = min(counts[key], 2)
             hint = f"Hint {number} of 2: {failed.test.hints[number - 1]}"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(counts), encoding="utf-8")
-        draft.replace(self.path)
+        with contextlib.suppress(OSError):  # where the cache cannot be written, each failure counts as the first
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self.path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps(counts), encoding="utf-8")
+            draft.replace(self.path)
         return hint
 
 
