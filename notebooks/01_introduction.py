@@ -85,7 +85,7 @@ def ask(policy, seed=1000):
 rl = pipeline.reinforce(
     world,
     sft,
-    RLPlan(training=OnlineConfig(max_steps=50 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
+    RLPlan(training=OnlineConfig(max_steps=35 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
     reward=opinion,
     monitors={"gold": task_reward(world)},
     quiet=True,
@@ -104,7 +104,7 @@ for name, found in answers.items():
 # %%
 # figure: pipeline
 # alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 5 and 0, mean about minus 1.9;
-#   those of SFT between minus 2 and 2.6, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 50 steps of RL both the reward model's opinion and
+#   those of SFT between minus 2 and 2.6, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 35 steps of RL both the reward model's opinion and
 #   the true reward rise.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.2), layout="constrained")
 jitter = torch.rand(128, generator=generator("jitter")) * 0.5 - 0.25
@@ -392,7 +392,7 @@ def kind_of(words, t):
 
 
 shifts = {}
-for prompt, text in zip(world.prompts("test")[:64], answers["SFT"].completions[:64], strict=True):
+for prompt, text in zip(world.prompts("test")[:40], answers["SFT"].completions[:40], strict=True):
     reply = [*raw(text, add_special_tokens=False).input_ids, raw.eos_token_id]
     ours, theirs = (next_word_logps(policy, prompt, reply) for policy in (sft, base))
     kl = (ours.exp() * (ours - theirs)).sum(-1)
@@ -440,7 +440,7 @@ for name, group in (("demonstrated", known), ("never demonstrated", other)):
         Problem([{"role": "user", "content": a.format(x)}])
         for x in group
         for a in asks
-        for _ in range(64 // len(group))
+        for _ in range(24 // len(group))
     ]
     found = evaluate(six.model, problems, task_reward(world), tokenizer=sft.tokenizer, sampling=limit, seed=7)
     hits = [
@@ -634,13 +634,15 @@ def shuffled(model):
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 line = [scores(merge(specialists, [1 - share, share])) for share in SHARES]
 relative = shuffled(specialists[1])
-stranger, alone = scores(merge([specialists[0], relative], [0.5, 0.5])), scores(relative)
+stranger = scores(merge([specialists[0], relative], [0.5, 0.5]))
+some = torch.arange(12)[None]
+torch.testing.assert_close(relative(input_ids=some).logits, specialists[1](input_ids=some).logits, atol=1e-4, rtol=1e-4)
 origin = scores(sft.model)
 print("share of manners   content   manners   truth")
 for share, (c, m, total) in zip(SHARES, line, strict=True):
     print(f"{share:16.2f} {c:9.2f} {m:9.2f} {total:7.2f}")
 print(f"       SFT       {origin[0]:9.2f} {origin[1]:9.2f} {origin[2]:7.2f}")
-print(f"the second, units shuffled {alone[2]:.2f}; the first merged with that one {stranger[2]:.2f}")
+print(f"the second, units shuffled: the same function; the first merged with that one {stranger[2]:.2f}")
 
 # %%
 # figure: merging
@@ -665,7 +667,7 @@ print(
     f"merged half and half {line[2][2]:.2f}, mean of the two specialists {half_way:.2f}, better one {best_specialist:.2f}"
 )
 assert max(line[1][2], line[2][2], line[3][2]) > best_specialist and surely("merge_over_better", 0.0)
-assert stranger[2] < 0.5 < alone[2] and surely("shuffled_merge_gold", 0.5, -1)
+assert stranger[2] < 0.5 < line[-1][2] and surely("shuffled_merge_gold", 0.5, -1)
 
 # %%
 # NBVAL_CHECK_OUTPUT

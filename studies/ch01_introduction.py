@@ -43,7 +43,7 @@ GARDENS = 4  # for each seed
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 WORLD = tasks.get("assistant")
 LIMIT = Sampling(max_completion_length=WORLD.max_completion_length)
-RL = RLPlan(training=OnlineConfig(max_steps=50, batch_size=8, num_generations=8, learning_rate=3e-4))
+RL = RLPlan(training=OnlineConfig(max_steps=35, batch_size=8, num_generations=8, learning_rate=3e-4))
 STRAIGHT_RL = replace(RL, options=(("beta", 0.1),), training=replace(RL.training, max_steps=30))
 SPECIALIST = replace(STRAIGHT_RL, training=replace(RL.training, max_steps=20, learning_rate=5e-4))
 
