@@ -191,6 +191,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the build says about a book that is full of faults."""
     folder = tmp_path_factory.mktemp("faulty")
     shutil.copytree(BOOK, folder / "book", ignore=shutil.ignore_patterns("[0-9][0-9]-*.md", "notebooks", "_generated"))
+    shutil.copytree(ROOT / "studies", folder / "studies")
     (folder / "notebooks").mkdir()
     (folder / "book" / "05-faults.md").write_text(CHAPTER, encoding="utf-8")
     with (folder / "book" / "conf.py").open("a", encoding="utf-8") as settings:
