@@ -87,8 +87,10 @@ def sarsa(
         target = sarsa_target(step.rewards, next_values, next_actions, step.terminated, gamma=gamma)
         _move(table, rows, step, target, torch.where(learning, alpha, 0.0))
         book.note(step)
-        first_actions = choose(epsilon_greedy(table[rows, walkers.states], epsilon=epsilon), rng)
-        actions = torch.where(step.over, first_actions, next_actions)
+        actions = next_actions
+        if bool(step.over.any()):
+            first_actions = choose(epsilon_greedy(table[rows, walkers.states], epsilon=epsilon), rng)
+            actions = torch.where(step.over, first_actions, next_actions)
     return book.close(table)
 
 

@@ -178,8 +178,10 @@ class Walkers:
         step = Step(
             before, actions, self._process.rewards[before, actions, after], after, terminated, late & ~terminated
         )
-        fresh = choose(self._process.start.expand(len(after), -1), self._rng)
-        self.states = torch.where(step.over, fresh, after)
+        self.states = after
+        if bool(step.over.any()):
+            fresh = choose(self._process.start.expand(len(after), -1), self._rng)
+            self.states = torch.where(step.over, fresh, after)
         self._age = torch.where(step.over, 0, self._age)
         return step
 

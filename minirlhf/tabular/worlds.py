@@ -214,3 +214,22 @@ def maze() -> World:
         return (state if target is None or cells[target] == "#" else target), -1.0
 
     return draw_world(drawing, rule)
+
+
+def many_doors(doors: int = 10) -> Process:
+    """Go home for nothing (the first action), or into a hall with ``doors`` doors, behind each of which waits −0.1.
+
+    With noise on the rewards one of the doors always looks good. States: start, hall, home, which is the end.
+    """
+    require_positive(doors=doors)
+    outcomes: dict[tuple[int, int], list[Outcome]] = {}
+    for door in range(doors):
+        outcomes[0, door] = [(1.0, 2 if door == 0 else 1, 0.0)]
+        outcomes[1, door] = [(1.0, 2, -0.1)]
+    return from_outcomes(
+        outcomes,
+        num_states=3,
+        actions=[f"door {door + 1}" for door in range(doors)],
+        start=(1.0, 0.0, 0.0),
+        terminal=(2,),
+    )

@@ -1,0 +1,220 @@
+# ---
+# title: Sweeping to the best policy
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# You know a world: `P` with $P(s'\mid s,a)$, shape `(S, A, S)`, and expected rewards `r`, shape `(S, A)`. Find the best policy by *value iteration*.
+#
+# 1. `sweep(P, r, V, gamma)`: one sweep of Bellman's optimality equation, from guesses `V` `(S,)` to better ones `(S,)`. All states at once, from the old guesses.
+# 2. `solve(P, r, gamma, error)`: sweep from zero until you can *prove* that no value is further than `error` from the truth, and return the values `(S,)`. You do not know the truth. But you see by how much
+#    the last sweep moved, and each later sweep moves by at most $\gamma$ times as much as the one before; add up how far they could still go. `gamma` is below 1.
+# 3. `act(P, r, V, gamma)`: the greedy action of each state, as integers `(S,)`.
+#
+# Stopping as soon as a sweep moves less than `error` is the usual mistake: with $\gamma = .95$ the answer may still be nineteen times as far away.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def sweep(P, r, V, gamma):
+    """One sweep: (S,) -> (S,)."""
+    raise NotImplementedError
+
+
+def solve(P, r, gamma, error):
+    """Values (S,) that are within `error` of the best ones."""
+    raise NotImplementedError
+
+
+def act(P, r, V, gamma):
+    """Greedy actions (S,), integers."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def sweep(P, r, V, gamma):
+    return (r + gamma * P @ V).amax(-1)
+
+
+def solve(P, r, gamma, error):
+    V = torch.zeros(len(r), dtype=r.dtype)
+    while True:
+        better = sweep(P, r, V, gamma)
+        moved = (better - V).abs().max()
+        V = better
+        if moved * gamma / (1 - gamma) <= error:
+            return V
+
+
+def act(P, r, V, gamma):
+    return (r + gamma * P @ V).argmax(-1)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
+from minirlhf.core import exact_mdp
+
+
+def world(draw, states=3):
+    P = torch.stack([torch.stack([tidy_distribution(draw, states) for _ in range(2)]) for _ in range(states)])
+    return P, tidy(draw.uniform(states, 2, low=-2, high=2))
+
+
+def myopic():
+    """Action 0 pays now and leads to the poor state, action 1 pays later: ((stay rich), (stay poor))."""
+    P = torch.tensor([[[0.1, 0.9], [0.9, 0.1]], [[0.1, 0.9], [0.8, 0.2]]], dtype=torch.float64)
+    return P, torch.tensor([[2.0, 1.0], [-1.0, -2.0]], dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "For each state and action: what is earned now, plus what the next state is believed to be worth, discounted. Then choose.",
+        "`P @ V` averages the guesses over the next states: (S, A). Add r, and take the largest over the last axis.",
+    ),
+)
+def one_sweep(sub, draw):
+    "`sweep` applies Bellman's optimality equation once."
+    P, r = world(draw)
+    V, gamma = tidy(draw.uniform(3, low=1, high=3)) * torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64), 0.9
+    q = torch.zeros(3, 2, dtype=torch.float64)
+    for s in range(3):
+        for a in range(2):
+            q[s, a] = r[s, a] + gamma * sum(float(P[s, a, t]) * float(V[t]) for t in range(3))
+    expect(
+        sub.sweep(P, r, V, gamma),
+        q.amax(-1),
+        what="the values after one sweep",
+        given={"P": P, "r": r, "V": V, "gamma": gamma},
+        mistakes={
+            "actions are averaged instead of chosen": q.mean(-1),
+            "the action is chosen by what it earns now": q.gather(1, r.argmax(-1, keepdim=True))[:, 0],
+            "the discount is forgotten": (r + P @ V).amax(-1),
+            "the best next state is taken for granted": (r + gamma * V.max()).amax(-1),
+        },
+    )
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Suppose the last sweep moved some value by m, and none by more. How far can the next one move? And all the sweeps after it together?",
+        "At most γm, γ²m, and so on: a geometric series. Stop when its sum is no larger than the error that is allowed.",
+    ),
+)
+def near_enough(sub, draw):
+    "`solve` is within `error` of the best values, also when γ is near 1."
+    P, r = world(draw, 2)
+    for gamma, error in ((0.5, 1e-6), (0.95, 0.1)):
+        r_ = r if gamma == 0.5 else r.abs() + 1.0  # all rewards positive: the values creep up from zero
+        best, _ = exact_mdp.best_values(P, r_, gamma=gamma)
+        got = sub.solve(P, r_, gamma, error)
+        given = {"P": P, "r": r_, "gamma": gamma, "error": error}
+        if not isinstance(got, torch.Tensor) or got.shape != best.shape:
+            expect(got, best, what="the values", given=given)
+        off = float((got.double() - best).abs().max())
+        if not off <= error * (1 + 1e-9) + 1e-9:
+            fail(
+                f"the values are {off:.3g} away from the best ones; {error:g} was asked for"
+                + (": it stopped as soon as one sweep moved less than that" if off < 200 * error else ""),
+                **given,
+                yours=got,
+            )
+
+
+@test(
+    points=1,
+    hints=(
+        "Which action is best depends on what it earns *and* on where it leads.",
+        "The same table as in `sweep`; this time ask for the place of the largest entry, not for its size.",
+    ),
+)
+def greedy(sub, draw):
+    "`act` takes the best action by the values given, not the one that pays best now."
+    P, r = myopic()
+    r = r + 0.2 * draw.uniform(2, 2)
+    best, q = exact_mdp.best_values(P, r, gamma=0.9)
+    expect(
+        sub.act(P, r, best, 0.9),
+        q.argmax(-1),
+        what="the greedy actions",
+        given={"P": P, "r": r, "V": best, "gamma": 0.9},
+        mistakes={
+            "the action that pays best now is taken": r.argmax(-1),
+            "the worst action is taken": q.argmin(-1),
+        },
+    )
+
+
+# %% [mutant] the mean over actions
+# caught by: one_sweep
+# says: averaged instead of chosen
+def sweep(P, r, V, gamma):
+    return (r + gamma * P @ V).mean(-1)
+
+
+# %% [mutant] chooses by what is earned now
+# caught by: one_sweep
+# says: what it earns now
+def sweep(P, r, V, gamma):
+    return (r + gamma * P @ V).gather(1, r.argmax(-1, keepdim=True))[:, 0]
+
+
+# %% [mutant] hoping for the best state
+# caught by: one_sweep
+# says: taken for granted
+def sweep(P, r, V, gamma):
+    return (r + gamma * V.max()).amax(-1)
+
+
+# %% [mutant] stops when a sweep moves little
+# caught by: near_enough
+# says: moved less than that
+def solve(P, r, gamma, error):
+    V = torch.zeros(len(r), dtype=r.dtype)
+    while True:
+        better = sweep(P, r, V, gamma)
+        if (better - V).abs().max() <= error:
+            return better
+        V = better
+
+
+# %% [mutant] ten sweeps, whatever happens
+# caught by: near_enough
+def solve(P, r, gamma, error):
+    V = torch.zeros(len(r), dtype=r.dtype)
+    for _ in range(10):
+        V = sweep(P, r, V, gamma)
+    return V
+
+
+# %% [mutant] acts for the moment
+# caught by: greedy
+# says: pays best now
+def act(P, r, V, gamma):
+    return r.argmax(-1)
+
+
+# %% [partial] 3: the sweep and the greedy action, but it stops too early
+def solve(P, r, gamma, error):
+    V = torch.zeros(len(r), dtype=r.dtype)
+    while True:
+        better = sweep(P, r, V, gamma)
+        if (better - V).abs().max() <= error:
+            return better
+        V = better
+
+
+# %% [partial] 2: the sweep only
+def solve(P, r, gamma, error):
+    raise NotImplementedError
+
+
+def act(P, r, V, gamma):
+    raise NotImplementedError

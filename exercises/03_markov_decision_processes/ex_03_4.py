@@ -1,0 +1,209 @@
+# ---
+# title: Bug hunt: a learner that three people have broken
+# kind: bughunt
+# minutes: 20
+# ---
+
+# %% [statement]
+# This is one update of Q-learning. It gets the table of action values and one step, and returns the table after it. It runs, its numbers stay finite,
+# and what it learns is wrong: it thinks little of rewards, it is content wherever it happens to be, and where episodes are limited to a hundred steps it becomes short-sighted.
+#
+# **There are three bugs. Find and fix them.** `terminated` is True if the next state is the end of the episode. `truncated` is True if the episode was cut off here by a time limit, although it could have gone on.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    """One update of Q-learning.
+
+    q: (S, A). state, action, next_state: integers. reward, alpha, gamma: floats. terminated, truncated: bools.
+    Returns the new (S, A).
+    """
+    q = q.clone()
+    future = 0.0 if terminated or truncated else q[state].max()
+    target = gamma * (reward + future)
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * target
+    return q
+
+
+# %% [solution]
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    future = 0.0 if terminated else q[next_state].max()
+    target = reward + gamma * future
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * target
+    return q
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def problem(draw):
+    """A table of three states and two actions, a step from 0 to 1, and the other numbers."""
+    q = tidy(draw.uniform(3, 2, low=1, high=2)) + torch.tensor([[0.0], [2.0], [4.0]], dtype=torch.float64)
+    reward = 1.0 + draw.integer(1, 9) / 10
+    return (
+        q,
+        (0, draw.integer(0, 1), reward, 1),
+        [0.1, 0.25, 0.5][draw.integer(0, 2)],
+        [0.5, 0.8, 0.9][draw.integer(0, 2)],
+    )
+
+
+def shown(q, step, terminated, truncated, alpha, gamma):
+    names = ("state", "action", "reward", "next_state")
+    flags = {"terminated": terminated, "truncated": truncated, "alpha": alpha, "gamma": gamma}
+    return {"q": q} | dict(zip(names, step, strict=True)) | flags
+
+
+def after(q, step, alpha, target):
+    """The table with one entry moved towards the target."""
+    table = [list(row) for row in q.tolist()]
+    table[step[0]][step[1]] += alpha * (target - table[step[0]][step[1]])
+    return torch.tensor(table, dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "Take a step that ends the episode. What is the return of what follows, exactly?",
+        "The reward of the step itself is not discounted; only what comes after it is.",
+    ),
+)
+def pays_in_full(sub, draw):
+    "At the end of an episode the target is the reward."
+    q, step, alpha, gamma = problem(draw)
+    expect(
+        sub.update(q, *step, True, False, alpha, gamma),
+        after(q, step, alpha, step[2]),
+        what="the table after a step that ends the episode",
+        given=shown(q, step, True, False, alpha, gamma),
+        mistakes={
+            "the reward is discounted": after(q, step, alpha, gamma * step[2]),
+            "the next state counts, although the episode has ended": after(
+                q, step, alpha, step[2] + gamma * float(q[1].max())
+            ),
+            "the old value is thrown away": after(q, step, 1.0, step[2]),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Where is the learner after the step?",
+        "The future begins in the next state, so the maximum runs over the next state's row.",
+    ),
+)
+def looks_ahead(sub, draw):
+    "In the middle of an episode the target looks at the next state."
+    q, step, alpha, gamma = problem(draw)
+    expect(
+        sub.update(q, *step, False, False, alpha, gamma),
+        after(q, step, alpha, step[2] + gamma * float(q[1].max())),
+        what="the table after a step in the middle of an episode",
+        given=shown(q, step, False, False, alpha, gamma),
+        mistakes={
+            "the state that was left is looked up, not the one that was reached": after(
+                q, step, alpha, step[2] + gamma * float(q[0].max())
+            ),
+            "the next state is looked up at its worst action": after(
+                q, step, alpha, step[2] + gamma * float(q[1].min())
+            ),
+            "the future is left out": after(q, step, alpha, step[2]),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "The clock has run out. Did the world end?",
+        "A time limit cuts the diary, not the future: only `terminated` removes the value of the next state.",
+    ),
+)
+def clock_is_no_end(sub, draw):
+    "A step at which the episode was cut off still has a future."
+    q, step, alpha, gamma = problem(draw)
+    expect(
+        sub.update(q, *step, False, True, alpha, gamma),
+        after(q, step, alpha, step[2] + gamma * float(q[1].max())),
+        what="the table after a step at which the time limit struck",
+        given=shown(q, step, False, True, alpha, gamma),
+        mistakes={
+            "the time limit is taken for the end": after(q, step, alpha, step[2]),
+            "a step that was cut off is not learned from at all": q,
+        },
+    )
+
+
+# %% [mutant] the reward is still discounted
+# caught by: pays_in_full
+# says: the reward is discounted
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    target = gamma * (reward + (0.0 if terminated else q[next_state].max()))
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * target
+    return q
+
+
+# %% [mutant] the end is no end any more
+# caught by: pays_in_full
+# says: although the episode has ended
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    q[state, action] += alpha * (reward + gamma * q[next_state].max() - q[state, action])
+    return q
+
+
+# %% [mutant] it still looks at the state that was left
+# caught by: looks_ahead
+# says: that was left
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    future = 0.0 if terminated else q[state].max()
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * (reward + gamma * future)
+    return q
+
+
+# %% [mutant] the clock is still the end
+# caught by: clock_is_no_end
+# says: taken for the end
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    future = 0.0 if terminated or truncated else q[next_state].max()
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * (reward + gamma * future)
+    return q
+
+
+# %% [mutant] what was cut off is skipped
+# caught by: clock_is_no_end
+# says: not learned from
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    if truncated:
+        return q
+    future = 0.0 if terminated else q[next_state].max()
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * (reward + gamma * future)
+    return q
+
+
+# %% [partial] 2: only the reward is repaired
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    future = 0.0 if terminated or truncated else q[state].max()
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * (reward + gamma * future)
+    return q
+
+
+# %% [partial] 4: reward and next state are repaired, the clock is not
+def update(q, state, action, reward, next_state, terminated, truncated, alpha, gamma):
+    q = q.clone()
+    future = 0.0 if terminated or truncated else q[next_state].max()
+    q[state, action] = (1 - alpha) * q[state, action] + alpha * (reward + gamma * future)
+    return q

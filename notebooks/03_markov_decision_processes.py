@@ -1,0 +1,421 @@
+# %% [markdown]
+# # What is it worth to be here?
+#
+# Every method in this book that trains a language model estimates, in one way or another, what a situation is worth. This notebook asks the
+# question in worlds of six, sixteen and forty-eight states, where the answer can be computed. **How do learners that see nothing but
+# their own steps get to that answer, and which of their mistakes can be seen coming?**
+
+# %%
+import math
+from pathlib import Path
+
+import gymnasium
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.control import dqn, runs
+from minirlhf.core import exact_mdp
+from minirlhf.core.randomness import generator
+from minirlhf.equations import mdp
+from minirlhf.equations.value_learning import epsilon_greedy
+from minirlhf.plotting import PALETTE
+from minirlhf.tabular import gym, planning, worlds
+from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episodes
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+study = Path("../studies/ch03_learning.json")  # five seeds of the runs of this notebook
+seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
+
+
+def holds(name, above=-math.inf, below=math.inf):
+    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
+    if seen is None:
+        return True
+    numbers = evidence.values(seen, name)
+    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+
+
+# %% [markdown]
+# ## A chain, and what it earns
+#
+# Six states. Each has its probabilities of what comes next, and a reward for being there.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+P, r = worlds.SIX_STATES, worlds.SIX_REWARDS
+print("from   reward   probabilities of going to s1 … s6")
+for i in range(6):
+    print(f"s{i + 1} {r[i]:9.0f}     " + "  ".join(f"{p:.1f}" if p else " · " for p in P[i].tolist()))
+start = torch.eye(6, dtype=torch.float64)[0]
+for walk in sample_chain(P, start, steps=7, count=3, rng=generator("notebook", 3)).tolist():
+    print(" → ".join(f"s{i + 1}" for i in walk))
+
+# %% [markdown]
+# **Predict.** Discount each step by γ = ½. (1) What is the return of the path s1 → s2 → s3 → s6? (2) Which state is worth most, and is it worth more or
+# less than its own reward of 10? (3) Is any state worth less than −2?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print("return of s1 s2 s3 s6:", float(mdp.discounted_return(r[[0, 1, 2, 5]], gamma=0.5)))
+
+
+def values(P, r, gamma):
+    """V = (I − γP)⁻¹ r."""
+    return torch.linalg.solve(torch.eye(len(r)) - gamma * P, r)
+
+
+V = values(P, r, 0.5)
+torch.testing.assert_close(V, mdp.mrp_values(P, r, gamma=0.5))
+print("values:", [round(v, 4) + 0.0 for v in V.tolist()])
+
+# %% [markdown]
+# ## When the past matters after all
+#
+# In this chain the state says everything: where you were before does not matter. That is a property of *what we call the state*. **Predict:** somebody
+# cannot tell s3 from s4, and calls both "middle". Does the probability of s6 after "middle" then depend on what came before?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+label = {0: "s1", 1: "s2", 2: "middle", 3: "middle", 4: "s5", 5: "s6"}
+once, twice = {}, {}
+mass = torch.full((6,), 1 / 6, dtype=torch.float64)  # begin anywhere, take two steps: all 6³ paths
+for a in range(6):
+    for b in range(6):
+        for c in range(6):
+            p = float(mass[a] * P[a, b] * P[b, c])
+            key = (label[a], label[b])
+            twice.setdefault(key, [0.0, 0.0])
+            twice[key][0] += p
+            twice[key][1] += p * (c == 5)
+for before in ("s2", "s5", "middle"):
+    total, to_end = twice[before, "middle"]
+    print(f"P(s6 next | middle now, {before:6} before) = {to_end / total:.3f}")
+print(f"and truly: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever was before")
+
+# %% [markdown]
+# With two states merged, the chain of labels has a memory. A language model's state is the whole text so far, and so it never has this problem; a model
+# whose context has been cut off does.
+#
+# ## A policy makes a chain of it
+#
+# Now somebody decides. Five states, two actions in each; in s4 the second action is a gamble that may lead back.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+game = worlds.two_choices()
+for s in range(4):
+    for a, name in enumerate(game.actions):
+        to = [
+            f"s{t + 1} with {game.transitions[s, a, t]:.1f}" if game.transitions[s, a, t] < 1 else f"s{t + 1}"
+            for t in game.transitions[s, a].nonzero().flatten().tolist()
+        ]
+        print(f"s{s + 1}, {name:5} → {', '.join(to):37} earns {game.expected_rewards[s, a]:3.0f}")
+bold = torch.tensor([[0.6, 0.4], [0.3, 0.7], [0.5, 0.5], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
+for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
+    V = mdp.policy_values(game.transitions, game.expected_rewards, policy, gamma=0.5)
+    Q = mdp.action_values(game.transitions, game.expected_rewards, V, gamma=0.5)
+    A = mdp.advantage_function(Q, policy)
+    print(f"{name}: V  ", "  ".join(f"{v + 0.0:7.4f}" for v in V.tolist()))
+    print("      Q  ", "  ".join(f"{a:.1f}/{b:.1f}" for a, b in Q[:4].tolist()))
+    print("      A  ", "  ".join(f"{a:+.1f}/{b:+.1f}" for a, b in A[:4].tolist()))
+
+# %% [markdown]
+# ## Where does a policy spend its time?
+#
+# The gamble of s4, as a share of all discounted time: exact, counted in 20,000 episodes, and counted in the way of somebody who divides, at each time step, by
+# the number of episodes *that are still going on*. **Predict:** is the third number too large or too small?
+
+# %%
+exact_share, counted, survivors = {}, {}, {}
+for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
+    exact_share[name] = float(mdp.occupancy(game.transitions, policy, game.start, gamma=0.5)[3, 1])
+    walks = sample_episodes(game, policy, count=20_000, rng=generator("occupancy", name), time_limit=40)
+    counted[name] = float(count_occupancy(walks, num_states=5, num_actions=2, gamma=0.5)[3, 1])
+    gambles = (walks.states[:, :-1] == 3) & (walks.actions == 1) & walks.mask
+    weight = 0.5 * 0.5 ** torch.arange(gambles.shape[1])
+    survivors[name] = float((weight * gambles.sum(0) / walks.mask.sum(0).clamp(min=1)).sum())
+    print(f"{name}: exact {exact_share[name]:.4f}, counted {counted[name]:.3f}, among survivors {survivors[name]:.3f}")
+    assert abs(counted[name] - exact_share[name]) < 0.01 and survivors[name] > exact_share[name] + 0.01
+
+# %% [markdown]
+# An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares of all states no longer belong to one
+# distribution; whatever keeps episodes alive looks more frequent than it is.
+#
+# ## Planning: the answer spreads
+#
+# On the frozen lake a step goes where you want only one time in three, and to either side otherwise. Reaching G earns 1, H is a hole. **Predict:** value iteration starts at zero
+# everywhere. Which cells know something after two sweeps? And which way does the best policy step in the second cell of the first column, with a hole on its right?
+
+# %%
+# figure: lake
+# alt: Four maps of the frozen lake after 2, 4, 10 and all sweeps of value iteration with discount 0.95. After two sweeps only the cells next to the
+#   goal have a value; it spreads to the start. In the last map arrows show the best policy, which in several cells points away from
+#   holes and into the wall rather than towards the goal.
+lake = worlds.frozen_lake()
+plan = planning.value_iteration(lake.process, gamma=0.95)
+shown = [2, 4, 10, len(plan.history) - 1]
+fig, axes = plt.subplots(1, 4, figsize=(9, 2.7), layout="constrained")
+for ax, sweep in zip(axes, shown, strict=True):
+    V = plan.history[sweep]
+    Q = mdp.action_values(lake.process.transitions, lake.process.expected_rewards, V, gamma=0.95)
+    best = mdp.greedy_policy(Q).argmax(-1)
+    ax.imshow(lake.table(V), cmap="Blues", vmin=0, vmax=1)
+    for state, cell in enumerate(lake.cells):
+        row, column = divmod(state, lake.columns)
+        if cell in "HG":
+            text = cell
+        elif V[state] > 0:
+            text = f"{lake.process.actions[best[state]]}\n{V[state]:.2f}"
+        else:
+            text = "·"
+        ax.text(column, row, text, ha="center", va="center", color="white" if V[state] > 0.6 else "black")
+    title = f"sweep {sweep}" if sweep < 20 else f"at rest (sweep {sweep})"
+    ax.set(title=title, xticks=[], yticks=[])
+plt.show()
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for name, world, gamma in (
+    ("lake", lake, 1.0),
+    ("cliff", worlds.cliff_walking(), 1.0),
+    ("5×5", worlds.five_by_five(), 0.9),
+):
+    sweeps, rounds = (
+        planning.value_iteration(world.process, gamma=gamma),
+        planning.policy_iteration(world.process, gamma=gamma),
+    )
+    torch.testing.assert_close(sweeps.values, rounds.values, atol=1e-6, rtol=0)
+    begin = int(world.process.start.argmax())
+    print(
+        f"{name:5} γ={gamma}: value iteration {len(sweeps.history) - 1:4} sweeps, policy iteration {len(rounds.history)} rounds; "
+        f"the start is worth {rounds.values[begin]:.4f}"
+    )
+field = worlds.five_by_five()
+even = mdp.policy_values(
+    field.process.transitions, field.process.expected_rewards, field.process.uniform_policy(), gamma=0.9
+)
+print("5×5, first row, even policy:", [round(v, 1) for v in even[:5].tolist()])
+print("5×5, first row, best policy:", [round(v, 1) for v in rounds.values[:5].tolist()])
+square = worlds.four_by_four()
+print(
+    "4×4, first row, even policy:",
+    [
+        round(v, 1)
+        for v in planning.evaluate(square.process, square.process.uniform_policy(), gamma=1.0)[-1][:4].tolist()
+    ],
+)
+
+# %% [markdown]
+# Gymnasium publishes the tables of its small worlds. Read them, plan, and play in Gymnasium itself:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+env = gymnasium.make("CliffWalking-v1")
+theirs = planning.policy_iteration(gym.from_gymnasium(env), gamma=1.0)
+print("promised", float(theirs.values[36]), "earned", gym.play(env, theirs.policy, episodes=1, seed=0).tolist())
+
+# %% [markdown]
+# ## Prediction from steps alone
+#
+# From here on nobody sees the tables. A walk of five cells, left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. **Predict:** with a
+# step size of .05 and a first guess of ½ everywhere, which is closer to the truth after 20 episodes: the method that waits for the end of each episode, or the one that believes its own
+# guesses about the next cell? And after 100?
+
+# %%
+# figure: prediction
+# alt: Root mean square error of the values against episodes for TD(0), four-step TD and Monte Carlo on the random walk, mean over 100 learners with bands from the
+#   tenth to the ninetieth percentile. TD(0) falls slowly and ends lowest; four-step TD and Monte Carlo fall faster at first and then stay higher, Monte Carlo with the widest band.
+fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
+error = {}
+for name, n, colour in (("TD(0)", 1, "blue"), ("4-step TD", 4, "green"), ("Monte Carlo", None, "red")):
+    error[name] = runs.prediction_error(n, 0.05, seed=0)  # (101, 100)
+    ax.plot(error[name].mean(1), color=PALETTE[colour], label=name)
+    low, high = error[name].quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=1)
+    ax.fill_between(range(101), low, high, color=PALETTE[colour], alpha=0.15, lw=0)
+ax.set(xlabel="episodes", ylabel="error of the values (RMS)", xlim=(0, 100), ylim=(0, None))
+ax.legend(frameon=False)
+plt.show()
+
+# %%
+for name, e in error.items():
+    print(f"{name:12} after 20 episodes {e[20].mean():.3f}, after 100 {e[100].mean():.3f}")
+
+# %% [markdown]
+# ## Decision: the walk along the cliff
+#
+# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. Thirty learners each, exploring with ε = .1. **Predict:** Q-learning learns the best
+# way, thirteen steps along the edge. Which of the two *earns* more while it learns?
+
+# %%
+# figure: cliff
+# alt: Left, mean return per episode of Sarsa and Q-learning over 120 episodes with bands; both rise from below minus 200, Sarsa to about minus 30, Q-learning to about minus 50. Right, two
+#   maps of where the final policies walk with their exploration: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
+learned = {"Sarsa": runs.cliff(False, seed=0), "Q-learning": runs.cliff(True, seed=0)}
+cliff = worlds.cliff_walking()
+fig = plt.figure(figsize=(9, 3.3), layout="constrained")
+grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25))
+ax = fig.add_subplot(grid[:, 0])
+for row, (name, result) in enumerate(learned.items()):
+    colour = PALETTE["blue" if name == "Sarsa" else "red"]
+    blocks = result.returns.view(30, 24, 5).mean(-1)  # (learners, blocks of five episodes)
+    ax.plot(torch.arange(24) * 5 + 2, blocks.mean(0), color=colour, label=name)
+    low, high = blocks.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+    ax.fill_between(torch.arange(24) * 5 + 2, low, high, color=colour, alpha=0.15, lw=0)
+    world = fig.add_subplot(grid[row, 1])
+    policy = epsilon_greedy(result.action_values.mean(0), epsilon=0.1)
+    visits = exact_mdp.visits(cliff.process.start, cliff.process.transitions, policy, gamma=1.0, steps=100).sum(-1)
+    visits[cliff.process.terminal] = 0
+    world.imshow(cliff.table(visits.clamp(max=1)), cmap="Blues", vmin=0, vmax=1)
+    world.add_patch(plt.Rectangle((0.5, 2.5), 10, 1, color="0.75"))
+    arrows = result.action_values.mean(0).argmax(-1)
+    for state in [*range(37), 47]:
+        dark = visits[state] > 0.5
+        mark = cliff.process.actions[arrows[state]] if state < 36 else cliff.cells[state]
+        world.text(state % 12, state // 12, mark, ha="center", va="center", color="white" if dark else "0.3")
+    world.text(5.5, 3, "cliff", ha="center", va="center")
+    world.set(title=name, xticks=[], yticks=[])
+ax.set(xlabel="episode", ylabel="return (mean of 5 episodes)", ylim=(-250, 0))
+ax.legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+late = {name: float(result.returns[:, -40:].mean()) for name, result in learned.items()}
+print("mean return of the last 40 episodes:", {name: round(x, 1) for name, x in late.items()})
+assert late["Sarsa"] > -38 > late["Q-learning"]
+assert holds("sarsa_late_return", above=-38) and holds("q_late_return", below=-38)
+
+# %% [markdown]
+# Both are right, about different questions. Q-learning knows what the greedy policy would earn, and the greedy policy does not stumble. Sarsa knows what *it*
+# earns, stumbling one time in ten. Exactly, without any learning:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+best = planning.policy_iteration(cliff.process, gamma=1.0).policy  # along the edge
+safe = best.clone()  # up to the top row, along it, and down
+up, right, down, _ = range(4)
+for state in range(48):
+    row, column = divmod(state, 12)
+    safe[state] = torch.eye(4, dtype=torch.float64)[down if column == 11 else right if row == 0 else up]
+print("                            ε = 0    ε = .1")
+for name, policy in (("along the edge (13 steps)", best), ("along the top (17 steps)", safe)):
+    earned = [
+        float(
+            mdp.policy_values(
+                cliff.process.transitions, cliff.process.expected_rewards, epsilon_greedy(policy, epsilon=e), gamma=1.0
+            )[36]
+        )
+        for e in (0.0, 0.1)
+    ]
+    print(f"{name:26} {earned[0]:6.1f}  {earned[1]:8.1f}")
+
+# %% [markdown]
+# ## Dyna-Q: practise in the head
+#
+# A maze of 54 cells, 14 steps from S to G. Dyna-Q remembers what each action did and learns from 0, 5 or 20 memories after each real step. **Predict** how many episodes each of them needs.
+
+# %%
+# figure: dyna
+# alt: Steps per episode over 20 episodes in the maze, on a logarithmic axis, for Q-learning and Dyna-Q with 5 and 20 planning steps, with bands. With 20 planning steps the way is
+#   nearly the shortest, 14, after five episodes; with 5 after about fifteen; Q-learning still needs about fifty steps after twenty.
+fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
+for steps, colour in ((0, "black"), (5, "orange"), (20, "blue")):
+    lengths = runs.maze(steps, seed=0).lengths.double()
+    ax.plot(
+        range(1, 21), lengths.mean(0), color=PALETTE[colour], label=f"{steps} planning steps" if steps else "Q-learning"
+    )
+    low, high = lengths.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+    ax.fill_between(range(1, 21), low, high, color=PALETTE[colour], alpha=0.15, lw=0)
+    print(
+        f"{steps:2} planning steps: {lengths[:, 5:10].mean():6.1f} steps per episode in episodes 6 to 10, {lengths.sum(1).mean():5.0f} in all"
+    )
+ax.axhline(14, color="0.5", lw=0.8, ls=":")
+ax.set(xlabel="episode", ylabel="steps to the goal", yscale="log", xticks=range(1, 21, 2))
+ax.set_yticks([14, 20, 50, 100, 200, 500], labels=["14", "20", "50", "100", "200", "500"])
+ax.minorticks_off()
+ax.legend(frameon=False)
+plt.show()
+assert holds("dyna_20_length_5_10", below=25) and holds("dyna_0_length_5_10", above=50)
+
+# %% [markdown]
+# ## Five slot machines
+#
+# No states at all: five arms that pay with probability .3, .4, .5, .6 and .7. Two hundred players each. Regret counts what was lost against pulling the best arm always. **Predict** the
+# order of: greedy, ε-greedy, UCB with its textbook constant √2, UCB with ½, Thompson sampling, after a thousand pulls.
+
+# %%
+# figure: regret
+# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy rises in a straight line to 400, the worst possible. UCB with constant root two reaches about 100, epsilon-greedy
+#   about 60 with a wide band, Thompson sampling and UCB with one half about 30 and flattening.
+fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+lost = {}
+for (name, strategy), colour in zip(runs.STRATEGIES.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
+    lost[name] = runs.bandit_regret(strategy, seed=0)
+    ax.plot(lost[name].mean(0), color=PALETTE[colour], label=name)
+    low, high = lost[name].quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+    ax.fill_between(range(1_000), low, high, color=PALETTE[colour], alpha=0.12, lw=0)
+ax.set(xlabel="pulls", ylabel="regret", ylim=(0, 160), xlim=(0, 1_000))
+ax.legend(frameon=False, ncols=2)
+plt.show()
+for name, x in lost.items():
+    print(f"{name:18} {x[:, -1].mean():6.1f}")
+
+# %% [markdown]
+# The greedy players all sit at the first arm, and sit there for ever: it paid sometimes, the others were never tried and count as 0. That is not bad luck, it is the rule. UCB's textbook
+# constant is made for the worst case and explores too much here.
+#
+# ## A failure on purpose: the clock is not the end
+#
+# Back to the walk of five cells. Somebody limits episodes to six steps, to save time, and treats "time is up" like "the walk has ended": no value of the next state. The
+# world has not changed, nor what its cells are worth. **Predict** what that does to the value of the cell on the right, 5/6, and of the cell in the middle, ½.
+
+# %%
+# figure: limit
+# alt: Values learned for the five cells. With bootstrapping at the time limit they lie on the true line from one sixth to five sixths. With the limit taken as an end all lie below, the middle one far below one half.
+fig, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
+cells = range(1, 6)
+ax.plot(cells, torch.arange(1, 6) / 6, color="0.6", ls=":", label="true")
+for name, wrong, colour, marker in (
+    ("limit is no end", False, "blue", "o"),
+    ("limit taken for an end", True, "red", "^"),
+):
+    found = runs.cut_off_values(wrong, seed=0).mean(0)
+    ax.plot(cells, found, color=PALETTE[colour], marker=marker, label=name)
+    print(f"{name:24}", [round(v, 2) for v in found.tolist()])
+ax.set(xlabel="cell", ylabel="value", xticks=cells, ylim=(0, 1))
+ax.legend(frameon=False)
+plt.show()
+assert found[2] < 0.45 and holds("limit_right_last", above=0.78) and holds("limit_wrong_last", below=0.78)
+
+# %% [markdown]
+# The same mistake in a language model: a reply that was cut off at the greatest length is treated as if it had been finished. Chapter 4 and chapter 12 come back to that line of code.
+#
+# ## A network in place of the table
+#
+# Go home for nothing, or enter a hall with ten doors; behind each waits −0.1, plus noise of standard deviation 1. Entering is worth −.09 at γ = .9. **Predict:** what does DQN, which takes the
+# maximum over ten noisy estimates, believe?
+
+# %%
+believed = {"DQN": runs.doors(dqn.dqn, seed=0), "Double DQN": runs.doors(dqn.double_dqn, seed=0)}
+for name, x in believed.items():
+    print(
+        f"{name:11} believes {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the truth is −0.090"
+    )
+if seen:
+    higher = [
+        a > b for a, b in zip(evidence.values(seen, "dqn_belief"), evidence.values(seen, "double_belief"), strict=True)
+    ]
+    print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
+
+# %% [markdown]
+# The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other say the price; their errors are not independent, since one is an
+# old copy of the other, but the bias is smaller.
+#
+# ## Now you
+#
+# * Give the gambler in s4 a reward of 2 instead of 1. Does the optimal policy change? At which reward does it?
+# * The maze changes: open a shortcut after ten episodes. What does Dyna-Q's memory do to it?
+# * Let ε fall with time at the cliff. Where does Sarsa walk in the end?
+#
+# The graded exercises of this chapter: `minirlhf check 03`.

@@ -1,0 +1,56 @@
+"""The runs of chapter 03 with five seeds: ``python studies/ch03_learning.py`` (about three minutes).
+
+Prediction on the random walk, Sarsa and Q-learning at the cliff, Dyna-Q in the maze, five strategies on five arms, DQN and Double
+DQN in the hall of doors, and the time limit that is taken for an end. Each seed is a whole crowd of learners. Writes
+``studies/ch03_learning.json``.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from minirlhf import evidence
+from minirlhf.control import dqn, runs
+
+RESULT = Path(__file__).with_suffix(".json")
+
+
+def one_seed(seed: int) -> dict[str, float]:
+    """Every run of the chapter with one seed."""
+    numbers: dict[str, float] = {}
+    for name, n, alpha in (("td", 1, 0.05), ("td4", 4, 0.05), ("mc", None, 0.05)):
+        error = runs.prediction_error(n, alpha, seed).mean(1)
+        numbers[f"{name}_error_20"], numbers[f"{name}_error_100"] = float(error[20]), float(error[100])
+    for name, wrong in (("right", False), ("wrong", True)):
+        values = runs.cut_off_values(wrong, seed).mean(0)
+        numbers[f"limit_{name}_first"], numbers[f"limit_{name}_last"] = float(values[0]), float(values[-1])
+    for name, off_policy in (("sarsa", False), ("q", True)):
+        numbers[f"{name}_late_return"] = float(runs.cliff(off_policy, seed).returns[:, -40:].mean())
+    for steps in (0, 5, 20):
+        lengths = runs.maze(steps, seed).lengths.double()
+        numbers[f"dyna_{steps}_length_5_10"] = float(lengths[:, 5:10].mean())
+        numbers[f"dyna_{steps}_total"] = float(lengths.sum(1).mean())
+    for name, strategy in runs.STRATEGIES.items():
+        numbers[f"regret {name}"] = float(runs.bandit_regret(strategy, seed)[:, -1].mean())
+    for name, target in (("dqn", dqn.dqn), ("double", dqn.double_dqn)):
+        numbers[f"{name}_belief"] = float(runs.doors(target, seed).mean())
+    return numbers
+
+
+def main() -> None:
+    """Run all seeds and write down their numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    torch.set_num_threads(1)
+    seeds = {}
+    for seed in range(parser.parse_args().seeds):
+        seeds[seed] = one_seed(seed)
+        print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
+    evidence.write(RESULT, command="python studies/ch03_learning.py", modules=["minirlhf.control.runs"], seeds=seeds)
+    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
+        print(f"{name:26} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""DQN in miniature: its memory, its two targets, and what it believes against what is true."""
+
+import pytest
+import torch
+
+from minirlhf.control import dqn, runs
+from minirlhf.core.randomness import generator
+from minirlhf.tabular import planning, worlds
+from minirlhf.tabular.process import Step
+
+
+def step(*rewards):
+    """A step of as many walkers, told apart by their rewards."""
+    r = torch.tensor(rewards, dtype=torch.float64)
+    n, no = len(rewards), torch.zeros(len(rewards), dtype=torch.bool)
+    return Step(torch.arange(n), torch.arange(n), r, torch.arange(n), no, no)
+
+
+def test_the_memory_forgets_the_oldest():
+    memory = dqn.Memory(3)
+    memory.add(step(1.0, 2.0))
+    assert len(memory) == 2 and set(memory.sample(50, generator())[2].tolist()) == {1.0, 2.0}
+    memory.add(step(3.0, 4.0))
+    assert len(memory) == 3 and set(memory.sample(90, generator())[2].tolist()) == {2.0, 3.0, 4.0}
+
+
+def test_who_chooses_and_who_says_the_price():
+    reward, on = torch.tensor([1.0]).double(), torch.zeros(1, dtype=torch.bool)
+    online, copy = torch.tensor([[5.0, 0.0]]).double(), torch.tensor([[2.0, 4.0]]).double()
+    assert dqn.dqn(reward, online, copy, on, 0.5).item() == 1 + 0.5 * 4
+    assert dqn.double_dqn(reward, online, copy, on, 0.5).item() == 1 + 0.5 * 2
+
+
+@pytest.mark.parametrize("target", [dqn.dqn, dqn.double_dqn])
+def test_without_noise_the_network_comes_to_the_truth(target):
+    process = worlds.many_doors(3)
+    found = dqn.train(
+        process,
+        torch.eye(3, dtype=torch.float64),
+        target,
+        gamma=0.9,
+        updates=400,
+        epsilon=1.0,
+        copy_every=20,
+        capacity=500,
+        rng=generator("doors"),
+    )
+    truth = torch.tensor([[0.0, -0.09, -0.09], [-0.1, -0.1, -0.1]]).double()
+    torch.testing.assert_close(found.action_values[:2], truth, atol=0.02, rtol=0)
+    assert found.beliefs.shape == (8, 3)
+
+
+def test_runs_repeat_themselves_and_leave_the_global_generator_alone():
+    before = torch.get_rng_state()
+    one, two = (runs.doors(dqn.dqn, 3, runs=1) for _ in range(2))
+    assert torch.equal(one, two)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_features_must_fit():
+    with pytest.raises(ValueError, match=r"features has shape \(4, 2\)"):
+        dqn.train(worlds.many_doors(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator())
+    with pytest.raises(ValueError, match="updates = 0"):
+        dqn.train(worlds.many_doors(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
+
+
+def test_the_hall_is_not_worth_entering():
+    values = planning.value_iteration(worlds.many_doors(), gamma=0.9)
+    assert values.values.tolist() == pytest.approx([0.0, -0.1, 0.0])
+    assert values.policy[0].argmax() == 0
