@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from minirlhf.equations.estimators import best_of_n_distribution
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.overoptimization import tilt
-from minirlhf.overoptimization.words import MAX_WORDS, STOP, Decisions, Outcomes
+from minirlhf.overoptimization.words import MAX_WORDS, STOP, Decisions, Outcomes, decisions
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class Curve:
             return float(self.gold[0])
         share = (distance - self.distance[k - 1]) / (self.distance[k] - self.distance[k - 1])
         return float(self.gold[k - 1] + share * (self.gold[k] - self.gold[k - 1]))
+
+    def gold_by(self, distance: float) -> float:
+        """Gold at a distance, or where the path ends if it never goes so far."""
+        return self.gold_at(distance) if float(self.distance.max()) >= distance else float(self.gold[-1])
 
     @property
     def peak(self) -> tuple[float, float]:
@@ -144,3 +148,16 @@ def policy_gradient(
             (-value).backward()
             optimiser.step()
     return torch.stack(path)
+
+
+OPTIMIZERS = ("tilt", "best-of-n", "policy-gradient")
+
+
+def optimise(optimizer: str, world: Outcomes, proxy: Tensor) -> Curve:
+    """The curve of one optimiser; ``policy-gradient`` needs the single replies, the others any outcomes."""
+    if optimizer == "tilt":
+        return tilt_curve(world.ref_logps, proxy, world.gold)
+    if optimizer == "best-of-n":
+        return best_of_n_curve(world.ref_logps, proxy, world.gold)
+    path = policy_gradient(world, decisions(), proxy)
+    return along(path, world.ref_logps, proxy, world.gold)

@@ -71,7 +71,7 @@ def detection(evidence: Evidence, *, distance: float = 2.0) -> Detection:
             "log π / π_ref": logps - world.ref_logps,
             "− log π_ref": -world.ref_logps,
             "distance of the words": (centred @ torch.linalg.inv(covariance) * centred).sum(-1),
-            "ensemble disagrees": evidence.members().std(0),
+            "ensemble disagrees": evidence.members.std(0),
             "second model gives less": proxy - other,
         },
     )

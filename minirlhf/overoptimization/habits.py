@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minirlhf.data.preferences import preference_probability
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.overoptimization.curves import tilted
-from minirlhf.overoptimization.proxies import TEMPERATURE, minimise
+from minirlhf.overoptimization.proxies import TEMPERATURE, labelled_better, minimise
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def over_refusal(*, harmful_in_training: float = 0.9, harmful_in_use: float = 0.
     # Kind 0 has no such word; kinds 1 and 2 look the same to the reward model.
     mixture = _double([1 - harmful_in_training, harmful_in_training])
     a, b = torch.triu_indices(3, 3, offset=1)
-    wins = mixture @ preference_probability(gold[1:, a], gold[1:, b], temperature=TEMPERATURE)  # (pairs,)
+    wins = mixture @ labelled_better(gold[1:, a], gold[1:, b])  # (pairs,)
 
     def loss(r: Tensor) -> Tensor:
         return (wins * bradley_terry_loss(r[a], r[b]) + (1 - wins) * bradley_terry_loss(r[b], r[a])).mean()

@@ -37,10 +37,10 @@ class LanguagePlan:
     reward: RewardPlan = RewardPlan(
         pairs=1600,
         held_out=400,
-        training=RewardConfig(max_steps=300, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear"),
+        training=RewardConfig(max_steps=250, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear"),
     )
     pooling: str = "mean"
-    rl: OnlineConfig = OnlineConfig(max_steps=60, batch_size=4, num_generations=32, learning_rate=1e-4)
+    rl: OnlineConfig = OnlineConfig(max_steps=48, batch_size=4, num_generations=32, learning_rate=1e-4)
     prompts: int = 24
     draws: int = 256  # per prompt, for best-of-n
 

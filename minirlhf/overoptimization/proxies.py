@@ -15,8 +15,7 @@ from torch import Tensor
 
 from minirlhf.core.errors import unknown
 from minirlhf.core.randomness import generator
-from minirlhf.data.preferences import preference_probability
-from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
 from minirlhf.overoptimization.words import Outcomes
 
 TEMPERATURE = 0.5  # of the labeller, in units of gold
@@ -56,6 +55,11 @@ def in_gold_units(rewards: Tensor, world: Outcomes) -> Tensor:
     if float(deviation) < 1e-12:
         raise ValueError(f"rewards of shape {tuple(rewards.shape)} are all alike; a proxy has to prefer something")
     return gold_mean + gold_deviation * (rewards - mean) / deviation
+
+
+def labelled_better(a: Tensor, b: Tensor) -> Tensor:
+    """Chance that the labeller prefers outcomes of score ``a`` to those of score ``b``; any shape, the same."""
+    return bradley_terry(a / TEMPERATURE, b / TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def compare(
     draws = torch.rand(count, 3, dtype=torch.float64, generator=generator("comparisons", seed))
     pair = torch.searchsorted(law.cumsum(0), draws[:, :2].contiguous()).clamp(max=len(world) - 1)  # (count, 2)
     score = world.gold if bias is None else world.gold + bias
-    first = draws[:, 2] < preference_probability(score[pair[:, 0]], score[pair[:, 1]], temperature=TEMPERATURE)
+    first = draws[:, 2] < labelled_better(score[pair[:, 0]], score[pair[:, 1]])
     return Comparisons(
         torch.where(first, pair[:, 0], pair[:, 1]),
         torch.where(first, pair[:, 1], pair[:, 0]),
@@ -149,7 +153,7 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
     i, j = torch.triu_indices(len(world), len(world), offset=1)
     weight = world.probs[i] * world.probs[j]
     weight = weight / weight.sum()
-    wins = preference_probability(world.gold[i], world.gold[j], temperature=TEMPERATURE)
+    wins = labelled_better(world.gold[i], world.gold[j])
 
     def loss(weights: Tensor) -> Tensor:
         rewards = known @ weights
@@ -159,3 +163,20 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
         return (weight * of_pair).sum()
 
     return in_gold_units(known @ minimise(loss, known.shape[1]), world)
+
+
+# -- controls: proxies with known errors -------------------------------------------------------------------------
+
+
+def with_noise(world: Outcomes, *, std: float, seed: int = 0) -> Tensor:
+    """``(N,)``: gold plus independent Gaussian error on every outcome. Tilting by it must not lose gold."""
+    noise = torch.randn(len(world), dtype=torch.float64, generator=generator("noise", seed))
+    return in_gold_units(world.gold + std * noise, world)
+
+
+def with_flipped_tail(world: Outcomes, *, share: float = 0.01) -> Tensor:
+    """``(N,)``: gold, but for the worst replies, which hold ``share`` of the reference's mass and have their sign turned round."""
+    order = world.gold.argsort()
+    worst = torch.zeros(len(world), dtype=torch.bool)
+    worst[order] = world.probs[order].cumsum(0) <= share
+    return in_gold_units(torch.where(worst, -world.gold, world.gold), world)

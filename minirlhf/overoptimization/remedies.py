@@ -8,6 +8,7 @@ remedy needs beyond one set of comparisons stands in its docstring: some need mo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,14 +35,13 @@ class Evidence:
     proxy_class: str
     seed: int
 
-    def members(self, count: int = 5) -> Tensor:
-        """``(count, N)``: reward models from bootstrap samples of the comparisons.
+    @cached_property
+    def members(self) -> Tensor:
+        """``(5, N)``: reward models from bootstrap samples of the comparisons.
 
         Members that differ in their initial weights alone would be one and the same here: the loss is convex.
         """
-        return torch.stack(
-            [fit(self.world, self.pairs.resampled(self.seed, m), self.proxy_class) for m in range(count)]
-        )
+        return torch.stack([fit(self.world, self.pairs.resampled(self.seed, m), self.proxy_class) for m in range(5)])
 
 
 def single(evidence: Evidence) -> Tensor:
@@ -51,17 +51,17 @@ def single(evidence: Evidence) -> Tensor:
 
 def ensemble_mean(evidence: Evidence) -> Tensor:
     """The mean of five bootstrap reward models."""
-    return evidence.members().mean(0)
+    return evidence.members.mean(0)
 
 
 def ensemble_worst(evidence: Evidence) -> Tensor:
     """The smallest of five."""
-    return worst_case(evidence.members())
+    return worst_case(evidence.members)
 
 
 def ensemble_weighted(evidence: Evidence) -> Tensor:
     """Mean less variance of five."""
-    return uncertainty_weighted(evidence.members(), coef=1.0)
+    return uncertainty_weighted(evidence.members, coef=1.0)
 
 
 def composite(evidence: Evidence) -> Tensor:

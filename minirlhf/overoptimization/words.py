@@ -177,3 +177,11 @@ def bags(seed: int = 0) -> Outcomes:
     return Outcomes(
         tuple(everything.texts[i] for i in first), mass.log(), everything.gold[first], torch.from_numpy(bag)
     )
+
+
+def lifted(values: Tensor) -> Tensor:
+    """``(791,)`` numbers of the bags as ``(19607,)`` of the replies."""
+    key = lambda counts: (counts.long() * 6 ** torch.arange(counts.shape[1])).sum(-1)
+    known = key(bags().counts)
+    order = known.argsort()
+    return values[order[torch.searchsorted(known[order], key(replies().counts))]]

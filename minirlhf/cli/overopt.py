@@ -1,0 +1,50 @@
+"""Optimise a proxy reward and watch the true one: all figures of over-optimisation, also for your own rewards.
+
+minirlhf overopt --out over                                    seven words, exact, 20 seeds, under a minute
+minirlhf overopt --proxy pairs --pairs 200 --out over          another class of reward models, less data
+minirlhf overopt --proxy mine.py:kindness --out over           your own proxy: kindness(prompt, reply) -> number
+minirlhf overopt --proxy mine.py:kindness --gold mine.py:truth --out over
+minirlhf overopt --task assistant --seeds 1 --pairs 1600 --out over     a trained language model
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The choices."""
+    parser.add_argument("--task", default="words", help="words (default) or assistant")
+    parser.add_argument(
+        "--proxy",
+        default="counts",
+        help="counts (default), pairs, triples, or FILE.py:FUNCTION of a prompt and a reply",
+    )
+    parser.add_argument("--gold", metavar="FILE.py:FUNCTION", help="what is wanted in truth (default: the world's own)")
+    parser.add_argument("--optimizer", default="all", help="tilt, best-of-n, policy-gradient or all (default)")
+    parser.add_argument("--pairs", type=int, default=400, help="comparisons that the proxy learns from (default: 400)")
+    parser.add_argument("--seeds", type=int, help="repetitions (default: 20 for words, 1 for assistant)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the figures go")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print the table, write the figures."""
+    from minirlhf.core.errors import UserError
+    from minirlhf.overoptimization.functions import load_function
+    from minirlhf.overoptimization.report import overopt
+
+    if args.out.exists() and not args.out.is_dir():
+        raise UserError(f"{args.out}: is a file; --out names a folder")
+    seeds = args.seeds if args.seeds is not None else 1 if args.task == "assistant" else 20
+    report = overopt(
+        args.task,
+        proxy=load_function(args.proxy) if ":" in args.proxy else args.proxy,
+        gold=None if args.gold is None else load_function(args.gold),
+        optimizer=args.optimizer,
+        pairs=args.pairs,
+        seeds=seeds,
+    )
+    print(report.table())
+    print(f"figures: {report.write(args.out)}")
+    return 0

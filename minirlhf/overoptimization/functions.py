@@ -1,0 +1,43 @@
+"""A user's own reward: ``rewards.py:kindness`` names a function ``(prompt, reply) -> number`` in a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from minirlhf.core.errors import UserError, unknown
+
+
+def load_function(spec: str) -> Callable[[str, str], float]:
+    """The function that ``FILE.py:NAME`` names. The file is run.
+
+    Raises:
+        UserError: no such file, it does not run, it has no such function, or the function does not take two arguments.
+    """
+    file, colon, name = spec.rpartition(":")
+    path = Path(file)
+    if not colon or path.suffix != ".py" or not name:
+        raise UserError(f"{spec!r}: expected FILE.py:FUNCTION")
+    if not path.is_file():
+        raise UserError(f"{file}: no such file")
+    module_name = f"minirlhf_user_{path.stem}"
+    found = importlib.util.spec_from_file_location(module_name, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[module_name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as problem:
+        raise UserError(f"{file}: {type(problem).__name__}: {problem}") from None
+    functions = {key: value for key, value in vars(module).items() if inspect.isfunction(value)}
+    if name not in functions:
+        raise unknown(f"function in {file}", name, functions)
+    try:
+        inspect.signature(functions[name]).bind("a prompt", "a reply")
+    except TypeError as problem:
+        raise UserError(f"{spec}: {problem}; expected a function of a prompt and a reply") from None
+    function: Callable[[str, str], float] = functions[name]
+    return function
