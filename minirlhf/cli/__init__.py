@@ -27,7 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("minirlhf.cli.chat", "talk to a model, or to two side by side, and see what else it might have said"),
     "plot": ("minirlhf.cli.plot", "draw the metrics of runs: overlaid, seeds as bands; or for TensorBoard"),
     "metrics": ("minirlhf.cli.metrics", "what the numbers in a run's metrics mean, and what a bad curve says"),
-    "overopt": ("minirlhf.cli.overopt", "optimise a proxy reward, watch the true one: all figures of over-optimisation"),
+    "overopt": (
+        "minirlhf.cli.overopt",
+        "optimise a proxy reward, watch the true one: all figures of over-optimisation",
+    ),
     "zoo": ("minirlhf.cli.zoo", "trained checkpoints by name: list, train, copy"),
     "doctor": ("minirlhf.cli.doctor", "versions, device, cores, cache; what will be slow here, and why"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
