@@ -98,10 +98,12 @@ def planted(tmp_path, monkeypatch):
         monkeypatch.setattr(provenance, "PACKAGE", package)
         monkeypatch.setattr(provenance, "ROOT_NAME", "minirlhf")
         provenance.imports.cache_clear()
+        provenance.source.cache_clear()
         return import_graph()
 
     yield plant
     provenance.imports.cache_clear()
+    provenance.source.cache_clear()
 
 
 @pytest.mark.parametrize(
