@@ -473,7 +473,7 @@ plt.show()
 # **What to notice.** Three aims, three optima. The most probable replies are not the best on average (they are the barest), so a little
 # randomness *helps*; too much, and the tail takes over. Hot and cut (T = 1.5, p = 0.5) is not the same as cool and uncut. The gap alone is a bad aim:
 # it grows for ever, because the worst gets worse. With five models from five seeds the best cell was the same every time for best-of-eight and for the
-# gap, and four different middling cells for the average: there the summit is flat.
+# gap; for the average it was one middling cell or another: there the summit is flat.
 
 # %%
 assert surely("mean_at_T0.6_p0.8", 0.8) and surely("mean_at_T1.5_p1.0", 0.2, sign=-1)
