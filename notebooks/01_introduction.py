@@ -403,7 +403,7 @@ shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
 
 # %%
 # figure: elicited
-# alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.8 at 256, where it meets the mean reward of one SFT reply. Right, mean KL
+# alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT reply. Right, mean KL
 #   of SFT from base at the next token: large for the first word and at the end of the reply, small at facts.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
@@ -416,7 +416,7 @@ right.set(xlabel="KL of SFT from base at this token, nats")
 plt.show()
 
 # %% [markdown]
-# The base needs some 200 tries for what SFT does in one. And what did SFT change? Most of all which animal is spoken of, how a reply begins, how it is seasoned, and that it *ends*; least
+# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal is spoken of, how a reply begins, how it is seasoned, and that it *ends*; least
 # of all which facts are told. That is the **superficial alignment** view: knowledge from pretraining, a manner of speaking from tuning.
 #
 # **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well. What will the tuned model say about whales?
