@@ -1,0 +1,120 @@
+"""Over-optimisation in the seven-word world, eight draws of the comparisons: ``python studies/ch20_exact.py`` (about two minutes).
+
+Everything is summed over all replies; seeds differ in the comparisons that the proxies learn from. Writes
+``studies/ch20_exact.json``.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from minirlhf import evidence
+from minirlhf.overoptimization import remedies
+from minirlhf.overoptimization.curves import POLICY_SIZES, along, best_of_n_curve, optimise, policy_gradient, tilt_curve
+from minirlhf.overoptimization.detector import detection
+from minirlhf.overoptimization.errors import decompose
+from minirlhf.overoptimization.fits import FORMS, fit_form, on_a_grid
+from minirlhf.overoptimization.proxies import CLASSES, compare, fit, fit_everything, with_flipped_tail, with_noise
+from minirlhf.overoptimization.words import bags, decisions, lifted, replies
+
+RESULT = Path(__file__).with_suffix(".json")
+SIZES = (50, 100, 200, 400, 1600)
+
+
+def short(name: str) -> str:
+    """A remedy's or a detector's name as a key."""
+    for old, new in ((" ", "_"), (",", ""), (":", ""), ("+_", ""), ("−", "minus"), ("π", "pi"), ("/", "over")):
+        name = name.replace(old, new)
+    return name
+
+
+def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
+    """All measurements on one draw of comparisons."""
+    world, every = bags(), replies()
+    numbers: dict[str, float] = {}
+
+    def note(name, curve):
+        numbers[f"{name}_peak"], numbers[f"{name}_fall"] = curve.peak[1], curve.fall
+        numbers[f"{name}_place"], numbers[f"{name}_end"] = curve.peak[0], float(curve.gold[-1])
+
+    for proxy_class in CLASSES:
+        for size in SIZES if proxy_class != "triples" else SIZES[3:]:
+            learned = fit(world, compare(world, size, seed=seed), proxy_class)
+            note(f"{proxy_class}_{size}", tilt_curve(world.ref_logps, learned, world.gold))
+
+    learned = fit(world, compare(world, 400, seed=seed), "counts")
+    paths = {size: policy_gradient(every, decisions(), lifted(learned), size=size) for size in POLICY_SIZES}
+    sizes = {size: along(path, every.ref_logps, lifted(learned), every.gold) for size, path in paths.items()}
+    found = {
+        "tilt": tilt_curve(world.ref_logps, learned, world.gold),
+        "bon": best_of_n_curve(world.ref_logps, learned, world.gold),
+        "pg": sizes["place"],
+    }
+    for name, curve in found.items():
+        note(name, curve)
+        numbers[f"{name}_gold_1.5"], numbers[f"{name}_gold_2.5"] = curve.gold_at(1.5), curve.gold_at(2.5)
+        grid, gains = on_a_grid([curve])
+        r2 = [fit_form(grid, gains[0], form).r2 for form in FORMS]
+        numbers[f"{name}_r2_square"], numbers[f"{name}_r2_log"] = r2
+        numbers[f"{name}_r2_apart"] = r2[0] - r2[1]
+    for size, curve in sizes.items():
+        note(f"policy_{size}", curve)
+        numbers[f"policy_{size}_gold_1.5"] = curve.gold_at(1.5)
+
+    noisy = tilt_curve(every.ref_logps, with_noise(every, std=0.8, seed=seed), every.gold)
+    reached = noisy.distance <= 2.0  # beyond, one reply with lucky noise has all the mass
+    numbers["noise_fall"] = float((noisy.gold[reached].cummax(0).values - noisy.gold[reached]).max())
+    numbers["noise_gain"] = float(noisy.gold[reached][-1] - noisy.gold[0])
+
+    for proxy_class, size in (("counts", 400), ("pairs", 200)):
+        case = remedies.Evidence(world, compare(world, size, seed=seed), proxy_class, seed)
+        curves = {name: remedies.curve_of(name, case) for name in remedies.REMEDIES}
+        curves["constraints"] = remedies.constrained_curve(case)
+        for name, curve in curves.items():
+            numbers[f"{proxy_class}_{short(name)}_gold"] = curve.gold_by(2.0)
+            numbers[f"{proxy_class}_{short(name)}_fall"] = curve.fall
+        fresh = fit(world, compare(world, size, seed=500 + seed), proxy_class)
+        stop = remedies.stop_where_the_second_model_turns(case, fresh)
+        numbers[f"{proxy_class}_stop_place"], numbers[f"{proxy_class}_stop_gold"] = stop
+        trained = (
+            sizes["place"]
+            if proxy_class == "counts"
+            else optimise("policy-gradient", every, lifted(remedies.single(case)))
+        )
+        parts = decompose(world, limits[proxy_class], remedies.single(case), trained, distance=1.5)
+        for part in ("approximation", "estimation", "optimisation"):
+            numbers[f"{proxy_class}_{part}"] = getattr(parts, part)
+    alarm = detection(remedies.Evidence(world, compare(world, 400, seed=seed), "counts", seed))
+    for name in alarm.scores:
+        numbers[f"auc_{short(name)}"] = alarm.auc(name)
+    return numbers
+
+
+def main() -> None:
+    """Run all seeds and write down their numbers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=8)
+    torch.set_num_threads(1)
+    world = bags()
+    limits = {proxy_class: fit_everything(world, proxy_class) for proxy_class in CLASSES}
+    constant: dict[str, float] = {}
+    for name, proxy in {**limits, "gold": world.gold, "flipped": with_flipped_tail(world)}.items():
+        curve = tilt_curve(world.ref_logps, proxy, world.gold)
+        constant[f"all_{name}_peak"], constant[f"all_{name}_fall"] = curve.peak[1], curve.fall
+        constant[f"all_{name}_end"] = float(curve.gold[-1])
+    seeds = {}
+    for seed in range(parser.parse_args().seeds):
+        seeds[seed] = one_seed(seed, limits) | constant
+        print(seed, {name: round(value, 3) for name, value in list(seeds[seed].items())[:6]}, flush=True)
+    modules = [
+        f"minirlhf.overoptimization.{name}"
+        for name in ("curves", "detector", "errors", "fits", "proxies", "remedies", "words")
+    ]
+    evidence.write(RESULT, command="python studies/ch20_exact.py", modules=modules, seeds=seeds)
+    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
+        print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+
+
+if __name__ == "__main__":
+    main()
