@@ -261,7 +261,7 @@ class Settings:
         else:
             args, extra = self.parser.parse_known_args([trainer, *given])
             if extra:
-                raise UserError(f"unknown option {extra[0]!r}")
+                raise UserError(f"unknown option {extra[0][:80]!r}")
             values, where = {k: v for k, v in vars(args).items() if k in self.names}, "the flags"
         source, config = self.trainers[trainer]
         for cls in (source, config):

@@ -172,6 +172,7 @@ BROKEN_TEMPLATES = {
         "marks 0 turns of the assistant in a conversation that has 1",
     ),
     "syntax": ("{% for m in messages %}", "refuses this conversation: Unexpected end of template"),
+    "surrogate": (r"{{ '\ud800' }}", "fails on this conversation: UnicodeEncodeError"),
     "no text": ("{{ messages[0].content + 1 }}", "fails on this conversation: TypeError"),
     "endless": ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails on this conversation: RecursionError"),
 }

@@ -185,6 +185,7 @@ def _render(
             add_generation_prompt=add_generation_prompt,
             **tokenizer.special_tokens_map,
         )
+        texts[0].encode()  # fails on half of a surrogate pair, which no tokenizer takes
     except TemplateError as problem:
         reason = " ".join(str(problem).split())
         raise UserError(f"the tokenizer's chat template refuses this conversation: {reason}") from problem
