@@ -193,6 +193,13 @@ def load_latest(run_dir: str | Path) -> Loaded | None:
     return None
 
 
+def forget_after(run_dir: str | Path, step: int) -> None:
+    """Remove the checkpoints of a run that are newer than ``step``: it goes on from there and writes them again."""
+    for newer in steps(run_dir):
+        if newer > step:
+            shutil.rmtree(step_folder(run_dir, newer))
+
+
 def prune(run_dir: str | Path, keep: int = 2) -> None:
     """Remove all but the newest ``keep`` checkpoints of a run, and what killed processes left half-written."""
     if keep < 1:

@@ -110,6 +110,7 @@ class Loop:
             found = checkpoints.load_latest(out)
             if found is not None:
                 self._restore(found)
+                checkpoints.forget_after(out, self.step)  # damaged ones
             self.history = History.resume(metrics, self.step)
         else:
             if metrics.exists():

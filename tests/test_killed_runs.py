@@ -1,0 +1,32 @@
+"""Runs killed at random moments: a sample of the study, and what the whole study found."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STUDY = Path(__file__).resolve().parents[1] / "studies" / "killed_runs.py"
+TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_runs_end_with_the_same_bits(fresh_seed):
+    command = [sys.executable, "-W", "ignore", str(STUDY), "--moments", "2", "--seed", str(fresh_seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = dict(re.findall(r"^(\w+)\s+(\{.*\})", done.stdout, re.M))
+    assert tuple(lines) == TRAINERS
+    found = [json.loads(line) for line in lines.values()]
+    assert all(trainer["runs"] == trainer["same_bits"] == 1 for trainer in found)
+    assert sum(trainer["killed"] for trainer in found) >= 6, "most of the 12 kills should have hit a running process"
+
+
+def test_the_whole_study_killed_each_trainer_at_twenty_moments():
+    found = json.loads(STUDY.with_suffix(".json").read_text(encoding="utf-8"))
+    assert set(found["trainers"]) == set(TRAINERS)
+    for trainer in found["trainers"].values():
+        assert trainer["runs"] >= 10 and trainer["same_bits"] == trainer["runs"]
+        assert trainer["killed"] >= 16 and trainer["distinct_steps"] >= 4
