@@ -25,7 +25,9 @@ from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers.history import History
+from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -75,6 +77,23 @@ class RLPlan:
     recipe: str = "grpo"
     options: tuple[tuple[str, Any], ...] = (("beta", 0.5),)
     training: OnlineConfig = OnlineConfig(max_steps=60, batch_size=8, num_generations=16, learning_rate=2e-4)
+
+
+#: PPO with a critic of its own, against the same reward model as :class:`RLPlan`'s GRPO. Its KL is charged token by token.
+ASSISTANT_PPO = RLPlan(
+    recipe="ppo",
+    options=(("beta", 0.3), ("num_iterations", 1), ("num_minibatches", 2), ("critic_learning_rate_ratio", 3.0)),
+    training=OnlineConfig(max_steps=40, batch_size=8, num_generations=16, learning_rate=2e-4),
+)
+
+
+@dataclass(frozen=True)
+class AlignPlan:
+    """Direct alignment on labelled pairs; ``options`` are changes to the loss's row by name."""
+
+    loss: str = "dpo"
+    options: tuple[tuple[str, Any], ...] = (("beta", 0.2),)
+    training: OfflineConfig = OfflineConfig(max_steps=80, batch_size=32, learning_rate=3e-4, lr_scheduler_type="linear")
 
 
 #: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.
@@ -184,6 +203,23 @@ def reward_model(start: Trained, pairs: Sequence[PreferencePair], plan: RewardPl
     history = train_reward(
         model,
         pair_tokens(start.tokenizer, pairs),
+        plan.training,
+        pad_token_id=start.tokenizer.pad_token_id,
+        tokenizer=start.tokenizer,
+        **run,
+    )
+    return Trained(model, start.tokenizer, history)
+
+
+def align(start: Trained, pairs: Sequence[PreferencePair], plan: AlignPlan, **run: Any) -> Trained:
+    """Learn from labelled pairs directly; the reference is the policy as it starts."""
+    model = copy.deepcopy(start.model)
+    examples = [pair(p.chosen, p.rejected, p.margin) for p in pair_tokens(start.tokenizer, pairs)]
+    recipe = get_preference(plan.loss).with_(**dict(plan.options))
+    history = train_offline(
+        model,
+        examples,
+        recipe,
         plan.training,
         pad_token_id=start.tokenizer.pad_token_id,
         tokenizer=start.tokenizer,

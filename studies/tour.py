@@ -1,4 +1,4 @@
-"""The tour over five seeds: ``python studies/tour.py`` writes ``studies/tour.json`` (about eight minutes on one core).
+"""The tour over five seeds: ``python studies/tour.py`` writes ``studies/tour.json`` (about ten minutes on one core).
 
 The settings of the tour were chosen on seeds 0 to 4; these five are others, so that the choice cannot flatter the result.
 """

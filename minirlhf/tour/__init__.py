@@ -1,1 +1,1 @@
-"""The tour: post-training end to end on tiny models, in about two minutes, with a report of what it did."""
+"""The tour: post-training end to end on tiny models, in under three minutes, with a report of what it did."""

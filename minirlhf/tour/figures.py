@@ -14,7 +14,7 @@ def overview(tour: Tour) -> Any:
     names = [stage.name for stage in tour.assistant]
     means = [stage.gold.mean for stage in tour.assistant]
     errors = [1.96 * stage.gold.stderr for stage in tour.assistant]
-    colours = [PALETTE[c] for c in ("orange", "sky", "green")]
+    colours = [PALETTE[c] for c in ("orange", "sky", "green", "blue", "purple")]
     left.bar(names, means, yerr=errors, color=colours, capsize=4, width=0.6)
     left.axhline(0, color="black", lw=0.8)
     left.set(title="How well each stage answers", ylabel="true reward per reply (95 % interval)")
@@ -41,15 +41,21 @@ def stages(tour: Tour) -> Any:
 
 
 def reinforcement(tour: Tour) -> Any:
-    """Proxy and true reward during RL, and how far the policy has moved."""
-    figure, (left, right) = panels(2, 4.2, 2.8)
-    history = tour.histories["rl"]
-    left.plot(history["step"], smooth(history["reward"], 5), color=PALETTE["orange"], ls="--", label="reward model")
-    left.plot(history["step"], smooth(history["gold"], 5), color=PALETTE["green"], label="true reward")
-    left.set(title="What is optimised, and what is wanted", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
-    left.legend(frameon=False)
-    right.plot(history["step"], history["kl"], color=PALETTE["blue"])
-    right.set(title="Distance from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
+    """True reward and distance during GRPO and PPO; what DPO does to the replies that it compares."""
+    figure, (left, middle, right) = panels(3, 3.6, 2.8)
+    for name, colour, style in (("grpo", "green", "-"), ("ppo", "blue", "--")):
+        history = tour.histories[name]
+        look = {"color": PALETTE[colour], "ls": style, "label": name.upper()}
+        left.plot(history["step"], smooth(history["gold"], 5), **look)
+        middle.plot(history["step"], history["kl"], **look)
+    left.set(title="True reward, which nobody optimises", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
+    middle.set(title="Distance from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
+    history = tour.histories["dpo"]
+    right.plot(history["step"], smooth(history["chosen_logp"], 5), color=PALETTE["purple"], label="chosen")
+    right.plot(history["step"], smooth(history["rejected_logp"], 5), color=PALETTE["red"], ls="--", label="rejected")
+    right.set(title="DPO pulls pairs apart", xlabel="DPO step", ylabel="log-probability (nats per reply)")
+    for ax in (left, middle, right):
+        ax.legend(frameon=False)
     return figure
 
 

@@ -9,14 +9,16 @@ import jinja2
 from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.plotting import data_uri, png
 from minirlhf.tour import figures
-from minirlhf.tour.stages import Tour
+from minirlhf.tour.stages import IMPROVED, Tour
 
 SHOWN = 6
 PARTS = {
     "pretrain": "pretraining",
     "sft": "supervised fine-tuning",
     "reward": "preferences and reward model",
-    "rl": "reinforcement learning",
+    "grpo": "reinforcement learning: GRPO",
+    "ppo": "reinforcement learning: PPO",
+    "dpo": "direct alignment: DPO",
     "evaluation": "evaluation",
     "game_sft": "shell game: supervised fine-tuning",
     "game_rl": "shell game: reinforcement learning",
@@ -28,7 +30,7 @@ FIGURES = ("stages", "reinforcement", "game")
 def captions(tour: Tour) -> dict[str, str]:
     """What each figure shows, with this run's numbers: also the text for readers who do not see it."""
     curves = {name: tour.histories[name]["loss"] for name in ("pretrain", "sft")}
-    rl, game = tour.histories["rl"], tour.histories["game_rl"]
+    grpo, ppo, dpo, game = (tour.histories[name] for name in ("grpo", "ppo", "dpo", "game_rl"))
 
     def ends(values: list[float]) -> str:
         """First and last fifth, as ``a to b``."""
@@ -39,9 +41,10 @@ def captions(tour: Tour) -> dict[str, str]:
         "stages": f"Loss of pretraining (from {curves['pretrain'][0]:.2f} to {curves['pretrain'][-1]:.2f} nats per token) and of "
         f"fine-tuning (from {curves['sft'][0]:.2f} to {curves['sft'][-1]:.2f}); share of training pairs that the reward model "
         f"ranks like their labels (from {ends(tour.histories['reward']['accuracy'])}, mean of the first and last fifth).",
-        "reinforcement": f"RL moves the reward model's score from {ends(rl['reward'])} and the true reward from "
-        f"{ends(rl['gold'])} (mean of the first and last fifth); the KL penalty holds the policy at {rl['kl'][-1]:.1f} nats "
-        "per reply from the SFT model.",
+        "reinforcement": f"GRPO moves the true reward from {ends(grpo['gold'])} and PPO from {ends(ppo['gold'])} (mean of the first "
+        f"and last fifth of their steps), while both see the reward model only; they end {grpo['kl'][-1]:.1f} and "
+        f"{ppo['kl'][-1]:.1f} nats per reply from the SFT model. DPO moves the log-probability of the chosen replies from "
+        f"{ends(dpo['chosen_logp'])} and of the rejected ones from {ends(dpo['rejected_logp'])} nats.",
         "game": f"Only right answers are rewarded (from {ends(game['reward'])}); the share of samples that think aloud goes "
         f"from {ends(game['thinks'])}, their length from {ends(game['completion_length'])} tokens.",
     }
@@ -52,7 +55,7 @@ def table(tour: Tour) -> str:
     lines = [f"{'':8}{'true reward':>16}{'wins vs SFT':>16}{'KL from SFT':>16}{'length':>16}"]
     for s in tour.assistant:
         wins = "-" if s.name == "SFT" else str(s.wins)
-        kl = str(s.kl) if s.name == "RL" else "-"
+        kl = str(s.kl) if s.name in IMPROVED else "-"
         lines.append(f"{s.name:8}{s.gold!s:>16}{wins:>16}{kl:>16}{s.length!s:>16}")
     lines += ["", f"{'game':8}{'right, sampled':>16}{'right, greedy':>16}{'thinks aloud':>16}{'length':>16}"]
     for g in tour.game:
@@ -77,7 +80,7 @@ def page(tour: Tour) -> str:
     images = {name: data_uri(png(getattr(figures, name)(tour))) for name in FIGURES}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(source).render(
-        tour=tour, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS
+        tour=tour, improved=IMPROVED, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS
     )
 
 

@@ -25,6 +25,9 @@ from minirlhf.trainers.reward import pair_accuracy
 
 Say = Callable[[str], None]
 
+#: The three ways from the SFT model on.
+IMPROVED = ("GRPO", "PPO", "DPO")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -90,17 +93,18 @@ class Tour:
 
     def numbers(self) -> dict[str, float]:
         """The figures that the tour claims something about, by name."""
-        base, sft, rl = self.assistant
         before, after = self.game
+        numbers = {f"gold_{stage.name.lower()}": stage.gold.mean for stage in self.assistant}
+        for stage in self.assistant:
+            if stage.name in IMPROVED:
+                key = stage.name.lower()
+                numbers |= {f"win_rate_{key}": stage.wins.mean, f"kl_{key}": stage.kl.mean}
+            if stage.name != "base":
+                numbers[f"length_{stage.name.lower()}"] = stage.length.mean
         return {
-            "gold_base": base.gold.mean,
-            "gold_sft": sft.gold.mean,
-            "gold_rl": rl.gold.mean,
-            "win_rate_rl": rl.wins.mean,
-            "kl_rl": rl.kl.mean,
-            "length_sft": sft.length.mean,
-            "length_rl": rl.length.mean,
+            **numbers,
             "judge_accuracy": self.judge_accuracy,
+            "dpo_margin": self.histories["dpo"].last["margin"],
             "game_sampled_sft": before.sampled.mean,
             "game_sampled_rl": after.sampled.mean,
             "game_greedy_sft": before.greedy.mean,
@@ -147,21 +151,24 @@ def _assistant(tour: Tour, say: Say, quiet: bool) -> None:
     say(f"    held-out accuracy {tour.judge_accuracy:.2f}; the true reward itself gets {tour.judge_ceiling:.2f}")
     say("4 · Reinforcement learning (GRPO) against the reward model, with a KL penalty")
     proxy = model_reward(judge.model, judge.tokenizer)
-    with tour.timed("rl"):
-        rl = pipeline.reinforce(
-            world,
-            sft,
-            with_seed(pipeline.RLPlan(), seed),
-            reward=proxy,
-            monitors={"gold": task_reward(world)},
-            quiet=quiet,
-        )
-    say("5 · Evaluation on held-out prompts")
+    graded: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(world)}, "quiet": quiet}
+    with tour.timed("grpo"):
+        grpo = pipeline.reinforce(world, sft, with_seed(pipeline.RLPlan(), seed), **graded)
+    say("5 · The same with PPO: a critic says which token earned what")
+    with tour.timed("ppo"):
+        ppo = pipeline.reinforce(world, sft, with_seed(pipeline.ASSISTANT_PPO, seed), **graded)
+    say("6 · The same preferences without a reward model and without sampling (DPO)")
+    with tour.timed("dpo"):
+        dpo = pipeline.align(sft, pairs, with_seed(pipeline.AlignPlan(), seed), quiet=quiet)
+    say("7 · Evaluation on held-out prompts")
     with tour.timed("evaluation"):
         plain = copy.deepcopy(base.tokenizer)
         plain.chat_template = PLAIN
-        tour.assistant = _compare({"base": replace(base, tokenizer=plain), "SFT": sft, "RL": rl}, sft, proxy)
-    for name, trained in (("pretrain", base), ("sft", sft), ("reward", judge), ("rl", rl)):
+        tour.assistant = _compare(
+            {"base": replace(base, tokenizer=plain), "SFT": sft, "GRPO": grpo, "PPO": ppo, "DPO": dpo}, sft, proxy
+        )
+    named = {"pretrain": base, "sft": sft, "reward": judge, "grpo": grpo, "ppo": ppo, "dpo": dpo}
+    for name, trained in named.items():
         tour.histories[name] = trained.history
 
 
@@ -200,10 +207,10 @@ def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> li
 
 def _shell_game(tour: Tour, say: Say, quiet: bool) -> None:
     world, seed = tasks.get("shell_game"), tour.seed
-    say("\n6 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
+    say("\n8 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
     with tour.timed("game_sft"):
         sft = pipeline.sft_from_scratch(world, with_seed(pipeline.SHELL_GAME_SFT, seed), quiet=quiet)
-    say("7 · Reinforcement learning on right answers alone (Dr. GRPO)")
+    say("9 · Reinforcement learning on right answers alone (Dr. GRPO)")
     with tour.timed("game_rl"):
         rl = pipeline.reinforce(
             world, sft, with_seed(pipeline.SHELL_GAME_RL, seed), monitors={"thinks": _thinks}, quiet=quiet
