@@ -606,6 +606,9 @@ def test_beta_must_be_positive(name, beta):
         (lambda: pl.psi_reward(torch.full((3, 3), 0.6), X, psi=torch.logit), "must be 1"),
         (lambda: pl.psi_po_optimum(X, torch.full((3, 3), 0.5), X[:2], beta=1.0, psi=torch.logit), "opponent has shape"),
         (lambda: pl.reward_targets(X, temperature=1.0), r"rewards has shape \(3,\)"),
+        (lambda: pl.nash_md(X, X, torch.full((3, 3), 0.5), beta=0.5, step=3.0), "step_times_beta = 1.5"),
+        (lambda: pl.nash_md(X, X[:2], torch.full((3, 3), 0.5), beta=0.5, step=1.0), "ref_logps has shape"),
+        (lambda: pl.dpo_displacement(X, torch.eye(2), 0, 1), "features has shape"),
         (lambda: Needs.of(torch.sigmoid), "no preference loss"),
     ],
 )
@@ -618,3 +621,24 @@ def test_needs_looks_through_partials():
     loss = functools.partial(functools.partial(pl.simpo, beta=2.0), gamma=0.5)
     assert Needs.of(loss) == Needs(PairLogps, reference=False, lengths=True)
     assert Needs.of(pl.kto) == Needs(UnpairedLogps, reference=True, lengths=False)
+
+
+def test_in_a_table_the_chosen_answer_always_rises_and_nothing_is_created(draw):
+    logps = draw.distribution(5).log()
+    rates = pl.dpo_displacement(logps, torch.eye(5, dtype=torch.float64), 0, 1)
+    assert rates[0] > 0 > rates[1]
+    similar = pl.dpo_displacement(logps, draw.normal(5, 2), 0, 1)
+    torch.testing.assert_close((logps.exp() * similar).sum(), torch.zeros((), dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_small_steps_of_nash_md_lead_to_the_policy_that_is_its_own_best_response():
+    """Where preferences go in circles; the error is of the order of the step."""
+    circle = torch.tensor([[0.5, 0.9, 0.1], [0.1, 0.5, 0.9], [0.9, 0.1, 0.5]], dtype=torch.float64)
+    ref, errors = torch.tensor([0.6, 0.25, 0.15], dtype=torch.float64).log(), []
+    for step in (0.4, 0.1):
+        x = ref
+        for _ in range(int(400 / step)):
+            x = pl.nash_md(x, ref, circle, beta=0.2, step=step)
+        response = pl.psi_po_optimum(ref, circle, x.exp(), beta=0.2, psi=lambda p: p)
+        errors.append(float((response.exp() - x.exp()).abs().max()))
+    assert errors[1] < 0.4 * errors[0] < 0.05
