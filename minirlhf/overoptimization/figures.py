@@ -85,7 +85,7 @@ def remedies(ax: Any, gold: Mapping[str, Sequence[float]], *, oracle: float) -> 
     ax.axvline(sum(first) / len(first), color="0.6", lw=0.8, ls=":")
     ax.axvline(oracle, color=PALETTE["green"], lw=1)
     ax.set(yticks=range(len(gold)), yticklabels=list(gold), xlabel="gold")
-    ax.invert_yaxis()
+    ax.set_ylim(len(gold) - 0.5, -0.5)
 
 
 def errors(ax: Any, parts: Mapping[str, Sequence[Errors]]) -> None:
@@ -131,5 +131,5 @@ def habit(ax: Any, found: Habit, reply: int) -> None:
     for colour, style, kind, line in zip(COLOURS, ("-", "-", (0, (2, 2))), found.kinds, lines, strict=False):
         ax.plot(distance, line, color=colour, ls=style, lw=2, label=kind)
     ax.plot(distance, gold, color="black", ls=":", label="gold, mean over what is asked")
-    ax.set(title=f"How often: {found.replies[reply]}", xlabel=DISTANCE)
+    ax.set(title=f"How often the reply is: {found.replies[reply]}", xlabel=DISTANCE)
     ax.legend(frameon=False, fontsize="small")

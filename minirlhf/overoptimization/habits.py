@@ -86,7 +86,7 @@ def sycophancy(*, bias: float = 2.5) -> Habit:
     gold = _double([[1.0, 0.3, -1.0], [-1.0, 0.0, 1.0]])
     return Habit(
         kinds=("the user is right", "the user is wrong"),
-        replies=("agrees", "says nothing", "contradicts"),
+        replies=("agree", "say nothing", "contradict"),
         share=_double([0.5, 0.5]),
         ref_logps=_double([[0.6, 0.25, 0.15], [0.35, 0.3, 0.35]]).log(),
         gold=gold,

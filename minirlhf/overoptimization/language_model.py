@@ -37,11 +37,11 @@ class LanguagePlan:
     reward: RewardPlan = RewardPlan(
         pairs=1600,
         held_out=400,
-        training=RewardConfig(max_steps=250, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear"),
+        training=RewardConfig(max_steps=220, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear"),
     )
     pooling: str = "mean"
     rl: OnlineConfig = OnlineConfig(max_steps=48, batch_size=4, num_generations=32, learning_rate=1e-4)
-    prompts: int = 24
+    prompts: int = 16
     draws: int = 256  # per prompt, for best-of-n
 
     def with_seed(self, seed: int) -> LanguagePlan:

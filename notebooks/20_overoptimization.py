@@ -1,0 +1,383 @@
+# %% [markdown]
+# # 20 · Too much of a good thing
+#
+# A policy is trained against a reward model. The reward rises, step after step. **Are the replies getting better?** In real life
+# nobody knows. Here we do: the worlds of this notebook have a *gold* reward that nobody may optimise and that everybody may look at.
+#
+# The first world has seven words and 19,607 replies, so every number in it is a sum and not an estimate. In the second a language model
+# is trained.
+
+# %%
+import math
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence, zoo
+from minirlhf.data import tasks
+from minirlhf.data.tasks.assistant import features as assistant_features
+from minirlhf.equations import overoptimization as over
+from minirlhf.overoptimization import figures, habits, language_model, remedies, tampering, words
+from minirlhf.overoptimization.curves import best_of_n_curve, optimise, tilt_curve
+from minirlhf.overoptimization.detector import detection
+from minirlhf.overoptimization.errors import decompose
+from minirlhf.overoptimization.fits import judge
+from minirlhf.overoptimization.language_dpo import dpo
+from minirlhf.overoptimization.proxies import compare, fit, fit_everything, with_flipped_tail, with_noise
+from minirlhf.pipeline import Trained
+from minirlhf.trainers.history import History
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
+study = Path("../studies/ch20_exact.json")  # 20 draws of the comparisons
+seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
+
+
+def holds(name, above=-math.inf, below=math.inf):
+    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
+    if seen is None:
+        return True
+    numbers = evidence.values(seen, name)
+    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print(f"{len(everything):,} replies; gold of the reference on average {everything.probs @ everything.gold:.3f}")
+print("\nreply                              reference    gold")
+order = everything.probs.argsort(descending=True)[:5].tolist() + everything.gold.argsort(descending=True)[:2].tolist()
+for i in [*order, everything.texts.index("great great great great great")]:
+    print(f"{everything.texts[i]:34} {everything.probs[i]:9.1e} {everything.gold[i]:7.2f}")
+
+# %% [markdown]
+# Gold likes facts (less and less of them), one polite word, one *great*; it dislikes *um*, repetition and length. Somebody compares pairs
+# of replies of the reference; a reward model learns from 400 of the comparisons. It sees how often each word is said, and is linear.
+#
+# **Predict** before you go on, and write it down.
+#
+# 1. The policy is optimised for the reward model, harder and harder. What does gold do?
+# 2. With a hundred times as many comparisons, what then?
+# 3. The reward model is replaced by *gold plus independent noise* as large as gold's own spread. What does gold do now?
+#
+# ## The path of an optimiser
+#
+# The best policy at each KL is a tilt of the reference. We write it ourselves, and hold it against the library.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def tilt(logps, rewards, strength):
+    """π ∝ π_ref exp(strength · r)."""
+    return torch.log_softmax(logps + strength * rewards, -1)
+
+
+learned = fit(world, compare(world, 400, seed=0), "counts")
+torch.testing.assert_close(tilt(world.ref_logps, learned, 2.0), over.tilt(world.ref_logps, learned, strength=2.0))
+print("strength     KL    proxy   gold   dgold/dstrength   likeliest bag of words")
+for strength in (0, 0.5, 1, 1.5, 2, 4, 10):
+    logps = tilt(world.ref_logps, learned, strength)
+    p = logps.exp()
+    kl = max(0.0, float(p @ (logps - world.ref_logps)))
+    slope = over.tilt_slope(logps, world.gold, learned)
+    likely = world.texts[int(p.argmax())]
+    print(f"{strength:6} {kl:9.2f} {p @ learned:8.2f} {p @ world.gold:6.2f} {slope:12.2f}         {likely}")
+
+# %% [markdown]
+# The column *dgold/dstrength* is the covariance of gold and proxy **under the policy as it is now**. Under the reference it is positive:
+# the reward model is a good one, there. Where it changes sign, gold turns.
+#
+# Three optimisers, twenty draws of the 400 comparisons (for policy gradient four): the tilt; best-of-n by its exact law; and gradient ascent on a
+# word-by-word policy, with the gradient summed over all replies.
+
+# %%
+# figure: overview
+# alt: Three panels of mean reward against the root of the KL: exact tilt, best-of-n, policy gradient. In each the proxy rises all the way while
+#   gold rises to a peak at a distance of about 1.4 and then falls, in every seed; the band over seeds widens as it falls.
+proxies = [fit(world, compare(world, 400, seed=s), "counts") for s in range(20)]
+curves = {
+    "exact tilt": [tilt_curve(world.ref_logps, p, world.gold) for p in proxies],
+    "best-of-n": [best_of_n_curve(world.ref_logps, p, world.gold) for p in proxies],
+    "policy gradient": [optimise("policy-gradient", everything, words.lifted(p)) for p in proxies[:4]],
+}
+fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", sharey=True)
+figures.overview(axes, curves)
+plt.show()
+
+# %%
+for name, found in curves.items():
+    print(
+        f"{name:16} peak {sum(c.peak[1] for c in found) / len(found):.2f}, falls in {sum(c.fall > 0.2 for c in found)} of {len(found)}"
+    )
+    assert all(c.fall > 0.2 for c in found)
+assert holds("tilt_fall", above=0) and holds("bon_fall", above=0) and holds("pg_fall", above=0)
+
+# %% [markdown]
+# ## Which law?
+#
+# Gao, Schulman and Hilton fitted $d(\alpha - \beta d)$ to best-of-n and $d(\alpha - \beta\log d)$ to RL, with $d = \sqrt{\mathrm{KL}}$. **Predict:** which will
+# fit our three optimisers? Bands: seeds drawn again, whole seeds at a time.
+
+# %%
+# figure: fits
+# alt: Gold gained against distance for three optimisers, thin grey lines per seed and a black mean. The blue parabola lies on the mean;
+#   the red logarithmic form starts too steeply and falls too slowly, in all three panels.
+verdicts = {name: judge(found) for name, found in curves.items()}
+fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
+figures.fits(axes, verdicts)
+plt.show()
+for name, verdict in verdicts.items():
+    print(
+        f"{name}: {verdict.sentence}; on a seed that was not fitted "
+        + ", ".join(f"{r:.2f}" for r in verdict.held_out.values())
+    )
+
+# %% [markdown]
+# The parabola, for all three. The logarithmic form has an infinite slope at 0; gold here starts with a finite one, as the exact theory says it must. This is one
+# small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
+#
+# ## How much data, and which class
+#
+# **Predict:** more comparisons for a reward model that counts words; more for one that also sees products of two counts.
+
+# %%
+# figure: data
+# alt: Two panels of gold against distance. A proxy that counts words falls however many comparisons it has, even with all there could be. A
+#   proxy with pairs of words rises higher and falls less with every four-fold increase in data, and with all data reaches the best gold.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
+limits = {}
+for ax, proxy_class in zip(axes, ("counts", "pairs"), strict=True):
+    limits[proxy_class] = fit_everything(world, proxy_class)
+    found = {
+        f"{n:,} comparisons": [
+            tilt_curve(world.ref_logps, fit(world, compare(world, n, seed=s), proxy_class), world.gold)
+            for s in range(4)
+        ]
+        for n in (50, 200, 1600)
+    }
+    found["all there could be"] = [tilt_curve(world.ref_logps, limits[proxy_class], world.gold)]
+    figures.gold_curves(ax, found)
+    ax.set(title=f"the proxy sees {proxy_class}", ylim=(-1.3, 2.5))
+plt.show()
+assert found["all there could be"][0].fall < 1e-6  # exact
+assert tilt_curve(world.ref_logps, limits["counts"], world.gold).fall > 0.5  # exact
+assert holds("pairs_1600_peak", above=1.7) and holds("pairs_50_peak", below=1.6)
+
+# %% [markdown]
+# Two diseases. A class that cannot say what gold says (*misspecification*) falls with any amount of data. A class that can, but has
+# been taught too little (*estimation error*), gets well with data.
+#
+# ## Controls: what must not fall
+#
+# An error that is independent noise costs a constant factor and nothing else. An error in one per cent of replies, the worst ones, whose
+# sign is turned round, is enough for ruin.
+
+# %%
+# figure: controls
+# alt: Gold against distance for three proxies. Gold itself and gold plus independent noise never fall. Gold with its sign turned in
+#   the worst one per cent rises like gold at first and then drops below minus four.
+fig, ax = plt.subplots(figsize=(5.4, 3.1), layout="constrained")
+noisy = [tilt_curve(everything.ref_logps, with_noise(everything, std=0.8, seed=s), everything.gold) for s in range(3)]
+flipped = tilt_curve(world.ref_logps, with_flipped_tail(world), world.gold)
+figures.gold_curves(
+    ax,
+    {
+        "proxy = gold": [tilt_curve(world.ref_logps, world.gold, world.gold)],
+        "gold + independent noise": noisy,
+        "gold, sign turned in the worst 1 %": [flipped],
+    },
+)
+plt.show()
+correlation = over.tilt_slope(world.ref_logps, world.gold, with_flipped_tail(world)) / over.tilt_slope(
+    world.ref_logps, world.gold, world.gold
+)
+print(
+    f"under the reference the flipped proxy correlates with gold to {float(correlation):.2f}; it ends at {flipped.gold[-1]:.2f}"
+)
+assert holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
+
+# %% [markdown]
+# ## Where the gold goes
+#
+# Best gold at this KL, less the gold of a trained policy, is a sum of three: the class, the data, the optimiser.
+
+# %%
+# figure: errors
+# alt: Stacked bars of gold lost at distance 1.5. For the counting proxy nearly all of it is approximation error; for the proxy with pairs and 200
+#   comparisons most is estimation error; optimisation adds little on average.
+parts = {}
+for proxy_class, n in (("counts", 400), ("pairs", 200), ("pairs", 1600)):
+    parts[f"{proxy_class}, {n:,}"] = []
+    for s in range(2):
+        p = fit(world, compare(world, n, seed=s), proxy_class)
+        trained = optimise("policy-gradient", everything, words.lifted(p))
+        parts[f"{proxy_class}, {n:,}"].append(decompose(world, limits[proxy_class], p, trained, distance=1.5))
+fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
+figures.errors(ax, parts)
+ax.set_xlabel("class of the proxy, comparisons")
+plt.show()
+assert holds("counts_approximation", above=0.5) and holds("pairs_approximation", below=0.1)
+assert holds("counts_estimation", below=0.2)
+
+# %% [markdown]
+# ## Remedies, at equal KL
+#
+# Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. **Predict** for each of the two diseases which helps: five
+# bootstrap reward models (mean, worst case, mean − variance), half of the labels in a second round where the first policy went, a rule against
+# repetition, the rule alone, constraints on how many words of each kind.
+
+# %%
+# figure: remedies
+# alt: Two panels of gold at distance 2, a dot per seed and a bar for the mean, for eight remedies. Where the proxy cannot express gold, only a written rule helps much,
+#   and a second round of labels hurts. Where it has too little data, the second round helps most, then the rule; ensembles change little.
+fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained", sharey=True)
+oracle = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(2.0)
+reached = {}
+for ax, (proxy_class, n) in zip(axes, (("counts", 400), ("pairs", 200)), strict=True):
+    cases = [remedies.Evidence(world, compare(world, n, seed=s), proxy_class, s) for s in range(4)]
+    gold = {name: [remedies.curve_of(name, case).gold_by(2.0) for case in cases] for name in remedies.REMEDIES}
+    gold["constraints"] = [remedies.constrained_curve(case).gold_by(2.0) for case in cases]
+    figures.remedies(ax, gold, oracle=oracle)
+    ax.set_title(f"{proxy_class}, {n} comparisons")
+    reached[proxy_class] = gold
+plt.show()
+for proxy_class, gold in reached.items():  # nothing here is sampled but the comparisons: four draws of them
+    alone = gold["one reward model"]
+    helps = {name: sum(a > b for a, b in zip(values, alone, strict=True)) for name, values in gold.items()}
+    print(f"{proxy_class}: better than one reward model, of 4: {helps}")
+
+# %% [markdown]
+# The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse.** The new comparisons come from where the policy
+# went, the class cannot fit both places, and gives up the first. Ask what is wrong before you buy a remedy.
+#
+# A second reward model, trained on fresh comparisons, is the test set of reward modelling. Does it raise the alarm?
+
+# %%
+print("proxy           the second model turns at √KL   gold there   best gold on the path")
+for proxy_class, n in (("counts", 400), ("pairs", 200)):
+    case = remedies.Evidence(world, compare(world, n, seed=0), proxy_class, 0)
+    other = fit(world, compare(world, n, seed=500), proxy_class)
+    place, gold_there = remedies.stop_where_the_second_model_turns(case, other)
+    best = remedies.curve_of("one reward model", case).peak[1]
+    print(f"{proxy_class}, {n:4} {place:24.2f} {gold_there:17.2f} {best:14.2f}")
+
+# %% [markdown]
+# It sees what its twin has learned by accident, and nothing that both are blind to.
+#
+# ## A detector
+#
+# A reply is a *hack* if the proxy overstates it by more than 1. Half of the traffic comes from the reference, half from the policy at $\sqrt{\mathrm{KL}} = 2$. Which number,
+# known without gold, gives the hacks away?
+
+# %%
+# figure: detector
+# alt: ROC curves of six scores. How unusual the words are, how unlikely the reference finds the reply and the proxy itself reach areas of
+#   about .95; the second model about .8 and the disagreement of an ensemble about .7, as all of its members share the same mistake.
+alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts", 0))
+fig, ax = plt.subplots(figsize=(4.6, 3.8), layout="constrained")
+figures.detector(ax, alarm)
+plt.show()
+assert holds("auc_distance_of_the_words", above=0.9)
+
+# %% [markdown]
+# The log-ratio and the proxy draw the same curve: under a tilt one is a straight line in the other. What is *unusual* is suspicious; what an ensemble *disagrees about* is
+# a poor guide where all members err alike.
+#
+# ## Writing into what is graded
+#
+# An assistant has three slots for *work* or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. **Predict** what policy gradient makes
+# of it; and what, if the grade that is asked for is not the grade of what was carried out, but of an independent draw (*decoupled approval*).
+
+# %%
+# figure: tampering
+# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
+#   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
+runs = {}
+for name, edit, approval in (
+    ("coupled", "all grades", over.coupled_approval),
+    ("decoupled", "all grades", over.decoupled_approval),
+    ("decoupled, edits praise edits", "grades of edits", over.decoupled_approval),
+):
+    runs[name] = tampering.train(tampering.score_sheet(edit), approval, steps=150)
+fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+figures.tampering(axes, runs)
+plt.show()
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for name, run in runs.items():
+    print(f"{name:30} grade {run.grade[-1]:.1f}   worth {run.worth[-1]:.1f}   edits {run.edits[-1]:.1f}")
+
+# %% [markdown]
+# ## Two habits
+#
+# A reward model that knows the word *kill* but not what is meant; and a perfect model of labellers who like to be agreed with.
+
+# %%
+# figure: habits
+# alt: Left, the share of refusals: none without the word, and rising alike to 1 for harmless and harmful prompts with it, while mean gold rises a little
+#   and then falls. Right, agreement with users who are right rises to 1, then so does agreement with users who are wrong, and gold falls to 0.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+figures.habit(axes[0], habits.over_refusal(), 2)
+figures.habit(axes[1], habits.sycophancy(), 0)
+plt.show()
+
+# %% [markdown]
+# ## On a trained language model
+#
+# The assistant world: 1,600 labelled pairs of the model's own replies, a reward model on top of the language model, then RLOO with no leash, best-of-n up to 256, and DPO on the same pairs.
+# Nothing is exact any more; every point is a sample mean.
+
+# %%
+start = Trained(*zoo.load("assistant-sft", quiet=True), History())
+plan = language_model.LanguagePlan()
+assistant = language_model.language_world(tasks.get("assistant"), start, plan)
+print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
+rl, history, policy = language_model.reinforce(assistant, plan)
+trained = {"RLOO": [rl], "best-of-n": [language_model.best_of_n(assistant)], "DPO": [dpo(assistant, segments=5)]}
+
+# %%
+# figure: language
+# alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
+#   then falls below its start while the proxy goes on rising; best-of-n and DPO rise and level off within the distance that they reach.
+fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
+figures.overview(axes, trained)
+plt.show()
+
+# %%
+from minirlhf.evaluation import candidates  # noqa: E402
+from minirlhf.feedback.rewards import task_problems  # noqa: E402
+from minirlhf.models.sampling import Sampling  # noqa: E402
+
+for name, model in (("before", start.model), ("after", policy.model)):
+    drawn = candidates(
+        model,
+        task_problems(assistant.task, "test")[:48],
+        assistant.gold,
+        tokenizer=start.tokenizer,
+        sampling=Sampling(max_completion_length=24),
+        num_generations=1,
+    )
+    counts = [
+        assistant_features(p, r) for p, (r,) in zip(assistant.task.prompts("test"), drawn.completions, strict=False)
+    ]
+    mean = lambda key: sum(getattr(c, key) for c in counts) / len(counts)  # noqa: B023
+    print(
+        f"{name}: polite {mean('polite'):.1f}, praise {mean('praise'):.1f}, facts {mean('facts'):.1f}, words {mean('length'):.1f}"
+    )
+    for (reply,) in drawn.completions[:3]:
+        print(f"    {reply[:90]}")
+
+# %% [markdown]
+# That is what over-optimisation reads like: one polite word is right, so five must be better. Stock phrases are the reward model's idea of a good reply, without the
+# reply.
+#
+# ## Now you
+#
+# * `minirlhf overopt --proxy mine.py:f --out over` draws the first figures for a proxy of your own; in a notebook, `report.overopt(proxy=f)`. Write a proxy that correlates with gold to .95 under the
+#   reference and still ends below −1.
+# * Give the counting proxy the feature *number of different words*. Which error shrinks, and by how much?
+# * Stop the run above where you would have stopped it, knowing only `reward` and `kl` of its history. How much gold did you leave?
+#
+# The graded exercises of this chapter: `minirlhf check 20`.
