@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from minirlhf.control import policy_optimisation as po
+from minirlhf.control import trpo
 from minirlhf.control.rollouts import Crowd
 from minirlhf.control.trpo import trpo_step
 
@@ -129,6 +130,15 @@ def test_a_trust_region_step_gains_and_stays_within():
     moved = (before.exp() * (before - after)).sum(-1).mean()
     assert float(moved) == pytest.approx(step.kl, rel=1e-3)
     assert 0.002 < step.kl <= 0.01 and step.gain > 0
+
+
+def test_trpo_improves_and_no_step_leaves_the_region():
+    config = po.ControlConfig(total_steps=16_000, num_envs=8, num_steps=64, learning_rate=3e-3, seed=1)
+    run, steps = trpo.train(cartpole, config, max_kl=0.02)
+    returns = [x for part in run.returns for x in part]
+    quarter = len(returns) // 4
+    assert np.mean(returns[-quarter:]) > 1.3 * np.mean(returns[:quarter])
+    assert max(step.kl for step in steps) <= 0.02 and all(step.gain > 0 for step in steps)
 
 
 def test_no_advantage_no_step():
