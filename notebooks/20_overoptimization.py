@@ -28,7 +28,7 @@ from minirlhf.overoptimization.proxies import compare, fit, fit_everything, with
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
 
-plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})
 
 everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
 study = Path("../studies/ch20_exact.json")  # 20 draws of the comparisons
