@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirlhf.core import exact
@@ -31,6 +31,7 @@ def test_peaks_by_hand():
     assert over.gold_rl_peak(alpha=1.0, beta=0.5) == pytest.approx((math.e, math.e / 2))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(ALPHA, BETA)
 def test_the_peak_is_above_everything_else(alpha, beta):
     for form, peak in ((over.gold_best_of_n, over.gold_best_of_n_peak), (over.gold_rl, over.gold_rl_peak)):
@@ -50,6 +51,7 @@ def test_both_forms_start_at_zero():
 # -- tilted policies ---------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS, st.floats(0.05, 20.0))
 def test_the_tilt_is_the_rlhf_optimum(seed, strength):
     ref, proxy, _ = world(seed)
@@ -58,6 +60,7 @@ def test_the_tilt_is_the_rlhf_optimum(seed, strength):
     )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS, st.floats(-2, 2), st.floats(-2, 2))
 def test_tilts_add_up(seed, first, second):
     ref, proxy, _ = world(seed)
@@ -73,6 +76,7 @@ def gold_along(ref, proxy, gold, strengths):
 STRENGTHS = torch.linspace(0, 6, 61).tolist()
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS)
 def test_a_proxy_that_is_the_gold_reward_never_over_optimises(seed):
     ref, gold, _ = world(seed)
@@ -117,6 +121,7 @@ def test_gaussian_lines_by_hand():
 # -- ensembles ---------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS, st.floats(0, 5))
 def test_ensembles_do_not_see_the_order_of_their_members(seed, coef):
     rewards = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -165,6 +170,7 @@ def test_bad_arguments_are_named(call, message):
 # -- constraints, approval, detectors ----------------------------------------------------------------------------
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS)
 def test_constraints_that_bind_hold_and_others_are_free(seed):
     ref, proxy, cost = world(seed)
@@ -193,6 +199,7 @@ def test_decoupled_approval_can_still_be_bribed_if_tampering_praises_itself():
     assert grad[1] > grad[0]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(SEEDS)
 def test_auc_is_one_half_for_a_score_that_knows_nothing_and_turns_round_with_it(seed):
     rng = torch.Generator().manual_seed(seed)
