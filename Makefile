@@ -18,7 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) --dist loadscope
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast verify book slides notebooks lab clean
+.PHONY: help setup tour test test-fast verify fuzz book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ test-fast: setup ## the tests that train nothing, in a few minutes
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+fuzz: setup ## 100,000 made-up inputs each for loaders, chat templates and settings
+	@OMP_NUM_THREADS=1 $(PY) tests/fuzz.py $(ARGS)
 
 book: setup ## the book: site, one page and PDF, in build/book
 	@OMP_NUM_THREADS=1 $(PY) tools/book.py $(ARGS)
