@@ -68,6 +68,15 @@ def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> Non
         assert browser.ask("document.querySelectorAll('mjx-container').length") > 0 or page == "index.html"
 
 
+def test_equations_and_figures_count_from_one_in_every_chapter(site: Path) -> None:
+    for page in sorted(site.glob("[0-9][0-9]-*.html")):
+        text, chapter = page.read_text(encoding="utf-8"), int(page.name[:2])
+        equations = re.findall(r'<span class="eqno">\((\d+)\.(\d+)\)', text)
+        figures = re.findall(r'<span class="caption-number">Fig\. (\d+)\.(\d+)', text)
+        assert equations == [(str(chapter), str(k)) for k in range(1, len(equations) + 1)], page.name
+        assert figures == [(str(chapter), str(k)) for k in range(1, len(figures) + 1)] and figures, page.name
+
+
 def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> None:
     """After each numbered equation stands a mark, with the numbers that its checks give on this build's seed."""
     for page in [*sorted(site.glob("[0-9][0-9]-*.html")), site / "one-page.html"]:

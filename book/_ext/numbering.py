@@ -1,7 +1,7 @@
 """Chapters carry the number of their file: 05-rlhf-problem.md is chapter 5, with equation 5.1 and figure 5.1 in it.
 
-Sphinx numbers by place in the table of contents, which is wrong while chapters are missing; so the first number is
-replaced after Sphinx has counted.
+Sphinx numbers by place in the table of contents, which is wrong while chapters are missing, and counts on from the first chapter
+of one part to the first of the next; so both numbers are mended after Sphinx has counted.
 """
 
 import re
@@ -27,8 +27,9 @@ def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
         for anchor, number in anchors.items():
             anchors[anchor] = (chapter, *number[1:]) if number else number
         for figures in env.toc_fignumbers.get(docname, {}).values():
+            before = min((number[-1] for number in figures.values()), default=1) - 1
             for key, number in figures.items():
-                figures[key] = (chapter, *number[1:])
+                figures[key] = (chapter, *number[1:-1], number[-1] - before)
         titled = [env.titles[docname], *env.tocs[docname].findall(nodes.reference)]
         for node in titled:
             if node.get("secnumber"):
