@@ -243,7 +243,7 @@ def main() -> int:
     parser.add_argument("command", choices=("build", "check"))
     parser.add_argument("chapters", nargs="*", metavar="NN")
     parser.add_argument("--force", action="store_true", help="build also what has not changed")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     fine = True
     for path in sources(args.chapters):
         try:
