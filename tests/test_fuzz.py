@@ -5,6 +5,7 @@ import random
 import fuzz
 import pytest
 
+from minirlhf import evidence
 from minirlhf.core.errors import UserError
 
 
@@ -41,3 +42,12 @@ def test_an_endless_loop_is_a_crash(monkeypatch):
             pass
 
     assert fuzz.attempt(endless, 0) == ("crashed", "TimeoutError: no answer in 1 s")
+
+
+def test_the_long_run():
+    found = evidence.read(fuzz.RESULT)
+    assert not evidence.is_stale(found)
+    [numbers] = found["seeds"].values()
+    for name in fuzz.TARGETS:
+        assert numbers[f"{name}_crashed"] == 0
+        assert numbers[f"{name}_read"] + numbers[f"{name}_refused"] >= 100_000
