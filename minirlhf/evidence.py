@@ -3,10 +3,11 @@ of the code it depends on, so that a test can say when it is stale."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def margin(numbers: Sequence[float], threshold: float) -> float:
         raise ValueError(f"{len(numbers)} seeds; expected at least 3")
     mean = sum(numbers) / len(numbers)
     deviation = math.sqrt(sum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1))
-    return (mean - threshold) / deviation if deviation > 0 else math.copysign(math.inf, mean - threshold)
+    if deviation > 0:
+        return (mean - threshold) / deviation
+    return 0.0 if mean == threshold else math.copysign(math.inf, mean - threshold)
 
 
 def summary(evidence: Mapping[str, Any]) -> dict[str, tuple[float, float, float, float]]:
@@ -73,3 +76,65 @@ def summary(evidence: Mapping[str, Any]) -> dict[str, tuple[float, float, float,
         deviation = math.sqrt(sum((x - mean) ** 2 for x in numbers) / max(1, len(numbers) - 1))
         rows[name] = (mean, deviation, min(numbers), max(numbers))
     return rows
+
+
+def run_study(
+    one_seed: Callable[[int], Mapping[str, float]],
+    result: Path,
+    *,
+    modules: Sequence[str],
+    seeds: int = 5,
+    first_seed: int = 0,
+) -> None:
+    """The body of a study's script: measure every seed on one thread, write the evidence, print its summary.
+
+    The script's ``--seeds`` says how many; without it there are ``seeds`` of them.
+    """
+    parser = argparse.ArgumentParser(description="Measure several seeds and write the numbers down.")
+    parser.add_argument("--seeds", type=int, default=seeds, help=f"how many; {seeds} by default")
+    count = parser.parse_args().seeds
+    torch.set_num_threads(1)
+    numbers = {}
+    for seed in range(first_seed, first_seed + count):
+        numbers[seed] = one_seed(seed)
+        print(seed, {name: round(value, 3) for name, value in numbers[seed].items()}, flush=True)
+    command = f"python studies/{result.stem}.py" + (f" --seeds {count}" if count != seeds else "")
+    write(result, command=command, modules=modules, seeds=numbers)
+    for name, (mean, deviation, low, high) in summary(read(result)).items():
+        print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+
+
+class Seen:
+    """What a study saw, as a notebook asks for it. Where only the package is installed, as on Colab, there are no studies: then
+    nothing is known and no claim is refused.
+
+    Args:
+        path: of the evidence, in a folder ``studies``.
+
+    Raises:
+        UserError: the folder is there and the file is not.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._evidence = read(Path(path)) if Path(path).parent.is_dir() else None
+
+    def __bool__(self) -> bool:
+        return self._evidence is not None
+
+    def values(self, name: str) -> list[float]:
+        """One number of every seed; none where nothing is known."""
+        return [] if self._evidence is None else values(self._evidence, name)
+
+    def holds(self, name: str, *, above: float = -math.inf, below: float = math.inf) -> bool:
+        """Is a number above or below a threshold, by three standard deviations between seeds?"""
+        if above == -math.inf and below == math.inf:
+            raise ValueError(f"{name}: neither above nor below is given")
+        if self._evidence is None:
+            return True
+        numbers = self.values(name)
+        return margin(numbers, above) >= 3 and margin([-x for x in numbers], -below) >= 3
+
+    def exceeds(self, name: str, other: str) -> bool:
+        """Is a number larger than another, seed by seed, by three standard deviations of their difference?"""
+        differences = [x - y for x, y in zip(self.values(name), self.values(other), strict=True)]
+        return self._evidence is None or margin(differences, 0.0) >= 3

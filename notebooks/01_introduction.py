@@ -13,7 +13,6 @@
 import copy
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -48,13 +47,9 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long
 
 world = tasks.get("assistant")
-study = Path("../studies/ch01_introduction.json")  # five seeds of what follows; on Colab only the package is installed
-seen = evidence.read(study) if study.exists() else None
-
-
-def surely(name, threshold, sign=1):
-    """Over the study's five seeds: is this number above the threshold (below, with sign −1) by three standard deviations?"""
-    return seen is None or evidence.margin([sign * x for x in evidence.values(seen, name)], sign * threshold) >= 3
+seen = evidence.Seen(
+    "../studies/ch01_introduction.json"
+)  # five seeds of what follows; on Colab only the package is installed
 
 
 # %% [markdown]
@@ -124,7 +119,7 @@ plt.show()
 # %%
 means = {name: found.reward.mean for name, found in answers.items()}
 assert means["base"] < -1 < 0.5 < means["SFT"] < means["RL"]
-assert surely("gold_base", -1, -1) and surely("gold_sft", 0.5) and surely("rl_gain", 0.0)
+assert seen.holds("gold_base", below=-1) and seen.holds("gold_sft", above=0.5) and seen.holds("rl_gain", above=0.0)
 
 # %% [markdown]
 # **What to notice.** SFT is worth more than two and a half points, and falls short of its teachers (dotted line): a copy is a little worse than the original, and copies
@@ -268,9 +263,11 @@ ax.axvline(0, color="0.3", lw=0.8)
 plt.show()
 
 # %%
-assert fell["losers only"] < -3 and surely("losers_winner_fell", -3, -1)  # nats: the good replies fell with the bad
+assert fell["losers only"] < -3 and seen.holds(
+    "losers_winner_fell", below=-3
+)  # nats: the good replies fell with the bad
 if seen:
-    gains = evidence.values(seen, "contrast_gain")
+    gains = seen.values("contrast_gain")
     print(
         f"both above winners only in {sum(gain > 0 for gain in gains)} of {len(gains)} seeds, by {min(gains):.2f} to {max(gains):.2f}"
     )
@@ -345,9 +342,9 @@ twin.spines["right"].set_visible(True)
 plt.show()
 
 # %%
-assert accuracy["base"] > 0.54 and surely("dpo_base_accuracy", 0.54)
-assert after["base"].reward.mean < 0 and surely("dpo_base_gold", 0, -1)
-assert mute.reward.mean < 0.3 and surely("rl_base_gold", 0.3, -1) and surely("rl_base_length", 9, -1)
+assert accuracy["base"] > 0.54 and seen.holds("dpo_base_accuracy", above=0.54)
+assert after["base"].reward.mean < 0 and seen.holds("dpo_base_gold", below=0)
+assert mute.reward.mean < 0.3 and seen.holds("rl_base_gold", below=0.3) and seen.holds("rl_base_length", below=9)
 
 # %% [markdown]
 # **What to notice.** DPO taught the base to *judge*: it tells unseen winners from losers about as well as the other. It did not teach it to *answer*, because a comparison says nothing about the replies
@@ -451,7 +448,7 @@ for name, group in (("demonstrated", known), ("never demonstrated", other)):
         f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about; e.g. {found.completions[-1]!r}"
     )
 assert on_topic["never demonstrated"] < 0.2 < 0.4 < on_topic["demonstrated"]
-assert surely("known_on_topic", 0.4) and surely("other_on_topic", 0.2, -1)
+assert seen.holds("known_on_topic", above=0.4) and seen.holds("other_on_topic", below=0.2)
 
 # %% [markdown]
 # It knows whales, and never speaks of them: it has learned *which words are said here*. So in this world alignment was not superficial at all; the form
@@ -568,7 +565,7 @@ left.set(xticks=[], yticks=[], title="what 800 comparisons say of each cell")
 for (name, line), colour in zip(learned.items(), ("green", "orange", "blue"), strict=True):
     right.semilogx(COUNTS, line, "o", base=2, color=PALETTE[colour], label=name)
     if seen:
-        many = [[s[f"garden_{name}_{n}_{i}"] for s in seen["seeds"].values() for i in range(4)] for n in COUNTS]
+        many = [[x for i in range(4) for x in seen.values(f"garden_{name}_{n}_{i}")] for n in COUNTS]
         quartiles = torch.tensor(many).quantile(torch.tensor([0.25, 0.75]), 1)
         right.fill_between(COUNTS, *quartiles, color=PALETTE[colour], alpha=0.2, lw=0)
         right.plot(COUNTS, [sum(row) / len(row) for row in many], color=PALETTE[colour])
@@ -666,8 +663,8 @@ half_way = (line[0][2] + line[-1][2]) / 2
 print(
     f"merged half and half {line[2][2]:.2f}, mean of the two specialists {half_way:.2f}, better one {best_specialist:.2f}"
 )
-assert max(line[1][2], line[2][2], line[3][2]) > best_specialist and surely("merge_over_better", 0.0)
-assert stranger[2] < 0.5 < line[-1][2] and surely("shuffled_merge_gold", 0.5, -1)
+assert max(line[1][2], line[2][2], line[3][2]) > best_specialist and seen.holds("merge_over_better", above=0.0)
+assert stranger[2] < 0.5 < line[-1][2] and seen.holds("shuffled_merge_gold", below=0.5)
 
 # %%
 # NBVAL_CHECK_OUTPUT

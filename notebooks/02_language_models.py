@@ -13,7 +13,6 @@ import copy
 import itertools
 import math
 import os
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -42,23 +41,9 @@ PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # te
 world = tasks.get("assistant")
 model, tokenizer = zoo.load("assistant-sft", quiet=True)
 model.eval()
-study = Path(
+seen = evidence.Seen(
     "../studies/ch02_language_models.json"
 )  # five seeds of everything below; on Colab only the package is installed
-seen = evidence.read(study) if study.exists() else None
-
-
-def surely(name, threshold, sign=1):
-    """Over the study's five seeds: is this number above the threshold (below, with sign −1) by three standard deviations?"""
-    return seen is None or evidence.margin([sign * x for x in evidence.values(seen, name)], sign * threshold) >= 3
-
-
-def surely_above(name, other):
-    """The same of the difference of two numbers, seed by seed."""
-    if seen is None:
-        return True
-    pairs = zip(evidence.values(seen, name), evidence.values(seen, other), strict=True)
-    return evidence.margin([x - y for x, y in pairs], 0.0) >= 3
 
 
 # %% [markdown]
@@ -248,7 +233,7 @@ entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
 nll = share * float(losses["think"].sum()) + (1 - share) * float(losses["answer"].sum())
 print(f"\nloss {nll:.3f} = entropy of the demonstrations {entropy:.3f} + divergence {nll - entropy:.3f}")
 print(f"a player that thinks right and blurts at random diverges by 4/5 · log 4 = {(1 - share) * math.log(4):.3f}")
-assert surely("kl_from_demonstrations", 1.25, sign=-1) and surely("kl_from_demonstrations", 1.05)
+assert seen.holds("kl_from_demonstrations", below=1.25) and seen.holds("kl_from_demonstrations", above=1.05)
 assert 1.05 < nll - entropy < 1.25
 
 # %% [markdown]
@@ -402,7 +387,7 @@ print(
     f"top-p 0.9: mean weight of a token {float(gap.exp()[rollout.mask].mean()):.3f}, of a reply {float(gap.sum(-1).exp().mean()):.3f}"
 )
 torch.testing.assert_close(reread(rollout)[rollout.mask], rollout.old_logps[rollout.mask], atol=1e-3, rtol=1e-3)
-assert surely("ratio_cut", 0.95, sign=-1) and float(gap.exp()[rollout.mask].mean()) < 0.95
+assert seen.holds("ratio_cut", below=0.95) and float(gap.exp()[rollout.mask].mean()) < 0.95
 
 # %% [markdown]
 # More than four in ten of the replies that the model could give are out of reach, and no reweighting of the others knows about it.
@@ -419,7 +404,9 @@ outside = float(((wrong - 1).abs() > 0.2).float().mean())
 print(f"temperature given:     mean {right.mean():.4f}, smallest {right.min():.4f}, largest {right.max():.4f}")
 print(f"temperature forgotten: mean {wrong.mean():.4f}, smallest {wrong.min():.1g}, largest {wrong.max():.2f}")
 print(f"outside 1 ± 0.2, where PPO would clip: {outside:.0%} of the tokens")
-assert surely("outside_hot", 0.3) and surely("ratio_hot", 0.94) and surely("ratio_hot", 1.06, sign=-1)
+assert (
+    seen.holds("outside_hot", above=0.3) and seen.holds("ratio_hot", above=0.94) and seen.holds("ratio_hot", below=1.06)
+)
 assert outside > 0.3 and abs(float(wrong.mean()) - 1) < 0.06
 
 # %%
@@ -484,11 +471,11 @@ plt.show()
 # gap; for the average it was one middling cell or another: there the summit is flat.
 
 # %%
-assert surely("mean_at_T0.6_p0.8", 0.8) and surely("mean_at_T1.5_p1.0", 0.2, sign=-1)
+assert seen.holds("mean_at_T0.6_p0.8", above=0.8) and seen.holds("mean_at_T1.5_p1.0", below=0.2)
 assert grid[0.6, 0.8].average.mean > 0.8 and grid[1.5, 1.0].average.mean < 0.2
-assert surely_above("best_at_T1.5_p0.5", "best_at_T0.3_p1.0")
+assert seen.exceeds("best_at_T1.5_p0.5", "best_at_T0.3_p1.0")
 assert grid[1.5, 0.5].best.mean > grid[0.3, 1.0].best.mean
-assert surely("gap_at_T1.5_p1.0", 3.0) and surely("gap_at_T0.3_p1.0", 2.2, sign=-1)
+assert seen.holds("gap_at_T1.5_p1.0", above=3.0) and seen.holds("gap_at_T0.3_p1.0", below=2.2)
 assert grid[1.5, 1.0].gap.mean > 3.0 and grid[0.3, 1.0].gap.mean < 2.2
 
 # %% [markdown]
@@ -500,7 +487,7 @@ ladder = torch.cat(rungs, 1)  # (P, 8)
 print("            average  best of 8  gap")
 for name, r in {**{f"T = {t}": grid[t, 1.0].rewards for t in TEMPERATURES}, "ladder": ladder}.items():
     print(f"{name:10} {r.mean():8.2f} {r.amax(1).mean():9.2f} {(r.amax(1) - r.amin(1)).mean():7.2f}")
-assert surely("best_ladder", 1.6) and float(ladder.amax(1).mean()) > 1.6
+assert seen.holds("best_ladder", above=1.6) and float(ladder.amax(1).mean()) > 1.6
 
 # %% [markdown]
 # **Seeds.** A draw here depends on (seed, step, prompt, sample, position) and on nothing else, so a run can be repeated in any batch, and a
@@ -571,7 +558,7 @@ plt.show()
 
 # %%
 thinking = dict(zip(heat, kinds_of_prompt["shell game, thinking: right"], strict=True))
-assert surely("right_thinks_sampled", 0.95) and surely("right_thinks_hot", 0.85, sign=-1)
+assert seen.holds("right_thinks_sampled", above=0.95) and seen.holds("right_thinks_hot", below=0.85)
 assert thinking[1.0] > 0.95 and thinking[1.5] < 0.85
 
 # %% [markdown]
@@ -621,7 +608,7 @@ for examples in range(8):
         / len(words)
     )
 print("right after 0, 1, 2, 4, 7 examples:", [round(correct[n], 2) for n in (0, 1, 2, 4, 7)])
-assert surely("right_after_0", 0.45, sign=-1) and surely("right_after_7", 0.95)
+assert seen.holds("right_after_0", below=0.45) and seen.holds("right_after_7", above=0.95)
 assert correct[0] < 0.45 and correct[7] > 0.95
 
 # %%
@@ -656,7 +643,7 @@ results = {
 print("                      greedy  sampled")
 for name, (g, s) in results.items():
     print(f"{name:22} {g:5.2f} {s:8.2f}")
-assert surely("right_blurts_greedy", 0.35, sign=-1) and surely("right_thinks_greedy", 0.9)
+assert seen.holds("right_blurts_greedy", below=0.35) and seen.holds("right_thinks_greedy", above=0.9)
 assert results["must answer at once"][0] < 0.35 and results["must think first"][0] > 0.9
 
 # %%
@@ -723,7 +710,7 @@ for name, examples in {"end labelled": shown, "end taken for padding": blind}.it
     ended[name] = float(drawn.rollout.terminated.float().mean())
     loss = sum(history["loss"][-10:]) / 10
     print(f"{name}: loss {loss:.2f}, ended by itself {ended[name]:.0%}\n   {drawn.completions[0][0]}")
-assert surely("ended_labelled", 0.9) and surely("ended_unlabelled", 0.4, sign=-1)
+assert seen.holds("ended_labelled", above=0.9) and seen.holds("ended_unlabelled", below=0.4)
 assert ended["end labelled"] > 0.9 and ended["end taken for padding"] < 0.4
 
 # %% [markdown]

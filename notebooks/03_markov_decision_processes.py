@@ -6,8 +6,6 @@
 # their own steps get to that answer, and which of their mistakes can be seen coming?**
 
 # %%
-import math
-from pathlib import Path
 
 import gymnasium
 import matplotlib.pyplot as plt
@@ -25,16 +23,7 @@ from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episo
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-study = Path("../studies/ch03_learning.json")  # five seeds of the runs of this notebook
-seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
-
-
-def holds(name, above=-math.inf, below=math.inf):
-    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
-    if seen is None:
-        return True
-    numbers = evidence.values(seen, name)
-    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+seen = evidence.Seen("../studies/ch03_learning.json")  # five seeds of the runs of this notebook
 
 
 # %% [markdown]
@@ -284,7 +273,7 @@ plt.show()
 late = {name: float(result.returns[:, -40:].mean()) for name, result in learned.items()}
 print("mean return of the last 40 episodes:", {name: round(x, 1) for name, x in late.items()})
 assert late["Sarsa"] > -38 > late["Q-learning"]
-assert holds("sarsa_late_return", above=-38) and holds("q_late_return", below=-38)
+assert seen.holds("sarsa_late_return", above=-38) and seen.holds("q_late_return", below=-38)
 
 # %% [markdown]
 # Both are right, about different questions. Q-learning knows what the greedy policy would earn, and the greedy policy does not stumble. Sarsa knows what *it*
@@ -336,7 +325,7 @@ ax.set_yticks([14, 20, 50, 100, 200, 500], labels=["14", "20", "50", "100", "200
 ax.minorticks_off()
 ax.legend(frameon=False)
 plt.show()
-assert holds("dyna_20_length_5_10", below=25) and holds("dyna_0_length_5_10", above=50)
+assert seen.holds("dyna_20_length_5_10", below=25) and seen.holds("dyna_0_length_5_10", above=50)
 
 # %% [markdown]
 # ## Five slot machines
@@ -386,7 +375,7 @@ for name, wrong, colour, marker in (
 ax.set(xlabel="cell", ylabel="value", xticks=cells, ylim=(0, 1))
 ax.legend(frameon=False)
 plt.show()
-assert found[2] < 0.45 and holds("limit_right_last", above=0.78) and holds("limit_wrong_last", below=0.78)
+assert found[2] < 0.45 and seen.holds("limit_right_last", above=0.78) and seen.holds("limit_wrong_last", below=0.78)
 
 # %% [markdown]
 # The same mistake in a language model: a reply that was cut off at the greatest length is treated as if it had been finished. Chapter 4 and chapter 12 come back to that line of code.
@@ -403,9 +392,7 @@ for name, x in believed.items():
         f"{name:11} believes {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the truth is −0.090"
     )
 if seen:
-    higher = [
-        a > b for a, b in zip(evidence.values(seen, "dqn_belief"), evidence.values(seen, "double_belief"), strict=True)
-    ]
+    higher = [a > b for a, b in zip(seen.values("dqn_belief"), seen.values("double_belief"), strict=True)]
     print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
 
 # %% [markdown]

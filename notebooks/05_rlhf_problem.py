@@ -12,7 +12,6 @@
 import copy
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -182,29 +181,20 @@ plt.show()
 # compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
 
 # %%
-study = Path("../studies/ch05_frontier.json")  # five seeds of the runs of this notebook
-seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
-
-
-def holds(name, above=-math.inf, below=math.inf):
-    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
-    if seen is None:
-        return True
-    numbers = evidence.values(seen, name)
-    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+seen = evidence.Seen("../studies/ch05_frontier.json")  # five seeds of the runs of this notebook
 
 
 def over_seeds(name):
     """Smallest and largest value over the seeds, as text."""
-    return f"{min(evidence.values(seen, name)):.4f} to {max(evidence.values(seen, name)):.4f}" if seen else ""
+    return f"{min(seen.values(name)):.4f} to {max(seen.values(name)):.4f}" if seen else ""
 
 
 print("below the optimum by, five seeds:")
 for beta in BETAS:
     rloo, grpo = f"rloo_{beta:g}_gap", f"grpo_{beta:g}_gap"
     print(f"  β = {beta:4g}   RLOO {over_seeds(rloo)}   GRPO {over_seeds(grpo)}")
-    assert missing(trained["rloo", beta], beta) < 0.01 and holds(rloo, below=0.01)
-    assert missing(trained["grpo", beta], beta) > 0.005 and holds(grpo, above=0.005)
+    assert missing(trained["rloo", beta], beta) < 0.01 and seen.holds(rloo, below=0.01)
+    assert missing(trained["grpo", beta], beta) > 0.005 and seen.holds(grpo, above=0.005)
 
 # %% [markdown]
 # ## How a policy knows that it has arrived
@@ -255,9 +245,9 @@ print("β = ½                    KL     below the optimum by   (five seeds)")
 for name, (key, p) in one_at_a_time.items():
     print(f"{name:24} {place(p)[0]:.3f}  {missing(p, 0.5):.4f}                 {over_seeds(key)}")
     if name in ("RLOO", "  divide by the std"):
-        assert missing(p, 0.5) < 0.01 and holds(key, below=0.01)
+        assert missing(p, 0.5) < 0.01 and seen.holds(key, below=0.01)
     elif "k3" not in name:  # by k3 alone: short in five seeds of five, but by amounts too different to promise one
-        assert missing(p, 0.5) > 0.01 and holds(key, above=0.01)
+        assert missing(p, 0.5) > 0.01 and seen.holds(key, above=0.01)
 
 # %% [markdown]
 # Dividing by the standard deviation, alone, does no harm here: where all replies earn the same there is nothing to divide. What moves the
@@ -422,9 +412,9 @@ plt.show()
 
 # %%
 for beta in (0.5, 2.0):  # with the right sign, 1.1 and 0.07 nats
-    assert failures["reversed", beta]["exact_kl"][-1] > 1.5 and holds(f"reversed_{beta:g}_kl", above=1.5)
-assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and holds("no_kl_kl", above=4.5)
-assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and holds("no_kl_gold", below=0.0)
+    assert failures["reversed", beta]["exact_kl"][-1] > 1.5 and seen.holds(f"reversed_{beta:g}_kl", above=1.5)
+assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and seen.holds("no_kl_kl", above=4.5)
+assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and seen.holds("no_kl_gold", below=0.0)
 
 # %% [markdown]
 # With the sign reversed there is nothing to come to rest at: moving away is *paid*, a larger β pays more for it, and the run ends where a
@@ -464,8 +454,8 @@ for passes in (1, 2, 4, 8):
     print(f"{passes:5}                      {drift[passes]:.3f}")
 assert drift[1] < 1e-12  # fresh samples: the ratio is 1, whatever the objective
 assert drift[1] < drift[2] < drift[4] < drift[8]
-assert holds("passes_1_log_ratio", below=1e-9) and holds("passes_2_log_ratio", below=0.1)
-assert holds("passes_4_log_ratio", above=0.1) and holds("passes_8_log_ratio", above=0.15)
+assert seen.holds("passes_1_log_ratio", below=1e-9) and seen.holds("passes_2_log_ratio", below=0.1)
+assert seen.holds("passes_4_log_ratio", above=0.1) and seen.holds("passes_8_log_ratio", above=0.15)
 
 # %% [markdown]
 # One pass with one update is on-policy to the last bit. Each further update works on samples of a policy that is no more, and the ratio

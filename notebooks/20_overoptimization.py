@@ -8,8 +8,6 @@
 # is trained.
 
 # %%
-import math
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -31,16 +29,7 @@ from minirlhf.trainers.history import History
 plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})
 
 everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
-study = Path("../studies/ch20_exact.json")  # 20 draws of the comparisons
-seen = evidence.read(study) if study.exists() else None  # on Colab only the package is installed
-
-
-def holds(name, above=-math.inf, below=math.inf):
-    """Is a number of the study above or below a threshold, by three standard deviations between seeds?"""
-    if seen is None:
-        return True
-    numbers = evidence.values(seen, name)
-    return evidence.margin(numbers, above) >= 3 and evidence.margin([-x for x in numbers], -below) >= 3
+seen = evidence.Seen("../studies/ch20_exact.json")  # 20 draws of the comparisons
 
 
 # %%
@@ -111,7 +100,7 @@ for name, found in curves.items():
         f"{name:16} peak {sum(c.peak[1] for c in found) / len(found):.2f}, falls in {sum(c.fall > 0.2 for c in found)} of {len(found)}"
     )
     assert all(c.fall > 0.2 for c in found)
-assert holds("tilt_fall", above=0) and holds("bon_fall", above=0) and holds("pg_fall", above=0)
+assert seen.holds("tilt_fall", above=0) and seen.holds("bon_fall", above=0) and seen.holds("pg_fall", above=0)
 
 # %% [markdown]
 # ## Which law?
@@ -162,7 +151,7 @@ for ax, proxy_class in zip(axes, ("counts", "pairs"), strict=True):
 plt.show()
 assert found["all there could be"][0].fall < 1e-6  # exact
 assert tilt_curve(world.ref_logps, limits["counts"], world.gold).fall > 0.5  # exact
-assert holds("pairs_1600_peak", above=1.7) and holds("pairs_50_peak", below=1.6)
+assert seen.holds("pairs_1600_peak", above=1.7) and seen.holds("pairs_50_peak", below=1.6)
 
 # %% [markdown]
 # Two diseases. A class that cannot say what gold says (*misspecification*) falls with any amount of data. A class that can, but has
@@ -195,7 +184,7 @@ correlation = over.tilt_slope(world.ref_logps, world.gold, with_flipped_tail(wor
 print(
     f"under the reference the flipped proxy correlates with gold to {float(correlation):.2f}; it ends at {flipped.gold[-1]:.2f}"
 )
-assert holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
+assert seen.holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
 
 # %% [markdown]
 # ## Where the gold goes
@@ -217,8 +206,8 @@ fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
 figures.errors(ax, parts)
 ax.set_xlabel("class of the proxy, comparisons")
 plt.show()
-assert holds("counts_approximation", above=0.5) and holds("pairs_approximation", below=0.1)
-assert holds("counts_estimation", below=0.2)
+assert seen.holds("counts_approximation", above=0.5) and seen.holds("pairs_approximation", below=0.1)
+assert seen.holds("counts_estimation", below=0.2)
 
 # %% [markdown]
 # ## Remedies, at equal KL
@@ -278,7 +267,7 @@ alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts"
 fig, ax = plt.subplots(figsize=(4.6, 3.8), layout="constrained")
 figures.detector(ax, alarm)
 plt.show()
-assert holds("auc_distance_of_the_words", above=0.9)
+assert seen.holds("auc_distance_of_the_words", above=0.9)
 
 # %% [markdown]
 # The log-ratio and the proxy draw the same curve: under a tilt one is a straight line in the other. What is *unusual* is suspicious; what an ensemble *disagrees about* is

@@ -5,7 +5,6 @@ chapter 01: RL, learning from winners, losers and both, skipping SFT, tuning on 
 times each. Writes ``studies/ch01_introduction.json``.
 """
 
-import argparse
 import copy
 from collections.abc import Callable
 from dataclasses import replace
@@ -192,26 +191,23 @@ def the_garden(seed: int) -> dict[str, float]:
 
 def main() -> None:
     """Run all seeds and write down their numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    torch.set_num_threads(1)
     base, sft = load("assistant-base"), load("assistant-sft")
     turns = replace(base, tokenizer=sft.tokenizer)
     raw = copy.deepcopy(base.tokenizer)
     raw.chat_template = PLAIN
     base = replace(base, tokenizer=raw)
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = (
+
+    def one_seed(seed: int) -> dict[str, float]:
+        return (
             the_stages(base, sft, seed)
             | the_pairs(base, sft, turns, seed)
             | six_animals(base, sft, seed)
             | specialists(sft, seed)
             | the_garden(seed)
         )
-        print(seed, {name: round(value, 2) for name, value in seeds[seed].items() if "garden" not in name}, flush=True)
+
     modules = ["minirlhf.zoo", "minirlhf.tabular.human_feedback", "minirlhf.models.merging", "minirlhf.feedback.facets"]
-    evidence.write(RESULT, command="python studies/ch01_introduction.py", modules=modules, seeds=seeds)
+    evidence.run_study(one_seed, RESULT, modules=modules)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Seed 0 trains the very models of the zoo that the notebook loads; the others tell how much depends on that.
 """
 
-import argparse
 import copy
 import math
 from pathlib import Path
@@ -177,20 +176,9 @@ def phrasebook(seed: int) -> dict[str, float]:
     return numbers
 
 
-def main() -> None:
-    """Measure each seed and write the numbers down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    torch.set_num_threads(1)
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = assistant(seed) | shell_game(seed) | phrasebook(seed)
-        print(f"seed {seed} done", flush=True)
-    modules = ["minirlhf.zoo", "minirlhf.evaluation", "minirlhf.data.tasks.phrasebook"]
-    evidence.write(RESULT, command="python studies/ch02_language_models.py", modules=modules, seeds=seeds)
-    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
-        print(f"{name:32} {mean:8.3f} ± {deviation:.3f} between seeds, {low:.3f} to {high:.3f}")
-
-
 if __name__ == "__main__":
-    main()
+    evidence.run_study(
+        lambda seed: assistant(seed) | shell_game(seed) | phrasebook(seed),
+        RESULT,
+        modules=["minirlhf.zoo", "minirlhf.evaluation", "minirlhf.data.tasks.phrasebook"],
+    )

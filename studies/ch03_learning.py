@@ -5,10 +5,7 @@ DQN in the hall of doors, and the time limit that is taken for an end. Each seed
 ``studies/ch03_learning.json``.
 """
 
-import argparse
 from pathlib import Path
-
-import torch
 
 from minirlhf import evidence
 from minirlhf.control import dqn, runs
@@ -38,19 +35,5 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
-def main() -> None:
-    """Run all seeds and write down their numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    torch.set_num_threads(1)
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = one_seed(seed)
-        print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
-    evidence.write(RESULT, command="python studies/ch03_learning.py", modules=["minirlhf.control.runs"], seeds=seeds)
-    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
-        print(f"{name:26} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
-
-
 if __name__ == "__main__":
-    main()
+    evidence.run_study(one_seed, RESULT, modules=["minirlhf.control.runs"])

@@ -4,12 +4,9 @@ The poem critic of chapter 05, 40 possible replies: RLOO with the KL in the rewa
 KL with its sign reversed. Writes ``studies/ch05_frontier.json``.
 """
 
-import argparse
 import copy
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from minirlhf import evidence
 from minirlhf.core import exact
@@ -66,20 +63,6 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
-def main() -> None:
-    """Run all seeds and write down their numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    torch.set_num_threads(1)
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = one_seed(seed)
-        print(seed, {name: round(value, 4) for name, value in seeds[seed].items() if name.endswith("gap")}, flush=True)
-    modules = ["minirlhf.trainers.toy", "minirlhf.data.toys", "minirlhf.equations.rlhf"]
-    evidence.write(RESULT, command="python studies/ch05_frontier.py", modules=modules, seeds=seeds)
-    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
-        print(f"{name:22} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
-
-
 if __name__ == "__main__":
-    main()
+    modules = ["minirlhf.trainers.toy", "minirlhf.data.toys", "minirlhf.equations.rlhf"]
+    evidence.run_study(one_seed, RESULT, modules=modules)

@@ -4,7 +4,6 @@ Everything is summed over all replies; seeds differ in the comparisons that the 
 ``studies/ch20_exact.json``.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
@@ -93,9 +92,6 @@ def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
 
 def main() -> None:
     """Run all seeds and write down their numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=8)
-    torch.set_num_threads(1)
     world = bags()
     limits = {proxy_class: fit_everything(world, proxy_class) for proxy_class in CLASSES}
     constant: dict[str, float] = {}
@@ -103,17 +99,11 @@ def main() -> None:
         curve = tilt_curve(world.ref_logps, proxy, world.gold)
         constant[f"all_{name}_peak"], constant[f"all_{name}_fall"] = curve.peak[1], curve.fall
         constant[f"all_{name}_end"] = float(curve.gold[-1])
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = one_seed(seed, limits) | constant
-        print(seed, {name: round(value, 3) for name, value in list(seeds[seed].items())[:6]}, flush=True)
     modules = [
         f"minirlhf.overoptimization.{name}"
         for name in ("curves", "detector", "errors", "fits", "proxies", "remedies", "words")
     ]
-    evidence.write(RESULT, command="python studies/ch20_exact.py", modules=modules, seeds=seeds)
-    for name, (mean, deviation, low, high) in evidence.summary(evidence.read(RESULT)).items():
-        print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+    evidence.run_study(lambda seed: one_seed(seed, limits) | constant, RESULT, modules=modules, seeds=8)
 
 
 if __name__ == "__main__":

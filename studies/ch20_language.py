@@ -4,10 +4,7 @@ The assistant world: RLOO without a leash, best-of-n and DPO against a reward mo
 ``studies/ch20_language.json``.
 """
 
-import argparse
 from pathlib import Path
-
-import torch
 
 from minirlhf import evidence, zoo
 from minirlhf.data import tasks
@@ -38,18 +35,6 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
-def main() -> None:
-    """Run all seeds and write down their numbers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    torch.set_num_threads(1)
-    seeds = {}
-    for seed in range(parser.parse_args().seeds):
-        seeds[seed] = one_seed(seed)
-        print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
-    modules = ["minirlhf.overoptimization.language_dpo", "minirlhf.overoptimization.language_model"]
-    evidence.write(RESULT, command="python studies/ch20_language.py", modules=modules, seeds=seeds)
-
-
 if __name__ == "__main__":
-    main()
+    modules = ["minirlhf.overoptimization.language_dpo", "minirlhf.overoptimization.language_model"]
+    evidence.run_study(one_seed, RESULT, modules=modules)
