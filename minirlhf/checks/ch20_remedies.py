@@ -112,17 +112,20 @@ def _(surrogate, draw: Draw) -> Comparison:
     return _gradient(surrogate, logits, feedback), exact.finite_difference(received, logits)
 
 
+_NOT_DECOUPLED = {
+    "grade of the action carried out": over.coupled_approval,
+    "rows and columns exchanged": lambda logps, feedback: over.decoupled_approval(logps, feedback.T),
+    "gradient to the action carried out as well": lambda logps, feedback: logps.exp() @ feedback @ logps.exp(),
+}
+
+
 @check(
     "eq:decoupled-approval",
     "gradient",
     of=over.decoupled_approval,
     against="finite differences of the approval that nobody has touched",
     tolerance=1e-7,
-    wrong={
-        "grade of the action carried out": over.coupled_approval,
-        "rows and columns exchanged": lambda logps, feedback: over.decoupled_approval(logps, feedback.T),
-        "gradient to the action carried out as well": lambda logps, feedback: logps.exp() @ feedback @ logps.exp(),
-    },
+    wrong=_NOT_DECOUPLED,
 )
 def _(surrogate, draw: Draw) -> Comparison:
     "If actions add to all grades alike, decoupled approval climbs the true approval, as if nobody could touch a grade."
@@ -138,11 +141,7 @@ def _(surrogate, draw: Draw) -> Comparison:
     of=over.decoupled_approval,
     against="finite differences in the asking policy alone, the acting one held",
     tolerance=1e-7,
-    wrong={
-        "grade of the action carried out": over.coupled_approval,
-        "rows and columns exchanged": lambda logps, feedback: over.decoupled_approval(logps, feedback.T),
-        "gradient to the action carried out as well": lambda logps, feedback: logps.exp() @ feedback @ logps.exp(),
-    },
+    wrong=_NOT_DECOUPLED,
 )
 def _(surrogate, draw: Draw) -> Comparison:
     "Whatever actions do to grades, only the part of the policy that asks is followed."
