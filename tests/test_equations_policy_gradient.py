@@ -23,6 +23,7 @@ from minirlhf.equations.policy_gradient import (
 )
 from minirlhf.equations.returns import returns_to_go, subtract_baseline, total_return
 from minirlhf.equations.trust_region import (
+    adaptive_penalty,
     conjugate_gradient,
     fisher_vector_product,
     performance_difference,
@@ -140,6 +141,19 @@ def test_the_surrogate_is_exact_to_first_order(draw):
     assert gain != true
 
 
+def test_the_penalty_doubles_stays_and_halves():
+    """A target of .01 nats: beyond .015 β doubles, below .00667 it halves."""
+    assert [adaptive_penalty(3.0, kl, target=0.01) for kl in (0.016, 0.014, 0.007, 0.006)] == [6.0, 3.0, 3.0, 1.5]
+
+
+def test_the_penalty_jumps_across_the_band_where_kl_goes_as_one_over_beta_squared():
+    beta, seen = 1.0, set()
+    for _ in range(20):
+        beta = adaptive_penalty(beta, 0.0251 / beta**2, target=0.01)
+        seen.add(beta)
+    assert seen == {1.0, 2.0}
+
+
 def test_a_whole_trust_region_step(draw):
     """Gradient, conjugate gradients, scaling: the divergence comes out at max_kl and the objective rises."""
     m, max_kl = endless(draw), 1e-4
@@ -236,6 +250,10 @@ ONE = torch.ones(1, requires_grad=True)
         (lambda: conjugate_gradient(lambda v: -v, torch.ones(2), iterations=1), "not positive definite"),
         (lambda: trust_region_step(torch.ones(2), torch.ones(2), max_kl=0.0), "max_kl = 0.0"),
         (lambda: trust_region_step(torch.ones(2), -torch.ones(2), max_kl=0.1), "direction of shape"),
+        (lambda: adaptive_penalty(0.0, 0.1, target=0.1), "beta = 0.0"),
+        (lambda: adaptive_penalty(1.0, float("nan"), target=0.1), "observed = nan"),
+        (lambda: adaptive_penalty(1.0, 0.1, target=0.0), "target = 0.0"),
+        (lambda: adaptive_penalty(1.0, 0.1, target=0.1, band=1.0), "band = 1.0"),
     ],
 )
 def test_bad_input_names_the_argument(call, message):

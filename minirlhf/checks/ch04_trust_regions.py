@@ -164,3 +164,34 @@ def _(trust_region_step, draw: Draw) -> Iterator[Comparison]:
     best = (2 * max_kl) ** 0.5 * slope / slope.norm()
     yield 100 * got, 100 * torch.linalg.solve_triangular(root.T, best[:, None], upper=True)[:, 0]
     yield 100 * trust_region.quadratic_kl(got, fisher @ got), 100 * max_kl
+
+
+@check(
+    "eq:adaptive-penalty",
+    "closed loop",
+    of=trust_region.adaptive_penalty,
+    against="the power of two nearest to 1 that brings the KL within the band, by trying them all",
+    wrong={
+        "too much KL lowers β": lambda beta, observed, *, target: (
+            beta**2 / trust_region.adaptive_penalty(beta, observed, target=target)
+        ),
+        "no band: moves always": lambda beta, observed, *, target: beta * (2.0 if observed > target else 0.5),
+        "band not relative to the target": lambda beta, observed, *, target: trust_region.adaptive_penalty(
+            beta, observed, target=1.0
+        ),
+    },
+)
+def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
+    "Where the KL goes as 1/β, β walks in factors of two until the KL is within 1.5 of its target, and then stays."
+    target, first = float(draw.uniform(1, low=0.01, high=0.03)), float(draw.uniform(1, low=0.5, high=2.0))
+    # The KL at the first β: several doublings or halvings away from the target, and never near an edge of the band.
+    spent = (
+        target * 2.0 ** (draw.integer(3, 6) * (2 * draw.integer(0, 1) - 1)) * float(draw.uniform(1, low=0.8, high=1.2))
+    )
+    inside = [m for m in range(-12, 13) if 1 / 1.5 <= spent / 2.0**m / target <= 1.5]
+    settled = first * 2.0 ** min(inside, key=abs)
+    beta = first
+    for step in range(22):
+        beta = adaptive_penalty(beta, spent * first / beta, target=target)
+        if step >= 20:
+            yield beta, settled

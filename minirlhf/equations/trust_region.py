@@ -5,6 +5,7 @@ Parameters and steps are flat vectors ``(D,)``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -153,3 +154,27 @@ def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_
             f"direction of shape {tuple(direction.shape)} has xᵀFx = {float(squared):.3g}; expected a number > 0"
         )
     return torch.sqrt(2 * max_kl / squared) * direction
+
+
+# -- a penalty instead of a region ---------------------------------------------------------------------------------
+
+
+def adaptive_penalty(beta: float, observed: float, *, target: float, band: float = 1.5, factor: float = 2.0) -> float:
+    """The next penalty of PPO-penalty: β·2 where the KL came out above 1.5 times its target, β/2 where below target/1.5.
+
+    Only the order of magnitude of the first β matters. It can settle where multiplying β by ``factor`` changes the KL by less than
+    ``band²``; where the KL goes as 1/β² it may jump across the band for ever.
+
+    Label: eq:adaptive-penalty
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 4.
+    Args: beta > 0 now; observed, the mean KL(π_old‖π) after the update, nats ≥ 0; target > 0; band > 1; factor > 1.
+    Returns: the beta of the next update.
+    Raises: ValueError if one of them is out of its range.
+    """
+    require_positive(beta=beta, target=target)
+    require_range(0.0, sys.float_info.max, observed=observed)
+    if not (band > 1.0 and factor > 1.0):
+        raise ValueError(f"band = {band!r} and factor = {factor!r}; expected numbers above 1")
+    if observed > band * target:
+        return beta * factor
+    return beta / factor if observed < target / band else beta
