@@ -1,0 +1,197 @@
+# ---
+# title: The mean of the others
+# kind: implement
+# minutes: 20
+# ---
+
+# %% [statement]
+# Every prompt was answered $G$ times. RLOO compares each reply with the mean reward of the *other* replies to the same prompt,
+#
+# $$ A_i = r_i - \frac{1}{G-1} \sum_{j \ne i} r_j . $$
+#
+# Some replies could not be graded: the program that checks them crashed, or the judge answered nonsense. `valid` says which ones count.
+# What stands in `rewards` where `valid` is False means nothing; it may be NaN.
+#
+# Write `leave_one_out(rewards, valid)`:
+#
+# * only valid replies count, as samples and as members of a baseline;
+# * a reply that is not valid gets advantage 0;
+# * a reply that is the only valid one of its group has nobody to be compared with: its advantage is 0, too.
+#
+# No loops over replies are needed: the mean of the others is the sum of all, less one's own, over one fewer.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def leave_one_out(rewards, valid):
+    """rewards: (P, G). valid: (P, G) bool. Returns (P, G)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    count = valid.sum(-1, keepdim=True)
+    others = (kept.sum(-1, keepdim=True) - kept) / (count - 1).clamp(min=1)
+    return torch.where(valid & (count >= 2), kept - others, 0.0)
+
+
+# %% [tests]
+import itertools
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def one_by_one(rewards, valid):
+    """The definition, reply by reply."""
+    result = torch.zeros_like(rewards)
+    for p, i in itertools.product(range(rewards.shape[0]), range(rewards.shape[1])):
+        others = [float(rewards[p, j]) for j in range(rewards.shape[1]) if j != i and valid[p, j]]
+        if valid[p, i] and others:
+            result[p, i] = float(rewards[p, i]) - sum(others) / len(others)
+    return result
+
+
+def problem(draw, groups=2):
+    """Rewards with one decimal, no two of a group equal."""
+    size = draw.integer(3, 5)
+    spread = torch.stack([draw.permutation(size) for _ in range(groups)]).double()
+    return tidy(spread + 1 + draw.uniform(groups, size, high=0.4))
+
+
+@test(
+    points=2,
+    hints=(
+        "For one reply: add up the rewards of its group, take its own away, and divide by how many are left.",
+        "`rewards.sum(-1, keepdim=True) - rewards` holds, for each reply, the sum of the others.",
+    ),
+)
+def the_others(sub, draw):
+    "Where every reply is valid, each is compared with the mean of the other replies to its prompt."
+    rewards = problem(draw)
+    valid = torch.ones_like(rewards, dtype=torch.bool)
+    size = rewards.shape[1]
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    everybody = (rewards.sum() - rewards) / (rewards.numel() - 1)
+    expect(
+        sub.leave_one_out(rewards, valid),
+        one_by_one(rewards, valid),
+        what="the advantage",
+        given={"rewards": rewards},
+        mistakes={
+            "the own reward is part of the mean": centred,
+            "the sum of the others is divided by G, not by G − 1": rewards
+            - (rewards.sum(-1, keepdim=True) - rewards) / size,
+            "the replies to other prompts are in the baseline": rewards - everybody,
+            "the groups are read across the columns": one_by_one(rewards.T, valid.T).T,
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "A reply without a grade is no reply of reward 0. It must leave the sum *and* the count.",
+        "Set the rewards that do not count to 0 with `torch.where`, which also removes NaN, and count with `valid.sum(-1)`.",
+    ),
+)
+def not_graded(sub, draw):
+    "A reply that could not be graded gets 0 and is in nobody's baseline."
+    rewards = problem(draw)
+    valid = torch.ones_like(rewards, dtype=torch.bool)
+    valid[0, draw.integer(0, rewards.shape[1] - 1)] = False
+    zeros = torch.where(valid, rewards, 0.0)
+    size = rewards.shape[1]
+    expect(
+        sub.leave_one_out(torch.where(valid, rewards, torch.nan), valid),
+        one_by_one(rewards, valid),
+        what="the advantage",
+        given={"rewards": torch.where(valid, rewards, torch.nan), "valid": valid},
+        mistakes={
+            "a reply without a grade counts as one of reward 0": torch.where(
+                valid, zeros - (zeros.sum(-1, keepdim=True) - zeros) / (size - 1), 0.0
+            ),
+            "a reply without a grade still gets an advantage": torch.where(
+                valid, one_by_one(rewards, valid), -zeros.sum(-1, keepdim=True) / (size - 1)
+            ),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "One valid reply in a group: there are no others. What does your division do?",
+        "Count the valid ones of each group and give 0 to a group with fewer than two; keep the divisor at 1 or more.",
+    ),
+)
+def all_alone(sub, draw):
+    "A group with fewer than two valid replies says nothing: all its advantages are 0."
+    rewards = problem(draw)
+    valid = torch.ones_like(rewards, dtype=torch.bool)
+    valid[1] = False
+    valid[1, draw.integer(0, rewards.shape[1] - 1)] = True
+    expect(
+        sub.leave_one_out(rewards, valid),
+        one_by_one(rewards, valid),
+        what="the advantage",
+        given={"rewards": rewards, "valid": valid},
+        mistakes={
+            "a reply without others is compared with 0": torch.where(
+                valid & (valid.sum(-1, keepdim=True) == 1), rewards, one_by_one(rewards, valid)
+            ),
+        },
+    )
+
+
+# %% [mutant] the own reward is in the mean
+# caught by: the_others
+# says: the own reward
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    return torch.where(valid, kept - kept.sum(-1, keepdim=True) / valid.sum(-1, keepdim=True).clamp(min=1), 0.0)
+
+
+# %% [mutant] divided by G
+# caught by: the_others
+# says: divided by G
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    count = valid.sum(-1, keepdim=True)
+    return torch.where(valid & (count >= 2), kept - (kept.sum(-1, keepdim=True) - kept) / count.clamp(min=1), 0.0)
+
+
+# %% [mutant] one baseline for the whole batch
+# caught by: the_others
+# says: other prompts
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    return torch.where(valid, kept - (kept.sum() - kept) / (valid.sum() - 1), 0.0)
+
+
+# %% [mutant] what failed counts as 0
+# caught by: not_graded
+# says: reward 0
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    others = (kept.sum(-1, keepdim=True) - kept) / (rewards.shape[1] - 1)
+    return torch.where(valid, kept - others, 0.0)
+
+
+# %% [mutant] alone, and compared with nothing
+# caught by: all_alone
+# says: compared with 0
+def leave_one_out(rewards, valid):
+    kept = torch.where(valid, rewards, 0.0)
+    count = valid.sum(-1, keepdim=True)
+    others = (kept.sum(-1, keepdim=True) - kept) / (count - 1).clamp(min=1)
+    return torch.where(valid, kept - others, 0.0)
+
+
+# %% [partial] 2: right where every reply has a grade
+def leave_one_out(rewards, valid):
+    return rewards - (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
