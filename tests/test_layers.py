@@ -28,6 +28,8 @@ LAYERS = {
     "runs": 7,
     "named": 7,
     "curves": 7,
+    "direct": 7,
+    "gradient_noise": 7,
     "evidence": 7,
     "explain": 7,
     "tour": 7,
