@@ -1,5 +1,7 @@
 """Policy gradients with small networks: rollouts as rows, credit at ends and at cuts, trust regions, and CartPole."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from minirlhf.control import policy_optimisation as po
 from minirlhf.control import trpo
 from minirlhf.control.rollouts import Crowd
 from minirlhf.control.trpo import trpo_step
+from minirlhf.equations.policy_losses import ppo_clip
+from minirlhf.equations.trust_region import adaptive_penalty
 
 
 class Corridor(gymnasium.Env):
@@ -72,19 +76,32 @@ def test_a_row_that_goes_on_in_the_next_rollout_keeps_its_return():
     assert crowd.collect(Always(1), 1).returns == (6.0,)
 
 
+def test_rows_know_their_copy():
+    rollout = Crowd(Corridor, 2, seed=0).collect(Always(1), 4)
+    assert sorted(rollout.copies.tolist()) == [0, 0, 1, 1] and rollout.copies[:2].tolist() == [0, 1]
+
+
+def test_whole_episodes_end_by_themselves():
+    """Also the one that a copy was in the middle of."""
+    crowd = Crowd(Corridor, 3, seed=0)
+    rollout = crowd.collect(Always(1), None)
+    assert rollout.returns == (6.0,) * 3 and rollout.terminated.all() and rollout.mask.shape == (3, 3)
+    crowd.collect(Always(1), 1)
+    rest = crowd.collect(Always(1), None)
+    assert rest.returns == (6.0,) * 3 and rest.rewards.tolist() == [[2.0, 3.0]] * 3
+
+
 def test_credit_bootstraps_at_cuts_only():
     """γ = ½, λ = 1: the return of the row that ended is its own; the row that was cut off adds ¼ of the value 20 of cell 2."""
     rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
-    advantages, targets = po.credit(rollout, Cell(), gamma=0.5, lam=1.0)
+    advantages, values = po.credit(rollout, Cell(), gamma=0.5, lam=1.0)
+    assert values.tolist() == [[0, 10, 20], [0, 10, 0]]
+    targets = advantages + values
     assert targets[0].tolist() == [1 + 0.5 * 2 + 0.25 * 3, 2 + 0.5 * 3, 3]
     assert targets[1, :2].tolist() == [1 + 0.5 * 2 + 0.25 * 20, 2 + 0.5 * 20]
     assert advantages[1, :2].tolist() == [7.0 - 0.0, 12.0 - 10.0]
     alone, _ = po.credit(rollout, None, gamma=0.5, lam=1.0)
     assert alone[0].tolist() == targets[0].tolist()
-
-
-def test_a_crowd_that_has_begun_plays_to_the_end():
-    assert Crowd(Corridor, 3, seed=0).finish(Always(1)) == [6.0] * 3
 
 
 @pytest.mark.parametrize(
@@ -94,6 +111,8 @@ def test_a_crowd_that_has_begun_plays_to_the_end():
         (po.PPO_PENALTY, 50, 8_000),
         (po.A2C, 10, 8_000),
         (po.REINFORCE_WITH_BASELINE, 10, 8_000),
+        (po.REINFORCE, None, 12_000),
+        (replace(po.PPO, cliprange_value=10.0, entropy_coef=0.01), 50, 8_000),
         (po.ACTOR_CRITIC, 10, 40_000),  # worse first: it believes a critic that has learned nothing yet
     ],
 )
@@ -106,8 +125,27 @@ def test_every_method_improves(method, num_steps, total_steps):
 
 def test_one_update_per_rollout_is_on_policy_and_more_are_not():
     config = po.ControlConfig(total_steps=800, num_envs=4, num_steps=50)
-    once, often = (po.train(cartpole, method, config).log_ratios for method in (po.A2C, po.PPO))
-    assert max(once) < 1e-5 < 0.01 < max(often)
+    widest = []
+
+    def watched(logps, old_logps, advantages, mask):
+        widest.append(float((logps - old_logps).detach().abs().max()))
+        return ppo_clip(logps, old_logps, advantages, mask)
+
+    po.train(cartpole, replace(po.PPO, objective=watched, num_iterations=1, num_minibatches=1), config)
+    assert max(widest) < 1e-5
+    widest.clear()
+    run = po.train(cartpole, replace(po.PPO, objective=watched), config)
+    assert max(widest) > 0.01 and min(run.kls) > 1e-5 and run.steps == [200, 400, 600, 800]
+
+
+def test_the_penalty_follows_its_target():
+    """β after a rollout is that of the rule, from the KL that was seen."""
+    config = po.ControlConfig(total_steps=4_000, num_envs=4, num_steps=50)
+    run = po.train(cartpole, po.PPO_ADAPTIVE, config)
+    assert run.betas[0] == 1.0 and len(run.betas) == 20 and len(set(run.betas)) > 2
+    for kl, before, after in zip(run.kls, run.betas, run.betas[1:], strict=False):
+        assert after == adaptive_penalty(before, kl, target=0.01)
+    assert po.train(cartpole, po.PPO_PENALTY, replace(config, total_steps=200)).betas == []
 
 
 def test_runs_repeat_themselves():
@@ -152,16 +190,60 @@ def test_no_advantage_no_step():
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
-    [({"gamma": 1.5}, "gamma = 1.5"), ({"total_steps": 0}, "total_steps = 0"), ({"num_envs": 0}, "count = 0")],
+    [
+        ({"gamma": 1.5}, "gamma = 1.5"),
+        ({"total_steps": 0}, "total_steps = 0"),
+        ({"num_envs": 0}, "count = 0"),
+        ({"num_steps": 0}, "steps = 0"),
+        ({"hidden": 0}, "hidden = 0"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+    ],
 )
 def test_bad_numbers_are_named(change, complaint):
     with pytest.raises(ValueError, match=complaint):
         po.train(cartpole, po.PPO, po.ControlConfig(**change))
+    if change != {"num_steps": 0}:
+        with pytest.raises(ValueError, match=complaint):
+            trpo.train(cartpole, po.ControlConfig(**change))
+
+
+@pytest.mark.parametrize(
+    ("method", "complaint"),
+    [
+        (replace(po.PPO, lam=-0.1), "lam = -0.1"),
+        (replace(po.PPO, num_minibatches=0), "num_minibatches = 0"),
+        (replace(po.PPO, entropy_coef=-1.0), "entropy_coef = -1.0"),
+        (po.REINFORCE, "num_steps = 256; a method without critic"),
+    ],
+)
+def test_bad_methods_are_named(method, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        po.train(cartpole, method, po.ControlConfig(total_steps=10))
+
+
+class Broken(Corridor):
+    """Sees nothing but NaN."""
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([np.nan], np.float32), {}
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: gymnasium.make("Pendulum-v1"), "actions Box"),
+        (lambda: gymnasium.make("FrozenLake-v1"), r"observations Discrete\(16\)"),
+        (Broken, r"observations of shape \(8, 1\) holds 8 non-finite"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_refused(make, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        po.train(make, po.PPO, po.ControlConfig(total_steps=10))
 
 
 @pytest.mark.slow
 def test_ppo_balances_the_pole():
     """A mean return of 475 over 100 episodes."""
     run = po.train(cartpole, po.PPO, po.ControlConfig(total_steps=80_000))
-    returns = Crowd(cartpole, 100, seed=99).finish(run.policy)
+    returns = Crowd(cartpole, 100, seed=99).collect(run.policy, None).returns
     assert sum(returns) / 100 >= 475

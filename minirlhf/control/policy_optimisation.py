@@ -5,24 +5,85 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
-import gymnasium
 import torch
 from torch import Tensor, nn
 
-from minirlhf.control.rollouts import Crowd, Rollout
+from minirlhf.control.rollouts import Crowd, Make, Rollout
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.advantages import whiten
 from minirlhf.equations.aggregation import aggregate, token_mean
-from minirlhf.equations.kl import entropy_bonus
+from minirlhf.equations.kl import entropy_bonus, reverse_kl
 from minirlhf.equations.policy_losses import ppo_clip, ppo_penalty, reinforce
 from minirlhf.equations.returns import gae, lambda_returns
-from minirlhf.equations.value_losses import value_mse
+from minirlhf.equations.trust_region import adaptive_penalty
+from minirlhf.equations.value_losses import value_clip, value_mse
 
-#: (logps, old_logps, advantages, mask) -> (B, T), to be maximised.
-Objective = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+@dataclass
+class Trained:
+    """A policy ``(N, F) -> (N, A)`` logits, its critic ``(N, F) -> (N, 1)``, and the run, with one entry per rollout.
+
+    Attributes:
+        steps: of all environments together, so far.
+        returns: of the episodes that ended.
+        kls: mean KL(π_old‖π) over the rollout's states after its updates, nats.
+        betas: of the penalty, as it was for this rollout; empty for a method without one.
+    """
+
+    policy: nn.Module
+    critic: nn.Module
+    steps: list[int] = field(default_factory=list)
+    returns: list[tuple[float, ...]] = field(default_factory=list)
+    kls: list[float] = field(default_factory=list)
+    betas: list[float] = field(default_factory=list)
+
+
+class Batch(NamedTuple):
+    """``M`` steps of one update. Steps are independent once their advantages are known, so each is a row: ``(M, 1)``.
+
+    Attributes:
+        observations: ``(M, F)``.
+        actions, old_logps, old_values: ``(M, 1)``, of the policy and the critic that met them.
+        advantages: ``(M, 1)``, whitened over the rollout.
+        targets: ``(M, 1)``, of the critic.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    old_logps: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    targets: Tensor
+
+
+def credit(rollout: Rollout, critic: nn.Module | None, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """Advantages and values, both ``(B, T)``. A stretch that was cut off bootstraps, one that ended does not."""
+    values, last = torch.zeros_like(rollout.rewards), rollout.rewards.new_zeros(len(rollout.last))
+    if critic is not None:
+        with torch.no_grad():
+            values, last = critic(rollout.observations)[..., 0], critic(rollout.last)[:, 0]
+    bootstrap = torch.where(rollout.terminated, 0.0, last)
+    return gae(rollout.rewards, values, rollout.mask, gamma=gamma, lam=lam, bootstrap=bootstrap), values
+
+
+def loss(run: Trained, method: Method, batch: Batch) -> Tensor:
+    """What one update descends: the objective, the entropy bonus and the critic's loss, averaged over the steps."""
+    mask = torch.ones_like(batch.advantages, dtype=torch.bool)
+    all_logps = run.policy(batch.observations).log_softmax(-1)
+    logps = all_logps.gather(1, batch.actions)
+    objective = method.objective(logps, batch.old_logps, batch.advantages, mask)
+    objective = objective + entropy_bonus(all_logps, coef=method.entropy_coef)[:, None]
+    if method.critic:
+        values = run.critic(batch.observations)
+        if method.cliprange_value is None:
+            error = value_mse(values, batch.targets, mask)
+        else:
+            error = value_clip(values, batch.old_values, batch.targets, mask, cliprange_value=method.cliprange_value)
+        objective = objective - method.vf_coef * error
+    return -aggregate(objective, token_mean(mask), mask)
 
 
 @dataclass(frozen=True)
@@ -30,29 +91,39 @@ class Method:
     """What distinguishes the methods.
 
     Attributes:
-        objective: of the policy.
+        objective: (logps, old_logps, advantages, mask) -> ``(M, 1)``, to be maximised.
         lam: λ of GAE; 1 is the return less the value, 0 the TD residual.
-        critic: whether a baseline is learned; without one, values are 0 and every stretch must run to its end for its return to be known.
+        critic: whether a baseline is learned; without one the values are 0.
         num_iterations: passes over each rollout.
         num_minibatches: updates per pass.
         entropy_coef: weight of the entropy bonus.
         vf_coef: weight of the critic's loss.
+        cliprange_value: how far an update may gain by moving a value; None for any distance.
+        target_kl: with it, ``objective`` takes a ``beta`` too, which starts at 1 and is adapted after every rollout.
+        credit: (rollout, critic or None, gamma, lam) -> advantages and values, ``(B, T)`` each.
+        loss: (run, method, batch) -> scalar.
     """
 
-    objective: Objective = ppo_clip
+    objective: Callable[..., Tensor] = ppo_clip
     lam: float = 0.95
     critic: bool = True
     num_iterations: int = 8
     num_minibatches: int = 8
     entropy_coef: float = 0.0
     vf_coef: float = 0.5
+    cliprange_value: float | None = None
+    target_kl: float | None = None
+    credit: Callable[..., tuple[Tensor, Tensor]] = credit
+    loss: Callable[[Trained, Method, Batch], Tensor] = loss
 
 
 PPO = Method()
 PPO_PENALTY = replace(PPO, objective=partial(ppo_penalty, beta=1.0))
+PPO_ADAPTIVE = replace(PPO, objective=ppo_penalty, target_kl=0.01)
 A2C = Method(objective=reinforce, num_iterations=1, num_minibatches=1, entropy_coef=0.01)
 ACTOR_CRITIC = replace(A2C, lam=0.0)
 REINFORCE_WITH_BASELINE = replace(A2C, lam=1.0)
+REINFORCE = replace(REINFORCE_WITH_BASELINE, critic=False)
 
 
 @dataclass(frozen=True)
@@ -61,32 +132,19 @@ class ControlConfig:
 
     Attributes:
         total_steps: of all environments together; the last rollout may go over.
-        num_envs, num_steps: size of a rollout.
+        num_envs: copies of the environment.
+        num_steps: that each copy takes per rollout; None for one whole episode of each, which a method without critic needs.
+        learning_rate: at the start; it falls to 0 at the end.
     """
 
     total_steps: int = 100_000
     num_envs: int = 8
-    num_steps: int = 256
+    num_steps: int | None = 256
     gamma: float = 0.99
     learning_rate: float = 1e-3
     max_grad_norm: float = 0.5
     hidden: int = 64
     seed: int = 0
-
-
-@dataclass
-class Trained:
-    """A policy ``(N, F) -> (N, A)`` logits, its critic ``(N, F) -> (N, 1)``, and the run.
-
-    Attributes:
-        returns: of the episodes that ended in each rollout.
-        log_ratios: largest |log π/π_old| after each rollout's updates.
-    """
-
-    policy: nn.Module
-    critic: nn.Module
-    returns: list[tuple[float, ...]] = field(default_factory=list)
-    log_ratios: list[float] = field(default_factory=list)
 
 
 def network(inputs: int, outputs: int, hidden: int, *, last_gain: float, rng: torch.Generator) -> nn.Sequential:
@@ -101,43 +159,61 @@ def network(inputs: int, outputs: int, hidden: int, *, last_gain: float, rng: to
     return nn.Sequential(*layers[:-1])
 
 
-def credit(rollout: Rollout, critic: nn.Module | None, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Advantages and targets of the critic, both ``(B, T)``; a stretch that was cut off bootstraps, one that ended does not."""
-    values, last = torch.zeros_like(rollout.rewards), rollout.rewards.new_zeros(len(rollout.last))
-    if critic is not None:
-        with torch.no_grad():
-            values, last = critic(rollout.observations)[..., 0], critic(rollout.last)[:, 0]
-    bootstrap = torch.where(rollout.terminated, 0.0, last)
-    advantages = gae(rollout.rewards, values, rollout.mask, gamma=gamma, lam=lam, bootstrap=bootstrap)
-    return advantages, lambda_returns(advantages, values, rollout.mask)
+def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Crowd, Trained]:
+    """The environments, and networks that have learned nothing.
+
+    Raises:
+        ValueError: a number out of its range, or an environment with other spaces than :class:`Crowd` takes.
+    """
+    require_range(0.0, 1.0, gamma=config.gamma)
+    require_positive(
+        total_steps=config.total_steps,
+        learning_rate=config.learning_rate,
+        max_grad_norm=config.max_grad_norm,
+        hidden=config.hidden,
+    )
+    crowd = Crowd(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
+    policy = network(crowd.num_features, crowd.num_actions, config.hidden, last_gain=0.01, rng=rng)
+    return crowd, Trained(policy, network(crowd.num_features, 1, config.hidden, last_gain=1.0, rng=rng))
 
 
-def train(make: Callable[[], gymnasium.Env[Any, Any]], method: Method, config: ControlConfig) -> Trained:
+def train(make: Make, method: Method, config: ControlConfig) -> Trained:
     """Train a policy.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number out of its range, an environment with other spaces than :class:`Crowd` takes, or rollouts of a fixed
+            length for a method without critic, which would take a cut for the end.
     """
-    require_range(0.0, 1.0, gamma=config.gamma, lam=method.lam)
-    require_positive(total_steps=config.total_steps, learning_rate=config.learning_rate)
+    require_range(0.0, 1.0, lam=method.lam)
+    require_range(0.0, float("inf"), entropy_coef=method.entropy_coef, vf_coef=method.vf_coef)
+    require_positive(num_iterations=method.num_iterations, num_minibatches=method.num_minibatches)
+    if not method.critic and config.num_steps is not None:
+        raise ValueError(
+            f"num_steps = {config.num_steps}; a method without critic needs whole episodes: num_steps=None"
+        )
     rng = generator("control", config.seed)
-    crowd = Crowd(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
-    spaces: Any = make()
-    width, count = int(spaces.observation_space.shape[0]), int(spaces.action_space.n)
-    policy = network(width, count, config.hidden, last_gain=0.01, rng=rng)
-    critic = network(width, 1, config.hidden, last_gain=1.0, rng=rng)
-    weights = [*policy.parameters(), *critic.parameters()]
+    crowd, run = begin(make, config, rng)
+    weights = [*run.policy.parameters(), *run.critic.parameters()]
     optimiser = torch.optim.Adam(weights, lr=config.learning_rate, eps=1e-5, fused=True)
-    run = Trained(policy, critic)
-    rollouts = -(-config.total_steps // (config.num_envs * config.num_steps))
-    for k in range(rollouts):
+    taken, beta = 0, 1.0
+    while taken < config.total_steps:
         for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * (1 - k / rollouts)
-        rollout = crowd.collect(policy, config.num_steps)
+            group["lr"] = config.learning_rate * (1 - taken / config.total_steps)
+        rollout = crowd.collect(run.policy, config.num_steps)
+        now = method
+        if method.target_kl is not None:
+            now = replace(method, objective=partial(method.objective, beta=beta))
+            run.betas.append(beta)
+        with torch.no_grad():
+            before = run.policy(rollout.observations[rollout.mask])
+        _update(run, now, config, optimiser, weights, rollout, rng)
+        with torch.no_grad():
+            run.kls.append(float(reverse_kl(before, run.policy(rollout.observations[rollout.mask])).mean()))
+        if method.target_kl is not None:
+            beta = adaptive_penalty(beta, max(0.0, run.kls[-1]), target=method.target_kl)
+        taken += int(rollout.mask.sum())
+        run.steps.append(taken)
         run.returns.append(rollout.returns)
-        advantages, targets = credit(rollout, critic if method.critic else None, gamma=config.gamma, lam=method.lam)
-        advantages = whiten(advantages, rollout.mask)
-        run.log_ratios.append(_update(run, method, config, optimiser, weights, rollout, advantages, targets, rng))
     return run
 
 
@@ -148,30 +224,17 @@ def _update(
     optimiser: torch.optim.Optimizer,
     weights: list[nn.Parameter],
     rollout: Rollout,
-    advantages: Tensor,
-    targets: Tensor,
     rng: torch.Generator,
-) -> float:
-    """All passes over one rollout; the largest log-ratio seen in the last one."""
-    # Steps are independent given their advantages, so a minibatch is any set of steps: (M, 1), a row each.
-    seen, actions, old_logps, gains, aims = (
-        x[rollout.mask] for x in (rollout.observations, rollout.actions, rollout.logps, advantages, targets)
-    )
-    widest = 0.0
+) -> None:
+    """All passes over one rollout."""
+    critic = run.critic if method.critic else None
+    advantages, values = method.credit(rollout, critic, gamma=config.gamma, lam=method.lam)
+    targets = lambda_returns(advantages, values, rollout.mask)
+    columns = (rollout.actions, rollout.logps, values, whiten(advantages, rollout.mask), targets)
+    steps = Batch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
     for _ in range(method.num_iterations):
-        widest = 0.0
-        for rows in torch.randperm(len(seen), generator=rng).chunk(method.num_minibatches):
-            mask = torch.ones(len(rows), 1, dtype=torch.bool)
-            all_logps = run.policy(seen[rows]).log_softmax(-1)
-            logps = all_logps.gather(1, actions[rows, None])  # (M, 1)
-            objective = method.objective(logps, old_logps[rows, None], gains[rows, None], mask)
-            objective = objective + entropy_bonus(all_logps, coef=method.entropy_coef)[:, None]
-            if method.critic:
-                values = run.critic(seen[rows])
-                objective = objective - method.vf_coef * value_mse(values, aims[rows, None], mask)
+        for rows in torch.randperm(len(steps.actions), generator=rng).chunk(method.num_minibatches):
             optimiser.zero_grad()
-            (-aggregate(objective, token_mean(mask), mask)).backward()
+            method.loss(run, method, Batch(*(x[rows] for x in steps))).backward()
             nn.utils.clip_grad_norm_(weights, config.max_grad_norm)
             optimiser.step()
-            widest = max(widest, float((logps.detach()[:, 0] - old_logps[rows]).abs().max()))
-    return widest

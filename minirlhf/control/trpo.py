@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import torch
 from torch import Tensor, nn
 
-from minirlhf.control.policy_optimisation import ControlConfig, Trained, credit, network
-from minirlhf.control.rollouts import Crowd, Rollout
-from minirlhf.core.randomness import derive_seed, generator
-from minirlhf.core.validate import require_positive
+from minirlhf.control.policy_optimisation import ControlConfig, Trained, begin, credit
+from minirlhf.control.rollouts import Make, Rollout
+from minirlhf.core.randomness import generator
+from minirlhf.core.validate import require_positive, require_shapes
 from minirlhf.equations.advantages import whiten
 from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.policy_losses import importance_weighted
+from minirlhf.equations.returns import lambda_returns
 from minirlhf.equations.trust_region import conjugate_gradient, fisher_vector_product, trust_region_step
 from minirlhf.equations.value_losses import value_mse
 
@@ -59,6 +57,7 @@ def trpo_step(
         ValueError: a number out of its range, or advantages that do not fit.
     """
     require_positive(max_kl=max_kl, shrink=shrink, iterations=iterations)
+    require_shapes(rewards=(rollout.rewards, "B T"), advantages=(advantages, "B T"))
     weights = list(policy.parameters())
     seen, actions, gains = rollout.observations[rollout.mask], rollout.actions[rollout.mask], advantages[rollout.mask]
     with torch.no_grad():
@@ -96,32 +95,32 @@ def trpo_step(
 
 
 def train(
-    make: Callable[[], gymnasium.Env[Any, Any]], config: ControlConfig, *, max_kl: float = 0.01, critic_passes: int = 20
+    make: Make, config: ControlConfig, *, max_kl: float = 0.01, lam: float = 0.95, critic_passes: int = 20
 ) -> tuple[Trained, list[TrustRegionStep]]:
     """TRPO: one trust-region step per rollout, and the critic fitted by ``critic_passes`` full-batch steps of Adam.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number out of its range, or an environment with other spaces than ``Crowd`` takes.
     """
-    require_positive(total_steps=config.total_steps, critic_passes=critic_passes)
-    rng = generator("trpo", config.seed)
-    crowd = Crowd(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
-    spaces: Any = make()
-    width = int(spaces.observation_space.shape[0])
-    policy = network(width, int(spaces.action_space.n), config.hidden, last_gain=0.01, rng=rng)
-    critic = network(width, 1, config.hidden, last_gain=1.0, rng=rng)
-    optimiser = torch.optim.Adam(critic.parameters(), lr=config.learning_rate, fused=True)
-    run, steps = Trained(policy, critic), []
-    for _ in range(-(-config.total_steps // (config.num_envs * config.num_steps))):
-        rollout = crowd.collect(policy, config.num_steps)
-        run.returns.append(rollout.returns)
-        advantages, targets = credit(rollout, critic, gamma=config.gamma, lam=0.95)
-        steps.append(trpo_step(policy, rollout, whiten(advantages, rollout.mask), max_kl=max_kl))
+    require_positive(max_kl=max_kl, critic_passes=critic_passes)
+    crowd, run = begin(make, config, generator("trpo", config.seed))
+    optimiser = torch.optim.Adam(run.critic.parameters(), lr=config.learning_rate, fused=True)
+    steps: list[TrustRegionStep] = []
+    taken = 0
+    while taken < config.total_steps:
+        rollout = crowd.collect(run.policy, config.num_steps)
+        advantages, values = credit(rollout, run.critic, gamma=config.gamma, lam=lam)
+        targets = lambda_returns(advantages, values, rollout.mask)
+        steps.append(trpo_step(run.policy, rollout, whiten(advantages, rollout.mask), max_kl=max_kl))
         for _ in range(critic_passes):
-            loss = value_mse(critic(rollout.observations)[..., 0], targets, rollout.mask)
+            error = value_mse(run.critic(rollout.observations)[..., 0], targets, rollout.mask)
             optimiser.zero_grad()
-            aggregate(loss, token_mean(rollout.mask), rollout.mask).backward()
+            aggregate(error, token_mean(rollout.mask), rollout.mask).backward()
             optimiser.step()
+        taken += int(rollout.mask.sum())
+        run.steps.append(taken)
+        run.returns.append(rollout.returns)
+        run.kls.append(steps[-1].kl)
     return run, steps
 
 
