@@ -9,6 +9,7 @@ import torch
 from minirlhf import direct, pipeline
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller
+from minirlhf.data.types import PreferencePair
 from minirlhf.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
 
@@ -54,8 +55,8 @@ def test_true_margins_are_negative_where_the_label_is_wrong(world, sft, pairs):
 
 def test_a_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
     start = weights(sft)
-    places, policy = direct.path(world, sft, pairs, "dpo", FEW, (2, 4), tmp_path / "run")
-    whole = direct.align(sft, pairs, "dpo", FEW)
+    places, policy = direct.path(world, sft, direct.compared(sft, pairs), "dpo", FEW, (2, 4), tmp_path / "run")
+    whole = direct.align(sft, direct.compared(sft, pairs), "dpo", FEW)
     assert torch.equal(weights(policy), weights(whole))
     assert len(places) == 3 and places[0].kl == pytest.approx(0.0, abs=1e-6) and places[-1].kl > 0
     assert torch.equal(weights(sft), start)
@@ -76,5 +77,29 @@ def test_a_discriminator_labels_what_people_did_not(world, sft):
 def test_tags_are_words_that_no_question_begins_with(world, sft, pairs):
     assert {direct.GOOD, direct.BAD} <= set(world.words)
     assert not any(p.split()[0] in (direct.GOOD, direct.BAD) for p in world.prompts("train") + world.prompts("test"))
-    place = direct.measure_tagged(world, direct.tagged(sft, pairs, SHORT), direct.GOOD)
-    assert math.isfinite(place.gold) and math.isnan(place.kl)
+    place = direct.measure_tagged(world, direct.tagged(sft, pairs, SHORT), sft, direct.GOOD, replies=1)
+    assert math.isfinite(place.gold) and place.kl > 0
+
+
+def test_without_a_tag_a_model_is_measured_as_any_other(world, sft):
+    bare = direct.measure_tagged(world, sft, sft, "", replies=1)
+    plain = direct.measure(world, sft, sft, replies=1)
+    assert bare.gold == pytest.approx(plain.gold) and bare.length == pytest.approx(plain.length)
+    assert bare.kl == pytest.approx(0.0, abs=1e-3)
+
+
+def test_pairs_are_told_by_their_likeness():
+    told = lambda chosen, rejected: PreferencePair("q", chosen, rejected)
+    pairs = [told("a b c", "x y z"), told("a b c", "a b d"), told("a b c", "a y z"), told("a b", "c d")]
+    near, far = direct.alike(pairs, share=0.25)
+    assert [p.rejected for p in near] == ["a b d"] and far[0].rejected in ("x y z", "c d")
+
+
+def test_what_moved_is_held_against_the_start(world, sft, pairs):
+    examples = direct.compared(sft, pairs)
+    still = direct.moved(sft, sft, examples)
+    assert still["chosen"] == still["rejected"] == 0.0
+    policy = direct.align(sft, examples, "dpo", FEW)
+    after = direct.moved(policy, sft, examples)
+    assert after["chosen"] > after["rejected"] and 0.5 < after["accuracy"] <= 1.0
+    assert direct.lately(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)
