@@ -90,14 +90,15 @@ def of_groups(lm: ToyLM, rewards: Tensor, advantage: Callable[[Tensor], Tensor],
     return Moments(mean, second - float(mean @ mean))
 
 
-def of_tokens(lm: ToyLM, advantages: Tensor, *, num_samples: int) -> Moments:
+def of_tokens(lm: ToyLM, advantages: Tensor, *, num_samples: int, sampler: Tensor | None = None) -> Moments:
     """The estimator ``mean_i Σ_t A_t ∇log π(y_t)`` over independent samples, where each token has an advantage of its own.
 
     Args:
         advantages: ``(N, L)`` of every token of every response to the one prompt; they depend on no other sample.
+        sampler: ``(N,)``, how likely each response is where it is sampled; None: under ``lm`` itself.
     """
     estimates = (token_scores(lm)[0] * advantages[..., None]).sum(1)  # (N, K)
-    probs = lm.distribution()[0].detach()
+    probs = lm.distribution()[0].detach() if sampler is None else sampler
     mean = probs @ estimates
     single = float(probs @ (estimates - mean).square().sum(-1))
     return Moments(mean, single / num_samples)

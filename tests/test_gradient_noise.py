@@ -63,3 +63,15 @@ def test_exact_advantages_of_tokens_are_unbiased():
     value, action = lm.action_values(rewards)
     moments = noise.of_tokens(lm, action - value, num_samples=1)
     assert torch.allclose(moments.mean, noise.true_gradient(lm, rewards[None]))
+
+
+def test_samples_of_another_policy_count_once_they_are_weighted():
+    lm, other, rewards = ToyLM(3, 2, seed=2), ToyLM(3, 2, seed=5), torch.arange(7.0, dtype=torch.float64)
+    sampler, wanted = other.distribution()[0].detach(), noise.true_gradient(lm, rewards[None])
+    weights = lm.distribution()[0].detach() / sampler
+    plain, weighted = (
+        noise.of_tokens(lm, (rewards * w)[:, None].expand(7, 2), num_samples=1, sampler=sampler)
+        for w in (torch.ones(7), weights)
+    )
+    assert torch.allclose(weighted.mean, wanted)
+    assert plain.cosine(wanted) < 0.99
