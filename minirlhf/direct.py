@@ -52,6 +52,9 @@ OPTIONS: dict[str, dict[str, float]] = {
     "cal_dpo": {"beta": 0.02},
     "dpo_nll": {"nll_weight": 0.1},
     "dpo_positive": {"penalty": 0.1},
+    "orpo": {"beta": 10.0},
+    "cpo": {"nll_weight": 0.01},
+    "likelihood_contrast": {"weight": 0.9},
 }
 
 #: The rows of the chapter's table.
