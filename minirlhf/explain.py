@@ -57,7 +57,9 @@ def pick(step: Step, number: int) -> Sample:
 def summary(step: Step, number: int) -> str:
     """One sentence about the sample as a whole."""
     sample = pick(step, number)
-    grade = f"reward {sample.reward:g}" if sample.valid else "could not be graded, so it teaches nothing"
+    grade = (
+        f"reward {sample.reward:g}" if sample.valid else "not graded, or left out of its group, so it teaches nothing"
+    )
     end = "ended by itself" if sample.terminated else "was cut off"
     group = [s.reward for s in step.samples[number // step.num_generations * step.num_generations :]]
     group = group[: step.num_generations]

@@ -210,6 +210,32 @@ METRICS: dict[str, Metric] = {
             ("online",),
         ),
         Metric(
+            "sampled_tokens",
+            "tokens",
+            "Tokens sampled for the step, also for groups and greedy completions that nothing is learned from.",
+            "Follows the completion length.",
+            "Far above batch_size · num_generations · completion_length: most of the sampling goes into groups that are thrown away "
+            "(see frac_kept). Compare recipes at equal sampled tokens, not at equal steps.",
+            ("online",),
+        ),
+        Metric(
+            "frac_kept",
+            "share of groups, 0 to 1",
+            "Groups that are learned from, of all that were sampled for the step; logged by recipes that refill.",
+            "Above a half.",
+            "Falls: the prompts have become too easy (or are too hard), and sampling is spent on groups without a signal. 0: "
+            "not one group was mixed, and nothing was learned.",
+            ("online",),
+        ),
+        Metric(
+            "skipped_updates",
+            "optimizer steps",
+            "Updates of the step that were left out because every completion was filtered out; logged by recipes that filter.",
+            "0.",
+            "Above 0: no completion ends by itself; allow more tokens.",
+            ("online",),
+        ),
+        Metric(
             "policy_log_ratio_max",
             "nats",
             "Largest |log π − log π_old| of a token of the batch, before each update of a rollout, averaged over its updates.",

@@ -21,7 +21,14 @@ from minirlhf.data.types import Tokens
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.evaluation import evaluate, wilson_interval
 from minirlhf.feedback import graders
-from minirlhf.feedback.rewards import Reward, model_reward, reference_reward, task_problems, task_reward
+from minirlhf.feedback.rewards import (
+    Reward,
+    model_reward,
+    reference_reward,
+    task_problems,
+    task_reward,
+    task_step_reward,
+)
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_model
@@ -335,11 +342,12 @@ def run_online(
         task = tasks.get(source.task)
         problems, held = task_problems(task, "train"), task_problems(task, "test")
         reward = task_reward(task)
+        steps = task_step_reward(task) if recipe.credit.needs == "step_rewards" else None
         begun = start(source, (), config.seed, source.task)
     else:
         kept, held_out = _records(source, config.seed)
         problems, held = kept.problems(), held_out.problems()
-        reward = _reward(source)
+        reward, steps = _reward(source), None
         begun = start(source, (_text(p.prompt) for p in problems), config.seed)
     sizes = [len(encode_prompt(begun.tokenizer, p.prompt)) for p in problems + held]
     fits = _fits(source, begun.context, sizes, room=config.max_completion_length)
@@ -365,6 +373,7 @@ def run_online(
         tokenizer=begun.tokenizer,
         ref_model=ref_model,
         pretraining=pretraining,
+        step_reward=steps,
         out=source.out,
         resume=resume,
     )

@@ -16,7 +16,7 @@ from minirlhf.data.records import Problem
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import GRPO, PPO
+from minirlhf.recipes import DAPO, GRPO, PPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
@@ -68,7 +68,7 @@ RUNS = {
     "sft": [run_sft],
     "reward": [run_reward],
     "offline": [run_offline],
-    "online": [lambda: run_online(GRPO), lambda: run_online(PPO)],
+    "online": [lambda: run_online(GRPO), lambda: run_online(PPO), lambda: run_online(DAPO.with_(shape=()))],
     "toy": [run_toy],
 }
 

@@ -15,9 +15,10 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import PPO, Collect, Graded, InReward
 from minirlhf.recipes.parts import cut_off, no_value_clip, soft_overlong, token_cost
+from minirlhf.trainers.collecting import decouple
 from minirlhf.trainers.improve import improve, policy_losses, value_losses
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, opinions, train_online
+from minirlhf.trainers.online import OnlineConfig, train_online, with_opinions
 
 WORDS = ("one", "two", "three", "go", "stop")
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -56,7 +57,7 @@ def world(tokenizer):
     rewards = torch.linspace(-1, 2, 8, dtype=torch.float64).view(2, 4)
     valid = torch.ones(2, 4, dtype=torch.bool)
     valid[0, 2] = False
-    graded = Graded(rollout, rewards, valid, *opinions(rollout, reference, critic, OnlineConfig()))
+    graded = with_opinions(Graded(rollout, rewards, valid), reference, critic, OnlineConfig())
     with torch.no_grad():
         for model in (policy, critic):
             for p in model.parameters():
@@ -300,13 +301,7 @@ def test_the_first_pass_clips_nothing_and_later_ones_do(world):
     advantages = recipe.credit(fresh, recipe.update.kl)
     outside = ((advantages > 0) & (ratio > 1.2)) | ((advantages < 0) & (ratio < 0.8))
     assert metrics["clip_fraction"] == pytest.approx(float(outside[mask].double().mean())) and outside.any()
-    again = opinions(graded.rollout, policy, critic, config)
-    on_policy = Graded(
-        type(graded.rollout)(**{**vars(graded.rollout), "old_logps": again[0] * mask}),
-        fresh.rewards,
-        fresh.valid,
-        *again,
-    )
+    on_policy = with_opinions(decouple(fresh, policy, config.temperature), policy, critic, config)
     metrics, _ = improve(loop, on_policy, recipe, config)
     assert metrics["clip_fraction"] == 0.0 and metrics["policy_log_ratio_max"] < 1e-9
 

@@ -146,6 +146,15 @@ def likes_two(problems, completions):
     return [float(text.split().count("two")) for text in completions]
 
 
+def begins_with_two(problems, completions):
+    return [float(text.split()[:1] == ["two"]) for text in completions]
+
+
+def step_for_step(problems, completions):
+    """Every word is a step."""
+    return [[float(word.strip() == "two") for word in words] for words in completions]
+
+
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
 def test_every_recipe_raises_the_reward(name, tokenizer):
     gains = []
@@ -154,9 +163,19 @@ def test_every_recipe_raises_the_reward(name, tokenizer):
         config = OnlineConfig(
             max_steps=25, batch_size=4, num_generations=8, max_completion_length=5, learning_rate=2e-3, seed=seed
         )
-        history = train_online(policy, PROBLEMS, likes_two, recipes.get(name), config, tokenizer=tokenizer, quiet=True)
+        recipe = recipes.get(name)
+        history = train_online(
+            policy,
+            PROBLEMS,
+            begins_with_two,
+            recipe,
+            config,
+            tokenizer=tokenizer,
+            step_reward=step_for_step if recipe.credit.needs == "step_rewards" else None,
+            quiet=True,
+        )
         gains.append(sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5)
-    assert min(gains) > 0.5, gains
+    assert min(gains) > 0.3, gains
 
 
 def test_ungraded_samples_are_counted_and_ignored(model, tokenizer):

@@ -19,9 +19,8 @@ def run(args: argparse.Namespace) -> int:
     if args.name:
         print(recipes.describe(recipes.get(args.name)))
         return 0
-    columns = ("credit", "objective", "weights", "kl")
-    rows: list[tuple[str, ...]] = [("recipe", *columns)]
-    rows += [(r.name, *(recipes.choices(r)[column] for column in columns)) for r in recipes.RECIPES.values()]
+    table = [recipes.summary(recipe) for recipe in recipes.RECIPES.values()]
+    rows = [tuple(table[0]), *(tuple(row.values()) for row in table)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 R = TypeVar("R", bound="_Rows")
@@ -84,6 +85,39 @@ class Rollout(_Rows):
     def grouped(self, per_row: Tensor) -> Tensor:
         """``(B, ...) -> (P, G, ...)``: give a per-row tensor its group axis."""
         return per_row.view(-1, self.num_generations, *per_row.shape[1:])
+
+    @staticmethod
+    def join(parts: Sequence[Rollout], pad_token_id: int) -> Rollout:
+        """Several rollouts with groups of one size as one: padded to the widest prompt on the left, the longest completion on the
+        right; ``ValueError`` if their groups differ in size."""
+        sizes = {part.num_generations for part in parts}
+        if len(sizes) != 1:
+            raise ValueError(f"groups of {sorted(sizes)} completions; expected one size")
+        before = max(part.prompt_width for part in parts)
+        width = max(part.mask.shape[1] for part in parts)
+
+        def joined(name: str, value: int | bool, left: bool = False) -> Tensor:
+            return torch.cat(
+                [
+                    F.pad(
+                        getattr(part, name),
+                        ((before - part.prompt_width) if left else 0, width - part.mask.shape[1]),
+                        value=value,
+                    )
+                    for part in parts
+                ]
+            )
+
+        return Rollout(
+            input_ids=joined("input_ids", pad_token_id, left=True),
+            attention_mask=joined("attention_mask", 0, left=True),
+            mask=joined("mask", False),
+            old_logps=joined("old_logps", 0),
+            behavior_logps=joined("behavior_logps", 0),
+            policy_version=joined("policy_version", -1),
+            terminated=torch.cat([part.terminated for part in parts]),
+            num_generations=sizes.pop(),
+        )
 
 
 @dataclass(frozen=True)

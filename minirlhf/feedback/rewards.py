@@ -16,9 +16,13 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode
 from minirlhf.data.collate import collate
 from minirlhf.data.formats import Problem
-from minirlhf.data.tasks.base import Split, Task
+from minirlhf.data.tasks.base import GradesSteps, Split, Task
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
+
+#: Grades steps: ``B`` problems and ``B`` completions, each a list of tokens as text, to a number for every token, NaN where no step
+#: ends.
+StepReward: TypeAlias = Callable[[Sequence[Problem], Sequence[Sequence[str]]], Sequence[Sequence[float]]]
 
 
 def ask(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> tuple[list[float], str | None]:
@@ -66,6 +70,20 @@ def task_reward(task: Task) -> Reward:
     return lambda problems, completions: [
         task.grade(problem.prompt[-1]["content"], completion)
         for problem, completion in zip(problems, completions, strict=True)
+    ]
+
+
+def task_step_reward(task: Task) -> StepReward:
+    """Grade steps by the world itself.
+
+    Raises:
+        UserError: a world that grades none.
+    """
+    if not isinstance(task, GradesSteps):
+        raise UserError(f"the world {task.name} grades no steps; one that does is shell_game")
+    return lambda problems, completions: [
+        task.grade_steps(problem.prompt[-1]["content"], words)
+        for problem, words in zip(problems, completions, strict=True)
     ]
 
 

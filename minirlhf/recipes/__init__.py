@@ -5,22 +5,84 @@ the recipe or a hyperparameter of one of its functions, and anything else is an 
 
 ==================  ==============================================================================
 :mod:`.parts`       what an online recipe is made of: collect, credit, update
-:mod:`.online`      REINFORCE, PPO, RLOO, GRPO and their relatives
+:mod:`.online`      REINFORCE, PPO, RLOO, GRPO, DAPO, GSPO and their relatives
 :mod:`.offline`     DPO and all other preference losses
 :mod:`.binding`     how a name finds its field or function
 ==================  ==============================================================================
 """
 
-from minirlhf.recipes.online import DR_GRPO, GRPO, PPO, RECIPES, REINFORCE, RLOO, Recipe, choices, describe, get
-from minirlhf.recipes.parts import Collect, Critic, Gae, Graded, Grouped, InLoss, InReward, Update
+from minirlhf.recipes.online import (
+    BNPO,
+    CISPO,
+    DAPO,
+    DECOUPLED_PPO,
+    DR_GRPO,
+    GFPO,
+    GMPO,
+    GRPO,
+    GRPO_PROCESS,
+    GSPO,
+    GSPO_TOKEN,
+    LITE_PPO,
+    LUSPO,
+    MASKED_GRPO,
+    MAXRL,
+    PPO,
+    RECIPES,
+    REINFORCE,
+    REINFORCE_PP,
+    REINFORCE_PP_BASELINE,
+    REMAX,
+    RLOO,
+    SAPO,
+    VAPO,
+    Recipe,
+    choices,
+    describe,
+    get,
+    summary,
+)
+from minirlhf.recipes.parts import (
+    AgainstGreedy,
+    Collect,
+    Critic,
+    Gae,
+    Graded,
+    Grouped,
+    InLoss,
+    InReward,
+    Process,
+    Refill,
+    ToGo,
+    Update,
+)
 
 __all__ = [
+    "BNPO",
+    "CISPO",
+    "DAPO",
+    "DECOUPLED_PPO",
     "DR_GRPO",
+    "GFPO",
+    "GMPO",
     "GRPO",
+    "GRPO_PROCESS",
+    "GSPO",
+    "GSPO_TOKEN",
+    "LITE_PPO",
+    "LUSPO",
+    "MASKED_GRPO",
+    "MAXRL",
     "PPO",
     "RECIPES",
     "REINFORCE",
+    "REINFORCE_PP",
+    "REINFORCE_PP_BASELINE",
+    "REMAX",
     "RLOO",
+    "SAPO",
+    "VAPO",
+    "AgainstGreedy",
     "Collect",
     "Critic",
     "Gae",
@@ -28,9 +90,13 @@ __all__ = [
     "Grouped",
     "InLoss",
     "InReward",
+    "Process",
     "Recipe",
+    "Refill",
+    "ToGo",
     "Update",
     "choices",
     "describe",
     "get",
+    "summary",
 ]

@@ -5,18 +5,20 @@ Each part is a frozen dataclass of functions and numbers; the functions are thos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.masking import lengths, zero_where_masked
 from minirlhf.data.types import Rollout
-from minirlhf.equations import returns, shaping, value_losses
-from minirlhf.equations.advantages import broadcast_to_tokens, whiten
+from minirlhf.equations import difficulty, off_policy, returns, shaping, value_losses
+from minirlhf.equations.advantages import broadcast_to_tokens, process_zscore, remax, whiten
 from minirlhf.equations.kl import k1, k3
 
 
@@ -30,6 +32,8 @@ class Graded:
         valid: ``(P, G)``, False where the grader failed.
         ref_logps: ``(B, T)`` under the reference policy, or None if the recipe has no KL term.
         values: ``(B, T)``, what the critic expected before each token, or None if the recipe has no critic.
+        step_rewards: ``(B, T)``, the grade of the step that ends with a token, NaN where none ends; None without a process grader.
+        greedy: the greedy completion of each prompt, ``G = 1``, graded alike; None if the recipe does not ask for it.
     """
 
     rollout: Rollout
@@ -37,6 +41,38 @@ class Graded:
     valid: Tensor
     ref_logps: Tensor | None = None
     values: Tensor | None = None
+    step_rewards: Tensor | None = None
+    greedy: Graded | None = None
+
+    def groups(self, picked: Tensor) -> Graded:
+        """Some of the groups: ``picked`` is an index tensor over ``P``."""
+        rows = torch.arange(len(self.rollout)).view(self.rewards.shape)[picked].flatten()
+        per_row = {name: getattr(self, name) for name in ("ref_logps", "values", "step_rewards")}
+        return replace(
+            self,
+            rollout=self.rollout.select(rows),
+            rewards=self.rewards[picked],
+            valid=self.valid[picked],
+            greedy=None if self.greedy is None else self.greedy.groups(picked),
+            **{name: None if x is None else x[rows] for name, x in per_row.items()},
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Graded], pad_token_id: int) -> Graded:
+        """Several rollouts, which nobody but graders has looked at, as one."""
+        rollout = Rollout.join([part.rollout for part in parts], pad_token_id)
+        width = rollout.mask.shape[1]
+        steps = [part.step_rewards for part in parts if part.step_rewards is not None]
+        greedy = [part.greedy for part in parts if part.greedy is not None]
+        return Graded(
+            rollout,
+            torch.cat([part.rewards for part in parts]),
+            torch.cat([part.valid for part in parts]),
+            step_rewards=torch.cat([F.pad(x, (0, width - x.shape[1]), value=math.nan) for x in steps])
+            if steps
+            else None,
+            greedy=Graded.join(greedy, pad_token_id) if greedy else None,
+        )
 
 
 # -- the KL term -------------------------------------------------------------------------------------------------
@@ -68,21 +104,54 @@ def _reference(graded: Graded) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Refill:
+    """Sample prompts until the batch is full of groups that teach something (DAPO's dynamic sampling).
+
+    Attributes:
+        keep_groups: ``(rewards (P, G), valid) -> (P,)`` bool; the rewards are those of the grader, before shaping.
+        max_refills: rounds of a whole batch that are sampled beside the first, at most. What is found by then is learned from.
+    """
+
+    keep_groups: Callable[..., Tensor] = difficulty.mixed_groups
+    max_refills: int = 3
+
+
+@dataclass(frozen=True)
 class Collect:
-    """What happens to a graded rollout before credit is assigned.
+    """What is sampled, and what happens to its grades before credit is assigned.
 
     Attributes:
         shape: ``(rewards (B,), rollout, *, ...) -> (B,)`` each, one after the other.
+        refill: which groups are replaced by others; None: all are learned from.
+        retain: ``(rewards (P, G), rollout, valid, *, ...) -> (P, G)`` bool: which samples of a group are learned from. The
+            others get advantage 0 and are no part of the group's statistics. None: all.
     """
 
     shape: tuple[Callable[..., Tensor], ...] = ()
+    refill: Refill | None = None
+    retain: Callable[..., Tensor] | None = None
 
     def __call__(self, graded: Graded) -> Graded:
         """The rollout with its rewards shaped; what could not be graded stays 0."""
-        rewards = graded.rewards.flatten()  # (B,)
+        rewards, valid = graded.rewards.flatten(), graded.valid  # (B,), (P, G)
         for change in self.shape:
             rewards = change(rewards, graded.rollout)
-        return replace(graded, rewards=torch.where(graded.valid, rewards.view_as(graded.rewards), 0.0))
+        shaped = torch.where(valid, rewards.view_as(graded.rewards), 0.0)
+        if self.retain is not None:
+            valid = valid & self.retain(shaped, graded.rollout, valid)
+        greedy = None if graded.greedy is None else replace(self, retain=None)(graded.greedy)
+        return replace(graded, rewards=shaped, valid=valid, greedy=greedy)
+
+
+def shortest(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
+    """The ``num_kept`` shortest samples of each group (GFPO). ``(P, G) -> (P, G)``"""
+    return difficulty.gfpo_filter(-rollout.grouped(lengths(rollout.mask)).to(rewards), valid, num_kept=num_kept)
+
+
+def most_per_token(rewards: Tensor, rollout: Rollout, valid: Tensor, *, num_kept: int = 4) -> Tensor:
+    """The ``num_kept`` samples of each group with the most reward per token (GFPO). ``(P, G) -> (P, G)``"""
+    per_token = rewards / rollout.grouped(lengths(rollout.mask))
+    return difficulty.gfpo_filter(per_token, valid, num_kept=num_kept)
 
 
 def cut_off(rewards: Tensor, rollout: Rollout, *, missing_eos_penalty: float = 1.0) -> Tensor:
@@ -139,9 +208,23 @@ class Credit(Protocol):
         """The critic that it needs, if any."""
         ...
 
+    @property
+    def needs(self) -> str | None:
+        """The optional field of :class:`Graded` that it reads: ``"greedy"``, ``"step_rewards"`` or None."""
+        ...
+
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """Advantages ``(B, T)``."""
         ...
+
+
+def _charged(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    """``(P, G)``: the rewards, less what a KL term in the reward charges for the whole completion."""
+    if not isinstance(kl, InReward):
+        return graded.rewards
+    rollout = graded.rollout
+    per_token = kl.estimator(rollout.old_logps, _reference(graded))  # (B, T)
+    return graded.rewards - kl.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(graded.rewards)
 
 
 @dataclass(frozen=True)
@@ -149,16 +232,84 @@ class Grouped:
     """Credit that gives every token of a completion the advantage of the completion within its group."""
 
     critic: ClassVar[None] = None
+    needs: ClassVar[None] = None
     advantage: Callable[..., Tensor]
 
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
-        rewards = graded.rewards
+        advantages = self.advantage(_charged(graded, kl), valid=graded.valid)
+        return broadcast_to_tokens(advantages, graded.rollout.mask)
+
+
+@dataclass(frozen=True)
+class AgainstGreedy:
+    """Credit that compares a completion with the policy's greedy one to the same prompt (ReMax); a KL term is charged to both."""
+
+    critic: ClassVar[None] = None
+    needs: ClassVar[str] = "greedy"
+
+    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+        """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
+        if graded.greedy is None:
+            raise ValueError("greedy is None, but the recipe compares with greedy completions")
+        baseline, known = _charged(graded.greedy, kl).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
+        advantages = remax(_charged(graded, kl), baseline, graded.valid & known)
+        return broadcast_to_tokens(advantages, graded.rollout.mask)
+
+
+@dataclass(frozen=True)
+class Process:
+    """Credit from graded steps: every token earns what its own and all later steps do (GRPO with process supervision)."""
+
+    critic: ClassVar[None] = None
+    needs: ClassVar[str] = "step_rewards"
+    advantage: Callable[..., Tensor] = process_zscore
+
+    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+        """``(B, T)`` advantages, 0 outside the mask."""
+        if graded.step_rewards is None:
+            raise ValueError("step_rewards is None, but the recipe learns from graded steps")
         if isinstance(kl, InReward):
-            rollout = graded.rollout
-            per_token = kl.estimator(rollout.old_logps, _reference(graded))  # (B, T)
-            rewards = rewards - kl.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(rewards)  # (P, G)
-        return broadcast_to_tokens(self.advantage(rewards, valid=graded.valid), graded.rollout.mask)
+            raise ValueError("steps have their own rewards; expected the KL term in the loss")
+        rollout, steps = graded.rollout, graded.step_rewards
+        ends = steps.isfinite() & rollout.mask & graded.valid.flatten()[:, None]
+        steps = zero_where_masked(steps, ends).to(graded.rewards)
+        return self.advantage(steps, ends, rollout.mask, num_generations=rollout.num_generations)
+
+
+def _per_token(
+    graded: Graded, kl: InLoss | InReward | None, estimate: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> Tensor:
+    """``estimate(token rewards, mask, rows)`` on the rows that could be graded, zeros on the others. ``(B, T)``"""
+    rewards, rows = token_rewards(graded, kl), graded.valid.flatten()
+    result = torch.zeros_like(rewards)
+    if bool(rows.any()):
+        result[rows] = estimate(rewards[rows], graded.rollout.mask[rows], rows).to(result)
+    return result
+
+
+@dataclass(frozen=True)
+class ToGo:
+    """Credit without critic and without groups: what a token and all later ones earn, whitened over the batch (REINFORCE++).
+
+    Attributes:
+        gamma: discount per token.
+        whiten_advantages: scale the batch to mean 0 and variance 1; the mean is then the baseline.
+    """
+
+    critic: ClassVar[None] = None
+    needs: ClassVar[None] = None
+    gamma: float = 1.0
+    whiten_advantages: bool = True
+
+    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+        """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
+
+        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+            to_go = returns.returns_to_go(rewards, mask, gamma=self.gamma)
+            return whiten(to_go, mask) if self.whiten_advantages and int(mask.sum()) > 1 else to_go
+
+        return _per_token(graded, kl, estimate)
 
 
 @dataclass(frozen=True)
@@ -176,6 +327,7 @@ class Gae:
         whiten_advantages: scale the advantages of the batch to mean 0 and variance 1 at last.
     """
 
+    needs: ClassVar[None] = None
     critic: Critic = Critic()
     gamma: float = 1.0
     lam: float | Callable[..., Tensor] = 0.95
@@ -186,38 +338,32 @@ class Gae:
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
-        def estimate(rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-            advantages = returns.gae(rewards, values, mask, gamma=self.gamma, lam=_lambda(self.lam, mask))
+        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+            advantages, _ = self._gae(graded, rewards, mask, rows, self.lam)
             return whiten(advantages, mask) if self.whiten_advantages and int(mask.sum()) > 1 else advantages
 
-        return self._of_graded(estimate, graded, kl)
+        return _per_token(graded, kl, estimate)
 
     def targets(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """``(B, T)`` λ-returns that the critic learns, 0 outside the mask and for completions that could not be graded."""
 
-        def estimate(rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-            lam = _lambda(self.lam if self.critic_lam is None else self.critic_lam, mask)
-            return returns.lambda_returns(returns.gae(rewards, values, mask, gamma=self.gamma, lam=lam), values, mask)
+        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+            lam = self.lam if self.critic_lam is None else self.critic_lam
+            return returns.lambda_returns(*self._gae(graded, rewards, mask, rows, lam), mask)
 
-        return self._of_graded(estimate, graded, kl)
+        return _per_token(graded, kl, estimate)
 
-    def _of_graded(
-        self,
-        estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
-        graded: Graded,
-        kl: InLoss | InReward | None,
-    ) -> Tensor:
-        """``estimate(rewards, values, mask)`` on the rows that could be graded, zeros on the others."""
+    def _gae(
+        self, graded: Graded, rewards: Tensor, mask: Tensor, rows: Tensor, lam: float | Callable[..., Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Advantages and values of some rows."""
         if graded.values is None:
             raise ValueError("values is None, but the recipe has a critic")
-        result, rows = torch.zeros_like(graded.values), graded.valid.flatten()
-        if bool(rows.any()):
-            mask = graded.rollout.mask[rows]
-            rewards = token_rewards(graded, kl)[rows]
-            if self.whiten_rewards and int(mask.sum()) > 1:
-                rewards = whiten(rewards, mask, shift_mean=False)
-            result[rows] = estimate(rewards, graded.values[rows].to(rewards), mask).to(result)
-        return result
+        values = graded.values[rows].to(rewards)
+        if self.whiten_rewards and int(mask.sum()) > 1:
+            rewards = whiten(rewards, mask, shift_mean=False)
+        chosen = lam(lengths(mask)) if callable(lam) else lam
+        return returns.gae(rewards, values, mask, gamma=self.gamma, lam=chosen), values
 
 
 def token_rewards(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
@@ -234,10 +380,6 @@ def token_rewards(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
     )
 
 
-def _lambda(lam: float | Callable[..., Tensor], mask: Tensor) -> float | Tensor:
-    return lam(lengths(mask)) if callable(lam) else lam
-
-
 # -- update: from advantages to a loss ---------------------------------------------------------------------------
 
 
@@ -249,14 +391,56 @@ class Update:
         objective: ``(logps, old_logps, advantages, mask, *, ...) -> (B, T)`` or ``(B, 1)``, maximised.
         weights: ``mask (B, T) -> (B, T)``, the aggregation.
         kl: where the KL term stands and which estimator it uses, or None.
+        keep: ``rollout -> (B,)`` bool: which completions have a weight at all. None: every one.
+        corrections: ``(logps, rollout, advantages, *, ...) -> (B, T)`` or ``(B, 1)`` each: factors on the objective, without
+            gradient, for completions that another policy sampled.
+        decoupled: the ratio's ``old_logps`` are the learner's own at the start of the step, not those of the policy that sampled,
+            which is left to a correction. Without staleness they are the same.
         num_iterations: passes over each rollout.
         num_minibatches: optimizer steps per pass.
+        positive_coef: weight of the likelihood of the completions that earned more than 0 (VAPO).
         ptx_coef: weight of the likelihood of other texts, given to the trainer, which keeps the policy from forgetting them.
     """
 
     objective: Callable[..., Tensor]
     weights: Callable[..., Tensor]
     kl: InLoss | InReward | None = None
+    keep: Callable[..., Tensor] | None = None
+    corrections: tuple[Callable[..., Tensor], ...] = ()
+    decoupled: bool = False
     num_iterations: int = 1
     num_minibatches: int = 1
+    positive_coef: float = 0.0
     ptx_coef: float = 0.0
+
+    def row_weights(self, rollout: Rollout) -> Tensor:
+        """``(B, T)`` weights of all tokens of an optimizer batch."""
+        return self.weights(rollout.mask) if self.keep is None else self.weights(rollout.mask, keep=self.keep(rollout))
+
+
+def finished(rollout: Rollout) -> Tensor:
+    """Completions that end by themselves: the others are filtered out (DAPO's overlong filtering). ``(B,)`` bool"""
+    return rollout.terminated
+
+
+def truncated_importance(
+    logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
+) -> Tensor:
+    """How much likelier a token was under ``old_logps`` than where it was sampled, cut at a cap. ``(B, T)``"""
+    return off_policy.truncated_importance_weight(
+        rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
+    )
+
+
+def not_left_behind(
+    logps: Tensor, rollout: Rollout, advantages: Tensor, *, off_policy_mask_threshold: float = 0.1
+) -> Tensor:
+    """0 for bad completions that the policy has moved far away from since they were sampled (DeepSeek-V3.2). ``(B, 1)``"""
+    keep = off_policy.off_policy_keep(
+        logps,
+        rollout.behavior_logps,
+        advantages,
+        rollout.mask,
+        off_policy_mask_threshold=off_policy_mask_threshold,
+    )
+    return keep[:, None].to(logps.dtype)

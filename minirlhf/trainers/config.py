@@ -86,6 +86,9 @@ class OnlineConfig(TrainerConfig):
     top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
     min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
 
+    staleness: int = setting(
+        0, "steps by which the policy that samples is behind the one that learns; 0: it is the same"
+    )
     keep_samples: int = setting(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
     max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
 
@@ -94,6 +97,7 @@ class OnlineConfig(TrainerConfig):
         if not 0.0 <= self.max_invalid <= 1.0:
             raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
         _at_least(self, "keep_samples", 0)
+        _at_least(self, "staleness", 0)
         for name in ("num_generations", "max_completion_length"):
             _at_least(self, name, 1)
         self.sampling()  # raises on a setting that makes no sense

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from minirlhf.core.randomness import generator
 from minirlhf.data.types import TokenBatch
 from minirlhf.equations import diagnostics
 from minirlhf.equations.aggregation import aggregate, token_mean
-from minirlhf.equations.policy_losses import pretraining as pretraining_objective
+from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
 from minirlhf.recipes import Critic, Gae, Graded, InLoss, Recipe
@@ -51,10 +52,11 @@ def improve(
         The mean of the steps' metrics, and what the last pass over the rollout saw.
     """
     rollout, update, critic = graded.rollout, recipe.update, recipe.credit.critic
-    advantages = recipe.credit(graded, update.kl)  # (B, T)
+    advantages = recipe.advantages(graded)  # (B, T)
     targets = recipe.credit.targets(graded, update.kl) if isinstance(recipe.credit, Gae) else None  # (B, T)
     teaches_policy = critic is None or loop.step >= critic.critic_warmup
     collected: list[dict[str, float]] = []
+    skipped = 0
     visits: list[Visit] = []
     for iteration in range(update.num_iterations):
         visits = []
@@ -65,16 +67,22 @@ def improve(
             parts: list[Iterator[Tensor]] = []
             seen: list[Visit] = []
             if teaches_policy:
-                weights = update.weights(rollout.mask[rows])  # (b, T), before any micro-batch split
-                parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
+                weights = update.row_weights(rollout.select(rows))  # (b, T), before any micro-batch split
+                if bool(weights.any()):
+                    parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
                 if pretraining is not None:
                     parts.append(pretraining_losses(loop.model, pretraining, update.ptx_coef, config))
             if critic is not None and targets is not None:
                 parts.append(value_losses(loop.parts["critic"], graded, targets, critic, config, rows))
+            if not parts:  # every completion is filtered out: AdamW would go on with its momentum alone
+                skipped += 1
+                continue
             metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
             collected.append({**metrics, **moved(seen, graded, advantages)})
             visits += seen
-    totals = {key: sum(m[key] for m in collected) / len(collected) for key in collected[0]}
+    totals = _mean(collected)
+    if update.keep is not None:
+        totals["skipped_updates"] = skipped
     if targets is not None and graded.values is not None and bool(graded.valid.any()):
         rows = graded.valid.flatten()
         known = graded.values[rows], targets[rows], rollout.mask[rows]
@@ -96,10 +104,14 @@ def policy_losses(
     """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
     rollout, kl = graded.rollout, recipe.update.kl
     size = config.micro_batch_size or len(rows)
-    for part, part_weights in zip(rows.split(size), weights.split(size), strict=True):
+    positive = ((graded.rewards > 0) & graded.valid).flatten()[rows]  # (b,)
+    liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
+    for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
         logps = completion_logps(model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature)  # (b, T)
         objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
+        for correction in recipe.update.corrections:
+            objective = objective * correction(logps.detach(), r, advantages[part]).to(objective)
         (slopes,) = torch.autograd.grad(
             zero_where_masked(objective, _like(objective, r.mask)).sum(), logps, retain_graph=True
         )
@@ -108,6 +120,9 @@ def policy_losses(
         if isinstance(kl, InLoss):
             assert graded.ref_logps is not None
             loss = loss + kl.beta * aggregate(kl.estimator(logps, graded.ref_logps[part]), part_weights, r.mask)
+        if recipe.update.positive_coef:
+            likelihood = log_likelihood(logps, r.mask, ptx_coef=recipe.update.positive_coef)
+            loss = loss - aggregate(likelihood, part_liked, r.mask)
         yield loss
 
 
@@ -132,7 +147,7 @@ def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, con
     for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
         part = batch.select(rows)
         logps = completion_logps(model, part.input_ids, part.attention_mask, mask.shape[1])
-        yield -aggregate(pretraining_objective(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
+        yield -aggregate(log_likelihood(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
 
 
 def moved(seen: list[Visit], graded: Graded, advantages: Tensor) -> dict[str, float]:
@@ -148,6 +163,12 @@ def moved(seen: list[Visit], graded: Graded, advantages: Tensor) -> dict[str, fl
         "approx_kl": float(diagnostics.approx_kl(logps, old_logps, mask)),
         "clip_fraction": float(masked_mean(flat.to(logps.dtype), mask)),
     }
+
+
+def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each number, over the rows that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
 
 
 def _like(objective: Tensor, mask: Tensor) -> Tensor:

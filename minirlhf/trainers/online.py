@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
-from minirlhf.feedback.rewards import Reward, ask
+from minirlhf.feedback.rewards import Reward, StepReward, ask
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import completion_values, new_critic
 from minirlhf.models.forward import completion_logps
@@ -28,6 +31,7 @@ from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import Graded, Recipe, describe
 from minirlhf.trainers import samples
+from minirlhf.trainers.collecting import Sampler, collect, decouple
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
@@ -47,6 +51,7 @@ def train_online(
     ref_model: nn.Module | None = None,
     critic: nn.Module | None = None,
     pretraining: Sequence[Tokens] | None = None,
+    step_reward: StepReward | None = None,
     monitors: Mapping[str, Reward] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
@@ -65,6 +70,7 @@ def train_online(
             needs one.
         critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
         pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
+        step_reward: the grader of steps, for a recipe with process rewards.
         monitors: other rewards, whose mean is logged under their name and which nothing optimises.
 
     Returns:
@@ -73,6 +79,8 @@ def train_online(
     recipe = for_run(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
+    if recipe.credit.needs == "step_rewards" and step_reward is None:
+        raise UserError(f"{recipe.name} learns from graded steps, but there is no step_reward")
     if recipe.needs_reference and ref_model is None:
         ref_model = copy_of_reference(model)
     if ref_model is not None:
@@ -95,39 +103,59 @@ def train_online(
         resume=resume,
         quiet=quiet,
     )
-    for step in loop:
+    sampler = Sampler(loop, config.staleness)
+    seen: defaultdict[str, list[float]] = defaultdict(list)  # what monitors and the clock say of the draws of a step
+
+    def draw(seed: int, num_generations: int = config.num_generations, greedy: bool = False) -> Graded:
         start = time.perf_counter()
-        picked = batch_indices(len(problems), config.batch_size, step, config.seed).tolist()
+        policy, version = sampler.policy()
+        picked = batch_indices(len(problems), config.batch_size, loop.step, seed).tolist()
         rollout = sample(
-            model,
+            policy,
             [prompts[i] for i in picked],
-            sampling=config.sampling(),
-            num_generations=config.num_generations,
+            sampling=dataclasses.replace(config.sampling(), greedy=greedy),
+            num_generations=num_generations,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            seed=config.seed,
-            step=step,
-            policy_version=step,
+            seed=seed,
+            step=loop.step,
+            policy_version=version,
         )
-        sampled = time.perf_counter()
-        repeated = [problems[i] for i in picked for _ in range(config.num_generations)]
+        seen["seconds_sampling"].append(time.perf_counter() - start)
+        repeated = [problems[i] for i in picked for _ in range(num_generations)]
         texts = completion_texts(rollout, tokenizer)
-        rewards, valid = grade(reward, repeated, texts, config.num_generations, config.max_invalid)
-        graded = Graded(rollout, rewards, valid, *opinions(rollout, ref_model, parts.get("critic"), config))
-        watched = {key: _mean(monitor(repeated, texts)) for key, monitor in (monitors or {}).items()}
+        graded = Graded(rollout, *grade(reward, repeated, texts, num_generations, config.max_invalid))
+        if greedy:
+            return graded
+        for key, monitor in (monitors or {}).items():
+            seen[key].extend(monitor(repeated, texts))
+        if recipe.credit.needs == "step_rewards" and step_reward is not None:
+            graded = dataclasses.replace(graded, step_rewards=grade_steps(step_reward, repeated, rollout, tokenizer))
+        if recipe.credit.needs == "greedy":
+            graded = dataclasses.replace(graded, greedy=draw(seed, 1, greedy=True))
+        return graded
+
+    for _ in loop:
+        start = time.perf_counter()
+        seen.clear()
+        everything, graded, share = collect(draw, recipe, config, pad_token_id=tokenizer.pad_token_id)
+        if recipe.update.decoupled:
+            graded = decouple(graded, model, config.temperature)
+        graded = with_opinions(graded, ref_model, parts.get("critic"), config)
         shaped = recipe.collect(graded)
         batch = None
         if recipe.update.ptx_coef and pretraining:
-            rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
-            batch = collate([pretraining[i] for i in rows], tokenizer.pad_token_id).to(rollout.input_ids.device)
-        metrics, visits = improve(loop, shaped, recipe, config, pretraining=batch)
+            rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, loop.step, config.seed)
+            batch = collate([pretraining[i] for i in rows], tokenizer.pad_token_id).to(graded.rollout.mask.device)
+        metrics, visits = improve(loop, shaped, recipe, config, pretraining=batch) if share != 0 else ({}, [])
         if loop.out is not None and config.keep_samples:
-            kept = samples.record(shaped, recipe, visits, tokenizer, step=step, count=config.keep_samples)
+            kept = samples.record(shaped, recipe, visits, tokenizer, step=loop.step, count=config.keep_samples)
             samples.write(loop.out, kept)
+        watched = {key: statistics.fmean(seen[key]) for key in monitors or {}}
         if recipe.collect.shape:
-            watched["shaped_reward"] = float(shaped.rewards[valid].mean())
-        done = time.perf_counter()
-        loop.log(**observe(graded), **watched, **metrics, seconds_sampling=sampled - start, seconds=done - start)
+            watched["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
+        clock = {"seconds_sampling": sum(seen["seconds_sampling"]), "seconds": time.perf_counter() - start}
+        loop.log(**observe(everything, graded, share), **watched, **metrics, **clock)
     return loop.history
 
 
@@ -140,17 +168,37 @@ def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
 
 
 @torch.no_grad()
-def opinions(
-    rollout: Rollout, ref_model: nn.Module | None, critic: nn.Module | None, config: OnlineConfig
-) -> tuple[Tensor | None, Tensor | None]:
-    """Log-probabilities under the reference and values of the critic, ``(B, T)`` each, or None."""
+def with_opinions(
+    graded: Graded, ref_model: nn.Module | None, critic: nn.Module | None, config: OnlineConfig
+) -> Graded:
+    """The rollout with log-probabilities under the reference and values of the critic, where there are these models; the greedy
+    completions likewise."""
+    rollout = graded.rollout
     inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
-    ref_logps = None if ref_model is None else completion_logps(ref_model, *inputs, config.temperature)
-    return ref_logps, None if critic is None else completion_values(critic, *inputs)
+    return dataclasses.replace(
+        graded,
+        ref_logps=None if ref_model is None else completion_logps(ref_model, *inputs, config.temperature),
+        values=None if critic is None else completion_values(critic, *inputs),
+        greedy=None if graded.greedy is None else with_opinions(graded.greedy, ref_model, None, config),
+    )
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def grade_steps(step_reward: StepReward, problems: Sequence[Problem], rollout: Rollout, tokenizer: Any) -> Tensor:
+    """``(B, T)``: the grade of the step that ends with a token, NaN where none does.
+
+    Raises:
+        UserError: the grader answers with another number of grades than there are tokens.
+    """
+    rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
+    words = [[tokenizer.decode([token]) for token in row] for row in rows]
+    grades = torch.full(rollout.mask.shape, math.nan)
+    for i, (row, found) in enumerate(zip(words, step_reward(problems, words), strict=True)):
+        if len(found) != len(row):
+            raise UserError(
+                f"step_reward gave {len(found)} grades for {len(row)} tokens; expected one each (NaN: no step ends)"
+            )
+        grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
+    return grades.to(rollout.old_logps)
 
 
 def grade(
@@ -179,11 +227,12 @@ def grade(
     return torch.where(valid, raw, 0.0).view(-1, num_generations), valid.view(-1, num_generations)
 
 
-def observe(graded: Graded) -> dict[str, float]:
-    """Metrics of a graded rollout, before the update."""
-    rollout, rewards, valid = graded.rollout, graded.rewards, graded.valid
+def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str, float]:
+    """Metrics of what :func:`~minirlhf.trainers.collecting.collect` returned, before the update."""
+    rollout, rewards, valid = everything.rollout, everything.rewards, everything.valid
     spread = torch.where(valid, rewards, math.nan)
     constant = [bool(g[~g.isnan()].max() - g[~g.isnan()].min() == 0) if (~g.isnan()).any() else True for g in spread]
+    greedy = 0 if graded.greedy is None else int(graded.greedy.rollout.mask.sum())
     metrics = {
         "reward": float(rewards[valid].mean()) if bool(valid.any()) else math.nan,
         "reward_std": float(rewards[valid].std(correction=0)) if bool(valid.any()) else math.nan,
@@ -192,8 +241,12 @@ def observe(graded: Graded) -> dict[str, float]:
         "frac_reward_zero_std": sum(constant) / len(constant),
         "frac_invalid": float((~valid).float().mean()),
         "neg_logp": float(-masked_mean(rollout.old_logps, rollout.mask)),
+        "sampled_tokens": int(rollout.mask.sum()) + greedy,
     }
+    if share is not None:
+        metrics["frac_kept"] = share
     if graded.ref_logps is not None:
-        per_sequence = masked_sum(k3(rollout.old_logps, graded.ref_logps), rollout.mask, -1)  # (B,)
+        kept = graded.rollout
+        per_sequence = masked_sum(k3(kept.old_logps, graded.ref_logps), kept.mask, -1)  # (B,)
         metrics["kl"] = float(per_sequence.mean())
     return metrics

@@ -25,7 +25,7 @@ class Sample:
     Attributes:
         prompt, completion: as text, special tokens included.
         reward: after shaping; 0 if it could not be graded.
-        valid: whether it could be graded.
+        valid: whether it could be graded and the recipe retained it.
         terminated: whether it ended by itself.
         tokens: their text.
         rewards: the reward on the last token, less the KL charge of each if the recipe has one in the reward.
@@ -76,7 +76,7 @@ def record(graded: Graded, recipe: Recipe, visits: Sequence[Visit], tokenizer: A
     rollout = graded.rollout
     mask = rollout.mask
     logps, slopes, weights = (_in_order(visits, name, mask) for name in ("logps", "slopes", "weights"))
-    advantages = recipe.credit(graded, recipe.update.kl)
+    advantages = recipe.advantages(graded)
     push = (weights * slopes).abs()
     per_token = {
         "rewards": token_rewards(graded, recipe.update.kl),

@@ -17,10 +17,11 @@ from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import sample
 from minirlhf.recipes import Graded, Recipe
+from minirlhf.trainers.collecting import Sampler, collect, decouple
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, for_run, observe
+from minirlhf.trainers.online import OnlineConfig, for_run, observe, with_opinions
 
 #: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
 TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
@@ -73,36 +74,47 @@ def train_toy(
 
     reference = distribution(ref_model)
     loop = Loop(name or recipe.name, policy, config, quiet=quiet)
-    for step in loop:
-        asked = [(step * config.batch_size + i) % policy.num_prompts for i in range(config.batch_size)]
+    sampler = Sampler(loop, config.staleness)
+
+    def draw(seed: int, num_generations: int = config.num_generations, greedy: bool = False) -> Graded:
+        sampling_policy, version = sampler.policy()
+        asked = [(loop.step * config.batch_size + i) % policy.num_prompts for i in range(config.batch_size)]
         rollout = sample(
-            policy,
+            sampling_policy,
             [[policy.vocab_size + prompt] for prompt in asked],
-            sampling=config.sampling(),
-            num_generations=config.num_generations,
+            sampling=dataclasses.replace(config.sampling(), greedy=greedy),
+            num_generations=num_generations,
             eos_token_id=policy.eos_token_id,
             pad_token_id=policy.pad_token_id,
-            seed=config.seed,
-            step=step,
-            policy_version=step,
+            seed=seed,
+            step=loop.step,
+            policy_version=version,
             use_cache=False,
         )
-        graded = _grade(rollout, rewards[asked], number, ref_model, config.temperature)
-        metrics, _ = improve(loop, graded, recipe, config)
+        graded = _grade(rollout, rewards[asked], number)
+        if recipe.credit.needs != "greedy" or greedy:
+            return graded
+        return dataclasses.replace(graded, greedy=draw(seed, 1, greedy=True))
+
+    for _ in loop:
+        everything, graded, share = collect(draw, recipe, config, pad_token_id=policy.pad_token_id)
+        if recipe.update.decoupled:
+            graded = decouple(graded, policy, config.temperature)
+        graded = with_opinions(graded, ref_model, None, config)
+        metrics = improve(loop, recipe.collect(graded), recipe, config)[0] if share != 0 else {}
         now = distribution(policy)
         sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in watched.items()}
-        loop.log(**observe(graded), **sums, exact_kl=float(exact.divergence(now, reference).mean()), **metrics)
+        loop.log(
+            **observe(everything, graded, share),
+            **sums,
+            exact_kl=float(exact.divergence(now, reference).mean()),
+            **metrics,
+        )
     return loop.history
 
 
-@torch.no_grad()
-def _grade(
-    rollout: Rollout, rewards: Tensor, number: Mapping[tuple[int, ...], int], ref_model: ToyLM, temperature: float
-) -> Graded:
+def _grade(rollout: Rollout, rewards: Tensor, number: Mapping[tuple[int, ...], int]) -> Graded:
     """Look the reward of each row up in its prompt's ``rewards (P, N)``."""
     rows = zip(rollout.completion_ids, rollout.mask, strict=True)
     picked = rollout.grouped(torch.tensor([number[tuple(row[kept].tolist())] for row, kept in rows]))  # (P, G)
-    ref_logps = completion_logps(
-        ref_model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature
-    )
-    return Graded(rollout, rewards.gather(1, picked), torch.ones_like(picked, dtype=torch.bool), ref_logps)
+    return Graded(rollout, rewards.gather(1, picked), torch.ones_like(picked, dtype=torch.bool))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -40,6 +40,15 @@ class Task(Protocol):
 
     def grade(self, prompt: str, completion: str) -> float:
         """The reward of a completion; a finite number for any two texts, never an exception."""
+        ...
+
+
+@runtime_checkable
+class GradesSteps(Protocol):
+    """A tiny world that can also grade the steps of a completion."""
+
+    def grade_steps(self, prompt: str, words: Sequence[str]) -> list[float]:
+        """For every word the grade of the step that ends with it, NaN where none does; no exception for any words."""
         ...
 
 

@@ -13,6 +13,8 @@ Without it, the first step is a rule of its own, which some runs do not learn in
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
 
@@ -36,6 +38,11 @@ def positions(prompt: str) -> list[str]:
             ball = swap.replace(ball, "")
         path.append(ball)
     return path
+
+
+def _is_game(prompt: str) -> bool:
+    given = prompt.split()
+    return given[:1] == ["ball"] and given[2:3] == ["swaps"] and len(given) >= 4
 
 
 def _game(number: int) -> str:
@@ -80,10 +87,25 @@ class ShellGame:
 
     def grade(self, prompt: str, completion: str) -> float:
         """1 if the completion ends in ``answer`` and the right cup, else 0. What comes before is not graded."""
-        given = prompt.split()
-        if given[:1] != ["ball"] or given[2:3] != ["swaps"] or len(given) < 4:
-            return 0.0  # no game, no right answer
+        if not _is_game(prompt):
+            return 0.0  # no right answer
         return float(completion.split()[-2:] == ["answer", positions(prompt)[-1]])
+
+    def grade_steps(self, prompt: str, words: Sequence[str]) -> list[float]:
+        """1 or 0 for each cup that is named: those of the chain in the order of the swaps, and the one after ``answer``."""
+        if not _is_game(prompt):
+            return [math.nan] * len(words)
+        expected = [prompt.split()[1], *positions(prompt)]
+        grades, place = [], 0
+        for before, word in zip(["", *words], words, strict=False):
+            if word not in CUPS:
+                grades.append(math.nan)
+            elif before == "answer":
+                grades.append(float(word == expected[-1]))
+            else:
+                grades.append(float(place < len(expected) and word == expected[place]))
+                place += 1
+        return grades
 
 
 SHELL_GAME = ShellGame()

@@ -1,0 +1,402 @@
+"""What a step learns from: refilled batches, greedy baselines, graded steps, filtered completions, a sampler that lags behind."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from minirlhf import recipes
+from minirlhf.core.errors import UserError
+from minirlhf.core.exact import ToyLM
+from minirlhf.data import tasks
+from minirlhf.data.chat import conversation
+from minirlhf.data.formats import Problem
+from minirlhf.data.types import Rollout
+from minirlhf.equations.aggregation import sequence_sum, token_mean
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Graded, Grouped, Process, Refill, ToGo
+from minirlhf.recipes.parts import finished, most_per_token, not_left_behind, shortest, truncated_importance
+from minirlhf.trainers.collecting import Sampler, collect, decouple
+from minirlhf.trainers.improve import policy_losses
+from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.online import OnlineConfig, train_online, with_opinions
+from minirlhf.trainers.toy import train_toy
+
+WORDS = word_tokenizer(("go", "stop", "one", "two"))
+PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
+CONFIG = OnlineConfig(max_steps=2, batch_size=4, num_generations=4, max_completion_length=3, seed=3)
+
+
+def rows_of(lm: ToyLM, rows: list[int], num_generations: int, old: ToyLM | None = None) -> Rollout:
+    """A rollout of these responses; sampled by ``old``, if it is given."""
+    batch, index = lm.batch(), torch.tensor(rows)
+    mask, logps = batch["mask"][index], (old or lm).response_token_logps()[0][index].detach()
+    return Rollout(
+        batch["input_ids"][index],
+        batch["attention_mask"][index],
+        mask,
+        logps,
+        logps,
+        torch.where(mask, 0, -1),
+        lm.responses().terminated[index],
+        num_generations,
+    )
+
+
+def graded_rows(lm, rows, rewards, num_generations, old=None):
+    rollout = rows_of(lm, rows, num_generations, old)
+    grades = rollout.grouped(rewards[torch.tensor(rows)])
+    return Graded(rollout, grades, torch.ones_like(grades, dtype=torch.bool))
+
+
+def step_on(lm, graded, recipe):
+    """Gradient of the loss of one whole step."""
+    rollout = graded.rollout
+    config = OnlineConfig(batch_size=1, num_generations=rollout.num_generations, max_completion_length=lm.max_len)
+    weights = recipe.update.row_weights(rollout)
+    rows = torch.arange(len(rollout))
+    losses = list(policy_losses(lm, graded, recipe.advantages(graded), recipe, config, rows, weights, []))
+    return torch.autograd.grad(sum(losses), lm.table)[0]
+
+
+@pytest.fixture
+def world():
+    lm, ref = ToyLM(3, 2, seed=1), ToyLM(3, 2, seed=2)
+    count = lm.distribution().shape[1]
+    return lm, ref, torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+# -- credit ------------------------------------------------------------------------------------------------------
+
+
+def test_the_expected_remax_step_is_the_gradient_of_the_regularised_objective(world):
+    lm, ref, rewards = world
+    probs, config = lm.distribution()[0], OnlineConfig()
+    likeliest = sample(
+        lm,
+        [[lm.vocab_size]],
+        sampling=Sampling(max_completion_length=lm.max_len, greedy=True),
+        eos_token_id=lm.eos_token_id,
+        pad_token_id=lm.pad_token_id,
+        seed=0,
+        use_cache=False,
+    )
+    greedy = Graded(likeliest, torch.full((1, 1), 0.7, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool))
+    total = torch.zeros_like(lm.table)
+    for i in range(len(probs)):
+        graded = dataclasses.replace(graded_rows(lm, [i], rewards, 1), greedy=greedy)
+        step = step_on(lm, with_opinions(graded, ref, None, config), REMAX.with_(beta=0.3))
+        total += probs[i].detach() * step
+    q = ref.distribution()[0].detach()
+    exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
+    torch.testing.assert_close(-total, exact, atol=1e-6, rtol=1e-6)
+
+
+def test_a_prompt_whose_greedy_completion_could_not_be_graded_teaches_nothing(world):
+    lm, _, rewards = world
+    graded = graded_rows(lm, [0, 1, 2, 3], rewards, 2)
+    firsts = dataclasses.replace(graded.rollout.select(torch.tensor([0, 2])), num_generations=1)
+    known = torch.tensor([[True], [False]])
+    graded = dataclasses.replace(graded, greedy=Graded(firsts, torch.zeros(2, 1).double(), known))
+    advantages = REMAX.with_(kl=None).advantages(graded)
+    assert advantages[:2].any() and not advantages[2:].any()
+
+
+def test_the_expected_reward_to_go_is_the_gradient_of_the_regularised_objective(world):
+    lm, ref, rewards = world
+    recipe = recipes.REINFORCE_PP.with_(whiten_advantages=False, weights=sequence_sum, beta=0.3)
+    probs, total = lm.distribution()[0], torch.zeros_like(lm.table)
+    for i in range(len(probs)):
+        graded = with_opinions(graded_rows(lm, [i], rewards, 1), ref, None, OnlineConfig())
+        total += probs[i].detach() * step_on(lm, graded, recipe)
+    q = ref.distribution()[0].detach()
+    exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
+    torch.testing.assert_close(-total, exact)
+
+
+def test_whitened_rewards_to_go_have_mean_0_and_variance_1_over_tokens(world):
+    lm, _, rewards = world
+    graded = graded_rows(lm, [0, 3, 5, 6], rewards, 1)
+    tokens = ToGo()(graded, None)[graded.rollout.mask]
+    assert float(tokens.mean()) == pytest.approx(0, abs=1e-9) and float(tokens.var()) == pytest.approx(1, abs=1e-6)
+
+
+def test_one_step_at_the_end_is_the_outcome(world):
+    lm, _, rewards = world
+    graded = graded_rows(lm, [0, 3, 5, 6], rewards, 4)
+    last = torch.full_like(graded.rollout.old_logps, math.nan)
+    last[torch.arange(4), graded.rollout.mask.sum(-1) - 1] = graded.rewards.flatten()
+    process = Process()(dataclasses.replace(graded, step_rewards=last), None)
+    torch.testing.assert_close(process, Grouped(GRPO.credit.advantage)(graded, None))
+    with pytest.raises(UserError, match="learns from graded steps"):
+        recipes.GRPO_PROCESS.advantages(graded)
+
+
+def test_the_shell_game_grades_the_chain_in_order_and_the_answer():
+    game = tasks.get("shell_game")
+    prompt = game.prompts("train")[0]
+    right = game.reference(prompt).split()
+    cups = [word in "abcd" for word in right]
+    assert [g == 1.0 for g in game.grade_steps(prompt, right)] == cups
+    assert [math.isnan(g) for g in game.grade_steps(prompt, right)] == [not cup for cup in cups]
+    wrong = list(right)
+    wrong[3] = next(cup for cup in "abcd" if cup != right[3])
+    assert game.grade_steps(prompt, wrong)[3] == 0.0 and game.grade_steps(prompt, wrong)[4] == 1.0
+    assert game.grade_steps(prompt, ["answer", right[-1]])[1] == 1.0
+    assert all(math.isnan(g) for g in game.grade_steps("no game", right))
+
+
+# -- which samples count -----------------------------------------------------------------------------------------
+
+
+def test_the_shortest_are_retained_and_compared_among_themselves(world):
+    lm, _, _ = world
+    lengths = lm.responses().mask.sum(-1)
+    short, long = (lengths == 1).nonzero().flatten().tolist(), (lengths == 2).nonzero().flatten().tolist()
+    rewards = torch.arange(float(len(lengths)), dtype=torch.float64)
+    graded = graded_rows(lm, [long[0], short[0], long[1], *long[2:3]], rewards, 4)
+    shaped = GRPO.with_(retain=shortest, num_kept=2, kl=None).collect(graded)
+    assert shaped.valid.tolist() == [[True, True, False, False]]  # of equally long ones the earlier
+    advantages = GRPO.with_(kl=None).advantages(shaped)[:, 0]
+    assert float(advantages[0]) == pytest.approx(-float(advantages[1])) and not advantages[2:].any()
+    per_token = most_per_token(graded.rewards, graded.rollout, graded.valid, num_kept=1 + 1)
+    best = (graded.rewards / graded.rollout.grouped(graded.rollout.mask.sum(-1))).topk(2).indices
+    assert sorted(per_token[0].nonzero().flatten().tolist()) == sorted(best[0].tolist())
+
+
+def test_what_is_cut_off_has_no_weight_and_leaves_the_denominator(world):
+    lm, _, rewards = world
+    terminated = lm.responses().terminated
+    ends, cut = terminated.nonzero().flatten().tolist(), (~terminated).nonzero().flatten().tolist()
+    graded = graded_rows(lm, [ends[0], cut[0], ends[1], cut[1]], rewards, 2)
+    weights = DAPO.update.row_weights(graded.rollout)
+    assert not weights[[1, 3]].any()
+    torch.testing.assert_close(weights[[0, 2]], token_mean(graded.rollout.mask[[0, 2]]))
+
+
+def test_a_step_without_a_single_finished_completion_changes_nothing():
+    policy = tiny_model("nano", WORDS, seed=0)
+    before = {k: v.clone() for k, v in policy.state_dict().items()}
+    recipe = DR_GRPO.with_(keep=lambda rollout: torch.zeros(len(rollout), dtype=torch.bool))
+    history = train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, tokenizer=WORDS, quiet=True)
+    assert history["skipped_updates"] == [1.0, 1.0]
+    assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
+    assert finished(rows_of(ToyLM(3, 2), [0, 1], 2)).dtype == torch.bool
+
+
+def likes_one(problems, completions):
+    return [float("one" in text.split()) for text in completions]
+
+
+def test_positive_examples_are_also_imitated(world):
+    lm, _, rewards = world
+    graded = graded_rows(lm, [0, 3, 5, 6], rewards.abs() * torch.tensor([1, -1] * len(rewards))[: len(rewards)], 4)
+    without, with_them = (
+        step_on(lm, graded, DR_GRPO.with_(max_completion_length=2, positive_coef=c)) for c in (0, 0.5)
+    )
+    good = (graded.rewards.flatten() > 0).nonzero().flatten()
+    logps = lm.response_token_logps()[0][torch.tensor([0, 3, 5, 6])[good]][graded.rollout.mask[good]]
+    expected = torch.autograd.grad(-0.5 * logps.mean(), lm.table)[0]
+    torch.testing.assert_close(with_them - without, expected)
+
+
+# -- refilling ---------------------------------------------------------------------------------------------------
+
+
+def drawing(lm, groups_per_seed):
+    """Draws groups of two with the rewards that are written down for each round."""
+    seeds: list[int] = []
+
+    def draw(seed):
+        seeds.append(seed)
+        rewards = torch.tensor(groups_per_seed[len(seeds) - 1], dtype=torch.float64)
+        rows = [0, 1, 2, 3][: rewards.numel()]
+        return Graded(rows_of(lm, rows, 2), rewards, torch.ones_like(rewards, dtype=torch.bool))
+
+    return draw, seeds
+
+
+MIXED, DEAD = [0.0, 1.0], [1.0, 1.0]
+
+
+def test_a_batch_is_refilled_until_every_group_teaches(world):
+    lm, _, _ = world
+    draw, seeds = drawing(lm, [[MIXED, DEAD], [DEAD, DEAD], [MIXED, MIXED]])
+    everything, graded, share = collect(draw, DAPO, CONFIG, pad_token_id=lm.pad_token_id)
+    assert len(everything.rewards) == 6 and share == pytest.approx(2 / 6)
+    assert graded.rewards.tolist() == [MIXED, MIXED] and len(graded.rollout) == 4
+    assert seeds[0] == CONFIG.seed and len(set(seeds)) == 3
+
+
+def test_refilling_ends_and_takes_what_there_is(world):
+    lm, _, _ = world
+    draw, seeds = drawing(lm, [[DEAD, MIXED], [DEAD, DEAD], [DEAD, DEAD]])
+    _, graded, share = collect(draw, DAPO.with_(max_refills=2), CONFIG, pad_token_id=lm.pad_token_id)
+    assert len(seeds) == 3 and graded.rewards.tolist() == [MIXED] and share == pytest.approx(1 / 6)
+    draw, _ = drawing(lm, [[DEAD, DEAD]] * 2)
+    assert collect(draw, DAPO.with_(max_refills=1), CONFIG, pad_token_id=lm.pad_token_id)[2] == 0.0
+
+
+def test_a_full_batch_is_not_refilled_and_without_a_refill_nothing_is_looked_at(world):
+    lm, _, _ = world
+    draw, seeds = drawing(lm, [[MIXED, MIXED]])
+    assert collect(draw, DAPO, CONFIG, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
+    draw, seeds = drawing(lm, [[DEAD, DEAD]])
+    assert collect(draw, GRPO, CONFIG, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
+
+
+def test_a_run_in_which_no_group_is_mixed_leaves_the_policy_as_it_was():
+    policy = tiny_model("nano", WORDS, seed=0)
+    before = {k: v.clone() for k, v in policy.state_dict().items()}
+    recipe = DAPO.with_(shape=(), max_refills=1)
+    history = train_online(policy, PROBLEMS, lambda p, c: [1.0] * len(c), recipe, CONFIG, tokenizer=WORDS, quiet=True)
+    assert history["frac_kept"] == [0.0, 0.0] and history["sampled_tokens"][0] > 32
+    assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
+
+
+def test_rollouts_of_different_width_join_without_a_change():
+    model = tiny_model("nano", WORDS, seed=0)
+    kinds = {"eos_token_id": WORDS.eos_token_id, "pad_token_id": WORDS.pad_token_id, "seed": 1, "num_generations": 2}
+    parts = [
+        sample(model, [[3, 4], [5]], sampling=Sampling(max_completion_length=2), **kinds),
+        sample(model, [[3, 4, 5, 6]], sampling=Sampling(max_completion_length=5), **kinds),
+    ]
+    whole = Rollout.join(parts, WORDS.pad_token_id)
+    assert whole.prompt_width == 4 and len(whole) == 6 and whole.num_generations == 2
+    rows = [(part, i) for part in parts for i in range(len(part))]
+    for row, (part, i) in enumerate(rows):
+        kept, width = part.mask[i], part.mask.shape[1]
+        assert whole.completion_ids[row][whole.mask[row]].tolist() == part.completion_ids[i][kept].tolist()
+        assert whole.old_logps[row, :width].tolist() == part.old_logps[i].tolist()
+        seen, known = whole.attention_mask[row].bool(), part.attention_mask[i].bool()
+        assert whole.input_ids[row][seen].tolist() == part.input_ids[i][known].tolist()
+    with pytest.raises(ValueError, match=r"groups of \[1, 2\]"):
+        Rollout.join([parts[0], dataclasses.replace(parts[1], num_generations=1)], 0)
+
+
+# -- a sampler that lags behind ----------------------------------------------------------------------------------
+
+
+def test_the_sampler_is_the_learner_of_some_steps_ago():
+    model = tiny_model("nano", WORDS, seed=0)
+    loop = Loop("lag", model, dataclasses.replace(CONFIG, max_steps=5), quiet=True)
+    sampler, marks = Sampler(loop, staleness=2), []
+    weight = model.get_input_embeddings().weight
+    for step in loop:
+        policy, version = sampler.policy()
+        marks.append((version, float(policy.get_input_embeddings().weight[0, 0])))
+        with torch.no_grad():
+            weight[0, 0] = float(step + 1)
+        kept = {name.split(".")[1] for name in loop.memory}
+        assert len(kept) <= 3
+    assert [version for version, _ in marks] == [0, 0, 0, 1, 2] and [mark for _, mark in marks][3:] == [1.0, 2.0]
+    assert Sampler(loop, staleness=0).policy()[0] is model
+
+
+def test_a_lagging_run_that_is_resumed_ends_with_the_same_bits(tmp_path):
+    config = dataclasses.replace(CONFIG, max_steps=6, save_steps=1, staleness=2, learning_rate=1e-2)
+
+    def run(out, steps, resume=False):
+        policy = tiny_model("nano", WORDS, seed=0)
+        settings = dataclasses.replace(config, max_steps=steps)
+        train_online(
+            policy, PROBLEMS, likes_one, DECOUPLED_PPO, settings, tokenizer=WORDS, out=out, resume=resume, quiet=True
+        )
+        return policy.state_dict()
+
+    whole = run(tmp_path / "whole", 6)
+    run(tmp_path / "parts", 3)
+    resumed = run(tmp_path / "parts", 6, resume=True)
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+
+
+def test_the_corrected_step_of_a_lagging_sampler_is_the_policys_own_gradient():
+    lm, old = ToyLM(4, 1, seed=1), ToyLM(4, 1, seed=2)  # one token: a token's ratio is the response's
+    count = lm.distribution().shape[1]
+    rewards = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    recipe = DECOUPLED_PPO.with_(
+        credit=ToGo(whiten_advantages=False), weights=sequence_sum, importance_sampling_cap=1e9
+    )
+    probs = lm.distribution()[0]
+    for wanted, correction in ((True, (*recipe.update.corrections,)), (False, ())):
+        total = torch.zeros_like(lm.table)
+        for i in range(count):
+            graded = decouple(graded_rows(lm, [i], rewards, 1, old), lm, 1.0)
+            assert graded.rollout.behavior_logps[0, 0] != graded.rollout.old_logps[0, 0]
+            chance = old.distribution()[0, i].detach()
+            total += chance * step_on(lm, graded, recipe.with_(corrections=correction))
+        exact = torch.autograd.grad((probs * rewards).sum(), lm.table, retain_graph=True)[0]
+        assert torch.allclose(-total, exact) is wanted
+    assert recipe.update.corrections[0].keywords == {"importance_sampling_cap": 1e9}
+    assert truncated_importance in DECOUPLED_PPO.update.corrections
+
+
+def test_a_bad_completion_far_behind_pushes_nothing_and_still_counts(world):
+    lm, _, rewards = world
+    far = ToyLM(3, 2, seed=7)
+    graded = graded_rows(lm, [0, 3, 5, 6], rewards, 4, far)
+    recipe = DR_GRPO.with_(max_completion_length=2)
+    advantages = recipe.advantages(graded)
+    drift = torch.stack(
+        [
+            (far.response_token_logps()[0] - lm.response_token_logps()[0]).detach()[n][lm.responses().mask[n]].mean()
+            for n in (0, 3, 5, 6)
+        ]
+    )
+    threshold = float(drift.detach().sort().values[1:3].mean())
+    logps = lm.response_token_logps()[0][[0, 3, 5, 6]].detach()
+    factors = not_left_behind(logps, graded.rollout, advantages, off_policy_mask_threshold=max(threshold, 1e-3))
+    expected = (advantages[:, 0] >= 0) | (drift <= max(threshold, 1e-3))
+    assert factors.flatten().bool().tolist() == expected.tolist()
+    weights = recipe.with_(corrections=(not_left_behind,)).update.row_weights(graded.rollout)
+    torch.testing.assert_close(weights, recipe.update.row_weights(graded.rollout))
+
+
+def test_every_recipe_runs_on_an_enumerable_model_and_with_a_sampler_behind():
+    for recipe in recipes.RECIPES.values():
+        if recipe.credit.critic is not None or recipe.credit.needs == "step_rewards":
+            continue
+        if recipe is DAPO:
+            recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong
+        lm, ref = ToyLM(3, 2, seed=1), ToyLM(3, 2, seed=1)
+        start = lm.distribution().detach()
+        good = (start <= start.median()).double()  # the unlikelier half
+        config = dataclasses.replace(
+            CONFIG, max_steps=30, batch_size=8, num_generations=8, learning_rate=0.1, staleness=2
+        )
+        history = train_toy(lm, good, recipe, config, ref_model=ref)
+        assert history["exact_reward"][-1] > float((start * good).sum()) + 0.2, recipe.name
+
+
+def test_settings_that_make_no_sense_are_one_clear_error():
+    with pytest.raises(UserError, match="staleness = -1"):
+        OnlineConfig(staleness=-1)
+    with pytest.raises(UserError, match="max_refills = -1"):
+        DR_GRPO.with_(refill=Refill(max_refills=-1), max_completion_length=3).try_out()
+    with pytest.raises(UserError, match="grpo_process learns from graded steps"):
+        policy = tiny_model("nano", WORDS, seed=0)
+        train_online(policy, PROBLEMS, likes_one, recipes.GRPO_PROCESS, CONFIG, tokenizer=WORDS)
+    with pytest.raises(UserError, match=r"gave 1 grades for \d tokens"):
+        train_online(
+            tiny_model("nano", WORDS, seed=0),
+            PROBLEMS,
+            likes_one,
+            recipes.GRPO_PROCESS,
+            CONFIG,
+            tokenizer=WORDS,
+            step_reward=lambda problems, completions: [[1.0] for _ in completions],
+            quiet=True,
+        )
+    with pytest.raises(UserError, match=r"bnpo: rewards of shape .* outside"):
+        train_online(
+            tiny_model("nano", WORDS, seed=0),
+            PROBLEMS,
+            lambda problems, completions: [2.0 * (i % 2) for i in range(len(completions))],
+            recipes.BNPO,
+            CONFIG,
+            tokenizer=WORDS,
+            quiet=True,
+        )
