@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from minirlhf.control import mistakes, poles, trpo
 from minirlhf.control import policy_optimisation as po
-from minirlhf.control import trpo
 from minirlhf.control.rollouts import Crowd
 from minirlhf.control.trpo import trpo_step
 from minirlhf.equations.policy_losses import ppo_clip
@@ -213,7 +213,7 @@ def test_bad_numbers_are_named(change, complaint):
         (replace(po.PPO, lam=-0.1), "lam = -0.1"),
         (replace(po.PPO, num_minibatches=0), "num_minibatches = 0"),
         (replace(po.PPO, entropy_coef=-1.0), "entropy_coef = -1.0"),
-        (po.REINFORCE, "num_steps = 256; a method without critic"),
+        (po.REINFORCE, "num_steps = 128; a method without critic"),
     ],
 )
 def test_bad_methods_are_named(method, complaint):
@@ -233,7 +233,7 @@ class Broken(Corridor):
     [
         (lambda: gymnasium.make("Pendulum-v1"), "actions Box"),
         (lambda: gymnasium.make("FrozenLake-v1"), r"observations Discrete\(16\)"),
-        (Broken, r"observations of shape \(8, 1\) holds 8 non-finite"),
+        (Broken, r"observations of shape \(16, 1\) holds 16 non-finite"),
     ],
 )
 def test_an_environment_that_does_not_fit_is_refused(make, complaint):
@@ -244,6 +244,75 @@ def test_an_environment_that_does_not_fit_is_refused(make, complaint):
 @pytest.mark.slow
 def test_ppo_balances_the_pole():
     """A mean return of 475 over 100 episodes."""
-    run = po.train(cartpole, po.PPO, po.ControlConfig(total_steps=80_000))
+    run = po.train(cartpole, po.PPO, po.ControlConfig())
     returns = Crowd(cartpole, 100, seed=99).collect(run.policy, None).returns
     assert sum(returns) / 100 >= 475
+
+
+# -- the gallery -------------------------------------------------------------------------------------------------
+
+
+def test_without_bootstrap_every_cut_is_an_end():
+    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    advantages, values = mistakes.no_bootstrap(rollout, Cell(), gamma=0.5, lam=1.0)
+    right, _ = po.credit(rollout, Cell(), gamma=0.5, lam=1.0)
+    assert advantages[0].tolist() == right[0].tolist()
+    assert (advantages + values)[1, :2].tolist() == [1 + 0.5 * 2, 2.0]
+
+
+def test_without_the_done_mask_the_next_episode_pays_for_the_last():
+    """γ = ½, λ = 1, one row of five steps: 1, 2, 3, 1, 2, then the value 20 of cell 2."""
+    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    advantages, values = mistakes.ends_forgotten(rollout, Cell(), gamma=0.5, lam=1.0)
+    expected = 20.0
+    for reward, found in zip([2, 1, 3, 2, 1], (advantages + values)[rollout.mask].tolist()[::-1], strict=True):
+        expected = reward + 0.5 * expected
+        assert found == expected
+    two = Crowd(Corridor, 2, seed=0).collect(Always(1), 5)
+    both, _ = mistakes.ends_forgotten(two, Cell(), gamma=0.5, lam=1.0)
+    assert both[two.copies == 0].tolist() == both[two.copies == 1].tolist() == advantages.tolist()
+
+
+def test_the_maximum_has_a_gradient_where_the_clip_has_none():
+    logps = torch.tensor([[0.5, -0.5]], requires_grad=True)
+    old, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    for sign, wrong in ((1.0, [True, False]), (-1.0, [False, True])):
+        for objective, moving in ((mistakes.maximum, wrong), (ppo_clip, wrong)):
+            (slope,) = torch.autograd.grad(objective(logps, old, torch.full((1, 2), sign), mask).sum(), logps)
+            expected = moving if objective is mistakes.maximum else [not x for x in moving]
+            assert (slope[0] != 0).tolist() == expected
+
+
+def test_the_undetached_baseline_says_the_same_and_pulls_the_critic_down():
+    rollout = Crowd(cartpole, 2, seed=0).collect(
+        policy := po.network(4, 2, 8, last_gain=0.5, rng=torch.Generator()), 20
+    )
+    run = po.Trained(policy, po.network(4, 1, 8, last_gain=1.0, rng=torch.Generator()))
+    advantages, values = po.credit(rollout, run.critic, gamma=0.99, lam=0.95)
+    columns = (rollout.actions, rollout.logps, values, advantages, advantages + values)
+    batch = po.Batch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
+    losses = {wrong: f(run, po.PPO, batch) for wrong, f in ((False, po.loss), (True, mistakes.undetached_baseline))}
+    assert losses[True].item() == pytest.approx(losses[False].item(), abs=1e-6)
+    bias = list(run.critic.parameters())[-1]  # a derivative by the last bias is one by the mean value
+    right, wrong = (float(torch.autograd.grad(losses[x], bias)[0]) for x in (False, True))
+    assert wrong - right == pytest.approx(1 / float(batch.advantages.std()), rel=1e-4)
+    assert torch.allclose(*(torch.autograd.grad(f(run, po.PPO, batch), policy[0].weight)[0] for f in (po.loss, mistakes.undetached_baseline)))  # fmt: skip
+
+
+def test_the_curve_of_a_run():
+    run = po.Trained(nn.Identity(), nn.Identity(), steps=[5, 10, 200], returns=[(1.0, 3.0), (5.0,), ()])
+    assert poles.curve(run) == [3.0] * 20
+
+
+def test_all_runs_of_the_chapter_have_a_home():
+    assert set(poles.RUNS) >= {
+        "reinforce",
+        "a2c",
+        "trpo",
+        "ppo",
+        "no_bootstrap",
+        "ends_forgotten",
+        "maximum",
+        "undetached",
+    }
+    assert poles.small_rewards().unwrapped.spec.id == "CartPole-v1"

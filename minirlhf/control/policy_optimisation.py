@@ -138,8 +138,8 @@ class ControlConfig:
     """
 
     total_steps: int = 100_000
-    num_envs: int = 8
-    num_steps: int | None = 256
+    num_envs: int = 16
+    num_steps: int | None = 128
     gamma: float = 0.99
     learning_rate: float = 1e-3
     max_grad_norm: float = 0.5
