@@ -30,6 +30,7 @@ LAYERS = {
     "curves": 7,
     "direct": 7,
     "gradient_noise": 7,
+    "group_bias": 7,
     "evidence": 7,
     "explain": 7,
     "tour": 7,

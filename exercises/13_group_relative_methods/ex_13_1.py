@@ -1,0 +1,284 @@
+# ---
+# title: GRPO, from rewards to one number
+# kind: implement
+# minutes: 40
+# ---
+
+# %% [statement]
+# $P$ prompts were answered $G$ times each. The rows of a batch are prompt-major: first the $G$ replies to the first prompt, then those to the
+# second, and so on. Write GRPO in three functions.
+#
+# 1. `advantages(rewards)`, for `rewards` of shape `(P, G)`: $A_i = (r_i - \bar r) / (\sigma + 10^{-4})$ with the mean and standard deviation of the
+#    *group*. Use the population's deviation (divisor $G$). A group of equal rewards gets zeros, exactly.
+# 2. `token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta)`, for log-probabilities of shape `(B, T)` and `advantages` of shape
+#    `(P, G)`: at every token
+#
+#    $$ \min\big(\rho A,\; \mathrm{clip}(\rho, 1 - \varepsilon, 1 + \varepsilon)\,A\big) - \beta\,\big(e^{u} - 1 - u\big), \qquad
+#       \rho = \frac{\pi}{\pi_\text{old}}, \quad u = \log\pi_\text{ref} - \log\pi . $$
+#
+#    Returns `(B, T)`; what stands on padding is of no interest.
+# 3. `loss(objective, mask)`: minus the mean over replies of each reply's mean over its own tokens. `mask` is `(B, T)` bool, and what stands in
+#    `objective` where it is False may be anything, NaN included.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def advantages(rewards):
+    """Rewards centred and scaled in their group. (P, G) -> (P, G)."""
+    raise NotImplementedError
+
+
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    """The clipped objective less the KL penalty. logps, old_logps, ref_logps: (B, T). advantages: (P, G). Returns (B, T)."""
+    raise NotImplementedError
+
+
+def loss(objective, mask):
+    """Minus the mean over replies of their mean over tokens. Returns one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def advantages(rewards):
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    deviation = rewards.std(-1, correction=0, keepdim=True)
+    alive = rewards.amax(-1, keepdim=True) > rewards.amin(-1, keepdim=True)
+    return torch.where(alive, centred / (deviation + 1e-4), 0.0)
+
+
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    a = advantages.reshape(-1, 1)
+    ratio = (logps - old_logps).exp()
+    clipped = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a)
+    u = ref_logps - logps
+    return clipped - beta * (u.exp() - 1 - u)
+
+
+def loss(objective, mask):
+    kept = torch.where(mask, objective, 0.0)
+    return -(kept.sum(-1) / mask.sum(-1)).mean()
+
+
+# %% [tests]
+import math
+import statistics
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def graded(draw):
+    """Three groups of four: rewards of every kind, right or wrong, and one group that is all alike."""
+    rewards = tidy(draw.uniform(3, 4, low=-1, high=2))
+    rewards[1] = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)[draw.permutation(4)]
+    rewards[2] = rewards[2, 0]
+    return rewards
+
+
+@test(
+    points=2,
+    hints=(
+        "Mean and standard deviation have one value per prompt. Which axis is the group, and does the result still line up with the rewards?",
+        "Keep the reduced axis (`keepdim=True`), take the deviation with divisor G (`correction=0`), and put zeros where the largest reward of the "
+        "group is its smallest.",
+    ),
+)
+def relative(sub, draw):
+    "`advantages` compares each reward with its group, in units of the group's standard deviation."
+    rewards = graded(draw)
+    want = [
+        [(r - statistics.fmean(row)) / (statistics.pstdev(row) + 1e-4) for r in row] for row in rewards[:2].tolist()
+    ]
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    whole = (rewards - rewards.mean()) / (rewards.std(correction=0) + 1e-4)
+    sample = centred / (rewards.std(-1, keepdim=True) + 1e-4)
+    variance = centred / (rewards.var(-1, correction=0, keepdim=True) + 1e-4)
+    expect(
+        sub.advantages(rewards),
+        torch.tensor([*want, [0.0] * 4], dtype=torch.float64),
+        what="the advantages",
+        given={"rewards": rewards},
+        mistakes={
+            "mean and deviation are those of the whole batch": whole,
+            "the sample deviation is used, with divisor G − 1": sample,
+            "the rewards are centred, not scaled": centred,
+            "the variance divides, not the deviation": variance,
+        },
+    )
+
+
+def batch(draw):
+    """Two groups of two, three tokens; every place of the ratio, with both signs of the advantage."""
+    a = tidy(draw.uniform(2, 2, low=0.4, high=1.5)) * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    ratios = torch.tensor([[0.5, 1.05, 1.9]], dtype=torch.float64) + tidy(draw.uniform(4, 3, low=-0.04, high=0.05), 2)
+    old_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))
+    ref_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))
+    return old_logps + ratios.log(), old_logps, ref_logps, a
+
+
+def written_out(logps, old_logps, ref_logps, a, epsilon, beta, worse=min):
+    """Token by token, with numbers."""
+    rows = []
+    for i, signed in enumerate(a.flatten().tolist()):
+        row = []
+        for lp, old, ref in zip(logps[i].tolist(), old_logps[i].tolist(), ref_logps[i].tolist(), strict=True):
+            ratio = math.exp(lp - old)
+            held = max(1 - epsilon, min(1 + epsilon, ratio))
+            row.append(worse(ratio * signed, held * signed) - beta * (math.exp(ref - lp) - 1 - (ref - lp)))
+        rows.append(row)
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "Take a token with A < 0 and a ratio far above 1. Does the clip hide it, or does the minimum keep the unclipped term?",
+        "Rows are prompt-major, so `advantages.reshape(-1, 1)` lines up with them. Minimum of the two products, not the product of a clipped ratio.",
+    ),
+)
+def clipped(sub, draw):
+    "`token_objective` without a penalty is the minimum of the clipped and the unclipped term."
+    logps, old_logps, ref_logps, a = batch(draw)
+    inputs = (logps, old_logps, ref_logps, a, 0.2, 0.0)
+    ratio = (logps - old_logps).exp()
+    expect(
+        sub.token_objective(*inputs),
+        written_out(*inputs),
+        what="the objective at β = 0",
+        given={"ratio": ratio, "advantages": a},
+        mistakes={
+            "the larger of the two terms is taken": written_out(*inputs, worse=max),
+            "the ratio is clipped on both sides, whatever the unclipped term says": ratio.clamp(0.8, 1.2)
+            * a.reshape(-1, 1),
+            "nothing is clipped": ratio * a.reshape(-1, 1),
+            "rows are taken sample-major": written_out(logps, old_logps, ref_logps, a.T, 0.2, 0.0),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "The penalty is never negative, and 0 where policy and reference agree. Which way round is the difference of log-probabilities?",
+        "u is log π_ref minus log π. The penalty is subtracted from what is maximised.",
+    ),
+)
+def leash(sub, draw):
+    "With β the objective loses β (e^u − 1 − u), u = log π_ref − log π."
+    logps, old_logps, ref_logps, a = batch(draw)
+    beta = [0.5, 2.0][draw.integer(0, 1)]
+    inputs = (logps, old_logps, ref_logps, a, 0.2, beta)
+    free = written_out(*inputs[:-1], 0.0)
+    penalty = (free - written_out(*inputs)) / beta
+    back = (logps - ref_logps).exp() - 1 - (logps - ref_logps)
+    expect(
+        sub.token_objective(*inputs),
+        written_out(*inputs),
+        what="the objective with a penalty",
+        given={"logps": logps, "ref_logps": ref_logps, "beta": beta},
+        mistakes={
+            "u has the wrong sign: that is log π − log π_ref": free - beta * back,
+            "the penalty is added": free + beta * penalty,
+            "the plain log-ratio is charged": free - beta * (logps - ref_logps),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Two means, one inside the other. How often does each reply count, however long it is?",
+        "Replace what is outside the mask first (0 times NaN is NaN), divide each row's sum by its own number of tokens, then take the mean.",
+    ),
+)
+def one_number(sub, draw):
+    "`loss` is minus the mean over replies of each reply's mean over its tokens."
+    widths = [2, 5, draw.integer(3, 4)]
+    mask = torch.arange(5) < torch.tensor(widths)[:, None]
+    numbers = tidy(draw.uniform(3, 5, low=-2, high=2)) + torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
+    rows = [row[:n] for row, n in zip(numbers.tolist(), widths, strict=True)]
+    everything = [x for row in rows for x in row]
+    expect(
+        sub.loss(torch.where(mask, numbers, torch.nan), mask),
+        -statistics.fmean(statistics.fmean(row) for row in rows),
+        what="the loss",
+        given={"objective": numbers, "mask": mask},
+        mistakes={
+            "every token of the batch counts the same": -statistics.fmean(everything),
+            "the sign is that of an objective, and an optimiser minimises": statistics.fmean(
+                map(statistics.fmean, rows)
+            ),
+            "padding is counted as tokens": -sum(everything) / 15,
+            "padding reaches the sum (0 · NaN is NaN)": torch.tensor(torch.nan, dtype=torch.float64),
+        },
+    )
+
+
+# %% [mutant] statistics of the batch
+# caught by: relative
+# says: those of the whole batch
+def advantages(rewards):
+    return (rewards - rewards.mean()) / (rewards.std(correction=0) + 1e-4)
+
+
+# %% [mutant] divisor G − 1
+# caught by: relative
+# says: the sample deviation
+def advantages(rewards):
+    return (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
+
+
+# %% [mutant] the maximum
+# caught by: clipped
+# says: the larger of the two
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    a, ratio, u = advantages.reshape(-1, 1), (logps - old_logps).exp(), ref_logps - logps
+    return torch.maximum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+
+
+# %% [mutant] rows taken sample-major
+# caught by: clipped
+# says: sample-major
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    a, ratio, u = advantages.T.reshape(-1, 1), (logps - old_logps).exp(), ref_logps - logps
+    return torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+
+
+# %% [mutant] the KL reversed
+# caught by: leash
+# says: wrong sign
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    a, ratio, u = advantages.reshape(-1, 1), (logps - old_logps).exp(), logps - ref_logps
+    return torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+
+
+# %% [mutant] the token mean
+# caught by: one_number
+# says: counts the same
+def loss(objective, mask):
+    return -objective[mask].mean()
+
+
+# %% [mutant] NaN on padding reaches the sum
+# caught by: one_number
+# says: NaN
+def loss(objective, mask):
+    return -((objective * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+# %% [partial] 2: the advantages only
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    raise NotImplementedError
+
+
+def loss(objective, mask):
+    raise NotImplementedError
+
+
+# %% [partial] 6: the KL forgotten
+def token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta):
+    a, ratio = advantages.reshape(-1, 1), (logps - old_logps).exp()
+    return torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a)
