@@ -5,8 +5,8 @@
 # ---
 
 # %% [statement]
-# Five runs of PPO on language models, eight rollouts each, with four updates per rollout. One is healthy. Four have a bug, one each, and
-# none of them crashed. `logs(STUDENT)` has their logs, made up after the pattern of real ones; the order is yours alone. Each row is a rollout:
+# Five runs of PPO on language models, eight rollouts each, with four updates per rollout. One is healthy. Four have something wrong, one thing
+# each, and none of them crashed. `logs(STUDENT)` has their logs, made up after the pattern of real ones; the order is yours alone. Each row is a rollout:
 #
 # * `reward`, mean of the rollout; the best possible is 1;
 # * `length`, tokens of a completion on average, at most 64, and `ended`, the share of completions that end by themselves;
@@ -17,7 +17,7 @@
 # Whose log is it? Answer `run_1`, `run_2`, `run_3`, `run_4` and `run_5` with letters, each used once.
 #
 # (a) healthy\
-# (b) padding is the end-of-sequence token, and the mask leaves out all padding\
+# (b) the reward model likes long replies, and a reply that was cut off is graded like any other\
 # (c) sampled at temperature 0.7; the log-probabilities in the update are computed at temperature 1\
 # (d) the clipped objective takes the maximum where the minimum belongs\
 # (e) the critic's targets belong to the completions of another prompt
@@ -38,7 +38,7 @@ def _run(kind, draw):
     ended, expl = 0.99 - 0 * t, 0.75 * (1 - torch.exp(-5 * t))
     first, last, clipped = 0 * t, 0.45 + 0 * t, 0.06 + 0 * t
     if kind == "b":
-        length, ended, reward = 24 + 40 * t**0.7, 0.99 - 0.95 * t**0.7, 0.35 + 0.2 * t - 0.3 * t**2
+        length, ended, reward = 24 + 39 * t**0.7, 0.99 - 0.95 * t**1.5, 0.35 + 0.55 * t**0.7
     if kind == "c":
         first, last, clipped, reward = 1.9 + 0 * t, 2.1 + 0 * t, 0.34 + 0 * t, 0.35 + 0.1 * t
     if kind == "d":
@@ -117,7 +117,7 @@ def before_anything_moved(sub, draw):
         "c",
         {
             "a": "its ratio is not 1 before the first update, when nothing has moved yet",
-            "b": "a mask cannot change the ratio of the tokens that it keeps",
+            "b": "a reward cannot change the ratio: it was wrong before anything was learned",
             "d": "the objective cannot act before the first update, and the ratio is wrong already then",
             "e": "a critic has no part in the ratio",
         },
@@ -128,12 +128,12 @@ def before_anything_moved(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Which bug takes the training signal away from one particular token of every completion?",
-        "If the token that ends a completion is never trained, good completions do not teach the policy to stop. Look at `ended`.",
+        "One policy has found out how to earn more by writing more. Where would that show?",
+        "Completions that grow until they are cut off do not end by themselves any more. Look at `length` and `ended`.",
     ),
 )
 def without_an_end(sub, draw):
-    "The run whose mask leaves out the end of every completion is found."
+    "The run that is paid for length is found."
     ask(
         sub,
         "b",
