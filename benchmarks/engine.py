@@ -40,6 +40,8 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import num_parameters, tiny_config, tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import get
+from minirlhf.recipes.offline import get_preference
+from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -266,7 +268,38 @@ def reward(world: World) -> Work:
     return Work(ours, peer, forward_backward(world.model(), round(needed), 2 * PAIRS, 2 * PAIRS))
 
 
-TRAINERS = {"grpo": online, "sft": sft, "reward": reward}
+def dpo(world: World) -> Work:
+    """DPO on pairs of replies to one prompt. Ours asks the reference once, before the first step; TRL asks it at every step."""
+    talks = []
+    for _ in range(4 * PAIRS):
+        prompt = world.text(PROMPT, PROMPT)
+        talks.append([messages(prompt, world.reply()) for _ in range(2)])
+    pairs = [pair(*(encode(world.tokenizer, talk) for talk in two)) for two in talks]
+
+    def ours(steps: int) -> None:
+        settings = OfflineConfig(max_steps=steps, batch_size=PAIRS)
+        train_offline(world.model(), pairs, get_preference("dpo"), settings, pad_token_id=0, quiet=True)
+
+    def peer(steps: int, defaults: bool) -> None:
+        from datasets import Dataset
+        from trl import DPOConfig, DPOTrainer
+
+        rows = [{"prompt": a[:1], "chosen": a[1:], "rejected": b[1:]} for a, b in talks]
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = peer_arguments(DPOConfig, defaults, steps, folder, per_device_train_batch_size=PAIRS)
+            DPOTrainer(
+                world.model(), ref_model=world.model(), args=arguments, train_dataset=Dataset.from_list(rows),
+                processing_class=world.tokenizer,
+            ).train()  # fmt: skip
+
+    answers = [answer for two in pairs for answer in two.answers]
+    predicted = sum(sum(answer.loss_mask) for answer in answers) / 4
+    shared = len(answers[0]) - sum(answers[0].loss_mask)
+    needed = sum(len(answer) for answer in answers) / 4 - PAIRS * shared
+    return Work(ours, peer, forward_backward(world.model(), round(needed), 2 * PAIRS, round(predicted)))
+
+
+TRAINERS = {"grpo": online, "dpo": dpo, "sft": sft, "reward": reward}
 
 
 def measure(work: Work, rounds: int, threads: int) -> dict[str, float]:
