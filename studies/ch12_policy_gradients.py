@@ -1,0 +1,181 @@
+"""Chapter 12 on several seeds: ``python studies/ch12_policy_gradients.py`` (about eight minutes).
+
+How often a rollout of the poem critic can be used, with which objective; PPO on the shell game with and without a warm-up of its
+critic, and without a critic; a sampler that is eight steps behind. Every seed has a fine-tuned model of its own.
+"""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from minirlhf import evidence, pipeline
+from minirlhf.critic_probe import CriticProbe
+from minirlhf.data import tasks
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations import policy_losses
+from minirlhf.evaluation import evaluate
+from minirlhf.feedback.rewards import task_problems, task_reward
+from minirlhf.models.critics import new_critic
+from minirlhf.models.sampling import Sampling
+from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.toy import TOY_RUN, train_toy
+
+RESULT = Path(__file__).with_suffix(".json")
+WARMUP, LAG = 8, 8
+
+
+def maximum(logps, old_logps, advantages, mask, *, epsilon=0.2):
+    """PPO's objective with the maximum in place of the minimum."""
+    return -policy_losses.ppo_clip(logps, old_logps, -advantages, mask, epsilon=epsilon)
+
+
+OBJECTIVES = {
+    "clip": policy_losses.ppo_clip,
+    "no_clip": policy_losses.importance_weighted,
+    "no_ratio": policy_losses.reinforce,
+    "maximum": maximum,
+}
+
+
+def reuse(seed: int) -> dict[str, float]:
+    """Each rollout of the poem critic used 4 or 16 times."""
+    world, numbers = poem_critic(), {}
+    config = replace(TOY_RUN, max_steps=20, learning_rate=0.3, lr_scheduler_type="constant", seed=seed)
+    for passes in (4, 16):
+        for name, objective in OBJECTIVES.items():
+            recipe = RLOO.with_(kl=None, objective=objective, num_iterations=passes)
+            policy = copy.deepcopy(world.reference)
+            history = train_toy(policy, world.rewards[None], recipe, config, ref_model=world.reference)
+            key = f"reuse_{name}_{passes}"
+            numbers[f"{key}_early"], numbers[f"{key}_late"] = (history["exact_reward"][i] for i in (4, -1))
+            numbers[f"{key}_log_ratio"] = max(history["policy_log_ratio_max"])
+    return numbers
+
+
+class Game:
+    """The shell game with a fine-tuned model of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.world, self.seed = tasks.get("shell_game"), seed
+        self.sft = pipeline.sft_from_scratch(self.world, pipeline.with_seed(pipeline.SHELL_GAME_SFT, seed), quiet=True)
+
+    def play(self, model, count: int = 400):
+        """How a policy does on held-out games, sampled."""
+        return evaluate(
+            model,
+            task_problems(self.world, "test")[:count],
+            task_reward(self.world),
+            tokenizer=self.sft.tokenizer,
+            sampling=Sampling(max_completion_length=self.world.max_completion_length),
+            seed=1000 + self.seed,
+        )
+
+    def train(self, recipe, steps, **more):
+        """A policy, its history, and how it does."""
+        policy = copy.deepcopy(self.sft.model)
+        config = OnlineConfig(
+            max_steps=steps,
+            batch_size=16,
+            num_generations=8,
+            learning_rate=5e-4,
+            max_completion_length=self.world.max_completion_length,
+            staleness=more.pop("staleness", 0),
+            seed=self.seed,
+        )
+        history = train_online(
+            policy,
+            task_problems(self.world, "train"),
+            task_reward(self.world),
+            recipe,
+            config,
+            tokenizer=self.sft.tokenizer,
+            quiet=True,
+            **more,
+        )
+        return history, self.play(policy)
+
+
+def thinks(texts) -> list[float]:
+    """1 for each completion that begins with a chain of thought."""
+    return [float(text.startswith("think")) for text in texts]
+
+
+def with_critics(game: Game) -> dict[str, float]:
+    """PPO with a warm-up of the critic, without, with λ = 1; and without any critic."""
+    start = game.play(game.sft.model)
+    thinking = torch.tensor(thinks(start.completions)).bool()
+    pairs = [(p.prompt, text) for p, text in zip(start.problems, start.completions, strict=True)]
+    numbers = {
+        "sft_right": float(start.rewards.mean()),
+        "sft_thinks": float(thinking.float().mean()),
+        "sft_right_thinking": float(start.rewards[thinking].mean()),
+        "sft_right_blurting": float(start.rewards[~thinking].mean()),
+    }
+    base = PPO.with_(kl=None, num_iterations=1, num_minibatches=4, critic_learning_rate_ratio=3.0)
+    plans = {
+        "warm": base.with_(critic_warmup=WARMUP),
+        "cold": base,
+        "lambda_1": base.with_(critic_warmup=WARMUP, lam=1.0),
+        "no_critic": get("reinforce_pp").with_(kl=None, num_minibatches=4),
+    }
+    for name, recipe in plans.items():
+        key, more = f"ppo_{name}", {}
+        if recipe.credit.critic is not None:
+            more["critic"] = new_critic(game.sft.model, shared=False)
+            replies = {
+                kind: [pair for pair, one in zip(pairs, thinking.tolist(), strict=True) if one == wanted][:24]
+                for kind, wanted in (("think", True), ("blurt", False))
+            }
+            probe = CriticProbe(more["critic"], game.sft.tokenizer, replies)
+
+            def watch(problems, completions, probe=probe):
+                probe.look()
+                return thinks(completions)
+
+            more["monitors"] = {"thinks": watch}
+        history, after = game.train(recipe, 28, **more)
+        numbers[f"{key}_right"] = float(after.rewards.mean())
+        numbers[f"{key}_thinks"] = sum(thinks(after.completions)) / len(after.completions)
+        numbers[f"{key}_right_after_12"] = sum(history["reward"][12:16]) / 4
+        if recipe.credit.critic is not None:
+            numbers[f"{key}_explained"] = sum(history["explained_variance"][4:WARMUP]) / (WARMUP - 4)
+            numbers |= {f"{key}_value_{place}": value for place, value in probe.seen[WARMUP].items()}
+    return numbers
+
+
+def behind(game: Game) -> dict[str, float]:
+    """A sampler that is :data:`LAG` steps behind the learner, and one that is not."""
+    plans = {
+        "fresh": (DR_GRPO, 0),
+        "ignored": (DR_GRPO.with_(objective=policy_losses.reinforce), LAG),
+        "clip": (DR_GRPO, LAG),
+        "truncated": (get("decoupled_ppo"), LAG),
+    }
+    numbers = {}
+    for name, (recipe, lag) in plans.items():
+        history, after = game.train(recipe, 48, staleness=lag)
+        reward = [sum(history["reward"][i : i + 4]) / 4 for i in range(0, 48, 4)]
+        numbers[f"stale_{name}_right"] = float(after.rewards.mean())
+        numbers[f"stale_{name}_best"], numbers[f"stale_{name}_last"] = max(reward), reward[-1]
+        numbers[f"stale_{name}_worst_after_24"] = min(reward[6:])
+    return numbers
+
+
+def one_seed(seed: int) -> dict[str, float]:
+    """Every run of the chapter with one seed."""
+    game = Game(seed)
+    return {**reuse(seed), **with_critics(game), **behind(game)}
+
+
+if __name__ == "__main__":
+    modules = [
+        "minirlhf.trainers.toy",
+        "minirlhf.data.toys",
+        "minirlhf.pipeline",
+        "minirlhf.evaluation",
+        "minirlhf.critic_probe",
+    ]
+    evidence.run_study(one_seed, RESULT, modules=modules)
