@@ -1,0 +1,121 @@
+"""Layer 7: the group-relative family on the shell game: the same start, the same prompts, the same number of sampled tokens.
+
+Everything that ``studies/ch13_family.py`` repeats over seeds and that the notebook of chapter 13 runs once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from minirlhf import pipeline
+from minirlhf.data import tasks
+from minirlhf.data.formats import Problem
+from minirlhf.evaluation import evaluate
+from minirlhf.feedback.rewards import task_problems, task_reward, task_step_reward
+from minirlhf.models.sampling import Sampling
+from minirlhf.pipeline import Trained
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.online import get
+from minirlhf.trainers.history import History
+from minirlhf.trainers.online import OnlineConfig, train_online
+
+#: A thought and its answer take 11 tokens; the rest is room for DAPO's soft punishment to leave alone.
+RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
+
+#: One update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled.
+ON_POLICY: tuple[str, ...] = (
+    "rloo",
+    "reinforce_pp_baseline",
+    "grpo",
+    "grpo_process",
+    "dr_grpo",
+    "lite_ppo",
+    "bnpo",
+    "maxrl",
+    "dapo",
+    "gfpo",
+    "luspo",
+    "vapo",
+)
+
+
+def off_policy() -> dict[str, Recipe]:
+    """Four updates on each rollout, without KL: what differs is what a ratio may do. One change at a time from GRPO's clip."""
+    clip = get("grpo").with_(kl=None)
+    rows = {
+        "clip": clip,
+        "clip_higher": clip.with_(epsilon_high=0.28),
+        "clip_much_higher": clip.with_(epsilon_high=1.0),
+        "clip_lower": clip.with_(epsilon=0.6, epsilon_high=0.2),
+        "no_clip": clip.with_(epsilon=0.999, epsilon_high=1e6),
+        "gspo": get("gspo"),
+        "gspo_wide": get("gspo").with_(epsilon=0.05, epsilon_high=0.05),
+        "cispo": get("cispo").with_(weights=clip.update.weights),
+        "sapo": get("sapo"),
+        "gmpo": get("gmpo"),
+    }
+    return {name: recipe.with_(num_iterations=4) for name, recipe in rows.items()}
+
+
+def start(seed: int, *, quiet: bool = True) -> Trained:
+    """A fresh policy after supervised fine-tuning, which thinks aloud one time in five."""
+    plan = pipeline.with_seed(pipeline.SHELL_GAME_SFT, seed)
+    return pipeline.sft_from_scratch(tasks.get("shell_game"), plan, quiet=quiet)
+
+
+def train(begin: Trained, recipe: Recipe, config: OnlineConfig = RUN, *, seed: int = 0, quiet: bool = True) -> Trained:
+    """A copy of ``begin``, improved on right answers alone (a recipe of process rewards: on right positions of the ball)."""
+    world, model = tasks.get("shell_game"), copy.deepcopy(begin.model)
+    history = train_online(
+        model,
+        task_problems(world, "train"),
+        task_reward(world),
+        recipe,
+        replace(config, seed=seed),
+        tokenizer=begin.tokenizer,
+        step_reward=task_step_reward(world) if recipe.credit.needs == "step_rewards" else None,
+        monitors={"thinks": thinks},
+        quiet=quiet,
+    )
+    return Trained(model, begin.tokenizer, history)
+
+
+def play(policy: Trained, *, games: int = 400, greedy: bool = False) -> dict[str, float]:
+    """How a policy plays on games that it has not seen: share of right answers, of thoughts, and tokens per reply."""
+    world = tasks.get("shell_game")
+    sampling = Sampling(max_completion_length=RUN.max_completion_length, greedy=greedy)
+    result = evaluate(
+        policy.model,
+        task_problems(world, "test")[:games],
+        task_reward(world),
+        tokenizer=policy.tokenizer,
+        sampling=sampling,
+        seed=1000,
+    )
+    thought = thinks(result.problems, result.completions)
+    return {"right": result.reward.mean, "thinks": sum(thought) / len(thought), "length": result.length.mean}
+
+
+def thinks(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    """1 for each completion that begins with a chain of thought. Watched, never rewarded."""
+    return [float(text.startswith("think")) for text in completions]
+
+
+def tokens(history: History) -> torch.Tensor:
+    """Sampled tokens up to and with each step, ``(steps,)``, groups that were thrown away included."""
+    return torch.tensor(history["sampled_tokens"]).cumsum(0)
+
+
+def curve(history: History, at: Sequence[float], *, key: str = "reward", window: int = 5) -> list[float]:
+    """A metric at given numbers of sampled tokens: the mean over the ``window`` rollouts up to there."""
+    counted, values = tokens(history), history[key]
+    result = []
+    for wanted in at:
+        last = int((counted < wanted).sum())  # the rollout that reaches it; the last one if none does
+        part = values[max(0, min(last, len(values) - 1) - window + 1) : last + 1]
+        result.append(sum(part) / len(part))
+    return result
