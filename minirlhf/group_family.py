@@ -26,20 +26,18 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 #: A thought and its answer take 11 tokens; the rest is room for DAPO's soft punishment to leave alone.
 RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
 
-#: One update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled.
+#: One update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled. Methods with a critic are
+#: chapter 12's, and a method that differs from one of these in its ratio alone would be that one.
 ON_POLICY: tuple[str, ...] = (
     "rloo",
-    "reinforce_pp_baseline",
-    "grpo",
-    "grpo_process",
     "dr_grpo",
+    "grpo",
     "lite_ppo",
     "bnpo",
     "maxrl",
+    "grpo_process",
     "dapo",
     "gfpo",
-    "luspo",
-    "vapo",
 )
 
 
