@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from minirlhf import evidence
+from minirlhf import evidence, zoo
 from minirlhf.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
@@ -56,11 +56,11 @@ def reuse(seed: int) -> dict[str, float]:
 
 
 class Game:
-    """The shell game with a fine-tuned model of one seed."""
+    """The shell game from the zoo's fine-tuned model on."""
 
     def __init__(self, seed: int) -> None:
         self.world, self.seed = tasks.get("shell_game"), seed
-        self.sft = pipeline.sft_from_scratch(self.world, pipeline.with_seed(pipeline.SHELL_GAME_SFT, seed), quiet=True)
+        self.sft, self.tokenizer = zoo.load("shell-game-sft", quiet=True)
 
     def play(self, model, count: int = 400):
         """How a policy does on held-out games, sampled."""
