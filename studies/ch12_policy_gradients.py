@@ -170,7 +170,7 @@ if __name__ == "__main__":
     modules = [
         "minirlhf.trainers.toy",
         "minirlhf.data.toys",
-        "minirlhf.pipeline",
+        "minirlhf.zoo",
         "minirlhf.evaluation",
         "minirlhf.critic_probe",
     ]
