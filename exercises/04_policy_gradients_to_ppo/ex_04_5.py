@@ -1,0 +1,215 @@
+# ---
+# title: Bug hunt: a loss that three people have improved
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# The loss of one minibatch of PPO. `logps` and `values` come from the networks, with gradients; `old_logps`, `returns` and `mask` are data. It returns one number to be *minimised*: minus the clipped objective with the advantages $G - V$, plus half the critic's
+# squared error times `vf_coef`, both averaged over the steps in the mask.
+#
+# It runs, and on a game with rewards of 1 per step it even learns. But its updates sometimes leap, its critic is always a little too low, and with padded batches the loss depends on the padding.
+#
+# **There are three bugs. Find and fix them.** What stands where the mask is False means nothing. The checker looks at the value of the loss and at its gradients.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    """All tensors (B, T), mask bool. Returns one number."""
+    advantages = returns - values
+    ratio = torch.exp(logps - old_logps)
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
+    policy_loss = -torch.max(ratio * advantages, clipped * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return (policy_loss + vf_coef * value_loss).mean()
+
+
+# %% [solution]
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = (returns - values).detach()
+    ratio = torch.exp(logps - old_logps)
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon)
+    policy_loss = -torch.min(ratio * advantages, clipped * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def problem(draw):
+    """The six cases of the clip in two rows of three steps, and a fourth column of padding."""
+    ratio = torch.tensor([0.6, 1.0, 1.5], dtype=torch.float64).repeat(2, 1) + tidy(draw.uniform(2, 3, high=0.1))
+    old_logps = torch.full((2, 4), -1.0, dtype=torch.float64)
+    values = tidy(draw.uniform(2, 4, low=1.0, high=2.0))
+    gains = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * tidy(draw.uniform(2, 3, low=0.5, high=2.0))
+    returns, logps = values.clone(), old_logps.clone()
+    returns[:, :3] += gains
+    logps[:, :3] += ratio.log()
+    mask = torch.tensor([[True, True, True, False]] * 2)
+    returns[:, 3] = values[:, 3] + 5.0
+    return logps, old_logps, values, returns, mask
+
+
+def by_hand(logps, old_logps, values, returns, mask):
+    """Policy term and critic's term, case by case, averaged over the mask."""
+    policy, critic, count = 0.0, 0.0, int(mask.sum())
+    for i, t in mask.nonzero().tolist():
+        rho, a = float((logps[i, t] - old_logps[i, t]).exp()), float(returns[i, t] - values[i, t])
+        stopped = (a > 0 and rho > 1.2) or (a < 0 and rho < 0.8)
+        edge = 1.2 if rho > 1.2 else 0.8
+        policy -= (edge if stopped else rho) * a / count
+        critic += 0.5 * a * a / count
+    return policy, critic
+
+
+def shown(logps, old_logps, values, returns, mask):
+    return {"logps": logps, "old_logps": old_logps, "values": values, "returns": returns, "mask": mask}
+
+
+@test(
+    points=2,
+    hints=(
+        "Take a batch without padding, and write down the six cases of the clip. What is the objective where a good action has become 50 % likelier?",
+        "PPO maximises the *smaller* of the two terms. The minus sign comes after that.",
+    ),
+)
+def six_cases(sub, draw):
+    "Without padding the loss is minus the clipped objective plus the critic's error."
+    whole = tuple(x[:, :3] for x in problem(draw))
+    logps, old_logps, values, returns, _ = whole
+    policy, critic = by_hand(*whole)
+    ratio, gains = (logps - old_logps).exp(), returns - values
+    larger = -torch.maximum(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean()
+    expect(
+        sub.loss(*whole),
+        policy + 0.5 * critic,
+        what="the loss without padding",
+        given=shown(*whole),
+        mistakes={
+            "the larger of the two terms is taken": larger + 0.5 * critic,
+            "nothing is clipped": -(ratio * gains).mean() + 0.5 * critic,
+            "the sign of the objective is turned": -policy + 0.5 * critic,
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Change a number behind the mask. Does the loss change? How many steps is it a mean of?",
+        "Zero what is not in the mask, then divide by the number of steps that are.",
+    ),
+)
+def padding_is_nothing(sub, draw):
+    "What stands behind the mask does not count, not even in the denominator."
+    inputs = problem(draw)
+    policy, critic = by_hand(*inputs)
+    want = policy + 0.5 * critic
+    expect(
+        sub.loss(*inputs),
+        want,
+        what="the loss with padding",
+        given=shown(*inputs),
+        mistakes={"the padding is zeroed, and still counted in the mean": want * 6 / 8},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Differentiate the loss in the values. The policy's term must not occur in it.",
+        "An advantage is a number that was measured, not a function of the critic's weights: cut its gradient.",
+    ),
+)
+def critic_is_left_alone(sub, draw):
+    "The gradient in the values is that of the critic's error alone."
+    whole = tuple(x[:, :3] for x in problem(draw))
+    _, _, values, returns, _ = whole
+    want = 0.5 * (values - returns) / 6
+    expect(
+        sub.gradient("loss", *whole, wrt=2),
+        want,
+        what="the gradient of the loss in the values",
+        given=shown(*whole),
+    )
+
+
+# %% [mutant] the maximum is left
+# caught by: six_cases
+# says: the larger of the two
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = (returns - values).detach()
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.max(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [mutant] the minus sign has moved inside the minimum
+# caught by: six_cases
+# says: the larger of the two
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = (returns - values).detach()
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = torch.min(-ratio * advantages, -ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [mutant] the mean over everything
+# caught by: padding_is_nothing
+# says: still counted
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = (returns - values).detach()
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).mean()
+
+
+# %% [mutant] the advantage still has a gradient
+# caught by: critic_is_left_alone
+# says: the gradient of the loss in the values is wrong
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = returns - values
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [mutant] the values are detached everywhere
+# caught by: critic_is_left_alone
+# says: does not depend on the input
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    values = values.detach()
+    advantages = returns - values
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [partial] 4: minimum and mask are repaired
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = returns - values
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return torch.where(mask, policy_loss + vf_coef * value_loss, 0.0).sum() / mask.sum()
+
+
+# %% [partial] 2: only the minimum is repaired
+def loss(logps, old_logps, values, returns, mask, epsilon=0.2, vf_coef=0.5):
+    advantages = returns - values
+    ratio = torch.exp(logps - old_logps)
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    value_loss = 0.5 * (values - returns) ** 2
+    return (policy_loss + vf_coef * value_loss).mean()
