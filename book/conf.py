@@ -33,6 +33,7 @@ extensions = [
     "chapter_map",
     "metrics_table",
     "measured",
+    "recipe_table",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]
