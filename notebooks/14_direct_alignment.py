@@ -15,7 +15,6 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import permutations, product
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -28,6 +27,7 @@ from minirlhf.data.toys import poem_critic
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
+from minirlhf.models.reference import reference_logps
 from minirlhf.plotting import PALETTE, smooth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
@@ -181,14 +181,14 @@ assert torch.allclose(rest["dpo"], star, atol=1e-5)
 # %%
 # figure: frontier
 # alt: Left, expected reward against KL. Five DPO policies lie exactly on the frontier, at the points of their betas. IPO's lie just below
-#   it. Losses without a reference and length-normalised ones lie clearly below. Right, true worth of the same policies.
+#   it, and so do those of length-normalised DPO. Losses without a reference lie clearly below. Right, true worth of the same policies.
 betas = torch.logspace(2, -1.6, 120, dtype=torch.float64)
 curve = torch.tensor([place(rlhf.optimal_logps(ref.log(), reward, beta=b).exp()) for b in betas.tolist()])
 sweep = {
     ("DPO", "o", "blue"): [partial(pl.dpo, beta=b) for b in (2.0, 1.0, 0.5, 0.25)],
     ("IPO", "s", "orange"): [partial(pl.ipo, beta=b) for b in (0.4, 0.1, 0.05, 0.025)],
     ("SimPO", "v", "green"): [partial(pl.simpo, beta=b, gamma=0.5) for b in (1.0, 2.0, 4.0)],
-    ("DPO per token", "D", "purple"): [partial(pl.dpo_length_normalised, beta=b) for b in (8.0, 4.0, 2.0)],
+    ("DPO per token", "D", "purple"): [partial(pl.dpo_length_normalised, beta=b) for b in (4.0, 2.0, 1.0, 0.5)],
 }
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(3, 2), layout="constrained")
 for ax, column in ((left, 1), (right, 2)):
@@ -210,11 +210,24 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** DPO is on the curve, exactly, at the point of its β. cDPO and EXO are on it too, to two digits, nearer to the start. Robust DPO, told of noise that is
-# not there, runs off. DPO-Positive does not move at all: every reply is the chosen one now and then, and none may sink. What fixes the level of single answers, or
-# takes means per token, or forgets the reference, pays in reward at equal KL. That is no verdict on them: here DPO's assumption (people choose
+# not there, runs off. DPO-Positive does not move at all: every reply is the chosen one now and then, and none may sink. What fixes the level of single answers
+# pays a little reward at equal KL, and what forgets the reference pays more. That is no verdict on them: here DPO's assumption (people choose
 # by Bradley and Terry with *this* reward) is true by construction, every pair is seen infinitely often, and the policy can represent anything. The rest of the
 # notebook takes these away one by one. And on the right one grey dot lies *above* the curve: earning less of a wrong reward can be worth more in truth (chapter 20).
 #
+# One more question to these optima, for later. The pairs are replies of the *reference*. At the very policy that DPO looks for, have the chosen ones become more likely?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+meet = (ref[:, None] * ref[None, :]).fill_diagonal_(0.0)
+wins = meet / meet.sum() * preferences * 2  # (chosen, rejected): how often this pair comes up with this label
+print("   β   mean log-ratio of the chosen   of the rejected   pairs whose chosen reply is less likely than before")
+for b in (2.0, 1.0, 0.5, 0.25):
+    ratio = rlhf.optimal_logps(ref.log(), reward, beta=b) - ref.log()
+    fallen = float(wins[ratio < 0].sum())
+    print(f"{b:4.2f}   {float(wins.sum(1) @ ratio):28.2f}   {float(wins.sum(0) @ ratio):15.2f}   {fallen:51.0%}")
+
+# %% [markdown]
 # ## Certain labels
 #
 # Two replies, equally likely at first; the first one always wins.
@@ -226,7 +239,7 @@ plt.show()
 two = torch.tensor([0.5, 0.5], dtype=torch.float64)
 
 
-def descend(loss, steps=1000, lr=0.1):
+def descend(loss, steps=500, lr=0.2):
     """KL after every step of Adam on a loss of two log-probabilities."""
     logits = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     optimiser, kls = torch.optim.Adam([logits], lr=lr), []
@@ -359,8 +372,18 @@ for n in (2, 3, 4):
 
 # %% [markdown]
 # The same β, the same people, the same replies; more drawn, further gone. Choosing extremes makes labels surer than people are, which is what a smaller β
-# does.
-#
+# does. So does a reference that follows the policy from round to round:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+following = three.log()
+for _ in range(5):
+    following = rlhf.optimal_logps(following, earns, beta=1.0)
+fifth = rlhf.optimal_logps(three.log(), earns, beta=0.2)
+print("five rounds of β = 1:", [round(v, 3) for v in following.exp().tolist()])
+print("one of β = 1/5:      ", [round(v, 3) for v in fifth.exp().tolist()])
+
+# %% [markdown]
 # ## Lists and thumbs
 #
 # Rankings of three, explicit rewards, and single answers with a thumb each (up with probability σ(r)), all on the three replies at β = 1.
@@ -408,6 +431,8 @@ def thumbs(loss, context, steps):
 
 point = lambda x: (x.exp() * (x - three.log())).sum()  # KTO: the KL itself
 zero = lambda x: torch.zeros((), dtype=torch.float64)
+hurts = lambda lost: 2.25 * lost**0.88  # Tversky and Kahneman (1992)
+print(f"the first hundred lost weighs {hurts(100):.1f}, the second {hurts(200) - hurts(100):.1f}")
 for name, loss, context in (("kto", pl.kto, point), ("bco", pl.bco, zero)):
     for steps in (200, 2000):
         print(f"{name}, {steps:4} steps  ", [round(v, 2) for v in thumbs(loss, context, steps).tolist()])
@@ -543,15 +568,18 @@ for name, p in (("reference", ref), ("tag", tagged), ("DPO, β = ½", rest["dpo"
 # true reward with noise. **Predict** what the log-probabilities of the *chosen* replies do while the accuracy rises.
 
 # %%
+seen = evidence.Seen("../studies/ch14_direct_alignment.json")  # five seeds of the runs of this notebook, and more
 assistant = tasks.get("assistant")
 sft = pipeline.Trained(*zoo.load("assistant-sft"), history=None)
-pairs, held_out = pipeline.preferences(assistant, sft, direct.PAIRS)
-aligned = direct.align(sft, pairs, "dpo", direct.TRAINING, beta=0.1)
+pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)
+examples = direct.compared(sft, pairs)
+aligned = direct.align(sft, examples, "dpo")
 before, after = (direct.measure(assistant, policy, sft) for policy in (sft, aligned))
 print(
     f"{len(pairs)} pairs; gold {before.gold:.2f} → {after.gold:.2f}, KL {after.kl:.2f} nats, "
     f"length {before.length:.1f} → {after.length:.1f}"
 )
+assert after.gold > before.gold + 0.3 and seen.holds("dpo_gold", above=before.gold + 0.3)
 
 # %%
 # figure: curves
@@ -568,7 +596,7 @@ for which, colour in (("chosen", "blue"), ("rejected", "orange")):
     axes[3].plot(steps, smooth(history[f"{which}_logp"], 10), color=PALETTE[colour], label=which)
 axes[1].plot(steps, smooth(history["margin"], 10), color=PALETTE["green"], label="margin")
 axes[1].set_title("implicit reward")
-axes[1].legend(frameon=False)
+axes[1].legend(frameon=False, fontsize=7, loc="center right", bbox_to_anchor=(1, 0.62))
 axes[2].plot(steps, smooth(history["accuracy"], 10), color=PALETTE["purple"])
 axes[2].set_title("share in the right order")
 axes[3].set_title("log-probability of a reply, nats")
@@ -577,46 +605,133 @@ for ax in axes:
 plt.show()
 
 # %% [markdown]
+# ## Pairs that differ by little
+#
+# Of the 1,600 pairs we keep the quarter whose two replies are most alike, such as *sure! mice squeak and owls hoot* against *mice squeak and owls hoot*, and the quarter
+# whose replies are least alike. **Predict:** for which of the two do the chosen replies sink further?
+
+# %%
+near, far = direct.alike(pairs)
+short = replace(direct.TRAINING, max_steps=60)
+runs = {
+    "least alike: DPO": (far, "dpo", {}),
+    "most alike: DPO": (near, "dpo", {}),
+    "most alike: DPO + NLL": (near, "dpo_nll", {"nll_weight": 1.0}),
+    "most alike: DPO-Positive": (near, "dpo_positive", {"penalty": 5.0}),
+    "most alike: Cal-DPO": (near, "cal_dpo", {"beta": 0.1}),
+}
+moved = {}
+print("                            log-ratio, nats         right   gold")
+print("                            chosen   rejected       order  reward     KL")
+for name, (some, loss, options) in runs.items():
+    rows = direct.compared(sft, some)
+    policy = direct.align(sft, rows, loss, short, **options)
+    moved[name] = direct.moved(policy, sft, rows)
+    m = direct.measure(assistant, policy, sft)
+    print(
+        f"{name:26} {moved[name]['chosen']:+7.2f} {moved[name]['rejected']:+10.2f} {moved[name]['accuracy']:11.2f} "
+        f"{m.gold:7.2f} {m.kl:6.2f}"
+    )
+assert moved["most alike: DPO"]["chosen"] < moved["least alike: DPO"]["chosen"] < 0
+assert seen.exceeds("far_dpo_chosen", "near_dpo_chosen") and seen.holds("far_dpo_chosen", below=0.0)
+for name, (_, loss, _) in list(runs.items())[2:]:
+    assert moved[name]["chosen"] > 0 and seen.holds(f"near_{loss}_chosen", above=0.0)
+
+# %%
+# figure: sinking
+# alt: Bars for five runs of sixty steps: by how many nats the log-probability of chosen and of rejected replies changed. With DPO on pairs that are most alike both fall
+#   by several nats; on pairs that are least alike the chosen ones hardly fall; with a likelihood term, DPO-Positive or Cal-DPO the chosen ones rise a little.
+fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+for which, colour, shift in (("chosen", "blue", -0.2), ("rejected", "orange", 0.2)):
+    places = [k + shift for k in range(len(moved))]
+    ax.barh(places, [m[which] for m in moved.values()], height=0.36, color=PALETTE[colour], label=which)
+ax.set(yticks=range(len(moved)), yticklabels=list(moved), xlabel="change of the log-probability of a reply, nats")
+ax.invert_yaxis()
+ax.axvline(0, color="0.4", lw=0.8)
+ax.legend(frameon=False, loc="lower left")
+plt.show()
+
+# %% [markdown]
+# **What to notice.** With pairs that are alike the cheapest way to a margin is to push *both* down, the rejected one further. The share in the right order does not show it; the
+# log-probability of chosen replies does. The cures hold it up, and hold the policy back.
+#
 # ## A labeller who likes long replies
 #
 # This one adds .3 to the reward for every word; in truth each word costs .1. **Predict** what happens to the length, and to the gold reward.
 
 # %%
 likes_length = Labeller(temperature=0.3, biases=(length_bias(0.3),))
-long_pairs = direct.labelled_pairs(assistant, sft, direct.PAIRS.pairs, likes_length)
-print("                 length   gold     KL")
-print(f"{'SFT':14} {before.length:8.1f} {before.gold:6.2f}")
-for loss in ("dpo", "simpo"):
-    policy = direct.align(sft, long_pairs, loss, replace(direct.TRAINING, max_steps=120))
+biased = direct.compared(sft, direct.labelled_pairs(assistant, sft, direct.PAIRS.pairs, likes_length))
+print("                         length   gold     KL")
+print(f"{'SFT':22} {before.length:8.1f} {before.gold:6.2f}")
+for loss in ("dpo", "dpo_length_normalised", "simpo"):
+    policy = direct.align(sft, biased, loss, short)
     m = direct.measure(assistant, policy, sft)
-    print(f"{loss:14} {m.length:8.1f} {m.gold:6.2f} {m.kl:6.2f}   {direct.reply(assistant, policy)!r}")
+    print(f"{loss:22} {m.length:8.1f} {m.gold:6.2f} {m.kl:6.2f}   {direct.reply(assistant, policy)!r}")
+    assert m.length > before.length + 2 and seen.holds(f"long_{loss}_length_1", above=before.length + 2)
+assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
 
 # %% [markdown]
+# Means per token are no cure. They take away the lever that a long reply has in the *loss*, and with it the leash: a reply may go as many times further from the reference as it has
+# tokens.
+#
 # ## Offline and online
 #
 # The same number of labels and of steps. Offline: all pairs are replies of the SFT model (the run above). Online: four rounds, each labels a quarter of them, replies
-# of the policy as it is *then*. The reference stays the SFT model.
+# of the policy as it is *then*. The reference stays the SFT model, or moves: then it is the policy at the beginning of the round.
 
 # %%
-online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", direct.TRAINING, count=4, beta=0.1)
-for name, policy in (("offline", aligned), ("online", online)):
+online = {
+    name: direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=name == "moving") for name in ("online", "moving")
+}
+for name, policy in {"offline": aligned, **online}.items():
     m = direct.measure(assistant, policy, sft)
     print(f"{name:8} gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
+    assert name != "moving" or (m.gold > after.gold and seen.exceeds("moving_gold", "dpo_gold"))
+if seen:
+    better = sum(x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True))
+    print(
+        f"in the study, online with a fixed reference beats offline with {better} of {len(seen.values('dpo_gold'))} seeds"
+    )
 
 # %% [markdown]
 # ## Which loss, when
 #
-# Five seeds of every loss, each along its run; gold reward where the run crosses 1 and 3 nats, and at its end.
+# Five seeds of every loss, one learning rate, each measured along its run: gold reward where the run crosses 1 and 2 nats (a dash where one of the seeds never does), and at
+# its end.
+
 
 # %%
-study = Path("../studies/ch14_direct_alignment.json")  # on Colab only the package is installed
-if study.exists():
-    seen = evidence.read(study)
-    rows = evidence.summary(seen)
-    print("                          gold at 1 nat     at 3 nats     in the end     KL there    length")
+def told(name):
+    """Mean and standard deviation over the seeds."""
+    values = torch.tensor(seen.values(name))
+    return f"{values.mean():5.2f} ± {values.std():.2f}"
+
+
+if seen:
+    print("                        gold at 1 nat   at 2 nats      in the end     KL there       tokens")
     for loss in direct.COMPARED:
-        cells = [rows[f"{loss}_{key}"] for key in ("gold_1", "gold_3", "gold", "kl", "length")]
-        print(f"{loss:22} " + " ".join(f"{mean:7.2f} ± {sd:4.2f}" for mean, sd, _, _ in cells))
+        cells = []
+        for kl in (1, 2):
+            reached = min(seen.values(f"{loss}_kl_{kl}")) > kl - 1e-6
+            cells.append(told(f"{loss}_gold_{kl}") if reached else f"{'—':^12}")
+        cells += [told(f"{loss}_{key}") for key in ("gold", "kl", "length")]
+        print(f"{loss:22}  " + "   ".join(cells))
+
+# %% [markdown]
+# SLiC stands out. Its hinge asks that the winner be *likelier* than the loser, whatever the reference says. At the start these are the pairs that it learns from:
+
+# %%
+logps = reference_logps(
+    sft.model, [answer for pair in examples for answer in pair.answers], pad_token_id=sft.tokenizer.pad_token_id
+).view(-1, 2)
+counts = logps[:, 0] - logps[:, 1] < 1.0  # the hinge is not satisfied yet
+longer = torch.tensor([len(p.chosen.split()) > len(p.rejected.split()) for p in pairs])
+share, of_all = float(longer[counts].double().mean()), float(longer.double().mean())
+print(
+    f"{counts.double().mean():.0%} of the pairs count; the winner is the longer reply in {share:.0%} of these, in {of_all:.0%} of all"
+)
+assert share > 0.6 and of_all < 0.45 and seen.exceeds("slic_length_1", "dpo_length_1")
 
 # %% [markdown]
 # ## A failure on purpose
@@ -624,22 +739,23 @@ if study.exists():
 # Thirty times the learning rate. **Predict:** the accuracy on the pairs? The gold reward?
 
 # %%
-hot = replace(direct.TRAINING, max_steps=60, learning_rate=30 * direct.TRAINING.learning_rate)
-burnt = direct.align(sft, pairs, "dpo", hot, beta=0.1)
+hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
+burnt = direct.align(sft, examples, "dpo", hot)
 m = direct.measure(assistant, burnt, sft)
 for name, policy in (("as above", aligned), ("× 30", burnt)):
-    share = sum(policy.history["accuracy"][-20:]) / 20
+    share = direct.lately(policy, "accuracy")
     print(f"{name:9} accuracy on its pairs {share:.2f}   {direct.reply(assistant, policy)!r}")
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
+assert m.gold < 0 and m.kl > 30 and seen.holds("rate_30_gold", below=0.0) and seen.holds("rate_30_kl", above=30)
 
 # %% [markdown]
-# Accuracy is a poor judge of DPO: it hardly tells the two runs apart. Watch the KL and the log-probability of the chosen answers, and
+# Accuracy is a poor judge of DPO: the burnt model loses six points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
 # read what the model writes.
 #
 # ## Now you
 #
 # * Give "no" and "never" in the homework model features that are orthogonal. Which rate changes its sign?
 # * Draw the frontier figure for labels by *gold* instead of the reward model. Where is the right-hand plot's peak now?
-# * Replace the reference by the current policy at the start of each online round (`direct.rounds(..., moving=True)`). What does five rounds of β = 0.1 amount to?
+# * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.align(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
 #
 # The graded exercises of this chapter: `minirlhf check 14`.
