@@ -20,7 +20,7 @@
 # * `terminated`, True for the replies that ended by themselves;
 # * `token_rewards`: the reward of each reply on its last token, less `penalty` if it was cut off; 0 elsewhere.
 #
-# **There are three bugs. Find and fix them.** The first one makes models talk without end.
+# **There are three bugs. Find and fix them.** In supervised fine-tuning the first one makes models talk without end.
 
 # %% [given]
 import torch
