@@ -27,7 +27,7 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
 
 #: One update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled.
-ON_POLICY: tuple[str, ...] = ("dr_grpo", "grpo", "lite_ppo", "maxrl", "dapo", "gfpo")
+ON_POLICY: tuple[str, ...] = ("dr_grpo", "grpo", "maxrl", "dapo", "gfpo")
 
 
 def off_policy() -> dict[str, Recipe]:
@@ -37,8 +37,6 @@ def off_policy() -> dict[str, Recipe]:
         "clip": clip,
         "clip_higher": clip.with_(epsilon_high=0.28),
         "clip_much_higher": clip.with_(epsilon_high=1.0),
-        "clip_lower": clip.with_(epsilon=0.6, epsilon_high=0.2),
-        "cispo": get("cispo").with_(weights=clip.update.weights),
         "gspo": get("gspo"),
     }
     return {name: recipe.with_(num_iterations=4) for name, recipe in rows.items()}
