@@ -218,9 +218,9 @@ def rounds(
     moving: bool = False,
     **options: Any,
 ) -> Trained:
-    """Online in ``count`` rounds: the labels and the steps are divided among them, and each round labels replies of the policy as it is.
+    """Online in ``count`` rounds, each of which labels replies of the policy as it then is.
 
-    The reference is ``start``; with ``moving`` it is the policy at the beginning of the round.
+    The labels and the steps are divided among the rounds. The reference is ``start``; with ``moving`` it is the policy at the beginning of the round.
     """
     policy, labeller = start, Labeller(temperature=plan.temperature, flip=plan.flip)
     for k in range(count):
