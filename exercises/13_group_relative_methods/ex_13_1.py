@@ -13,8 +13,9 @@
 # 2. `token_objective(logps, old_logps, ref_logps, advantages, epsilon, beta)`, for log-probabilities of shape `(B, T)` and `advantages` of shape
 #    `(P, G)`: at every token
 #
-#    $$ \min\big(\rho A,\; \mathrm{clip}(\rho, 1 - \varepsilon, 1 + \varepsilon)\,A\big) - \beta\,\big(e^{u} - 1 - u\big), \qquad
-#       \rho = \frac{\pi}{\pi_\text{old}}, \quad u = \log\pi_\text{ref} - \log\pi . $$
+#    $$ \min\big(\rho A,\; \mathrm{clip}(\rho, 1 - \varepsilon, 1 + \varepsilon)\,A\big) - \beta\,\big(e^{u} - 1 - u\big), $$
+#
+#    where $\rho = \pi / \pi_\text{old}$ and $u = \log\pi_\text{ref} - \log\pi$.
 #
 #    Returns `(B, T)`; what stands on padding is of no interest.
 # 3. `loss(objective, mask)`: minus the mean over replies of each reply's mean over its own tokens. `mask` is `(B, T)` bool, and what stands in

@@ -7,8 +7,8 @@
 # %% [statement]
 # GRPO has a ratio for every token. GSPO has one for a reply, the geometric mean of its tokens' ratios:
 #
-# $$ s = \Big(\frac{\pi(y)}{\pi_\text{old}(y)}\Big)^{1/|y|}, \qquad
-#    J = \min\big(s A,\; \mathrm{clip}(s, 1 - \varepsilon, 1 + \varepsilon)\,A\big). $$
+# $$ \begin{aligned} s &= \Big(\frac{\pi(y)}{\pi_\text{old}(y)}\Big)^{1/|y|}, \\
+#    J &= \min\big(s A,\; \mathrm{clip}(s, 1 - \varepsilon, 1 + \varepsilon)\,A\big). \end{aligned} $$
 #
 # Everything below is about one reply: `logps` and `old_logps` are the log-probabilities `(T,)` of its tokens, `advantage` is a number. Do the derivatives on paper; the graders
 # differentiate the definition numerically.
