@@ -9,15 +9,30 @@
 
 # %%
 
+import statistics
+
 import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence, zoo
 from minirlhf.data import tasks
-from minirlhf.data.tasks.assistant import features as assistant_features
 from minirlhf.equations import overoptimization as over
-from minirlhf.overoptimization import figures, habits, language_model, remedies, tampering, words
-from minirlhf.overoptimization.curves import best_of_n_curve, optimise, tilt_curve
+from minirlhf.evaluation import candidates
+from minirlhf.feedback.rewards import task_problems
+from minirlhf.models.sampling import Sampling
+from minirlhf.overoptimization import (
+    figures,
+    habits,
+    language_model,
+    leash,
+    networks,
+    remedies,
+    report,
+    tampering,
+    words,
+)
+from minirlhf.overoptimization.assistant import COUNTED, counts
+from minirlhf.overoptimization.curves import along, best_of_n_curve, optimise, policy_gradient, tilt_curve
 from minirlhf.overoptimization.detector import detection
 from minirlhf.overoptimization.errors import decompose
 from minirlhf.overoptimization.fits import judge
@@ -123,8 +138,8 @@ for name, verdict in verdicts.items():
     )
 
 # %% [markdown]
-# The parabola, for all three. The logarithmic form has an infinite slope at 0; gold here starts with a finite one, as the exact theory says it must. This is one
-# small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
+# The parabola, for the tilt and best-of-n. Whatever four draws say of policy gradient: over the study's twenty neither form is ahead there. The logarithmic form has an infinite slope at 0;
+# gold here starts with a finite one, as the exact theory says it must. This is one small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
 #
 # ## How much data, and which class
 #
@@ -210,6 +225,40 @@ assert seen.holds("counts_approximation", above=0.5) and seen.holds("pairs_appro
 assert seen.holds("counts_estimation", below=0.2)
 
 # %% [markdown]
+# ## A leash or a stop?
+#
+# The two oldest remedies: a KL penalty, and stopping early. **Predict:** train with a penalty until nothing moves any more; or train without one and stop at the same
+# distance from the reference. Which of the two has more proxy there? Which has more gold?
+
+# %%
+# figure: leash
+# alt: Two panels of proxy and gold against distance. Lines are one policy-gradient run without a penalty, dots the ends of runs under three penalties. The dots lie a
+#   little above the line of the proxy, and close to that of gold. A star marks where a second reward model turns: at the end of the path for the proxy that counts words, before the
+#   peak of gold for the one with pairs.
+fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.3), layout="constrained")
+for ax, (proxy_class, n) in zip(axes, (("counts", 400), ("pairs", 200)), strict=True):
+    p, other = (words.lifted(fit(world, compare(world, n, seed=s), proxy_class)) for s in (0, 500))
+    path = policy_gradient(everything, words.decisions(), p, steps=leash.STEPS)
+    free, held = (
+        along(path, everything.ref_logps, p, everything.gold),
+        leash.leashed(everything, p, betas=(1, 0.5, 0.25)),
+    )
+    figures.leash(ax, free, held, leash.stop_where_another_turns(path, everything, other))
+    ax.set_title(f"{proxy_class}, {n} comparisons")
+    for beta, d, more_proxy, more_gold in zip((1, 0.5, 0.25), held.distance[1:], *leash.lead(held, free), strict=True):
+        print(
+            f"{proxy_class}, β = {beta:<4}: ends at {d:.2f}; ahead of the stopped run by {more_proxy:+.2f} proxy, {more_gold:+.2f} gold"
+        )
+plt.show()
+assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
+
+# %% [markdown]
+# The penalty buys proxy, in all of the study's draws, and gold, in some of them. And look at what one penalty means for two proxies: β = 0.25 ends at one place for one and far beyond it for the
+# other. Runs are compared at equal KL or not at all.
+#
+# The star is early stopping without gold: a second reward model, trained on fresh comparisons, looks on, and the run stops where it turns. It sees what its twin has learned by accident, and
+# nothing that both are blind to.
+#
 # ## Remedies, at equal KL
 #
 # Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. **Predict** for each of the two diseases which helps: five
@@ -237,23 +286,34 @@ for proxy_class, gold in reached.items():  # nothing here is sampled but the com
     print(f"{proxy_class}: better than one reward model, of 4: {helps}")
 
 # %% [markdown]
-# The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse.** The new comparisons come from where the policy
+# The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse**, in 15 of the study's 20 draws. The new comparisons come from where the policy
 # went, the class cannot fit both places, and gives up the first. Ask what is wrong before you buy a remedy.
 #
-# A second reward model, trained on fresh comparisons, is the test set of reward modelling. Does it raise the alarm?
+# ## Members that share too much
+#
+# Those members differed in their comparisons; a linear class leaves no other way. A network remembers its start. Here are reward models with one hidden layer and 100 comparisons, five at a
+# time, that differ in the order in which they saw the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons.
 
 # %%
-print("proxy           the second model turns at √KL   gold there   best gold on the path")
-for proxy_class, n in (("counts", 400), ("pairs", 200)):
-    case = remedies.Evidence(world, compare(world, n, seed=0), proxy_class, 0)
-    other = fit(world, compare(world, n, seed=500), proxy_class)
-    place, gold_there = remedies.stop_where_the_second_model_turns(case, other)
-    best = remedies.curve_of("one reward model", case).peak[1]
-    print(f"{proxy_class}, {n:4} {place:24.2f} {gold_there:17.2f} {best:14.2f}")
+# figure: ensembles
+# alt: Gold at distance 2 for one network and nine ensembles, dots for two draws. The draws lie further apart than the ensembles of one draw.
+nets = [networks.ensembles(remedies.Evidence(world, compare(world, 100, seed=s), "counts", s)) for s in range(2)]
+fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+figures.remedies(
+    ax,
+    {n: [tilt_curve(world.ref_logps, net[n], world.gold).gold_by(2.0) for net in nets] for n in nets[0]},
+    oracle=oracle,
+)
+plt.show()
+if seen:
+    mean = lambda name: statistics.fmean(seen.values(name))
+    print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
+    print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
+    for key in ("order_of_the_data", "initial_weights", "comparisons"):
+        print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
+assert seen.exceeds("initial_weights_apart", "order_of_the_data_apart")
 
 # %% [markdown]
-# It sees what its twin has learned by accident, and nothing that both are blind to.
-#
 # ## A detector
 #
 # A reply is a *hack* if the proxy overstates it by more than 1. Half of the traffic comes from the reference, half from the policy at $\sqrt{\mathrm{KL}} = 2$. Which number,
@@ -323,40 +383,41 @@ start = Trained(*zoo.load("assistant-sft", quiet=True), History())
 plan = language_model.LanguagePlan()
 assistant = language_model.language_world(tasks.get("assistant"), start, plan)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
-rl, history, policy = language_model.reinforce(assistant, plan)
-trained = {"RLOO": [rl], "best-of-n": [language_model.best_of_n(assistant)], "DPO": [dpo(assistant, segments=5)]}
+rl, history, policy = language_model.reinforce(assistant, plan, monitors=counts())
+trained = {"RLOO": [rl], "best-of-n": [language_model.best_of_n(assistant)], "DPO": [dpo(assistant, segments=4)]}
 
 # %%
 # figure: language
 # alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls below its start while the proxy goes on rising; best-of-n and DPO rise and level off within the distance that they reach.
+#   then falls far below its start while the proxy goes on rising; best-of-n rises and levels off; DPO rises and levels off below its own proxy.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)
 plt.show()
 
 # %%
-from minirlhf.evaluation import candidates  # noqa: E402
-from minirlhf.feedback.rewards import task_problems  # noqa: E402
-from minirlhf.models.sampling import Sampling  # noqa: E402
+# figure: phrases
+# alt: Words per reply against distance while RLOO trains. Facts fall from 1.5 to about 0.8; polite words rise from 0.6 to nearly 4, praise from 0.4 to 3, and repeated
+#   words fall at first and then rise to nearly 4.
+fig, ax = plt.subplots(figsize=(5, 3.1), layout="constrained")
+figures.counted(ax, [history], COUNTED)
+plt.show()
 
-for name, model in (("before", start.model), ("after", policy.model)):
-    drawn = candidates(
-        model,
-        task_problems(assistant.task, "test")[:48],
-        assistant.gold,
-        tokenizer=start.tokenizer,
-        sampling=Sampling(max_completion_length=24),
-        num_generations=1,
-    )
-    counts = [
-        assistant_features(p, r) for p, (r,) in zip(assistant.task.prompts("test"), drawn.completions, strict=False)
-    ]
-    mean = lambda key: sum(getattr(c, key) for c in counts) / len(counts)  # noqa: B023
-    print(
-        f"{name}: polite {mean('polite'):.1f}, praise {mean('praise'):.1f}, facts {mean('facts'):.1f}, words {mean('length'):.1f}"
-    )
-    for (reply,) in drawn.completions[:3]:
-        print(f"    {reply[:90]}")
+# %%
+drawn = candidates(
+    policy.model,
+    task_problems(assistant.task, "test")[:3],
+    assistant.gold,
+    tokenizer=start.tokenizer,
+    sampling=Sampling(max_completion_length=24),
+    num_generations=1,
+)
+for prompt, (before, *_), (after,) in zip(
+    assistant.task.prompts("test"),
+    [assistant.texts[k * plan.draws :] for k in range(3)],
+    drawn.completions,
+    strict=False,
+):
+    print(f"{prompt}\n    before: {before[:90]}\n    after:  {after[:90]}")
 
 # %% [markdown]
 # That is what over-optimisation reads like: one polite word is right, so five must be better. Stock phrases are the reward model's idea of a good reply, without the
@@ -364,9 +425,30 @@ for name, model in (("before", start.model), ("after", policy.model)):
 #
 # ## Now you
 #
-# * `minirlhf overopt --proxy mine.py:f --out over` draws the first figures for a proxy of your own; in a notebook, `report.overopt(proxy=f)`. Write a proxy that correlates with gold to .95 under the
-#   reference and still ends below −1.
+# A proxy and a gold of your own: two functions of a prompt and a reply. `minirlhf overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def eager(prompt, reply):
+    """What the thumbs-up button rewards."""
+    return reply.count("great") + reply.count("thanks") + 0.5 * reply.count("fact")
+
+
+def useful(prompt, reply):
+    """What was wanted."""
+    told = set(reply.split())
+    return len(told & {"fact", "detail"}) - 0.1 * len(reply.split())
+
+
+mine = report.overopt(proxy=eager, gold=useful, optimizer="tilt")
+print(mine.table())
+
+# %% [markdown]
+# `mine.figures` holds the figures, `mine.write("over")` makes files of them.
+#
+# * Write a proxy that correlates with gold to .95 under the reference and still ends below −1.
 # * Give the counting proxy the feature *number of different words*. Which error shrinks, and by how much?
-# * Stop the run above where you would have stopped it, knowing only `reward` and `kl` of its history. How much gold did you leave?
+# * Stop the run of the language model where you would have stopped it, knowing only `reward` and `kl` of its history. How much gold did you leave?
 #
 # The graded exercises of this chapter: `minirlhf check 20`.

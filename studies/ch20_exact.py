@@ -1,4 +1,5 @@
-"""Over-optimisation in the seven-word world, eight draws of the comparisons: ``python studies/ch20_exact.py`` (about two minutes).
+"""Over-optimisation in the seven-word world, 20 draws of the comparisons: ``python studies/ch20_exact.py`` (about six minutes of one
+core).
 
 Everything is summed over all replies; seeds differ in the comparisons that the proxies learn from. Writes
 ``studies/ch20_exact.json``.
@@ -9,11 +10,19 @@ from pathlib import Path
 import torch
 
 from minirlhf import evidence
-from minirlhf.overoptimization import remedies
-from minirlhf.overoptimization.curves import POLICY_SIZES, along, best_of_n_curve, optimise, policy_gradient, tilt_curve
+from minirlhf.overoptimization import leash, remedies
+from minirlhf.overoptimization.curves import (
+    POLICY_SIZES,
+    along,
+    best_of_n_curve,
+    policy_gradient,
+    tilt_curve,
+    tilted,
+)
 from minirlhf.overoptimization.detector import detection
 from minirlhf.overoptimization.errors import decompose
 from minirlhf.overoptimization.fits import FORMS, fit_form, on_a_grid
+from minirlhf.overoptimization.networks import DIFFERENCES, ensembles, members
 from minirlhf.overoptimization.proxies import CLASSES, compare, fit, fit_everything, with_flipped_tail, with_noise
 from minirlhf.overoptimization.words import bags, decisions, lifted, replies
 
@@ -57,6 +66,10 @@ def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
         r2 = [fit_form(grid, gains[0], form).r2 for form in FORMS]
         numbers[f"{name}_r2_square"], numbers[f"{name}_r2_log"] = r2
         numbers[f"{name}_r2_apart"] = r2[0] - r2[1]
+        near = grid <= 1.5  # fitted to the rise, what does each form say of the fall?
+        for key, form in zip(("square", "log"), FORMS, strict=True):
+            said = fit_form(grid[near], gains[0][near], form)(torch.tensor(2.5, dtype=torch.float64))
+            numbers[f"{name}_foretold_{key}"] = float(said) - (curve.gold_at(2.5) - float(curve.gold[0]))
     for size, curve in sizes.items():
         note(f"policy_{size}", curve)
         numbers[f"policy_{size}_gold_1.5"] = curve.gold_at(1.5)
@@ -73,17 +86,30 @@ def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
         for name, curve in curves.items():
             numbers[f"{proxy_class}_{short(name)}_gold"] = curve.gold_by(2.0)
             numbers[f"{proxy_class}_{short(name)}_fall"] = curve.fall
-        fresh = fit(world, compare(world, size, seed=500 + seed), proxy_class)
-        stop = remedies.stop_where_the_second_model_turns(case, fresh)
-        numbers[f"{proxy_class}_stop_place"], numbers[f"{proxy_class}_stop_gold"] = stop
-        trained = (
-            sizes["place"]
-            if proxy_class == "counts"
-            else optimise("policy-gradient", every, lifted(remedies.single(case)))
-        )
-        parts = decompose(world, limits[proxy_class], remedies.single(case), trained, distance=1.5)
+        single, fresh = remedies.single(case), fit(world, compare(world, size, seed=500 + seed), proxy_class)
+        path = policy_gradient(every, decisions(), lifted(single), steps=leash.STEPS)
+        trained = along(path, every.ref_logps, lifted(single), every.gold)
+        stops = {
+            "tilt": leash.stop_where_another_turns(tilted(world.ref_logps, single), world, fresh),
+            "pg": leash.stop_where_another_turns(path, every, lifted(fresh)),
+        }
+        for name, (place, gold) in stops.items():
+            numbers[f"{proxy_class}_{name}_stop_place"], numbers[f"{proxy_class}_{name}_stop_gold"] = place, gold
+        numbers[f"{proxy_class}_pg_peak"], numbers[f"{proxy_class}_pg_fall"] = trained.peak[1], trained.fall
+        held = leash.leashed(every, lifted(single))
+        for k, (beta, *ahead) in enumerate(zip(leash.BETAS, *leash.lead(held, trained), strict=True), 1):
+            key = f"{proxy_class}_beta_{beta:g}"
+            numbers[f"{key}_distance"], numbers[f"{key}_gold"] = float(held.distance[k]), float(held.gold[k])
+            numbers[f"{key}_proxy_ahead"], numbers[f"{key}_gold_ahead"] = map(float, ahead)
+        parts = decompose(world, limits[proxy_class], single, trained, distance=1.5)
         for part in ("approximation", "estimation", "optimisation"):
             numbers[f"{proxy_class}_{part}"] = getattr(parts, part)
+    few = remedies.Evidence(world, compare(world, 100, seed=seed), "counts", seed)
+    for name, proxy in ensembles(few).items():
+        curve = tilt_curve(world.ref_logps, proxy, world.gold)
+        numbers[f"{short(name)}_gold"], numbers[f"{short(name)}_fall"] = curve.gold_by(2.0), curve.fall
+    for kind in DIFFERENCES:
+        numbers[f"{short(kind)}_apart"] = float(world.probs @ members(few, kind).std(0))
     alarm = detection(remedies.Evidence(world, compare(world, 400, seed=seed), "counts", seed))
     for name in alarm.scores:
         numbers[f"auc_{short(name)}"] = alarm.auc(name)
@@ -101,9 +127,9 @@ def main() -> None:
         constant[f"all_{name}_end"] = float(curve.gold[-1])
     modules = [
         f"minirlhf.overoptimization.{name}"
-        for name in ("curves", "detector", "errors", "fits", "proxies", "remedies", "words")
+        for name in ("curves", "detector", "errors", "fits", "leash", "networks", "proxies", "remedies", "words")
     ]
-    evidence.run_study(lambda seed: one_seed(seed, limits) | constant, RESULT, modules=modules, seeds=8)
+    evidence.run_study(lambda seed: one_seed(seed, limits) | constant, RESULT, modules=modules, seeds=20)
 
 
 if __name__ == "__main__":

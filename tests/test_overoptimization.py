@@ -2,14 +2,17 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
+from minirlhf.data import tasks
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
-from minirlhf.overoptimization import habits, remedies, tampering
+from minirlhf.overoptimization import habits, leash, networks, remedies, tampering
+from minirlhf.overoptimization.assistant import overrated
 from minirlhf.overoptimization.curves import (
     POLICY_SIZES,
     Curve,
@@ -24,6 +27,7 @@ from minirlhf.overoptimization.detector import detection
 from minirlhf.overoptimization.errors import decompose
 from minirlhf.overoptimization.fits import fit_form, judge
 from minirlhf.overoptimization.functions import load_function
+from minirlhf.overoptimization.language_model import LanguagePlan, calibrated, language_world
 from minirlhf.overoptimization.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
 from minirlhf.overoptimization.report import overopt
 from minirlhf.overoptimization.words import bags, decisions, gold, lifted, replies
@@ -163,6 +167,33 @@ def test_the_roc_curve_has_the_area_that_is_stated():
     assert alarm.auc("proxy reward") == pytest.approx(alarm.auc("log π / π_ref"), abs=1e-6)
 
 
+def test_a_penalty_is_ahead_of_a_stop_in_proxy_and_not_off_the_frontier(learned):
+    every = replies()
+    free = along(policy_gradient(every, decisions(), lifted(learned)), every.ref_logps, lifted(learned), every.gold)
+    held = leash.leashed(every, lifted(learned), betas=(1.0, 0.5))
+    assert held.distance[0] == 0 and (held.distance.diff() > 0.1).all()
+    assert (leash.lead(held, free)[0] > 0).all()
+    best = tilt_curve(bags().ref_logps, learned, bags().gold)
+    assert all(p <= best.proxy_at(float(d)) + 1e-3 for d, p in zip(held.distance, held.proxy, strict=True))
+
+
+def test_a_stop_is_where_the_other_reward_model_is_highest(learned):
+    every = replies()
+    path = policy_gradient(every, decisions(), lifted(learned), steps=60)
+    place, gold_there = leash.stop_where_another_turns(path, every, every.gold)  # an onlooker that knows the truth
+    curve = along(path, every.ref_logps, every.gold, every.gold)
+    assert (place, gold_there) == pytest.approx(curve.peak)
+
+
+def test_members_that_share_more_differ_less():
+    world = bags()
+    case = remedies.Evidence(world, compare(world, 100, seed=3), "counts", 3)
+    apart = [float(world.probs @ networks.members(case, kind, 3).std(0)) for kind in networks.DIFFERENCES]
+    assert 0 < apart[0] < min(apart[1:])
+    same = [networks.network(world, case.pairs, start=(1,), order=(2,)) for _ in range(2)]
+    torch.testing.assert_close(*same, rtol=0, atol=0)
+
+
 # -- tampering and habits ----------------------------------------------------------------------------------------
 
 
@@ -185,6 +216,28 @@ def test_habits_rise_and_fall():
     assert habits.sycophancy(bias=0.0).path()[2][-1, 1, 0] < 0.01
 
 
+# -- the language model, without one -----------------------------------------------------------------------------
+
+
+def test_a_reward_in_units_of_gold_keeps_them_on_new_replies():
+    raw = lambda problems, completions: [float(len(c)) for c in completions]
+    scores, worth = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0.0, 4.0], [-2.0, 6.0]])
+    reward, same = calibrated(raw, scores, worth)
+    torch.testing.assert_close(torch.stack([same.mean(), same.std()]), torch.stack([worth.mean(), worth.std()]))
+    assert reward([None, None], ["a", "abcdef"]) == pytest.approx([same[0, 0].item(), same[1, 1].item()])
+
+
+def test_overrated_replies_are_listed_once():
+    drawn = (torch.tensor([[5.0, 5.0], [2.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 3.0]]))
+    world = SimpleNamespace(drawn=drawn, texts=["so so", "so so", "well", "no"])
+    assert overrated(world, most=2) == [("so so", 5.0, 0.0, None), ("well", 2.0, 1.0, None)]
+
+
+def test_a_gold_that_fails_does_so_before_anything_is_trained():
+    with pytest.raises(UserError, match="gold of the reply 'sure!' is None"):
+        language_world(tasks.get("assistant"), None, LanguagePlan(), gold=lambda prompt, reply: None)
+
+
 # -- the report and the command ----------------------------------------------------------------------------------
 
 MINE = """
@@ -199,6 +252,18 @@ def alone(reply):
 
 def flat(prompt, reply):
     return 1.0
+
+def raises(prompt, reply):
+    return {}["tone"]
+
+def several(prompt, reply):
+    return [1.0, 2.0]
+
+def nothing(prompt, reply):
+    return None
+
+def words(prompt, reply):
+    return "good"
 """
 
 
@@ -217,6 +282,8 @@ def test_a_users_own_proxy_makes_figures(mine, tmp_path, capsys):
     (curve,) = json.loads((out / "curves.json").read_text())["tilt"]
     assert curve["gold"][0] == pytest.approx(float(replies().probs @ replies().gold))
     assert curve["gold"][-1] < curve["gold"][0] and curve["proxy"][-1] > curve["proxy"][0]
+    assert {path.stem for path in out.glob("*.png")} == {"curves", "detector", "leash"}
+    assert "on this one curve" in (out / "table.txt").read_text(encoding="utf-8")
 
 
 def test_a_users_own_gold_is_what_is_measured():
@@ -224,6 +291,16 @@ def test_a_users_own_gold_is_what_is_measured():
     report = overopt(proxy=length, gold=length, optimizer="tilt")
     (curve,) = report.curves["tilt"]
     assert curve.fall == pytest.approx(0, abs=1e-9) and curve.gold[-1] > 4.9
+
+
+def test_a_proxy_is_learned_from_a_users_own_gold():
+    """A gold that looks at the order of words: bags of words are not enough for it."""
+    first = lambda prompt, reply: float(reply.startswith("please")) + 0.1 * len(reply.split())
+    report = overopt(gold=first, optimizer="tilt", pairs=200, seeds=1)
+    assert set(report.figures) == {"curves", "data", "remedies", "ensembles", "leash", "errors", "detector"}
+    assert float(report.curves["tilt"][0].gold[0]) == pytest.approx(
+        float(replies().probs @ replies().grade(first, "gold"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,10 +313,18 @@ def test_a_users_own_gold_is_what_is_measured():
         (["--proxy", "{mine}:kindnes"], "kindness"),
         (["--proxy", "{mine}:alone"], "a function of a prompt and a reply"),
         (["--proxy", "{mine}:broken"], "proxy of the reply 'um' is nan"),
-        (["--proxy", "{mine}:flat"], "it has to prefer something"),
+        (["--proxy", "{mine}:raises"], "proxy of the reply 'ok': KeyError: 'tone'"),
+        (["--proxy", "{mine}:several"], "proxy of the reply 'ok' is of type list; expected one finite number"),
+        (["--gold", "{mine}:nothing"], "gold of the reply 'ok' is None; expected one finite number"),
+        (["--gold", "{mine}:words"], "gold of the reply 'ok' is 'good'; expected one finite number"),
+        (["--proxy", "{mine}:flat"], "the proxy gives 1 to every reply; it has to prefer something"),
+        (["--gold", "{mine}:flat"], "the gold gives 1 to every reply"),
         (["--gold", "{mine}"], "expected FILE.py:FUNCTION"),
         (["--pairs", "0"], "expected at least 1"),
-        (["--task", "assistant", "--optimizer", "tilt"], "best-of-n or policy-gradient"),
+        (["--optimizer", "dpo"], "tilt"),
+        (["--task", "assistant", "--optimizer", "tilt"], "best-of-n, dpo, policy-gradient"),
+        (["--task", "assistant", "--proxy", "pairs"], "reward-model"),
+        (["--task", "assistant", "--proxy", "{mine}:kindness", "--optimizer", "dpo"], "dpo learns from comparisons"),
     ],
 )
 def test_bad_input_is_one_line(arguments, words, mine, tmp_path, capsys):

@@ -1,10 +1,10 @@
 """Optimise a proxy reward and watch the true one: all figures of over-optimisation, also for your own rewards.
 
-minirlhf overopt --out over                                    seven words, exact, 20 seeds, under a minute
+minirlhf overopt --out over                                    seven words, exact, 20 seeds, about two minutes
 minirlhf overopt --proxy pairs --pairs 200 --out over          another class of reward models, less data
 minirlhf overopt --proxy mine.py:kindness --out over           your own proxy: kindness(prompt, reply) -> number
 minirlhf overopt --proxy mine.py:kindness --gold mine.py:truth --out over
-minirlhf overopt --task assistant --seeds 1 --pairs 1600 --out over     a trained language model
+minirlhf overopt --task assistant --out over                   a trained language model; a minute for each seed
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", default="words", help="words (default) or assistant")
     parser.add_argument(
         "--proxy",
-        default="counts",
-        help="counts (default), pairs, triples, or FILE.py:FUNCTION of a prompt and a reply",
+        help="words: counts (default), pairs or triples; assistant: reward-model; or FILE.py:FUNCTION of a prompt and a reply",
     )
-    parser.add_argument("--gold", metavar="FILE.py:FUNCTION", help="what is wanted in truth (default: the world's own)")
-    parser.add_argument("--optimizer", default="all", help="tilt, best-of-n, policy-gradient or all (default)")
-    parser.add_argument("--pairs", type=int, default=400, help="comparisons that the proxy learns from (default: 400)")
-    parser.add_argument("--seeds", type=int, help="repetitions (default: 20 for words, 1 for assistant)")
+    parser.add_argument(
+        "--gold",
+        metavar="FILE.py:FUNCTION",
+        help="what is wanted in truth (default: the world's own); in the seven-word world it labels the comparisons, too",
+    )
+    parser.add_argument(
+        "--optimizer",
+        default="all",
+        help="words: tilt, best-of-n, policy-gradient; assistant: best-of-n, policy-gradient, dpo; or all (default)",
+    )
+    parser.add_argument(
+        "--pairs", type=int, help="comparisons that the proxy learns from (default: 400; assistant: 1600)"
+    )
+    parser.add_argument("--seeds", type=int, help="repetitions (default: 20; assistant: 1)")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the figures go")
 
 
@@ -36,14 +45,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out.exists() and not args.out.is_dir():
         raise UserError(f"{args.out}: is a file; --out names a folder")
-    seeds = args.seeds if args.seeds is not None else 1 if args.task == "assistant" else 20
     report = overopt(
         args.task,
-        proxy=load_function(args.proxy) if ":" in args.proxy else args.proxy,
+        proxy=load_function(args.proxy) if args.proxy is not None and ":" in args.proxy else args.proxy,
         gold=None if args.gold is None else load_function(args.gold),
         optimizer=args.optimizer,
         pairs=args.pairs,
-        seeds=seeds,
+        seeds=args.seeds,
     )
     print(report.table())
     print(f"figures: {report.write(args.out)}")

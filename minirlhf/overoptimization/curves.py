@@ -27,16 +27,24 @@ class Curve:
     proxy: Tensor
     gold: Tensor
 
-    def gold_at(self, distance: float) -> float:
-        """Gold where the path first comes this far, between its points by a straight line; NaN if it never does."""
+    def _at(self, values: Tensor, distance: float) -> float:
+        """Values where the path first comes this far, between its points by a straight line; NaN if it never does."""
         reached = (self.distance >= distance).nonzero().flatten()
         if len(reached) == 0:
             return float("nan")
         k = int(reached[0])
         if k == 0:
-            return float(self.gold[0])
+            return float(values[0])
         share = (distance - self.distance[k - 1]) / (self.distance[k] - self.distance[k - 1])
-        return float(self.gold[k - 1] + share * (self.gold[k] - self.gold[k - 1]))
+        return float(values[k - 1] + share * (values[k] - values[k - 1]))
+
+    def gold_at(self, distance: float) -> float:
+        """Gold where the path first comes this far; NaN if it never does."""
+        return self._at(self.gold, distance)
+
+    def proxy_at(self, distance: float) -> float:
+        """Proxy where the path first comes this far; NaN if it never does."""
+        return self._at(self.proxy, distance)
 
     def gold_by(self, distance: float) -> float:
         """Gold at a distance, or where the path ends if it never goes so far."""
@@ -94,7 +102,7 @@ class WordPolicy(nn.Module):
     """The reference with a table of corrections: logits = reference + table[what the policy sees].
 
     Args:
-        size: ``word``: the word before (64 parameters); ``place``: and how many words there are (384); ``text``: the whole
+        size: ``word``: the word before (64 parameters); ``place``: and how many words there are (376); ``text``: the whole
             text so far (22,408).
     """
 

@@ -6,6 +6,7 @@ reference and half from the policy that was optimised, and the area under the RO
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from minirlhf.equations.overoptimization import roc_auc
 from minirlhf.overoptimization.curves import along, tilted
 from minirlhf.overoptimization.proxies import compare, features, fit
 from minirlhf.overoptimization.remedies import Evidence, single
+from minirlhf.overoptimization.words import Outcomes
 
 THRESHOLD = 1.0
 
@@ -47,31 +49,49 @@ class Detection:
         return rates[0], rates[1]
 
 
-def detection(evidence: Evidence, *, distance: float = 2.0) -> Detection:
-    """Optimise one reward model to √KL = ``distance`` and set the detectors on what comes out.
+def detect(
+    world: Outcomes, proxy: Tensor, *, distance: float = 2.0, more: Mapping[str, Tensor] | None = None
+) -> Detection:
+    """Optimise a proxy to √KL = ``distance`` and set the detectors on what comes out.
 
     The scores: the proxy itself; how much likelier the policy has made a reply; how unlikely the reference finds it; how
-    far its words are from usual (Mahalanobis distance of the counts); how much five bootstrap reward models disagree; by how
-    much a second reward model, from comparisons of its own, gives less.
+    far its words are from usual (Mahalanobis distance of the counts).
+
+    Args:
+        proxy: ``(N,)``, in units of gold.
+        more: further scores, ``(N,)`` each, by name.
+
+    Raises:
+        ValueError: no reply is a hack, or all are.
     """
-    world = evidence.world
-    proxy = single(evidence)
+    hacks = proxy - world.gold > THRESHOLD
+    if bool(hacks.all()) or not bool(hacks.any()):
+        raise ValueError(
+            f"proxy of shape {tuple(proxy.shape)} overstates {int(hacks.sum())} replies by more than {THRESHOLD}"
+        )
     path = tilted(world.ref_logps, proxy)
     gone = along(path, world.ref_logps, proxy, world.gold).distance
     logps = path[int((gone - distance).abs().argmin())]
     known = features(world.counts, "counts")
     centred = known - world.probs @ known
     covariance = (centred * world.probs[:, None]).T @ centred
-    other = fit(world, compare(world, len(evidence.pairs), seed=20_000 + evidence.seed), evidence.proxy_class)
     return Detection(
         traffic=(world.probs + logps.exp()) / 2,
-        hacks=proxy - world.gold > THRESHOLD,
+        hacks=hacks,
         scores={
             "proxy reward": proxy,
             "log π / π_ref": logps - world.ref_logps,
             "− log π_ref": -world.ref_logps,
             "distance of the words": (centred @ torch.linalg.inv(covariance) * centred).sum(-1),
-            "ensemble disagrees": evidence.members.std(0),
-            "second model gives less": proxy - other,
+            **(more or {}),
         },
     )
+
+
+def detection(evidence: Evidence, *, distance: float = 2.0) -> Detection:
+    """The same for one reward model, with two scores more: how much five bootstrap reward models disagree, and by how much a second
+    reward model, from comparisons of its own, gives less."""
+    world, proxy = evidence.world, single(evidence)
+    other = fit(world, compare(world, len(evidence.pairs), seed=20_000 + evidence.seed), evidence.proxy_class)
+    more = {"ensemble disagrees": evidence.members.std(0), "second model gives less": proxy - other}
+    return detect(world, proxy, distance=distance, more=more)

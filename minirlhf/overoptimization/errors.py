@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from minirlhf.overoptimization.curves import Curve, optimise, tilt_curve
-from minirlhf.overoptimization.proxies import compare, fit, fit_everything
-from minirlhf.overoptimization.words import Outcomes, bags, lifted, replies
+from minirlhf.overoptimization.curves import Curve, tilt_curve
+from minirlhf.overoptimization.words import Outcomes
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,3 @@ def decompose(world: Outcomes, best_in_class: Tensor, learned: Tensor, trained: 
 
     truth, limit, here = at(world.gold), at(best_in_class), at(learned)
     return Errors(truth - limit, limit - here, here - trained.gold_at(distance))
-
-
-def decomposed(
-    proxy_class: str, pairs: int, seed: int, *, distance: float, best_in_class: Tensor | None = None
-) -> Errors:
-    """The three errors of one policy-gradient run on a proxy learned from ``pairs`` comparisons."""
-    world = bags()
-    learned = fit(world, compare(world, pairs, seed=seed), proxy_class)
-    trained = optimise("policy-gradient", replies(), lifted(learned))
-    limit = fit_everything(world, proxy_class) if best_in_class is None else best_in_class
-    return decompose(world, limit, learned, trained, distance=distance)

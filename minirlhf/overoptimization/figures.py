@@ -14,7 +14,8 @@ from minirlhf.overoptimization.errors import Errors
 from minirlhf.overoptimization.fits import Verdict
 from minirlhf.overoptimization.habits import Habit
 from minirlhf.overoptimization.tampering import Run
-from minirlhf.plotting import PALETTE
+from minirlhf.plotting import PALETTE, smooth
+from minirlhf.trainers.history import History
 
 DISTANCE = "distance from the reference, √KL"
 COLOURS = tuple(PALETTE[name] for name in ("blue", "red", "green", "purple", "orange", "sky", "black", "yellow"))
@@ -101,6 +102,28 @@ def errors(ax: Any, parts: Mapping[str, Sequence[Errors]]) -> None:
     ax.axhline(0, color="black", lw=0.8)
     ax.set(ylabel="gold lost")
     ax.legend(frameon=False)
+
+
+def counted(ax: Any, histories: Sequence[History], names: Sequence[str]) -> None:
+    """What the replies of a policy in training hold against √KL: means over runs and over five steps."""
+    along_steps = lambda name: smooth(torch.tensor([h[name] for h in histories]).mean(0).tolist(), 5)
+    distance = [max(0.0, kl) ** 0.5 for kl in along_steps("kl")]
+    for colour, name in zip(COLOURS, names, strict=False):
+        ax.plot(distance, along_steps(name), color=colour, label=name)
+    ax.set(xlabel=DISTANCE, ylabel="per reply")
+    ax.legend(frameon=False)
+
+
+def leash(ax: Any, free: Curve, held: Curve, turn: tuple[float, float] | None) -> None:
+    """Gold of one free policy-gradient run, the ends of runs under a KL penalty, and where a second reward model turns."""
+    ax.plot(free.distance, free.proxy, color=PALETTE["orange"], ls="--", label="proxy, no penalty")
+    ax.plot(held.distance[1:], held.proxy[1:], "o", color=PALETTE["orange"], label="proxy, end under a penalty")
+    ax.plot(free.distance, free.gold, color=PALETTE["green"], label="gold, no penalty")
+    ax.plot(held.distance[1:], held.gold[1:], "o", color=PALETTE["green"], label="gold, end under a penalty")
+    if turn is not None:
+        ax.plot(*turn, "*", ms=12, color="black", label="a second reward model turns")
+    ax.set(xlabel=DISTANCE, ylabel="mean reward, in units of gold")
+    ax.legend(frameon=False, fontsize="small")
 
 
 def tampering(axes: Sequence[Any], runs: Mapping[str, Run]) -> None:

@@ -74,6 +74,13 @@ def on_a_grid(curves: Sequence[Curve], points: int = 40) -> tuple[Tensor, Tensor
     )
 
 
+def single_verdict(name: str, curve: Curve) -> str:
+    """Both forms fitted to one curve, in words. One curve has no bands: nothing says how far to trust the difference."""
+    grid, gains = on_a_grid([curve])
+    found = [f"{form} has R² {fit_form(grid, gains[0], form).r2:.3f}" for form in FORMS]
+    return f"{name}: {', '.join(found)} on this one curve"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """How the two forms do on some curves (one per seed), and how sure one can be.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from minirlhf.core.errors import UserError, unknown
@@ -41,3 +42,34 @@ def load_function(spec: str) -> Callable[[str, str], float]:
         raise UserError(f"{spec}: {problem}; expected a function of a prompt and a reply") from None
     function: Callable[[str, str], float] = functions[name]
     return function
+
+
+def grade(function: Callable[[str, str], float], name: str, prompt: str, reply: str) -> float:
+    """What a user's function gives to one reply; ``name`` says in an error what the function was to be.
+
+    Raises:
+        UserError: it raises, or gives something else than one finite number; with the reply on which it does.
+    """
+    place = f"{name} of the reply {reply[:60]!r}"
+    try:
+        value = function(prompt, reply)
+    except Exception as problem:
+        raise UserError(f"{place}: {type(problem).__name__}: {problem}") from None
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        what = f"is {value!r}" if isinstance(value, float | str | None) else f"is of type {type(value).__name__}"
+        raise UserError(f"{place} {what}; expected one finite number")
+    return number
+
+
+def require_preferences(values: Sequence[float], name: str) -> None:
+    """Refuse grades that are all alike.
+
+    Raises:
+        UserError: with the grade.
+    """
+    if min(values) == max(values):
+        raise UserError(f"the {name} gives {values[0]:g} to every reply; it has to prefer something")

@@ -7,7 +7,7 @@ policy's own samples, in nats per reply.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +23,7 @@ from minirlhf.feedback.rewards import Reward, model_reward, task_problems, task_
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling
 from minirlhf.overoptimization.curves import Curve
+from minirlhf.overoptimization.functions import grade, require_preferences
 from minirlhf.pipeline import RewardPlan, Trained
 from minirlhf.recipes import RLOO
 from minirlhf.trainers.history import History
@@ -60,7 +61,8 @@ class LanguageWorld:
         gold: what nobody may optimise.
         accuracy: of the reward model on held-out pairs; NaN if the proxy is a given function.
         pairs: comparisons that it was trained on; none if the proxy is a given function.
-        drawn: proxy and gold of many replies of the reference, ``(P, M)`` each.
+        problems, texts: many replies of the reference and what they reply to, ``P · M`` each, replies to one prompt together.
+        drawn: their proxy and gold, ``(P, M)`` each.
     """
 
     task: Task
@@ -69,24 +71,33 @@ class LanguageWorld:
     gold: Reward
     accuracy: float
     pairs: list[PreferencePair]
+    problems: list[Problem]
+    texts: list[str]
     drawn: tuple[Tensor, Tensor]
 
 
-def _as_reward(function: Callable[[str, str], float]) -> Reward:
+def _as_reward(function: Callable[[str, str], float], name: str) -> Reward:
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        return [float(function(p.prompt[-1]["content"], c)) for p, c in zip(problems, completions, strict=True)]
+        return [grade(function, name, p.prompt[-1]["content"], c) for p, c in zip(problems, completions, strict=True)]
 
     return reward
 
 
-def learn_proxy(task: Task, start: Trained, plan: LanguagePlan) -> tuple[Reward, float, list[PreferencePair]]:
-    """Label pairs of the policy's own replies and train a reward model: the reward, its held-out accuracy, the pairs."""
-    seed, pad = plan.reward.training.seed, start.tokenizer.pad_token_id
-    pairs, held_out = pipeline.preferences(task, start, plan.reward)
+def train_proxy(start: Trained, pairs: Sequence[PreferencePair], plan: LanguagePlan, *, seed: int) -> RewardModel:
+    """A reward model on top of the policy's transformer; ``seed`` draws its head and the order of the pairs."""
     model = RewardModel.from_causal_lm(start.model, pooling=plan.pooling, seed=seed)
     tokens = pipeline.pair_tokens(start.tokenizer, pairs)
-    train_reward(model, tokens, plan.reward.training, pad_token_id=pad, quiet=True)
-    accuracy = pair_accuracy(model, pipeline.pair_tokens(start.tokenizer, held_out), pad_token_id=pad)
+    config = replace(plan.reward.training, seed=seed)
+    train_reward(model, tokens, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    return model
+
+
+def learn_proxy(task: Task, start: Trained, plan: LanguagePlan) -> tuple[Reward, float, list[PreferencePair]]:
+    """Label pairs of the policy's own replies and train a reward model: the reward, its held-out accuracy, the pairs."""
+    pairs, held_out = pipeline.preferences(task, start, plan.reward)
+    model = train_proxy(start, pairs, plan, seed=plan.reward.training.seed)
+    tokens = pipeline.pair_tokens(start.tokenizer, held_out)
+    accuracy = pair_accuracy(model, tokens, pad_token_id=start.tokenizer.pad_token_id)
     return model_reward(model, start.tokenizer), accuracy, pairs
 
 
@@ -103,13 +114,17 @@ def language_world(
     Args:
         proxy: ``(prompt, reply) -> number`` in place of a reward model.
         gold: the same in place of the task's grader; it grades, the comparisons are still labelled by the task.
+
+    Raises:
+        UserError: a given function raises, or gives something else than finite numbers, or the same to every reply.
     """
-    truth = task_reward(task) if gold is None else _as_reward(gold)
+    truth = task_reward(task) if gold is None else _as_reward(gold, "gold")
+    truth(task_problems(task, "test")[:1], ["sure!"])  # a function that fails does so before anything is trained
     accuracy, pairs = float("nan"), list[PreferencePair]()
     if proxy is None:
         raw, accuracy, pairs = learn_proxy(task, start, plan)
     else:
-        raw = _as_reward(proxy)
+        raw = _as_reward(proxy, "proxy")
     sampled = candidates(
         start.model,
         task_problems(task, "test")[: plan.prompts],
@@ -123,13 +138,25 @@ def language_world(
     texts = [text for row in sampled.completions for text in row]
     scores = sampled.rewards.double()
     worth = torch.tensor(truth(problems, texts), dtype=torch.float64).view_as(scores)
+    require_preferences(scores.flatten().tolist(), "proxy")
+    require_preferences(worth.flatten().tolist(), "gold")
+    in_gold_units, scores = calibrated(raw, scores, worth)
+    return LanguageWorld(task, start, in_gold_units, truth, accuracy, pairs, problems, texts, (scores, worth))
+
+
+def calibrated(raw: Reward, scores: Tensor, worth: Tensor) -> tuple[Reward, Tensor]:
+    """A reward in units of gold, and its ``scores`` in the same units.
+
+    Args:
+        scores, worth: raw grades and gold of many replies of the reference, of one shape.
+    """
     slope = float(worth.std() / scores.std())
     shift = float(worth.mean() - slope * scores.mean())
 
-    def in_gold_units(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         return [shift + slope * score for score in raw(problems, completions)]
 
-    return LanguageWorld(task, start, in_gold_units, truth, accuracy, pairs, (shift + slope * scores, worth))
+    return reward, shift + slope * scores
 
 
 def best_of_n(world: LanguageWorld) -> Curve:
@@ -139,13 +166,22 @@ def best_of_n(world: LanguageWorld) -> Curve:
     return Curve(kl.clamp(min=0).sqrt(), best_of_n_curve(scores).mean(0), best_of_n_curve(scores, worth).mean(0))
 
 
-def reinforce(world: LanguageWorld, plan: LanguagePlan, *, window: int = 3) -> tuple[Curve, History, Trained]:
-    """RLOO against the proxy without a leash. The curve's points are means over ``window`` steps of training samples.
+def reinforce(
+    world: LanguageWorld,
+    plan: LanguagePlan,
+    *,
+    beta: float = 0.0,
+    window: int = 3,
+    monitors: Mapping[str, Reward] | None = None,
+) -> tuple[Curve, History, Trained]:
+    """RLOO against the proxy. The curve's points are means over ``window`` steps of training samples.
 
-    The history has ``gold`` and the features of replies (polite words and so on) if the task counts any.
+    Args:
+        beta: KL penalty; none by default.
+        monitors: rewards that the history logs beside ``gold``, by name.
     """
     model = copy.deepcopy(world.start.model)
-    recipe = RLOO.with_(beta=0.0)
+    recipe = RLOO.with_(beta=beta)
     history = train_online(
         model,
         task_problems(world.task, "train"),
@@ -154,12 +190,12 @@ def reinforce(world: LanguageWorld, plan: LanguagePlan, *, window: int = 3) -> t
         replace(plan.rl, max_completion_length=world.task.max_completion_length),
         tokenizer=world.start.tokenizer,
         ref_model=copy.deepcopy(world.start.model).requires_grad_(False).eval(),
-        monitors={"gold": world.gold},
+        monitors={"gold": world.gold, **(monitors or {})},
         quiet=True,
     )
     scores, worth = world.drawn
     rows = [(0.0, float(scores.mean()), float(worth.mean()))]
     for k in range(0, len(history) - window + 1, window):
-        kl, proxy, gold = (sum(history[name][k : k + window]) / window for name in ("kl", "reward", "gold"))
-        rows.append((max(0.0, kl) ** 0.5, proxy, gold))  # the first step samples the reference itself
+        kl, reward, gold = (sum(history[name][k : k + window]) / window for name in ("kl", "reward", "gold"))
+        rows.append((max(0.0, kl) ** 0.5, reward, gold))  # the first step samples the reference itself
     return Curve(*torch.tensor(rows, dtype=torch.float64).T), history, Trained(model, world.start.tokenizer, history)

@@ -127,7 +127,8 @@ def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
     return weights.detach()
 
 
-def _standardised(world: Outcomes, proxy_class: str) -> Tensor:
+def standardised(world: Outcomes, proxy_class: str) -> Tensor:
+    """``(N, F)``: the features of a class, each with mean 0 and standard deviation 1 under the reference."""
     raw = features(world.counts, proxy_class)
     mean, deviation = _moments(world.probs, raw)
     return (raw - mean) / deviation
@@ -135,7 +136,7 @@ def _standardised(world: Outcomes, proxy_class: str) -> Tensor:
 
 def fit(world: Outcomes, pairs: Comparisons, proxy_class: str) -> Tensor:
     """``(N,)``: the proxy of a class that fits the pairs best (Bradley–Terry with weight decay), in units of gold."""
-    known = _standardised(world, proxy_class)
+    known = standardised(world, proxy_class)
 
     def loss(weights: Tensor) -> Tensor:
         rewards = known @ weights
@@ -149,7 +150,7 @@ def fit_everything(world: Outcomes, proxy_class: str) -> Tensor:
 
     Needs the bags, not the single replies: it looks at all pairs of outcomes.
     """
-    known = _standardised(world, proxy_class)
+    known = standardised(world, proxy_class)
     i, j = torch.triu_indices(len(world), len(world), offset=1)
     weight = world.probs[i] * world.probs[j]
     weight = weight / weight.sum()

@@ -146,16 +146,3 @@ def constrained_curve(
         prices = constraint_multipliers(world.ref_logps, reward, costs, limits, strength=strength)
         rows.append(tilted(world.ref_logps, reward - prices @ costs, (strength,))[0])
     return along(torch.stack(rows), world.ref_logps, reward, world.gold)
-
-
-def stop_where_the_second_model_turns(evidence: Evidence, other: Tensor) -> tuple[float, float]:
-    """Early stopping without gold: walk along the tilt until a reward model that is not optimised, ``other (N,)``, falls.
-
-    Returns:
-        Distance and gold there.
-    """
-    world = evidence.world
-    path = tilted(world.ref_logps, single(evidence))
-    judged = along(path, world.ref_logps, other, world.gold)
-    stop = int(judged.proxy.argmax())
-    return float(judged.distance[stop]), float(judged.gold[stop])

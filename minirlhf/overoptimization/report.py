@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval
 from minirlhf.models.checkpoints import write_text_atomic
-from minirlhf.overoptimization import figures, habits, remedies, tampering, words
-from minirlhf.overoptimization.curves import OPTIMIZERS, Curve, optimise, tilt_curve
-from minirlhf.overoptimization.detector import detection
-from minirlhf.overoptimization.errors import decomposed
-from minirlhf.overoptimization.fits import Verdict, judge
-from minirlhf.overoptimization.proxies import CLASSES, compare, fit, fit_everything, in_gold_units
-from minirlhf.overoptimization.remedies import Evidence
-from minirlhf.overoptimization.words import Outcomes
+from minirlhf.overoptimization import figures, words
+from minirlhf.overoptimization.curves import OPTIMIZERS, Curve, optimise
+from minirlhf.overoptimization.figure_set import add_given, add_learned, add_other_worlds
+from minirlhf.overoptimization.fits import Verdict, judge, single_verdict
+from minirlhf.overoptimization.proxies import CLASSES, compare, fit, in_gold_units
+from minirlhf.overoptimization.words import Outcomes, bags
 from minirlhf.plotting import panels, png
 
 Function = Callable[[str, str], float]  # (prompt, reply) -> number
@@ -31,14 +28,15 @@ class Report:
     Attributes:
         curves: per optimiser, one for each seed.
         verdicts: per optimiser, which form fits; empty with fewer than three seeds.
-        overrated: replies that the proxy overstates most: reply, proxy, gold, probability under the reference.
+        overrated: replies that the proxy overstates most: reply, proxy, gold, and the probability under the reference where it
+            is known; in the mean over seeds they may be others: these are of the first.
         figures: name -> matplotlib figure.
         notes: lines of text.
     """
 
     curves: dict[str, list[Curve]]
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    overrated: list[tuple[str, float, float, float]] = field(default_factory=list)
+    overrated: list[tuple[str, float, float, float | None]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -56,8 +54,11 @@ class Report:
             )
         lines += [f"{name}: {verdict.sentence}" for name, verdict in self.verdicts.items()]
         if self.overrated:
-            lines.append("the proxy overstates most (proxy, gold, chance under the reference):")
-            lines += [f"  {reply:34} {p:6.2f} {g:6.2f}   {q:.1e}" for reply, p, g, q in self.overrated]
+            known = self.overrated[0][-1] is not None
+            lines.append(f"the proxy overstates most (proxy, gold{', chance under the reference' if known else ''}):")
+            width = max(len(reply) for reply, *_ in self.overrated)
+            for reply, p, g, q in self.overrated:
+                lines.append(f"  {reply:{width}} {p:6.2f} {g:6.2f}" + ("" if q is None else f"   {q:.1e}"))
         return "\n".join([*lines, *self.notes])
 
     def write(self, out: Path | str) -> Path:
@@ -77,43 +78,55 @@ class Report:
         return out
 
 
+#: task -> (optimisers, learned proxies, comparisons by default, seeds by default).
+TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
+    "words": (OPTIMIZERS, tuple(CLASSES), 400, 20),
+    "assistant": (("best-of-n", "policy-gradient", "dpo"), ("reward-model",), 1600, 1),
+}
+
+
 def overopt(
     task: str = "words",
     *,
-    proxy: str | Function = "counts",
+    proxy: str | Function | None = None,
     gold: Function | None = None,
     optimizer: str = "all",
-    pairs: int = 400,
-    seeds: int = 20,
+    pairs: int | None = None,
+    seeds: int | None = None,
 ) -> Report:
     """Optimise a proxy and watch the gold.
 
     Args:
         task: ``words``, the seven-word world, where all is exact and takes seconds; or ``assistant``, a trained language
             model (a minute for each seed).
-        proxy: a class of reward models that is learned from comparisons (``counts``, ``pairs``, ``triples``; for
-            ``assistant`` the learned proxy is a reward model), or a function ``(prompt, reply) -> number``.
+        proxy: what is optimised. A class of reward models that is learned from comparisons: ``counts`` (default), ``pairs`` or
+            ``triples`` for ``words``, ``reward-model`` for ``assistant``; or a function ``(prompt, reply) -> number``.
         gold: such a function in place of the world's own gold.
-        optimizer: ``tilt``, ``best-of-n``, ``policy-gradient``, or ``all``.
-        pairs: comparisons that a learned proxy learns from.
-        seeds: repetitions of comparisons and training. A given proxy learns nothing: there is one curve then.
+        optimizer: ``tilt``, ``best-of-n``, ``policy-gradient`` for ``words``, the last two or ``dpo`` for ``assistant``; or ``all``.
+        pairs: comparisons that a learned proxy learns from; 400 for ``words``, 1,600 for ``assistant``.
+        seeds: repetitions of comparisons and training; 20 and 1. A given proxy learns nothing: ``words`` has one curve then.
 
     Raises:
         UserError: an unknown name, or a function that does not give finite numbers.
     """
-    if task not in ("words", "assistant"):
-        raise unknown("task", task, ("words", "assistant"))
-    if optimizer not in (*OPTIMIZERS, "all"):
-        raise unknown("optimizer", optimizer, (*OPTIMIZERS, "all"))
-    if isinstance(proxy, str) and proxy not in CLASSES:
-        raise unknown("proxy class", proxy, CLASSES)
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
+    optimizers, learned, usual_pairs, usual_seeds = TASKS[task]
+    if optimizer not in (*optimizers, "all"):
+        raise unknown(f"optimizer for the task {task}", optimizer, (*optimizers, "all"))
+    proxy = learned[0] if proxy is None else proxy
+    if isinstance(proxy, str) and proxy not in learned:
+        raise unknown(f"proxy for the task {task}", proxy, learned)
+    pairs, seeds = usual_pairs if pairs is None else pairs, usual_seeds if seeds is None else seeds
     if pairs < 1 or seeds < 1:
         raise UserError(f"pairs = {pairs}, seeds = {seeds}; expected at least 1")
-    chosen = OPTIMIZERS if optimizer == "all" else (optimizer,)
+    chosen = optimizers if optimizer == "all" else (optimizer,)
     if task == "assistant":
         from minirlhf.overoptimization.assistant import assistant_report
 
-        return assistant_report(Report, proxy=None if isinstance(proxy, str) else proxy, gold=gold, optimizers=chosen, pairs=pairs, seeds=seeds)  # fmt: skip
+        given = None if isinstance(proxy, str) else proxy
+        found: Report = assistant_report(Report, proxy=given, gold=gold, optimizers=chosen, pairs=pairs, seeds=seeds)
+        return found
     return _words(proxy, gold, chosen, pairs, seeds)
 
 
@@ -124,58 +137,25 @@ def _words(proxy: str | Function, gold: Function | None, optimizers: Sequence[st
     if isinstance(proxy, str):
         proxies = [fit(world, compare(world, pairs, seed=s), proxy) for s in range(seeds)]
     else:
-        scores = world.grade(proxy, "proxy")
-        if float(scores.max() - scores.min()) == 0:
-            raise UserError(f"the proxy gives {float(scores[0])} to every reply; it has to prefer something")
-        proxies = [in_gold_units(scores, world)]
+        proxies = [in_gold_units(world.grade(proxy, "proxy"), world)]
     report = Report({name: [optimise(name, world, p) for p in proxies] for name in optimizers})
-    if len(proxies) >= 3:
-        report.verdicts = {name: judge(found) for name, found in report.curves.items()}
     excess = (proxies[0] - world.gold).argsort(descending=True)[:5].tolist()
     report.overrated = [
         (world.texts[i], float(proxies[0][i]), float(world.gold[i]), float(world.probs[i])) for i in excess
     ]
     report.figures["curves"], axes = panels(len(report.curves), 3.4, 2.9)
     figures.overview(axes, report.curves)
-    if report.verdicts:
+    if len(proxies) >= 3:
+        report.verdicts = {name: judge(found) for name, found in report.curves.items()}
         report.figures["fits"], axes = panels(len(report.verdicts), 3.6, 2.9)
         figures.fits(axes, report.verdicts)
-    if isinstance(proxy, str) and gold is None:
-        _add_studies(report, proxy, pairs, seeds)
+    else:
+        report.notes += [single_verdict(name, found[0]) for name, found in report.curves.items()]
+    if isinstance(proxy, str):
+        learned = bags() if gold is None else world  # a gold of one's own may look at the order of words
+        add_learned(report.figures, learned, proxy, pairs, seeds)
+        if gold is None:
+            add_other_worlds(report.figures)
+    else:
+        add_given(report.figures, world, proxies[0])
     return report
-
-
-def _add_studies(report: Report, proxy_class: str, pairs: int, seeds: int) -> None:
-    """The figures that need a proxy which is learned in the world as it is."""
-    world = words.bags()
-    evidence = [Evidence(world, compare(world, pairs, seed=s), proxy_class, s) for s in range(seeds)]
-    report.figures["data"], (ax,) = panels(1, 4.4, 3.2)
-    by_size = {
-        f"{size} comparisons": [
-            tilt_curve(world.ref_logps, fit(world, compare(world, size, seed=s), proxy_class), world.gold)
-            for s in range(seeds)
-        ]
-        for size in (50, 200, 1600)
-    }
-    limit = fit_everything(world, proxy_class)
-    by_size["all there could be"] = [tilt_curve(world.ref_logps, limit, world.gold)]
-    figures.gold_curves(ax, by_size)
-    report.figures["remedies"], (ax,) = panels(1, 5.6, 3.4)
-    gold = {name: [remedies.curve_of(name, e).gold_by(2.0) for e in evidence] for name in remedies.REMEDIES}
-    gold["constraints"] = [remedies.constrained_curve(e).gold_by(2.0) for e in evidence]
-    oracle = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(2.0)
-    figures.remedies(ax, gold, oracle=oracle)
-    ax.set_title("Gold at √KL = 2, or where the path ends before")
-    report.figures["errors"], (ax,) = panels(1, 4.4, 3.2)
-    few = range(min(seeds, 3))
-    parts = {f"√KL = {d:g}": [decomposed(proxy_class, pairs, s, distance=d, best_in_class=limit) for s in few] for d in (1.0, 1.5, 2.0)}  # fmt: skip
-    figures.errors(ax, parts)
-    report.figures["detector"], (ax,) = panels(1, 4.4, 3.6)
-    figures.detector(ax, detection(evidence[0]))
-    report.figures["tampering"], axes = panels(2, 4.0, 2.9)
-    sheet = tampering.score_sheet()
-    runs = {"coupled": tampering.train(sheet, coupled_approval), "decoupled": tampering.train(sheet, decoupled_approval)}  # fmt: skip
-    figures.tampering(axes, runs)
-    report.figures["habits"], axes = panels(2, 4.0, 3.0)
-    figures.habit(axes[0], habits.over_refusal(), 2)
-    figures.habit(axes[1], habits.sycophancy(), 0)

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
+from minirlhf.overoptimization.functions import grade, require_preferences
 
 WORDS = ("ok", "um", "please", "thanks", "fact", "detail", "great")
 MAX_WORDS = 5
@@ -76,17 +76,10 @@ class Outcomes:
         """``(N,)``: a function ``(prompt, reply) -> number`` on every outcome; the prompt here is empty.
 
         Raises:
-            UserError: it raises, or returns something else than a finite number; with the reply on which it does.
+            UserError: it raises, gives something else than finite numbers, or the same to every reply.
         """
-        values = []
-        for text in self.texts:
-            try:
-                value = float(function("", text))
-            except Exception as problem:
-                raise UserError(f"{name} of the reply {text!r}: {type(problem).__name__}: {problem}") from None
-            if not math.isfinite(value):
-                raise UserError(f"{name} of the reply {text!r} is {value}; expected a finite number")
-            values.append(value)
+        values = [grade(function, name, "", text) for text in self.texts]
+        require_preferences(values, name)
         return torch.tensor(values, dtype=torch.float64)
 
 
