@@ -55,7 +55,9 @@ def test_the_compared_runs_differ_in_one_choice():
 
 
 def cells(frame):
-    return [[entry.astext() for entry in row.findall(nodes.entry)] for row in frame.findall(nodes.row)]
+    return [
+        [entry.astext().replace("\u200b", "") for entry in row.findall(nodes.entry)] for row in frame.findall(nodes.row)
+    ]
 
 
 def test_the_table_is_that_of_the_recipes():

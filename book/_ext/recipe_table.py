@@ -31,7 +31,10 @@ def _row(cells: list[nodes.Node]) -> nodes.row:
 
 
 def _cell(text: str) -> nodes.Node:
-    return nodes.literal(text=text) if text and text != "none" else nodes.Text("–" if text == "none" else "")
+    if text in ("", "none"):
+        return nodes.Text("–" if text else "")
+    # Where a long cell may break: before its hyperparameters.
+    return nodes.literal(text=text.replace("(", "(\u200b"))
 
 
 class Recipes(SphinxDirective):
