@@ -1,0 +1,731 @@
+# %% [markdown]
+# # 12 · One reward, many tokens
+#
+# A language model has written a reply of a hundred tokens. A grader says *0.7*. **Which of the tokens should become likelier, which
+# less likely, and by how much?** The policy gradient has an answer to that which is right on average, and so noisy that no one uses it
+# bare. This notebook looks at what is done about the noise, and at what each remedy costs. Two worlds: the poem critic of chapter 05,
+# whose forty replies can be listed, so that mean and noise of a gradient are sums; and the shell game, where a small language model
+# learns to think and a critic learns where the reward is earned.
+
+# %%
+import copy
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence, gradient_noise, zoo
+from minirlhf.core import exact
+from minirlhf.core.exact import ToyLM
+from minirlhf.core.masking import last_index
+from minirlhf.critic_probe import CriticProbe
+from minirlhf.data import tasks
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations import advantages, aggregation, kl, policy_losses, returns, rlhf
+from minirlhf.equations.off_policy import truncated_importance_weight
+from minirlhf.evaluation import evaluate
+from minirlhf.feedback.rewards import task_problems, task_reward
+from minirlhf.models.critics import new_critic
+from minirlhf.models.sampling import Sampling
+from minirlhf.plotting import PALETTE, smooth
+from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.toy import TOY_RUN, train_toy
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+world = poem_critic()
+reward = world.rewards  # (40,)
+mask = world.reference.responses().mask  # (40, 3)
+seen = evidence.Seen("../studies/ch12_policy_gradients.json")  # five seeds
+
+# %% [markdown]
+# **Predict** before you go on, and write it down.
+#
+# 1. Four sampled replies make one estimate of the gradient. By what factor does the right baseline lower the variance of that estimate: 1.2,
+#    2, 10, 100?
+# 2. ReMax takes the reward of the *greedy* reply as the baseline. Is that better or worse than the mean of the other samples?
+# 3. A critic watches a model that sometimes thinks aloud before it answers and sometimes blurts. At which token does it see the reward coming?
+#
+# ## How noisy is an estimate?
+#
+# An estimate is a random vector. On the poem critic all groups of four replies can be listed (123,410 of them, order aside), so its mean
+# and its variance are exact. First the baseline that costs nothing, written by ourselves and held against the library.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def mean_of_the_others(rewards):
+    """RLOO: (P, G) -> (P, G)."""
+    count = rewards.shape[-1]
+    return rewards - (rewards.sum(-1, keepdim=True) - rewards) / (count - 1)
+
+
+group = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+torch.testing.assert_close(mean_of_the_others(group), advantages.leave_one_out(group))
+print("rewards 1 0 0 0:", [round(a, 3) for a in mean_of_the_others(group)[0].tolist()])
+
+# %% [markdown]
+# Two moments of a training: the start, and a policy that has come half way (the optimum for β = 0.7). *Direction* is the cosine between the mean of
+# the estimator and the true gradient; *noise* is its variance divided by the squared length of its mean. A constant factor on all advantages
+# changes neither: Adam would divide it out.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+half_way = copy.deepcopy(world.reference)
+ref_logps = world.reference.distribution()[0].log().detach()
+half_way.set_distribution(rlhf.optimal_logps(ref_logps, reward, beta=0.7).exp())
+MOMENTS = {"at the start": world.reference, "half way": half_way}
+
+
+def greedy_reward(lm):
+    """What the greedy reply earns: after each word the likeliest next one."""
+    logps = lm.response_token_logps()[0].detach()
+    alive = torch.ones(len(logps), dtype=torch.bool)
+    for t in range(lm.max_len):
+        here = alive & mask[:, t]
+        alive = here & (logps[:, t] == logps[here, t].max()) if bool(here.any()) else alive
+    return float(reward[alive])
+
+
+def estimators(lm):
+    """Everything that one may put in front of ∇log π, with four samples each (ReMax spends one of its four on the baseline)."""
+    value, action = lm.action_values(reward)  # (40, 3) each
+    value = torch.where(mask, value, 0.0)
+    mean, base = float(lm.distribution()[0].detach() @ reward), greedy_reward(lm)
+    final = torch.zeros(40, 3, dtype=torch.float64).scatter(1, last_index(mask)[:, None], reward[:, None])
+
+    def grouped(advantage, count=4):
+        return gradient_noise.of_groups(lm, reward[None], advantage, num_generations=count)
+
+    def tokens(advantage):
+        return gradient_noise.of_tokens(lm, advantage * mask, num_samples=4)
+
+    return {
+        "reward itself": grouped(advantages.raw_reward),
+        "ReMax": grouped(lambda r: advantages.remax(r, torch.full((len(r),), base, dtype=torch.float64)), 3),
+        "minus group mean": grouped(advantages.group_center),
+        "minus mean of others": grouped(advantages.leave_one_out),
+        "group z-score": grouped(advantages.group_zscore),
+        "minus V(x)": tokens((reward - mean)[:, None]),
+        "minus V(s_t)": tokens(reward[:, None] - value),
+        "GAE, λ = .95": tokens(returns.gae(final, value, mask, lam=0.95)),
+        "Q − V": tokens(action - value),
+    }
+
+
+found = {when: estimators(lm) for when, lm in MOMENTS.items()}
+true = {when: gradient_noise.true_gradient(lm, reward[None]) for when, lm in MOMENTS.items()}
+for when, lm in MOMENTS.items():
+    print(
+        f"{when}: mean reward {lm.distribution()[0].detach() @ reward:.2f}, greedy reply earns {greedy_reward(lm):.1f}"
+    )
+print(f"\n{'':22}" + "".join(f"{when:>28}" for when in MOMENTS))
+print(f"{'':22}" + "   direction  length  noise " * 2)
+for name in found["at the start"]:
+    row = [
+        (m[name].cosine(true[w]), float(m[name].mean @ true[w] / (true[w] @ true[w])), m[name].noise)
+        for w, m in found.items()
+    ]
+    print(f"{name:22}" + "".join(f"{c:12.3f} {length:7.2f} {noise:6.2f} " for c, length, noise in row))
+
+# %%
+# figure: noise
+# alt: Two bar charts of gradient noise for nine estimators with four samples, at the start and half way. The bare reward is noisiest, most of
+#   all half way. ReMax is worse than the bare reward at the start and as good as leave-one-out half way. Group mean and mean of the others are
+#   equal. Values of the prompt, values of the prefix, and exact advantages per token lower the noise step by step.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.1), sharey=True, layout="constrained")
+for ax, (when, moments) in zip(axes, found.items(), strict=True):
+    names = list(moments)[::-1]
+    colours = [PALETTE["red" if abs(moments[n].cosine(true[when]) - 1) > 1e-6 else "blue"] for n in names]
+    bars = ax.barh(names, [moments[n].noise for n in names], color=colours)
+    ax.bar_label(bars, fmt="%.1f", padding=2)
+    ax.set(title=when, xlabel="variance of an estimate / |mean|²", xlim=(0, 19))
+axes[1].annotate("red: does not point along ∇J", (18.5, 0.2), ha="right", color=PALETTE["red"])
+plt.show()
+
+# %% [markdown]
+# **What to notice.**
+#
+# * Half way, rewards are all positive and the bare reward raises *everything* that was sampled: six times the noise of a baseline for nothing. The
+#   table's second column is the *length* of the mean: the group mean holds one's own reward and shrinks the gradient to (G − 1)/G, which is all it does.
+# * ReMax was worse than nothing at the start, where the greedy reply ("yes .") earns 0, and as good as the others half way.
+# * Only dividing by the group's standard deviation turns the gradient: a little, here.
+# * What a critic could bring lies below "minus V(x)": a factor of two or so for three tokens. Values of prefixes must be *known* for that.
+#
+# Now two prompts, an easy one that always earns 3 to 4 and a hard one that earns 0 or 1. **Predict:** how much noisier is one mean for the whole batch than one
+# mean per group?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+two = ToyLM(3, 2, num_prompts=2, seed=5)  # 7 replies to each prompt
+grades = torch.tensor([[0, 1, 1, 0, 0, 1, 0], [3, 3, 4, 4, 3, 3, 4]], dtype=torch.float64)
+ascent = gradient_noise.true_gradient(two, grades)
+print("two prompts, two samples each    direction   noise")
+for name, rule in {
+    "reward itself (REINFORCE)": advantages.raw_reward,
+    "minus batch mean": advantages.batch_center,
+    "batch z-score (REINFORCE++)": advantages.batch_zscore,
+    "minus mean of others (RLOO)": advantages.leave_one_out,
+    "… then the batch's deviation": advantages.reinforce_pp_baseline,
+}.items():
+    moments = gradient_noise.of_groups(two, grades, rule, num_generations=2)
+    print(f"{name:30} {moments.cosine(ascent):11.3f} {moments.noise:7.1f}")
+
+# %% [markdown]
+# The batch mean compares the replies to a hard question with those to an easy one: everything said to the easy prompt looks good.
+#
+# ## How far back does a reward reach?
+#
+# The grader pays at the last token. Through GAE, the token $k$ places before the end sees $\lambda^k$ of it *directly*; the rest must come through the
+# critic's values. **Predict:** a reply of 200 tokens, λ = 0.95, a critic that says 0 everywhere. What share of the reward does the first token see?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tokens = 200
+paid = torch.zeros(1, tokens, dtype=torch.float64)
+paid[0, -1] = 1.0
+everything = torch.ones(1, tokens, dtype=torch.bool)
+for lam in (1.0, 0.999, 0.99, 0.95):
+    share = returns.gae(paid, torch.zeros_like(paid), everything, lam=lam)[0]
+    torch.testing.assert_close(share, lam ** torch.arange(tokens - 1, -1, -1, dtype=torch.float64))
+    print(
+        f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; half of it is gone after {sum(share >= 0.5)} tokens"
+    )
+
+# %%
+# figure: reach
+# alt: Left, share of the final reward that reaches each of 200 tokens, for four values of lambda: flat at one, a slow decline at 0.999, a
+#   quick one at 0.99, and nothing but the last fifty tokens at 0.95. Middle and right, direction and noise of the gradient against lambda for
+#   three critics on the poem: with exact values small lambda has less noise and no bias, with a critic that knows only the mean reward or only half
+#   of each value small lambda turns the gradient away.
+fig, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 2.9), layout="constrained")
+for lam, colour in ((1.0, "black"), (0.999, "blue"), (0.99, "green"), (0.95, "red")):
+    left.plot(lam ** torch.arange(tokens - 1, -1, -1), color=PALETTE[colour])
+    left.annotate(
+        f"λ = {lam:g}",
+        *{1.0: ((5, 0.93),), 0.999: ((5, 0.72),), 0.99: ((45, 0.42),), 0.95: ((95, 0.1),)}[lam],
+        color=PALETTE[colour],
+    )
+left.set(xlabel="token of 200", ylabel="share of the reward", ylim=(0, 1.05))
+value, _ = half_way.action_values(reward)
+value = torch.where(mask, value, 0.0)
+final = torch.zeros(40, 3, dtype=torch.float64).scatter(1, last_index(mask)[:, None], reward[:, None])
+lams = torch.linspace(0, 1, 11, dtype=torch.float64).tolist()
+bias = {}
+for name, critic, colour in (
+    ("exact values", value, "blue"),
+    ("half of each value", 0.5 * value, "orange"),
+    ("the mean reward everywhere", torch.where(mask, value[0, 0], 0.0), "red"),
+):
+    row = [gradient_noise.of_tokens(half_way, returns.gae(final, critic, mask, lam=lam), num_samples=4) for lam in lams]
+    bias[name] = [m.cosine(true["half way"]) for m in row]
+    middle.plot(lams, bias[name], "o-", ms=3, color=PALETTE[colour], label=name)
+    right.plot(lams, [m.noise for m in row], "o-", ms=3, color=PALETTE[colour])
+middle.set(xlabel="λ", ylabel="direction: cosine with ∇J", ylim=(0.6, 1.02))
+middle.legend(frameon=False, fontsize=8, loc="lower right")
+right.set(xlabel="λ", ylabel="noise", ylim=(0, 7))
+plt.show()
+assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
+
+# %% [markdown]
+# The textbook's λ = 0.95 assumes a critic that carries the reward on. With γ = 1 and a critic that is still worthless, a reply of two hundred tokens has a tail that is paid and a
+# head that is not. Language models are trained with λ near or at 1.
+#
+# ## Where the KL term stands
+#
+# Chapter 05 found that RLOO, with the KL in the reward, comes to rest at the optimum, and that moving it into the loss changes that. Here is why, at one
+# point: the expected gradient of each placement against the true gradient of $J = \mathrm{E}[r] - \beta\,\mathrm{KL}$, half way, β = ½.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+beta = 0.5
+table_logps = half_way.response_token_logps()[0]  # (40, 3), with gradient
+ref_token_logps = world.reference.response_token_logps()[0].detach()
+probs = half_way.distribution()[0]
+objective = exact.regularised_value(probs, world.reference.distribution()[0].detach(), reward, beta)
+uphill = exact.gradient(objective, half_way.table)
+now, fixed = table_logps.detach(), probs.detach()
+
+
+def expected(surrogate):
+    """The gradient that samples of the policy give on average; surrogate is (40,), one number per reply."""
+    return exact.gradient((fixed * surrogate).sum(), half_way.table)
+
+
+def in_reward(estimator):
+    """Charges taken off the reward: no gradient flows through them."""
+    charge = torch.where(mask, estimator(now, ref_token_logps), 0.0).sum(-1)
+    return expected((reward - beta * charge) * table_logps.sum(-1))
+
+
+def in_loss(estimator):
+    """The estimator added to the loss and differentiated, token by token."""
+    penalty = torch.where(mask, estimator(table_logps, ref_token_logps), 0.0).sum(-1)
+    return expected(reward * table_logps.sum(-1) - beta * penalty)
+
+
+print("                direction   length")
+for name, gradient in {
+    "k1 in reward": in_reward(kl.k1),
+    "k3 in reward": in_reward(kl.k3),
+    "k1 in loss": in_loss(kl.k1),
+    "k2 in loss": in_loss(kl.k2),
+    "k3 in loss": in_loss(kl.k3),
+    "no KL at all": expected(reward * table_logps.sum(-1)),
+}.items():
+    cosine = float(gradient @ uphill / (gradient.norm() * uphill.norm()))
+    print(f"{name:14} {cosine:10.3f} {float(gradient.norm() / uphill.norm()):8.2f}")
+
+# %% [markdown]
+# Only k1 in the reward is $\nabla J$. In the loss, k1 has no gradient at all on average: it is as if there were no KL. k2 and k3 in the loss pull at each token for its own
+# charge and not for where it leads.
+#
+# ## Where clipping stops a gradient
+#
+# PPO's objective of one token, against the ratio. The dots are slopes that the policy feels.
+
+# %%
+# figure: clip
+# alt: Left, the clipped objective of a token against the ratio, for a good and a bad token. The good token's line rises with the ratio and is flat
+#   beyond 1.2; the bad token's line falls and is flat below 0.8. Right, reward over rollouts of the poem for one, four and sixteen passes over each
+#   rollout, with clip, without, and with maximum for minimum. With one pass they are one line; with sixteen the unclipped runs and the one with the maximum fall behind.
+fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.8), layout="constrained", width_ratios=(1.25, 1, 1, 1))
+left = axes[0]
+ratio = torch.linspace(0.3, 1.8, 151, dtype=torch.float64)
+for advantage, colour, name in ((1.0, "blue", "A = 1"), (-1.0, "red", "A = −1")):
+    logps = ratio.log()[:, None].clone().requires_grad_()
+    value_of = policy_losses.ppo_clip(
+        logps, torch.zeros(151, 1).double(), torch.full((151, 1), advantage).double(), torch.ones(151, 1)
+    )
+    (slope,) = torch.autograd.grad(value_of.sum(), logps)
+    left.plot(ratio, value_of.detach(), color=PALETTE[colour], lw=1.5)
+    silent = slope[:, 0] == 0
+    left.plot(ratio[silent], value_of.detach()[silent], color="0.65", lw=4, zorder=0)
+    left.annotate(name, (0.35, 0.2 * advantage), color=PALETTE[colour])
+left.set(xlabel="ratio π/π_old", title="objective; grey: no gradient")
+
+
+def maximum(logps, old_logps, advantages, mask, *, epsilon=0.2):
+    """PPO's objective with the maximum in place of the minimum."""
+    return -policy_losses.ppo_clip(logps, old_logps, -advantages, mask, epsilon=epsilon)
+
+
+OBJECTIVES = {
+    "clip": (policy_losses.ppo_clip, "blue", "-"),
+    "no clip": (policy_losses.importance_weighted, "orange", "--"),
+    "no ratio": (policy_losses.reinforce, "green", ":"),
+    "maximum": (maximum, "red", "-."),
+}
+REUSE = replace(TOY_RUN, max_steps=15, learning_rate=0.3, lr_scheduler_type="constant")
+
+
+def reuse(objective, passes):
+    """Train on the poem without KL, using each rollout several times."""
+    recipe = RLOO.with_(kl=None, objective=objective, num_iterations=passes)
+    return train_toy(copy.deepcopy(world.reference), reward[None], recipe, REUSE, ref_model=world.reference)
+
+
+runs = {(name, passes): reuse(f, passes) for passes in (1, 4, 16) for name, (f, *_) in OBJECTIVES.items()}
+for ax, passes in zip(axes[1:], (1, 4, 16), strict=True):
+    for name, (_, colour, style) in OBJECTIVES.items():
+        ax.plot(runs[name, passes]["exact_reward"], color=PALETTE[colour], ls=style, label=name)
+    ax.set(title=f"{passes} pass{'es' if passes > 1 else ''}", xlabel="rollout", ylim=(0.5, 3.1))
+axes[1].set_ylabel("expected reward")
+axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+plt.show()
+
+# %%
+print("passes   objective   reward after 5   after 15   silenced   largest |log ratio|")
+for (name, passes), history in runs.items():
+    print(
+        f"{passes:4}     {name:10} {history['exact_reward'][4]:12.2f} {history['exact_reward'][-1]:11.2f} "
+        f"{sum(history['clip_fraction']) / len(history):10.1%} {max(history['policy_log_ratio_max']):15.2f}"
+    )
+one_pass = [runs[name, 1]["exact_reward"] for name in OBJECTIVES]
+assert max(abs(a - b) for row in one_pass for a, b in zip(row, one_pass[0], strict=True)) < 1e-9
+assert runs["clip", 1].last["clip_fraction"] == 0
+
+# %% [markdown]
+# With one pass there is one objective, not four: at ratio 1 nothing is clipped and all of them have the gradient of REINFORCE. The clip works from the second update on. It does
+# not bound the ratio (look at the last column but one); it takes away the reason to go on.
+# Sixteen passes over 64 samples at this learning rate are a lottery, and one seed is one ticket: the text has five.
+#
+# ## From many tokens to one number
+#
+# Four replies of 2, 5, 12 and 7 tokens. Each rule is a picture: how much does each token weigh in the loss?
+
+# %%
+# figure: weights
+# alt: Three heat maps of the weight of each token in a batch of four replies of 2, 5, 12 and 7 tokens. By sequence, the two tokens of the short reply are
+#   dark, each weighs six times as much as a token of the long reply. By token, all have the same shade. With a fixed length, all have the same lighter shade.
+lengths = torch.tensor([2, 5, 12, 7])
+batch = torch.arange(12)[None, :] < lengths[:, None]
+rules = {
+    "mean by sequence": aggregation.sequence_mean(batch),
+    "mean by token": aggregation.token_mean(batch),
+    "constant, budget 12": aggregation.fixed_length(batch, max_completion_length=12),
+}
+fig, axes = plt.subplots(1, 3, figsize=(9, 1.7), layout="constrained", sharey=True)
+for ax, (name, weights) in zip(axes, rules.items(), strict=True):
+    shown = torch.where(batch, weights, torch.nan)
+    image = ax.imshow(shown, cmap="Blues", vmin=0, vmax=0.125, aspect="auto")
+    ax.set(
+        title=f"{name} (sum {float(weights.sum()):.2f})",
+        yticks=range(4),
+        yticklabels=[f"{n} tokens" for n in lengths.tolist()],
+        xticks=[],
+    )
+    for i in range(4):
+        ax.annotate(
+            f"{float(weights[i, 0]):.3f}",
+            (-0.4, i),
+            ha="left",
+            va="center",
+            color="white" if weights[i, 0] > 0.06 else "black",
+            fontsize=7,
+        )
+fig.colorbar(image, ax=axes, shrink=0.9, label="weight")
+plt.show()
+
+# %% [markdown]
+# The numbers of the text: per-token losses [1, 1, 1, 1, 10] and [1 × 9, 10]; then a reply of 4 and one of 7 tokens. And the trap: the same token mean, computed in
+# **micro-batches of one reply** and averaged, as gradient accumulation does by itself.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+loss = torch.tensor([[1.0] * 4 + [10.0] + [0.0] * 5, [1.0] * 9 + [10.0]], dtype=torch.float64)
+tokens_of = torch.arange(10)[None, :] < torch.tensor([5, 10])[:, None]
+for name, rule in (("by sequence", aggregation.sequence_mean), ("by token", aggregation.token_mean)):
+    print(f"{name:12} {float(aggregation.aggregate(loss, rule(tokens_of), tokens_of)):.3f}")
+
+pair = torch.arange(7)[None, :] < torch.tensor([4, 7])[:, None]
+
+
+def each_token(weights):
+    return " and ".join(f"{float(row[0]):.4f}" for row in weights)
+
+
+alone = torch.cat([aggregation.token_mean(pair[[i]]) for i in range(2)])  # each micro-batch knows its own tokens only
+whole = aggregation.token_mean(pair)  # weights of the whole batch, then cut
+print(
+    f"\nweight of a token in the replies of 4 and 7: by sequence, times two  {each_token(2 * aggregation.sequence_mean(pair))}"
+)
+print(f"token mean in micro-batches of one, times two                      {each_token(alone)}")
+print(f"token mean of the batch, times two                                 {each_token(2 * whole)}")
+
+# %% [markdown]
+# Accumulation has silently turned the token mean into the sequence mean: the short reply's tokens weigh .25 instead of .1818. In this library
+# weights come from the whole batch and are cut with it.
+#
+# ## A critic on the shell game
+#
+# A ball lies under one of four cups; six swaps; where is it? The supervised model gives one reply in five as a chain of thought and blurts the others; only the
+# answer is graded. PPO trains a critic beside the policy. For the first eight rollouts only the critic learns (value pretraining). What does it
+# come to expect **before** the first word, and **after** it?
+
+# %%
+game = tasks.get("shell_game")
+sft, tokenizer = zoo.load("shell-game-sft", quiet=True)
+sampling = Sampling(max_completion_length=game.max_completion_length)
+probes = evaluate(
+    sft, task_problems(game, "test")[:256], task_reward(game), tokenizer=tokenizer, sampling=sampling, seed=7
+)
+thinks = torch.tensor([text.startswith("think") for text in probes.completions])
+print(f"thinks in {thinks.double().mean():.0%} of its replies")
+print(
+    f"then it is right in {probes.rewards[thinks].mean():.0%}; when it blurts, in {probes.rewards[~thinks].mean():.0%}"
+)
+for text in (probes.completions[int(thinks.int().argmax())], probes.completions[int((~thinks).int().argmax())]):
+    print("   ", text)
+
+
+# %%
+WARMUP = 8
+replies = [(problem.prompt, text) for problem, text in zip(probes.problems, probes.completions, strict=True)]
+kinds = {"think": [i for i in range(256) if thinks[i]][:24], "blurt": [i for i in range(256) if not thinks[i]][:24]}
+examples = [
+    next(i for i in kinds["think"] if probes.rewards[i] == 1),
+    next(i for i in kinds["blurt"] if probes.rewards[i] == 0),
+]
+policy = copy.deepcopy(sft)
+critic = new_critic(policy, shared=False)
+probe = CriticProbe(critic, tokenizer, {kind: [replies[i] for i in picked] for kind, picked in kinds.items()})
+whole_replies = []
+
+
+def watch(problems, completions):
+    """A monitor: it grades how often the policy thinks, and looks at the critic on the way."""
+    probe.look()
+    whole_replies.append([probe.values(*replies[i]) for i in examples])
+    return [float(text.startswith("think")) for text in completions]
+
+
+recipe = PPO.with_(kl=None, num_iterations=1, num_minibatches=4, critic_learning_rate_ratio=3.0, critic_warmup=WARMUP)
+config = OnlineConfig(
+    max_steps=28, batch_size=16, num_generations=8, learning_rate=5e-4, max_completion_length=game.max_completion_length
+)
+history = train_online(
+    policy,
+    task_problems(game, "train"),
+    task_reward(game),
+    recipe,
+    config,
+    tokenizer=tokenizer,
+    critic=critic,
+    monitors={"thinks": watch},
+    quiet=True,
+)
+print("rollout   reward   thinks   explained variance   V(prompt)   V(… think)   V(… answer)")
+for i in (0, 2, 4, 6, 8, 12, 16, 20, 27):
+    row = probe.seen[i]
+    print(
+        f"{i:5} {history['reward'][i]:10.2f} {history['thinks'][i]:8.2f} {history['explained_variance'][i]:14.2f} "
+        f"{row['before']:18.2f} {row['think']:11.2f} {row['blurt']:12.2f}"
+    )
+
+# %%
+# figure: critic
+# alt: Left, what the critic expects at three places over 28 rollouts: before the first word, after "think" and after "answer". In the first eight, while only the critic
+#   learns, the three lines fan out towards three dashed lines, the true success rates of the supervised model; afterwards the policy learns to think and the line before
+#   the first word rises to the one after "think". Middle, the advantage of each token of a thinking and a bare reply as the critic gives them after its warm-up: the first
+#   word has nearly all of it. Right, reward and share of thinking over rollouts.
+fig, (left, middle, right) = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", width_ratios=(1.2, 1.2, 1))
+for key, colour, name in (
+    ("think", "blue", "after “think”"),
+    ("before", "black", "before the first word"),
+    ("blurt", "red", "after “answer”"),
+):
+    left.plot([row[key] for row in probe.seen], color=PALETTE[colour], label=name)
+truth = (("blue", probes.rewards[thinks]), ("black", probes.rewards), ("red", probes.rewards[~thinks]))
+for colour, rewards in truth:
+    left.plot([0, WARMUP], [rewards.mean()] * 2, color=PALETTE[colour], ls="--", lw=1)
+left.axvspan(0, WARMUP, color="0.93", zorder=0)
+left.annotate("critic only", (0.3, 1.08), color="0.4")
+left.set(xlabel="rollout", title="what the critic expects", ylim=(-0.05, 1.15))
+left.legend(frameon=False, fontsize=8, loc="lower right")
+for i, values, colour in zip(examples, whole_replies[WARMUP], ("blue", "red"), strict=True):
+    earned = torch.zeros_like(values)
+    earned[-1] = probes.rewards[i]
+    credit = returns.gae(earned[None], values[None], torch.ones(1, len(values), dtype=torch.bool), lam=0.95)[0]
+    middle.plot(credit, "o-", ms=4, color=PALETTE[colour])
+    words = [*probes.completions[i].split(), "⏎"]
+    for t in (0, len(words) - 2, len(words) - 1) if len(words) > 5 else range(len(words)):
+        middle.annotate(
+            words[t],
+            (t, float(credit[t])),
+            (0, 7 if colour == "blue" else -13),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=PALETTE[colour],
+        )
+middle.axhline(0, color="0.7", lw=0.8)
+middle.set(xlabel="token", title="advantages after the warm-up", xlim=(-1.4, 10.8), ylim=(-1.1, 1.1))
+right.plot(smooth(history["reward"], 3), color=PALETTE["black"], label="reward")
+right.plot(smooth(history["thinks"], 3), color=PALETTE["blue"], label="thinks")
+right.axvspan(0, WARMUP, color="0.93", zorder=0)
+right.set(xlabel="rollout", title="the policy", ylim=(0, 1.05))
+right.legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+# Five seeds: the critic sees the reward coming at the first word, and with or without a critic the policy arrives.
+assert seen.holds("ppo_warm_value_think", above=0.8) and seen.holds("ppo_warm_value_blurt", below=0.4)
+assert seen.holds("ppo_warm_right", above=0.85) and seen.holds("ppo_no_critic_right", above=0.9)
+assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
+
+# %% [markdown]
+# ## A sampler that is behind
+#
+# The faster half of a run samples, the slower half learns, and neither wants to wait. So samples come from a policy that is some updates old. Here the sampler is the reference, and the learner has
+# taken $k$ exact steps since. Which gradient does it get from such samples? **Predict:** PPO's clip is there for old samples. What does its gradient look like after eight steps?
+
+# %%
+# figure: stale
+# alt: Direction and noise of five gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring it loses the direction slowly, token
+#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes. The clipped gradient turns round after three updates.
+learner = copy.deepcopy(world.reference)
+optimiser = torch.optim.Adam([learner.table], lr=0.1)
+sampler = world.reference.distribution()[0].detach()
+old = world.reference.response_token_logps()[0].detach()
+better = (reward - sampler @ reward)[:, None] * mask  # what the sampler's batch says of each reply
+STALE = {
+    "ignored": "black",
+    "token ratio": "blue",
+    "token ratio, cap 2": "green",
+    "reply ratio": "orange",
+    "clip": "red",
+}
+ahead, direction, noise = [], {name: [] for name in STALE}, {name: [] for name in STALE}
+for _ in range(13):
+    logps = learner.response_token_logps()[0].detach()
+    leaf = logps.clone().requires_grad_()
+    (clipped,) = torch.autograd.grad(policy_losses.ppo_clip(leaf, old, better, mask).sum(), leaf)
+    factors = {
+        "ignored": better,
+        "token ratio": policy_losses.policy_ratio(logps, old, mask) * better,
+        "token ratio, cap 2": truncated_importance_weight(logps, old, mask, importance_sampling_cap=2.0) * better,
+        "reply ratio": (logps - old).sum(-1).exp()[:, None] * better,
+        "clip": clipped,
+    }
+    uphill_now = gradient_noise.true_gradient(learner, reward[None])
+    ahead.append(float((logps - old).abs().max()))
+    for name, factor in factors.items():
+        moments = gradient_noise.of_tokens(learner, factor, num_samples=64, sampler=sampler)
+        direction[name].append(moments.cosine(uphill_now))
+        noise[name].append(moments.noise)
+    optimiser.zero_grad()
+    (-exact.expectation(learner.distribution()[0], reward)).backward()
+    optimiser.step()
+fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+for name, colour in STALE.items():
+    left.plot(direction[name], "o-", ms=3, color=PALETTE[colour], label=name)
+    right.plot(noise[name], "o-", ms=3, color=PALETTE[colour])
+left.axhline(0, color="0.7", lw=0.8)
+left.set(xlabel="updates ahead of the sampler", ylabel="direction: cosine with ∇J", ylim=(-1, 1.05))
+right.legend(left.get_lines()[: len(STALE)], STALE, frameon=False, fontsize=8, loc="upper left")
+right.set(xlabel="updates ahead of the sampler", ylabel="noise, 64 samples", yscale="log")
+plt.show()
+print("updates ahead   largest |log ratio|   " + "   ".join(STALE))
+for k in (0, 1, 2, 4, 8, 12):
+    print(f"{k:7} {ahead[k]:21.2f}         " + "   ".join(f"{direction[n][k]:{len(n)}.2f}" for n in STALE))
+assert min(direction["reply ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
+
+# %% [markdown]
+# The clip is no correction for old samples. It was made to *stop* at a ratio of 1.2: what it leaves of the gradient are the tokens that have gone the wrong way, and these point back to the
+# sampler. Correcting every reply exactly costs noise without bound; a ratio per token with a cap is the compromise that asynchronous systems make.
+#
+# Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. **Predict** their order at the end.
+
+# %%
+LAG = 8
+behind = OnlineConfig(
+    max_steps=40,
+    batch_size=16,
+    num_generations=8,
+    learning_rate=5e-4,
+    max_completion_length=game.max_completion_length,
+    staleness=LAG,
+)
+LEARNERS = {
+    "age ignored": (DR_GRPO.with_(objective=policy_losses.reinforce), "ignored", "black"),
+    "clip around the sampler": (DR_GRPO, "clip", "red"),
+    "own ratio, capped weight": (get("decoupled_ppo"), "truncated", "green"),
+}
+late = {}
+for name, (recipe, *_) in LEARNERS.items():
+    policy = copy.deepcopy(sft)
+    late[name] = train_online(
+        policy, task_problems(game, "train"), task_reward(game), recipe, behind, tokenizer=tokenizer, quiet=True
+    )
+
+# %%
+# figure: behind
+# alt: Share of right answers over 40 steps with a sampler eight steps behind. With its age ignored the learner rises fast and then falls back; with the
+#   clip around the sampler it rises slowly; with its own ratio and a capped weight it rises fast and stays.
+fig, ax = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
+for name, (_, _, colour) in LEARNERS.items():
+    ax.plot(smooth(late[name]["reward"], 4), color=PALETTE[colour], label=name)
+ax.set(xlabel="step", ylabel="right answers (sampled 8 steps ago)", ylim=(0.3, 1.02))
+ax.legend(frameon=False, loc="upper left", fontsize=8)
+plt.show()
+for name, history in late.items():
+    print(
+        f"{name:26} best four steps {max(smooth(history['reward'], 4)):.2f}, last four {smooth(history['reward'], 4)[-1]:.2f}"
+    )
+assert seen.holds("stale_truncated_right", above=0.9)  # five seeds
+
+# %% [markdown]
+# ## Failures on purpose
+#
+# Bugs that do not crash. So that nothing is a matter of luck, the first three learn from the *expected* gradient of the poem critic, eight passes per rollout, with the clip; only one line is wrong in each.
+
+# %%
+prefix, chosen = world.reference._paths()
+first = torch.zeros_like(mask)
+first[:, 0] = True
+ends = (
+    torch.nn.functional.one_hot(last_index(mask), mask.shape[1]).bool()
+    & world.reference.responses().terminated[:, None]
+)
+
+
+def climb(*, temperature=1.0, update_temperature=None, left_out=None, rollouts=25, passes=8):
+    """Mean reward after each rollout, and how far the ratio is from 1 at the very first update."""
+    lm = copy.deepcopy(world.reference)
+    optimiser = torch.optim.Adam([lm.table], lr=0.3)
+
+    def at(t):
+        return torch.where(mask, (lm.table / t).log_softmax(-1)[0][prefix, chosen], 0.0)  # (40, 3)
+
+    earned, off = [], None
+    for _ in range(rollouts):
+        old = at(temperature).detach()
+        probs = old.sum(-1).exp()
+        earned.append(float(probs @ reward))
+        for _ in range(passes):
+            logps = at(update_temperature or temperature)
+            off = float((logps - old).detach().abs().max()) if off is None else off
+            gain = policy_losses.ppo_clip(logps, old, (reward - probs @ reward)[:, None].expand(mask.shape), mask)
+            learned = gain if left_out is None else torch.where(left_out, 0.0, gain)
+            optimiser.zero_grad()
+            (-(probs[:, None] * learned).sum()).backward()
+            optimiser.step()
+    return earned, off
+
+
+gallery = {
+    "as it should be": climb(),
+    "mask off by one: no first token": climb(left_out=first),
+    "pad = EOS: no last token": climb(left_out=ends),
+    "temperature 0.7": climb(temperature=0.7),
+    "temperature 0.7, forgotten": climb(temperature=0.7, update_temperature=1.0),
+    "temperature 1.5": climb(temperature=1.5),
+    "temperature 1.5, forgotten": climb(temperature=1.5, update_temperature=1.0),
+}
+
+# %%
+# figure: failures
+# alt: Mean reward against rollouts. Left: as it should be climbs to 3, with the first token masked out it stays at 2, without the end token it is like the right one. Middle: at temperature
+#   0.7 it climbs to 3, with the temperature forgotten in the update it stays at 2. Right: one sampled run with the minimum climbs to 2.5, one with the maximum stays at 1.
+fig, axes = plt.subplots(1, 3, figsize=(9.2, 2.9), layout="constrained", sharey=True)
+styles = {
+    "as it should be": ("black", "-"),
+    "mask off by one: no first token": ("red", "-"),
+    "pad = EOS: no last token": ("blue", "--"),
+}
+for name, (colour, style) in styles.items():
+    axes[0].plot(gallery[name][0], color=PALETTE[colour], ls=style, label=name)
+for t, colour in ((0.7, "blue"), (1.5, "green")):
+    axes[1].plot(gallery[f"temperature {t}"][0], color=PALETTE[colour], label=f"temperature {t}")
+    axes[1].plot(
+        gallery[f"temperature {t}, forgotten"][0], color=PALETTE[colour], ls="--", label="… forgotten in the update"
+    )
+for name in ("clip", "maximum"):
+    axes[2].plot(
+        runs[name, 16]["exact_reward"],
+        color=PALETTE["black" if name == "clip" else "red"],
+        label={"clip": "minimum", "maximum": "maximum"}[name],
+    )
+for ax, title in zip(axes, ("masks", "temperature", "16 passes, sampled"), strict=True):
+    ax.set(xlabel="rollout", title=title, ylim=(0.4, 3.1))
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+axes[0].set_ylabel("mean reward")
+plt.show()
+for name, (earned, off) in gallery.items():
+    print(f"{name:34} ends at {earned[-1]:.2f}   |log ratio| before the first update {off:.2f}")
+assert gallery["as it should be"][0][-1] > 2.95 and gallery["mask off by one: no first token"][0][-1] < 2.05
+assert gallery["temperature 0.7, forgotten"][0][-1] < 2.05 and gallery["temperature 0.7, forgotten"][1] > 0.1
+
+# %% [markdown]
+# **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an honest negative: leaving the end-of-sequence token
+# out of the mask does no harm *here*. In a table, the tokens that go on after a good reply are pushed down, and what is left is the end.
+#
+# ## Now you
+#
+# * Give ReMax a world in which it shines: rewards that differ between prompts, one sample per prompt.
+# * Train the shell game without the warm-up and with `lam=1.0`. When does the critic catch up with the policy, and does the policy care?
+# * In the staleness cell, raise the cap to 5, and to 1.2. What do direction and noise do?
+#
+# The graded exercises of this chapter: `minirlhf check 12`.
