@@ -1,0 +1,531 @@
+# %% [markdown]
+# # 13 · Ask eight times
+#
+# A model plays the shell game. Four cups, a ball, six swaps: where is the ball? It was shown, one time in five, how to think: write down where the ball is after each
+# swap. The other four times it was shown a bare answer. Now it answers every question eight times, and a program says which answers are right.
+#
+# **Can it find out by itself that thinking pays? Which of the twenty methods that do this is best, and how would one know?**
+
+# %%
+import math
+from dataclasses import replace
+from functools import partial
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence, group_family, zoo
+from minirlhf.data import tasks
+from minirlhf.data.chat import encode_prompt
+from minirlhf.equations import advantages as adv
+from minirlhf.equations import policy_losses as pg
+from minirlhf.equations.aggregation import fixed_length, sequence_mean, token_mean
+from minirlhf.equations.difficulty import dead_group_probability, maxrl
+from minirlhf.equations.kl import k3
+from minirlhf.feedback.rewards import task_problems, task_reward
+from minirlhf.group_bias import StoppingPolicy, expected_step, prompt_weight, sampled_step
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.texts import completion_texts
+from minirlhf.pipeline import Trained
+from minirlhf.plotting import PALETTE
+from minirlhf.recipes import DR_GRPO, InLoss
+from minirlhf.recipes.parts import soft_overlong
+from minirlhf.trainers.history import History
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+seen = evidence.Seen("../studies/ch13_family.json")  # several seeds of the runs of this notebook, and more
+world = tasks.get("shell_game")
+begin = Trained(*zoo.load("shell-game-sft", quiet=True), History())
+
+# %%
+problems = task_problems(world, "train")
+
+
+def ask(number, count):
+    """Replies to ``number`` questions, ``count`` each, and their grades (number, count)."""
+    asked = problems[:number]
+    rollout = sample(
+        begin.model,
+        [encode_prompt(begin.tokenizer, problem.prompt) for problem in asked],
+        sampling=Sampling(max_completion_length=16),
+        num_generations=count,
+        eos_token_id=begin.tokenizer.eos_token_id,
+        pad_token_id=begin.tokenizer.pad_token_id,
+        seed=3,
+        step=0,
+        policy_version=0,
+    )
+    texts = completion_texts(rollout, begin.tokenizer)
+    repeated = [problem for problem in asked for _ in range(count)]
+    return texts, torch.tensor(task_reward(world)(repeated, texts)).double().view(number, count)
+
+
+texts, grades = ask(4, 8)
+prompt = problems[0].prompt if isinstance(problems[0].prompt, str) else problems[0].prompt[-1]["content"]
+print(prompt)
+for text, grade in zip(texts[:8], grades[0].tolist(), strict=True):
+    print(f"  {grade:.0f}   {text}")
+
+# %% [markdown]
+# **Predict**, and write it down.
+#
+# 1. The model is trained on right and wrong alone. After sixty rounds of 16 questions × 8 replies, how often will it be right? How often will it think?
+# 2. GRPO divides each advantage by the standard deviation of its group. Which questions gain by that: easy ones, hard ones, or both?
+# 3. It also divides each reply's loss by its length. Which replies become longer?
+# 4. Of five recipes, how many can you tell apart with a handful of seeds each?
+#
+# ## One group, five advantages
+#
+# Four replies, one right. Our own lines on the left, the library on the right.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def centred(r):
+    return r - r.mean(-1, keepdim=True)
+
+
+group = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+size = group.shape[1]
+rows = {
+    "Dr. GRPO   centred": (centred(group), adv.group_center(group)),
+    "RLOO       against the others": (centred(group) * size / (size - 1), adv.leave_one_out(group)),
+    "GRPO       over the deviation (ddof 0)": (
+        centred(group) / group.std(-1, correction=0, keepdim=True),
+        adv.group_zscore(group, ddof=0, eps=0.0),
+    ),
+    "GRPO       over the deviation (ddof 1)": (
+        centred(group) / group.std(-1, keepdim=True),
+        adv.group_zscore(group, eps=0.0),
+    ),
+    "MaxRL      over the mean": (centred(group) / group.mean(-1, keepdim=True), maxrl(group)),
+}
+for name, (ours, library) in rows.items():
+    torch.testing.assert_close(ours, library)
+    print(f"{name:42}", "  ".join(f"{x:6.3f}" for x in ours[0].tolist()))
+
+three = adv.group_center(torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64))[0]
+lengths = torch.tensor([2, 6, 6])
+print("\nrewards 1, 1, -1, lengths 2, 6, 6:")
+print(
+    "per reply", [round(x, 4) for x in three.tolist()], " per token", [round(x, 4) for x in (three / lengths).tolist()]
+)
+print("a group of equal rewards:", adv.group_zscore(torch.ones(1, 4)).tolist()[0])
+
+# %% [markdown]
+# ## Learning to think
+#
+# Dr. GRPO: centred rewards, a constant divisor, one update per rollout, no KL, no critic.
+
+# %%
+thinker = group_family.train(begin, DR_GRPO)
+before, after = group_family.play(begin), group_family.play(thinker)
+for name, numbers in (("before", before), ("after", after)):
+    print(f"{name:7} right {numbers['right']:.3f}   thinks {numbers['thinks']:.3f}   tokens {numbers['length']:.1f}")
+
+# %%
+# figure: learns
+# alt: Share of right answers, share of thinking replies and tokens per reply over sixty rounds of Dr. GRPO. Right answers rise from about 0.4 to
+#   nearly 1, thinking from 0.2 to nearly 1, length from 5 to 11 tokens. The bands of several seeds are narrow at the end and wide in the middle.
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
+at = list(range(0, 60, 3))
+titles = {"reward": "right answers", "thinks": "replies that think", "completion_length": "tokens per reply"}
+for ax, (key, title) in zip(axes, titles.items(), strict=True):
+    if seen:
+        band = torch.tensor([seen.values(f"dr_grpo_{key}_{step}") for step in at])  # (20, 5)
+        middle = [step + 1 for step in at]
+        ax.fill_between(middle, band.amin(1), band.amax(1), color=PALETTE["sky"], alpha=0.5, lw=0, label=f"{band.shape[1]} seeds")
+    ax.plot(thinker.history[key], color=PALETTE["blue"], lw=1, label="this run")
+    ax.set(title=title, xlabel="round", ylim=(0, 12) if key == "completion_length" else (0, 1.02))
+axes[0].legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+assert after["right"] > 0.95 and seen.holds("end_right", above=0.95)
+assert before["right"] < 0.6 and seen.holds("start_right", below=0.6)
+assert after["thinks"] > 0.9 and seen.holds("end_thinks", above=0.9)
+
+# %% [markdown]
+# Nobody asked for thoughts. In each group the thinking replies were right more often, and that is all the method compares.
+#
+# Would RLOO do better? Its advantage is $G/(G-1)$ times this one. **Predict:** after six rounds with the same seed, by how much do the weights of the two
+# models differ?
+
+# %%
+six = replace(group_family.RUN, max_steps=6)
+twins = [group_family.train(begin, DR_GRPO.with_(advantage=a), six) for a in (adv.group_center, adv.leave_one_out)]
+pairs = list(zip(*(twin.model.parameters() for twin in twins), begin.model.parameters(), strict=True))
+apart = max(float((a - b).detach().abs().max()) for a, b, _ in pairs)
+moved = max(float((a - start).detach().abs().max()) for a, _, start in pairs)
+print(f"rewards {[round(x, 3) for x in twins[0].history['reward']]}")
+print(f"    and {[round(x, 3) for x in twins[1].history['reward']]}")
+print(f"weights have moved by up to {moved:.4f} and differ by up to {apart:.1e}")
+assert twins[0].history["reward"] == twins[1].history["reward"] and apart < 0.05 * moved
+
+# %% [markdown]
+# Adam divides by the size of the gradient: the factor 8/7 is gone, but for Adam's ε where a gradient is tiny. Two names, one method.
+#
+# ## Which questions count
+#
+# Rewards 0 and 1, pass rate $p$, groups of eight. What a method does to a question's gradient is a number, and it is a sum of nine terms.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+methods = {
+    "Dr. GRPO": adv.group_center,
+    "GRPO": partial(adv.group_zscore, ddof=0, eps=0.0),
+    "MaxRL": maxrl,
+}
+rates = torch.tensor([0.02, 0.1, 0.5, 0.9, 0.98], dtype=torch.float64)
+print("pass rate            " + "".join(f"{p:8.2f}" for p in rates.tolist()))
+for name, method in methods.items():
+    weight = prompt_weight(rates, method, num_generations=8)
+    print(f"weight of ∇p, {name:8}" + "".join(f"{w:8.3f}" for w in weight.tolist()))
+
+# %%
+# figure: difficulty
+# alt: Left, the weight of a prompt's gradient against its pass rate: constant for Dr. GRPO, U-shaped for GRPO, falling from high values for MaxRL. Right, how
+#   fast the logit of the pass rate rises: a parabola with its peak at one half for Dr. GRPO, a flatter arch for GRPO, a curve that peaks at small pass rates for MaxRL.
+p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
+for (name, method), colour in zip(methods.items(), ("blue", "red", "green"), strict=True):
+    weight = prompt_weight(p, method, num_generations=8)
+    left.plot(p, weight, color=PALETTE[colour], label=name)
+    right.plot(p, weight * p * (1 - p), color=PALETTE[colour])
+left.set(xlabel="pass rate", ylabel="weight of the prompt's gradient", ylim=(0, 7.5))
+right.set(xlabel="pass rate", ylabel="speed of the logit")
+left.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# GRPO gives most to questions at both ends: the difficulty bias. MaxRL favours hard ones alone. With eight samples neither can do it for questions that are practically never
+# solved: the weight stays finite, since most of their groups hold no success at all.
+#
+# ## Which replies grow
+#
+# A policy with three numbers: is it right, does it go on when right, does it go on when wrong. It earns 1 for being right, *whatever the length*. Expected steps are exact; dots
+# are sampled groups through the library's own objective and weights.
+
+# %%
+START = StoppingPolicy.start(0.3, 9.0)
+RATE, STEPS = 3.0, 400
+
+
+def flow(policy, per_token_mean):
+    """Lengths of right and wrong replies along the expected steps."""
+    places = []
+    for step in range(STEPS + 1):
+        if step % 10 == 0:
+            places.append(policy.describe())
+        policy = policy.moved(RATE * expected_step(policy, per_token_mean=per_token_mean, num_generations=8))
+    return places
+
+
+def samples(policy, weights, rate, seed=0):
+    """The same with sampled groups."""
+    generator, places = torch.Generator().manual_seed(seed), []
+    for step in range(STEPS + 1):
+        if step % 50 == 0:
+            places.append(policy.describe())
+        policy = policy.moved(rate * sampled_step(policy, weights=weights, generator=generator))
+    return places
+
+
+budget = START.budget
+by_reply = flow(START, per_token_mean=True)
+unbiased = flow(START, per_token_mean=False)  # Dr. GRPO's, but for a constant
+blind = flow(StoppingPolicy.start(0.3, 9.0, sees_correctness=False), per_token_mean=True)
+sampled = {
+    "mean per reply": samples(START, sequence_mean, RATE),
+    "mean over tokens": samples(START, token_mean, RATE),
+    "constant divisor": samples(START, partial(fixed_length, max_completion_length=budget), RATE * budget / 9),
+}
+print("after 400 steps              right   wrong  (tokens)")
+for name, places in {
+    "mean per reply, exact": by_reply,
+    "constant, exact": unbiased,
+    "blind, exact": blind,
+    **sampled,
+}.items():
+    print(f"{name:26} {places[-1]['length_right']:7.1f} {places[-1]['length_wrong']:7.1f}")
+
+# %%
+# figure: lengths
+# alt: Left, tokens of right and wrong replies over 400 steps with the mean per reply: wrong replies grow from 9 to about 44, right ones shrink to about 2. Middle, with a
+#   constant divisor the exact lines stay at 9, and the dots of sampled groups and of the mean over tokens stay near. Right, a policy that cannot see its correctness stays at 9.
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.8), sharey=True, layout="constrained")
+steps, few = range(0, STEPS + 1, 10), range(0, STEPS + 1, 50)
+for ax, places, title in zip(
+    axes, (by_reply, unbiased, blind), ("mean per reply", "constant divisor", "mean per reply, blind"), strict=True
+):
+    for key, colour in (("length_wrong", "red"), ("length_right", "blue")):
+        ax.plot(steps, [x[key] for x in places], color=PALETTE[colour], label=key.removeprefix("length_"))
+    ax.set(title=title, xlabel="step", ylim=(0, 50))
+for ax, name, marker in (
+    (axes[0], "mean per reply", "o"),
+    (axes[1], "constant divisor", "o"),
+    (axes[1], "mean over tokens", "x"),
+):
+    for key, colour in (("length_wrong", "red"), ("length_right", "blue")):
+        label = f"{name}, sampled" if key == "length_wrong" and ax is axes[1] else None
+        ax.scatter(few, [x[key] for x in sampled[name]], s=14, marker=marker, color=PALETTE[colour], label=label)
+axes[0].set(ylabel="tokens per reply")
+axes[0].legend(frameon=False)
+axes[1].legend(frameon=False)
+plt.show()
+
+# %%
+assert by_reply[-1]["length_wrong"] > 40 and by_reply[-1]["length_right"] < 3
+assert abs(unbiased[-1]["length_wrong"] - unbiased[0]["length_wrong"]) < 1e-6
+assert abs(blind[-1]["length_wrong"] - blind[0]["length_wrong"]) < 1e-6
+
+# %% [markdown]
+# Wrong replies escape blame by being long, right ones collect praise by being short; nothing of this was in the reward. It needs a policy that *knows*: the blind one does not drift.
+#
+# ## Groups that say nothing
+#
+# If all eight replies are right, or all wrong, there is nothing to compare. **Predict:** for the supervised model, what share of the groups of eight is dead? (It is right in four
+# replies of ten.)
+
+# %%
+_, grades = ask(96, 64)
+pass_rates = grades.mean(1)
+sizes = (2, 4, 8, 16, 32)
+counted, own, average = [], [], []
+for count in sizes:
+    cut = grades.view(96, -1, count)
+    counted.append(float((cut.amax(-1) == cut.amin(-1)).double().mean()))
+    own.append(float(dead_group_probability(pass_rates, num_generations=count).mean()))
+    average.append(float(dead_group_probability(pass_rates.mean(), num_generations=count)))
+print(
+    f"mean pass rate {float(pass_rates.mean()):.2f}, between questions {float(pass_rates.min()):.2f} to {float(pass_rates.max()):.2f}"
+)
+for count, a, b, c in zip(sizes, counted, own, average, strict=True):
+    print(f"G = {count:2}   counted {a:.3f}   from each question's own rate {b:.3f}   from the mean rate {c:.3f}")
+
+# %%
+# figure: dead
+# alt: Left, share of dead groups against the group size, falling from about one half at two replies towards zero. Counted shares lie on the prediction from each question's own pass
+#   rate, somewhat above the one from the mean pass rate. Right, over sixty rounds of training the share of dead groups rises towards one, and with it the number of groups to be
+#   sampled for one that lives.
+fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+left.plot(sizes, own, color=PALETTE["blue"], label="from each question's own rate")
+left.plot(sizes, average, color=PALETTE["orange"], ls="--", label="from the mean rate")
+left.scatter(sizes, counted, color=PALETTE["black"], s=16, zorder=3, label="counted")
+left.set(xscale="log", xlabel="replies per group", ylabel="share of dead groups", xticks=sizes, xticklabels=sizes)
+left.minorticks_off()
+left.legend(frameon=False)
+dead = torch.tensor(thinker.history["frac_reward_zero_std"])
+right.plot(dead, color=PALETTE["blue"], lw=1)
+right.set(xlabel="round of Dr. GRPO", ylabel="share of dead groups", ylim=(0, 1.02))
+plt.show()
+late = float(dead[-10:].mean())
+print(
+    f"last ten rounds: {late:.2f} of the groups are dead; dynamic sampling would draw {1 / (1 - late):.1f} groups for one that lives"
+)
+
+# %% [markdown]
+# ## Where a clip stops a gradient, and what it does not stop
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print("a good token (A > 0) is pushed until its probability is")
+for high in (0.2, 0.28):
+    print(f"  ε_high = {high:4}:  {0.01 * (1 + high):.4f} from .01,  {0.9 * (1 + high):.3f} from .9")
+
+theta = torch.tensor(math.log(0.01 / 0.99), dtype=torch.float64, requires_grad=True)  # one token, one logit
+old = torch.nn.functional.logsigmoid(theta.detach()).view(1, 1)
+objective = pg.ppo_clip(
+    torch.nn.functional.logsigmoid(theta).view(1, 1), old, torch.ones(1, 1), torch.ones(1, 1).bool(), epsilon=0.2
+)
+(gradient,) = torch.autograd.grad(objective.sum(), theta)
+moved = torch.sigmoid(theta.detach() + 2.0 * gradient)
+print(f"one step of size 2: probability .01 -> {moved:.4f}, ratio {moved / 0.01:.1f}; the clip was at 1.2")
+
+rho, mask = torch.tensor([[2.0, 0.4]], dtype=torch.float64), torch.ones(1, 2).bool()
+zeros, ones = torch.zeros_like(rho), torch.ones_like(rho)
+print("\ntwo tokens, ratios 2 and .4, A = 1, ε = .2")
+print(f"  GRPO {pg.ppo_clip(rho.log(), zeros, ones, mask, epsilon=0.2).mean():.3f}")
+print(f"  GSPO {pg.gspo(rho.log(), zeros, ones, mask, epsilon=0.2).item():.3f}")
+
+# %%
+# figure: gates
+# alt: Two panels of the factor that is left of a token's gradient against its ratio, from 0 to 3. For positive advantages PPO's clip follows the ratio and drops to zero at 1.2,
+#   clip-higher at 1.28, CISPO follows it to 3, SAPO rises and fades smoothly. For negative advantages PPO's clip is zero below 0.8 and follows the ratio above, without bound.
+ratio = torch.linspace(0.02, 3, 400, dtype=torch.float64)[:, None]
+curves = {
+    "clip, ε = .2": (partial(pg.ppo_clip, epsilon=0.2), "blue", "-"),
+    "clip-higher, .28": (partial(pg.ppo_clip, epsilon=0.2, epsilon_high=0.28), "sky", "--"),
+    "CISPO (bound 2)": (partial(pg.cispo, epsilon_high=1.0), "green", "-"),
+    "SAPO": (pg.sapo, "red", "-"),
+}
+fig, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True, layout="constrained")
+for ax, sign, title in ((axes[0], 1.0, "A > 0"), (axes[1], -1.0, "A < 0")):
+    for name, (f, colour, style) in curves.items():
+        logps = ratio.log().requires_grad_()
+        value = f(logps, torch.zeros_like(ratio), torch.full_like(ratio, sign), torch.ones_like(ratio).bool())
+        (slope,) = torch.autograd.grad(value.sum(), logps)
+        ax.plot(ratio, slope / sign, color=PALETTE[colour], ls=style, label=name)
+    ax.set(title=title, xlabel="ratio of the token")
+axes[0].set(ylabel="left of the gradient")
+axes[0].legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# **Predict.** Four updates on every rollout, so that clips have something to do. DAPO raises the upper fence to protect entropy. Will the run with the wider upper fence have more
+# entropy than PPO's clip when both have seen 6,000 tokens?
+
+# %%
+# figure: entropy
+# alt: Reward while learning against entropy per token after 6,000 sampled tokens, for four objectives with four updates per rollout, a dot per seed, with a mark for the mean. The clips
+#   of different widths overlap; GSPO with its paper's range learns most slowly and keeps most entropy.
+names = {
+    "clip": ("clip, both .2", "blue", "o"),
+    "clip_higher": ("upper .28", "sky", "^"),
+    "clip_much_higher": ("upper 1", "purple", "^"),
+    "gspo": ("GSPO, paper's range", "red", "D"),
+}
+fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+for name, (label, colour, marker) in names.items():
+    areas, entropies = seen.values(f"four_{name}_area"), seen.values(f"four_{name}_neg_logp")
+    if not seen:
+        break
+    ax.scatter(areas, entropies, s=10, color=PALETTE[colour], marker=marker, alpha=0.45, lw=0)
+    middle = sum(areas) / len(areas), sum(entropies) / len(entropies)
+    ax.scatter(*middle, s=60, color=PALETTE[colour], marker=marker, edgecolor="black", lw=0.6, label=label)
+ax.set(xlabel="mean reward over the first 6,000 tokens", ylabel="entropy at 6,000 tokens, nats per token")
+if seen:
+    ax.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %%
+if seen:
+    print("all seeds                  reward while learning    entropy at the end   clipped")
+for name, (label, _, _) in names.items() if seen else ():
+    spread = [seen.values(f"four_{name}_{key}") for key in ("area", "neg_logp", "clip_fraction")]
+    print(f"{label:22}" + "".join(f"   {min(x):8.3f} to {max(x):.3f}" for x in spread))
+if seen:  # where the upper fence stands makes no difference that these seeds could show
+    for other in ("clip_higher", "clip_much_higher"):
+        assert not seen.exceeds(f"four_{other}_neg_logp", "four_clip_neg_logp")
+assert seen.holds("four_gspo_clip_fraction", above=0.3)
+assert seen.exceeds("four_gspo_neg_logp", "four_clip_neg_logp") and seen.exceeds("four_clip_area", "four_gspo_area")
+
+# %% [markdown]
+# ## Which one is best?
+#
+# Same start, same questions, same learning rate, one update per rollout, and *equal sampled tokens*: a recipe that throws groups away has paid for them.
+
+# %%
+# figure: family
+# alt: Mean reward over the first 12,000 sampled tokens of five recipes, a dot per seed. Three overlap widely. DAPO, which pays for thrown-away groups, and GFPO, which learns from
+#   short replies only, lie lower.
+family = {name: seen.values(f"{name}_area") for name in group_family.ON_POLICY}
+order = sorted(family, key=lambda name: sum(family[name]))
+fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+for place, name in enumerate(order):
+    values = family[name]
+    ax.scatter(values, [place] * len(values), s=22, color=PALETTE["blue"], alpha=0.6, lw=0)
+    if values:
+        ax.scatter(sum(values) / len(values), place, marker="|", s=180, color=PALETTE["black"])
+ax.set(xlabel="mean reward over the first 12,000 sampled tokens", yticks=range(len(order)), yticklabels=order)
+ax.grid(axis="y", alpha=0.3)
+plt.show()
+
+# %%
+paired = {  # seed by seed: is one larger than the other by three deviations of their difference?
+    (a, b): seen.exceeds(f"{a}_area", f"{b}_area") for a in family for b in family if a != b and seen
+}
+clear = [(a, b) for (a, b), yes in paired.items() if yes]
+print(f"{len(clear)} of {len(paired) // 2} pairs can be told apart:")
+for loser in order:
+    winners = [a for a, b in clear if b == loser]
+    if winners:
+        print(f"  better than {loser:12} {', '.join(winners)}")
+for slow in ("dapo", "gfpo"):
+    assert all(seen.exceeds(f"{name}_area", f"{slow}_area") for name in ("dr_grpo", "grpo", "maxrl"))
+
+# %% [markdown]
+# DAPO refills with whole batches: one dead group among sixteen, and sixteen more are sampled. GFPO learns from the four shortest of eight replies, and here the short ones are the guesses. The
+# others differ in weights that this game does not ask for: its questions are equally hard, and its replies have two lengths.
+#
+# ## A panel to watch
+#
+# Dr. GRPO again, with four updates on each rollout, and with the KL measured (its coefficient is 0, so nothing is charged).
+
+# %%
+watched = group_family.train(
+    begin, DR_GRPO.with_(kl=InLoss(k3, 0.0), num_iterations=4), replace(group_family.RUN, max_steps=16)
+)
+
+# %%
+# figure: panel
+# alt: Six gauges over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to a few nats per reply, the clip fraction is a few percent at first, the
+#   length rises from 5 to 11 tokens, truncation stays at zero, and the share of dead groups rises.
+gauges = {
+    "neg_logp": "entropy, nats per token",
+    "kl": "KL from the start, nats per reply",
+    "clip_fraction": "share of tokens clipped",
+    "completion_length": "tokens per reply",
+    "frac_terminated": "share of replies cut off",
+    "frac_reward_zero_std": "share of dead groups",
+}
+fig, axes = plt.subplots(2, 3, figsize=(9, 4), sharex=True, layout="constrained")
+for ax, (key, title) in zip(axes.flat, gauges.items(), strict=True):
+    values = [1 - x for x in watched.history[key]] if key == "frac_terminated" else watched.history[key]
+    ax.plot(values, color=PALETTE["blue"])
+    ax.set(title=title, ylim=(0, max(0.05, 1.1 * max(values))))
+for ax in axes[1]:
+    ax.set(xlabel="round")
+plt.show()
+
+# %% [markdown]
+# Read in pairs: entropy falls *while* dead groups appear, so it falls because questions are solved. If it fell while the reward stood still, that would be a collapse.
+#
+# ## A failure on purpose: the punished thought
+#
+# DAPO's soft punishment: the last four tokens of the budget cost ¼ each. The budget is 11 tokens, exactly what a thought and its answer take. **Predict** the share of right answers.
+
+# %%
+punishment = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
+punished = group_family.train(begin, punishment, replace(group_family.RUN, max_steps=18, max_completion_length=11))
+score = group_family.play(punished)
+print(f"right {score['right']:.3f}   thinks {score['thinks']:.3f}   tokens {score['length']:.1f}")
+
+# %%
+# figure: punished
+# alt: Left, over eighteen rounds the optimised, shaped reward rises from about 0.1 while the share of right answers falls from 0.4 to about 0.28. Right, tokens per reply fall from 5 to 3.
+fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
+left.plot(punished.history["reward"], color=PALETTE["blue"], label="right answers")
+left.plot(punished.history["shaped_reward"], color=PALETTE["red"], label="what is optimised")
+left.set(xlabel="round", ylim=(0, 0.6))
+left.legend(frameon=False)
+right.plot(punished.history["completion_length"], color=PALETTE["blue"])
+right.set(xlabel="round", ylabel="tokens per reply", ylim=(0, 6))
+plt.show()
+
+# %%
+assert score["thinks"] < 0.1 and seen.holds("punished_end_thinks", below=0.1)
+assert score["right"] < 0.4 and seen.holds("punished_end_right", below=0.4)
+
+# %% [markdown]
+# A right thought nets 1 − 1 = 0, a lucky guess nets 1. The optimised curve rises, and the policy has unlearned what it could do. Nothing is wrong with the method; the length rule
+# reaches into the thought.
+#
+# A second failure, silent: an engine returns rows sample-major, the code reads them prompt-major. The test that finds it takes one line: give each question a constant reward, and all
+# advantages must vanish.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+level = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)  # one constant reward per question
+sample_major = level.repeat(4)  # four samples: 0 1 2 0 1 2 ...
+print("read prompt-major: ", [round(x, 2) for x in adv.group_center(sample_major.view(3, 4)).flatten().tolist()])
+print("read sample-major: ", adv.group_center(sample_major.view(4, 3).T).flatten().tolist())
+
+# %% [markdown]
+# ## Now you
+#
+# * Fine-tune for 240 steps instead of 400 (`pipeline.SHELL_GAME_SFT`) and run Dr. GRPO on the result with three seeds. Look at the accuracy of thinking replies before RL. What can a group not teach?
+# * Give the punished run a budget of 15 tokens. At which cache does it begin to unlearn thinking?
+# * Run `get("dapo")` for sixty rounds and plot its reward against rounds, and against `group_family.tokens(history)`.
+#
+# The graded exercises of this chapter: `minirlhf check 13`.
