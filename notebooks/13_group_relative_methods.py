@@ -134,7 +134,9 @@ for ax, (key, title) in zip(axes, titles.items(), strict=True):
     if seen:
         band = torch.tensor([seen.values(f"dr_grpo_{key}_{step}") for step in at])  # (20, 5)
         middle = [step + 1 for step in at]
-        ax.fill_between(middle, band.amin(1), band.amax(1), color=PALETTE["sky"], alpha=0.5, lw=0, label=f"{band.shape[1]} seeds")
+        ax.fill_between(
+            middle, band.amin(1), band.amax(1), color=PALETTE["sky"], alpha=0.5, lw=0, label=f"{band.shape[1]} seeds"
+        )
     ax.plot(thinker.history[key], color=PALETTE["blue"], lw=1, label="this run")
     ax.set(title=title, xlabel="round", ylim=(0, 12) if key == "completion_length" else (0, 1.02))
 axes[0].legend(frameon=False, loc="lower right")
@@ -459,8 +461,8 @@ watched = group_family.train(
 
 # %%
 # figure: panel
-# alt: Six gauges over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to a few nats per reply, the clip fraction is a few percent at first, the
-#   length rises from 5 to 11 tokens, truncation stays at zero, and the share of dead groups rises.
+# alt: Six gauges over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to about one and a half nats per reply, the clip fraction is a few percent at first, the
+#   length rises from 5 to 11 tokens, truncation stays below one percent, and the share of dead groups rises.
 gauges = {
     "neg_logp": "entropy, nats per token",
     "kl": "KL from the start, nats per reply",
@@ -493,7 +495,7 @@ print(f"right {score['right']:.3f}   thinks {score['thinks']:.3f}   tokens {scor
 
 # %%
 # figure: punished
-# alt: Left, over eighteen rounds the optimised, shaped reward rises from about 0.1 while the share of right answers falls from 0.4 to about 0.28. Right, tokens per reply fall from 5 to 3.
+# alt: Left, over eighteen rounds the optimised, shaped reward creeps up from about 0.2, with noise, while the share of right answers falls from 0.4 to about 0.3 and meets it. Right, tokens per reply fall from 5 to 3.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 left.plot(punished.history["reward"], color=PALETTE["blue"], label="right answers")
 left.plot(punished.history["shaped_reward"], color=PALETTE["red"], label="what is optimised")
@@ -508,7 +510,7 @@ assert score["thinks"] < 0.1 and seen.holds("punished_end_thinks", below=0.1)
 assert score["right"] < 0.4 and seen.holds("punished_end_right", below=0.4)
 
 # %% [markdown]
-# A right thought nets 1 − 1 = 0, a lucky guess nets 1. The optimised curve rises, and the policy has unlearned what it could do. Nothing is wrong with the method; the length rule
+# A right thought nets 1 − 1 = 0, a lucky guess nets 1. The optimised curve creeps up to meet the other one, and the policy has unlearned what it could do. Nothing is wrong with the method; the length rule
 # reaches into the thought.
 #
 # A second failure, silent: an engine returns rows sample-major, the code reads them prompt-major. The test that finds it takes one line: give each question a constant reward, and all
