@@ -16,7 +16,7 @@ copyright = "the minirlhf authors"
 html_title = "minirlhf: RLHF with every equation checked"
 
 # Chapters whose every check must have its equation on the page. A chapter is added here when it is done.
-finished_chapters: list[int] = [1, 2, 3, 5, 12, 13, 14, 20]
+finished_chapters: list[int] = [1, 2, 3, 4, 5, 12, 13, 14, 20]
 # The checks draw fresh inputs at every build; MINIRLHF_SEED repeats a build.
 ledger_seed = int(os.environ.get("MINIRLHF_SEED") or secrets.randbelow(2**31))
 
