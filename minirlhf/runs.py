@@ -33,7 +33,7 @@ from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_model
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
-from minirlhf.recipes.offline import get_preference
+from minirlhf.recipes.offline import describe_preference, get_preference
 from minirlhf.trainers.config import setting
 from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, labelled, pair, ranked, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
@@ -288,6 +288,7 @@ def run_offline(
     model, pad = _adapted(source, begun.model, config.seed), begun.tokenizer.pad_token_id
     ref_model = _reference(source.ref_model, begun.tokenizer)
     measure = HeldOut(held, recipe, ref_model or adapters.reference_of(model), pad_token_id=pad)
+    print(describe_preference(recipe))
     history = train_offline(
         model,
         train,
@@ -363,6 +364,7 @@ def run_online(
         result = evaluate(model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed)
         return result.reward.mean
 
+    print(recipes.describe(recipe))
     before = score()
     train_online(
         model,

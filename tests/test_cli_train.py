@@ -71,6 +71,25 @@ def test_yaml_holds_the_same_names_and_flags_win(tmp_path):
     assert json.loads((out / "config.json").read_text())["max_steps"] == 2
 
 
+def test_a_recipe_by_name_says_in_what_it_departs_from_its_paper(tmp_path, capsys):
+    out = tmp_path / "dapo"
+    flags = [
+        "--max-steps",
+        "1",
+        "--batch-size",
+        "2",
+        "--num-generations",
+        "4",
+        "--epsilon-high",
+        "0.3",
+        "--staleness",
+        "1",
+    ]
+    assert main(["train", "online", "--recipe", "dapo", "--task", "shell_game", "--out", str(out), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "arXiv:2503.14476" in said and "epsilon_high=0.3" in said and "deviates: refilling ends" in said
+
+
 def test_a_task_in_place_of_data(tmp_path):
     out = tmp_path / "run"
     flags = ["--max-steps", "1", "--batch-size", "2", "--num-generations", "2", "--max-completion-length", "10"]
