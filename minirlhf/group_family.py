@@ -26,8 +26,33 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 #: A thought and its answer take 11 tokens; the rest is room for DAPO's soft punishment to leave alone.
 RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
 
-#: One update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled.
-ON_POLICY: tuple[str, ...] = ("dr_grpo", "grpo", "maxrl", "dapo", "gfpo")
+#: Compared with one update per rollout: the ratio is 1, so what differs is credit, weights, KL and what is sampled. Left out are
+#: those that are then another row by definition: GSPO, SAPO and GMPO take the steps of GRPO without KL, masked GRPO those of GRPO,
+#: decoupled PPO those of Dr. GRPO.
+ON_POLICY: tuple[str, ...] = (
+    "reinforce",
+    "remax",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "ppo",
+    "vapo",
+    "rloo",
+    "grpo",
+    "grpo_process",
+    "dr_grpo",
+    "dapo",
+    "luspo",
+    "cispo",
+    "bnpo",
+    "maxrl",
+    "gfpo",
+    "lite_ppo",
+)
+
+
+def on_policy() -> dict[str, Recipe]:
+    """The recipes of :data:`ON_POLICY`, each with one update per rollout."""
+    return {name: get(name).with_(num_iterations=1, num_minibatches=1) for name in ON_POLICY}
 
 
 def off_policy() -> dict[str, Recipe]:

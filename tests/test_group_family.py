@@ -48,7 +48,7 @@ def test_the_compared_runs_differ_in_one_choice():
         assert recipe.update.num_iterations == 4 and recipe.update.kl is None, name
         weights = recipe.update.weights(torch.tensor([[1, 1, 0], [1, 1, 1]]).bool())
         assert weights.sum(-1).tolist() == pytest.approx([0.5, 0.5]), name
-    assert all(get(name).update.num_iterations == 1 for name in group_family.ON_POLICY)
+    assert all(r.update.num_iterations == r.update.num_minibatches == 1 for r in group_family.on_policy().values())
 
 
 # -- the table in the book ---------------------------------------------------------------------------------------
