@@ -118,6 +118,7 @@ def with_critics(game: Game) -> dict[str, float]:
     plans = {
         "warm": base.with_(critic_warmup=WARMUP),
         "cold": base,
+        "lambda_1": base.with_(critic_warmup=WARMUP, lam=1.0),
         "no_critic": get("reinforce_pp").with_(kl=None, num_minibatches=4),
     }
     for name, recipe in plans.items():
@@ -146,15 +147,16 @@ def with_critics(game: Game) -> dict[str, float]:
 
 
 def behind(game: Game) -> dict[str, float]:
-    """A sampler that is :data:`LAG` steps behind the learner."""
+    """A sampler that is :data:`LAG` steps behind the learner; and, for comparison, one that is not."""
     plans = {
+        "fresh": DR_GRPO,
         "ignored": DR_GRPO.with_(objective=policy_losses.reinforce),
         "clip": DR_GRPO,
         "truncated": get("decoupled_ppo"),
     }
     numbers = {}
     for name, recipe in plans.items():
-        history, after = game.train(recipe, 40, staleness=LAG)
+        history, after = game.train(recipe, 40, staleness=0 if name == "fresh" else LAG)
         numbers[f"stale_{name}_right"] = float(after.rewards.mean())
         numbers[f"stale_{name}_best"] = max(sum(history["reward"][i : i + 4]) / 4 for i in range(0, 40, 4))
     return numbers
