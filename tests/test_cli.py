@@ -15,8 +15,8 @@ def test_recipes_are_a_table_and_a_page(capsys):
     table = capsys.readouterr().out
     rows = {line.split()[0]: line for line in table.splitlines()[1:]}
     assert set(rows) == set(recipes.RECIPES)
-    assert "group_zscore" in rows["grpo"] and "in loss: k3, beta=0.04" in rows["grpo"]
-    assert "leave_one_out" in rows["rloo"] and "in reward: k1" in rows["rloo"]
+    assert "group_zscore" in rows["grpo"] and "k3 in loss" in rows["grpo"]
+    assert "leave_one_out" in rows["rloo"] and "k1 in reward" in rows["rloo"]
     assert main(["recipes", "dr_grpo"]) == 0
     assert "2503.20783" in capsys.readouterr().out
     assert main(["recipes", "grop"]) == 2

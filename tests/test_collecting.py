@@ -287,7 +287,7 @@ def test_the_sampler_is_the_learner_of_some_steps_ago():
     weight = model.get_input_embeddings().weight
     for step in loop:
         policy, version = sampler.policy()
-        marks.append((version, float(policy.get_input_embeddings().weight[0, 0])))
+        marks.append((version, policy.get_input_embeddings().weight[0, 0].item()))
         with torch.no_grad():
             weight[0, 0] = float(step + 1)
         kept = {name.split(".")[1] for name in loop.memory}
