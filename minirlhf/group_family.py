@@ -83,7 +83,7 @@ def train(begin: Trained, recipe: Recipe, config: OnlineConfig = RUN, *, seed: i
         recipe,
         replace(config, seed=seed),
         tokenizer=begin.tokenizer,
-        step_reward=task_step_reward(world) if recipe.credit.needs == "step_rewards" else None,
+        step_reward=task_step_reward(world),
         monitors={"thinks": thinks},
         quiet=quiet,
     )

@@ -343,7 +343,7 @@ def run_online(
         task = tasks.get(source.task)
         problems, held = task_problems(task, "train"), task_problems(task, "test")
         reward = task_reward(task)
-        steps = task_step_reward(task) if recipe.credit.needs == "step_rewards" else None
+        steps = task_step_reward(task) if recipe.credit.needs_step_reward else None
         begun = start(source, (), config.seed, source.task)
     else:
         kept, held_out = _records(source, config.seed)

@@ -17,8 +17,8 @@ from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Graded, Grouped, Process, Refill, ToGo
-from minirlhf.recipes.parts import finished, most_per_token, not_left_behind, shortest, truncated_importance
+from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Graded, Grouped, OnDemand, Process, Refill, ToGo
+from minirlhf.recipes.parts import Credit, finished, most_per_token, not_left_behind, shortest, truncated_importance
 from minirlhf.trainers.collecting import Sampler, collect, decouple
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.loop import Loop
@@ -133,6 +133,59 @@ def test_one_step_at_the_end_is_the_outcome(world):
     torch.testing.assert_close(process, Grouped(GRPO.credit.advantage)(graded, None))
     with pytest.raises(UserError, match="learns from graded steps"):
         recipes.GRPO_PROCESS.advantages(graded)
+
+
+def test_a_credit_gets_what_it_asks_for_and_nothing_else_is_sampled_or_graded(world):
+    lm, _, rewards = world
+    graded, asked = graded_rows(lm, [0, 3, 5, 6], rewards, 2), []
+    greedy, steps = graded_rows(lm, [0, 1], rewards, 1), torch.zeros_like(graded.rollout.old_logps)
+    more = OnDemand(lambda: asked.append("greedy") or greedy, lambda: asked.append("steps") or steps)
+    for name, recipe in recipes.RECIPES.items():
+        asked.clear()
+        complete = recipe.credit.complete(graded, more)
+        wanted = {"remax": ["greedy"], "grpo_process": ["steps"]}.get(name, [])
+        assert asked == wanted and recipe.credit.needs_step_reward is ("steps" in wanted)
+        assert complete.greedy is (greedy if "greedy" in wanted else None)
+        assert complete.step_rewards is (steps if "steps" in wanted else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Both(Credit):
+    """A credit that the library does not know: steps, and the whole against the greedy completion."""
+
+    needs_step_reward = True
+
+    def complete(self, graded, more):
+        return dataclasses.replace(graded, greedy=more.greedy(), step_rewards=more.steps())
+
+    def __call__(self, graded, kl):
+        rollout = graded.rollout
+        assert graded.step_rewards.shape == rollout.mask.shape
+        gained = graded.rewards - graded.greedy.rewards  # (P, G) - (P, 1)
+        return torch.where(rollout.mask, gained.flatten()[:, None] + graded.step_rewards.nan_to_num(), 0.0)
+
+
+def test_a_new_kind_of_credit_needs_no_other_trainer():
+    asked = []
+
+    def every_token(problems, completions):
+        asked.append([len(words) for words in completions])
+        return [[0.5] * len(words) for words in completions]
+
+    recipe, policy = DR_GRPO.with_(credit=Both()), tiny_model("nano", WORDS, seed=0)
+    options = {"tokenizer": WORDS, "quiet": True}
+    history = train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, step_reward=every_token, **options)
+    assert [len(rows) for rows in asked] == [16, 16]  # the greedy completions have no graded steps
+    longer = [n > sum(rows) for n, rows in zip(history["sampled_tokens"], asked, strict=True)]
+    assert all(longer)  # they are counted
+    with pytest.raises(UserError, match="learns from graded steps, but there is no step_reward"):
+        train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, **options)
+
+
+def test_a_table_of_rewards_has_no_steps_to_learn_from(world):
+    lm, ref, rewards = world
+    with pytest.raises(UserError, match="grpo_process: step_rewards is None"):
+        train_toy(lm, rewards[None], recipes.GRPO_PROCESS, CONFIG, ref_model=ref)
 
 
 def test_the_shell_game_grades_the_chain_in_order_and_the_answer():
@@ -357,7 +410,7 @@ def test_a_bad_completion_far_behind_pushes_nothing_and_still_counts(world):
 
 def test_every_recipe_runs_on_an_enumerable_model_and_with_a_sampler_behind():
     for recipe in recipes.RECIPES.values():
-        if recipe.credit.critic is not None or recipe.credit.needs == "step_rewards":
+        if recipe.credit.critic is not None or recipe.credit.needs_step_reward:
             continue
         if recipe is DAPO:
             recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong

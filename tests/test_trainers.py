@@ -171,7 +171,7 @@ def test_every_recipe_raises_the_reward(name, tokenizer):
             recipe,
             config,
             tokenizer=tokenizer,
-            step_reward=step_for_step if recipe.credit.needs == "step_rewards" else None,
+            step_reward=step_for_step,
             quiet=True,
         )
         gains.append(sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5)

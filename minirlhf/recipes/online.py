@@ -35,6 +35,7 @@ from minirlhf.recipes.parts import (
     Grouped,
     InLoss,
     InReward,
+    OnDemand,
     Process,
     Refill,
     ToGo,
@@ -97,7 +98,7 @@ class Recipe(Bindable):
         valid, steps = torch.ones_like(rewards, dtype=torch.bool), torch.tensor([math.nan, 1.0]).expand(count, 2)
         firsts = rollout.select(torch.tensor([0, num_generations]))
         greedy = Graded(replace(firsts, num_generations=1), rewards[:, :1], valid[:, :1], logps[:2])
-        graded = Graded(rollout, rewards, valid, logps, logps, steps, greedy)
+        graded = Graded(rollout, rewards, valid, logps, logps)
         update = self.update
         try:
             for name in ("num_iterations", "num_minibatches"):
@@ -109,7 +110,8 @@ class Recipe(Bindable):
                 refill.keep_groups(rewards, valid)
                 if refill.max_refills < 0:
                     raise ValueError(f"max_refills = {refill.max_refills!r}; expected at least 0")
-            advantages = self.credit(self.collect(graded), update.kl)
+            complete = self.credit.complete(graded, OnDemand(lambda: greedy, lambda: steps))
+            advantages = self.credit(self.collect(complete), update.kl)
             update.objective(logps, logps, advantages, mask)
             update.row_weights(rollout)
             for correction in update.corrections:

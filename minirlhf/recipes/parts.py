@@ -6,9 +6,10 @@ Each part is a frozen dataclass of functions and numbers; the functions are thos
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -73,6 +74,19 @@ class Graded:
             else None,
             greedy=Graded.join(greedy, pad_token_id) if greedy else None,
         )
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """What can be had for a rollout beside its rewards; nothing is sampled or graded before a credit asks for it.
+
+    Attributes:
+        greedy: samples the greedy completion of each prompt, ``G = 1``, graded like the others.
+        steps: grades the steps: ``(B, T)``, NaN where none ends. None: nobody grades steps.
+    """
+
+    greedy: Callable[[], Graded]
+    steps: Callable[[], Tensor] | None = None
 
 
 # -- the KL term -------------------------------------------------------------------------------------------------
@@ -200,22 +214,24 @@ def no_value_clip(values: Tensor, old_values: Tensor, returns: Tensor, mask: Ten
     return value_losses.value_mse(values, returns, mask)
 
 
-class Credit(Protocol):
-    """``(graded, kl) -> (B, T)``: one advantage for each sampled token, 0 outside the mask."""
+class Credit(ABC):
+    """``(graded, kl) -> (B, T)``: one advantage for each sampled token, 0 outside the mask.
 
-    @property
-    def critic(self) -> Critic | None:
-        """The critic that it needs, if any."""
-        ...
+    Attributes:
+        critic: the critic whose values it reads, if any.
+        needs_step_reward: whether it learns from graded steps, so that somebody must grade them.
+    """
 
-    @property
-    def needs(self) -> str | None:
-        """The optional field of :class:`Graded` that it reads: ``"greedy"``, ``"step_rewards"`` or None."""
-        ...
+    critic: Critic | None = None
+    needs_step_reward: ClassVar[bool] = False
 
+    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+        """The rollout with what it reads of it beside the rewards; by default nothing is added."""
+        return graded
+
+    @abstractmethod
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """Advantages ``(B, T)``."""
-        ...
 
 
 def _charged(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
@@ -228,11 +244,9 @@ def _charged(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class Grouped(Credit):
     """Credit that gives every token of a completion the advantage of the completion within its group."""
 
-    critic: ClassVar[None] = None
-    needs: ClassVar[None] = None
     advantage: Callable[..., Tensor]
 
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
@@ -242,11 +256,12 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class AgainstGreedy:
+class AgainstGreedy(Credit):
     """Credit that compares a completion with the policy's greedy one to the same prompt (ReMax); a KL term is charged to both."""
 
-    critic: ClassVar[None] = None
-    needs: ClassVar[str] = "greedy"
+    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+        """The rollout with the greedy completions."""
+        return replace(graded, greedy=more.greedy())
 
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
@@ -258,12 +273,15 @@ class AgainstGreedy:
 
 
 @dataclass(frozen=True)
-class Process:
+class Process(Credit):
     """Credit from graded steps: every token earns what its own and all later steps do (GRPO with process supervision)."""
 
-    critic: ClassVar[None] = None
-    needs: ClassVar[str] = "step_rewards"
+    needs_step_reward: ClassVar[bool] = True
     advantage: Callable[..., Tensor] = process_zscore
+
+    def complete(self, graded: Graded, more: OnDemand) -> Graded:
+        """The rollout with the grades of its steps, if anybody grades them."""
+        return graded if more.steps is None else replace(graded, step_rewards=more.steps())
 
     def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
@@ -289,7 +307,7 @@ def _per_token(
 
 
 @dataclass(frozen=True)
-class ToGo:
+class ToGo(Credit):
     """Credit without critic and without groups: what a token and all later ones earn, whitened over the batch (REINFORCE++).
 
     Attributes:
@@ -297,8 +315,6 @@ class ToGo:
         whiten_advantages: scale the batch to mean 0 and variance 1; the mean is then the baseline.
     """
 
-    critic: ClassVar[None] = None
-    needs: ClassVar[None] = None
     gamma: float = 1.0
     whiten_advantages: bool = True
 
@@ -313,7 +329,7 @@ class ToGo:
 
 
 @dataclass(frozen=True)
-class Gae:
+class Gae(Credit):
     """Credit from a critic: generalised advantage estimation over the sampled tokens.
 
     The reward stands on the last token; a KL term in the reward is charged token by token.
@@ -327,7 +343,6 @@ class Gae:
         whiten_advantages: scale the advantages of the batch to mean 0 and variance 1 at last.
     """
 
-    needs: ClassVar[None] = None
     critic: Critic = Critic()
     gamma: float = 1.0
     lam: float | Callable[..., Tensor] = 0.95

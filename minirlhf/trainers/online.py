@@ -9,6 +9,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.recipes import Graded, Recipe, describe
+from minirlhf.recipes import Graded, OnDemand, Recipe, describe
 from minirlhf.trainers import samples
 from minirlhf.trainers.collecting import Sampler, collect, decouple
 from minirlhf.trainers.config import OnlineConfig
@@ -79,7 +80,7 @@ def train_online(
     recipe = for_run(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
-    if recipe.credit.needs == "step_rewards" and step_reward is None:
+    if recipe.credit.needs_step_reward and step_reward is None:
         raise UserError(f"{recipe.name} learns from graded steps, but there is no step_reward")
     if recipe.needs_reference and ref_model is None:
         ref_model = copy_of_reference(model)
@@ -129,11 +130,8 @@ def train_online(
             return graded
         for key, monitor in (monitors or {}).items():
             seen[key].extend(monitor(repeated, texts))
-        if recipe.credit.needs == "step_rewards" and step_reward is not None:
-            graded = dataclasses.replace(graded, step_rewards=grade_steps(step_reward, repeated, rollout, tokenizer))
-        if recipe.credit.needs == "greedy":
-            graded = dataclasses.replace(graded, greedy=draw(seed, 1, greedy=True))
-        return graded
+        steps = None if step_reward is None else partial(grade_steps, step_reward, repeated, rollout, tokenizer)
+        return recipe.credit.complete(graded, OnDemand(greedy=partial(draw, seed, 1, greedy=True), steps=steps))
 
     for _ in loop:
         start = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from minirlhf.core.validate import require_finite
 from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import sample
-from minirlhf.recipes import Graded, Recipe
+from minirlhf.recipes import Graded, OnDemand, Recipe
 from minirlhf.trainers.collecting import Sampler, collect, decouple
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
@@ -92,9 +93,7 @@ def train_toy(
             use_cache=False,
         )
         graded = _grade(rollout, rewards[asked], number)
-        if recipe.credit.needs != "greedy" or greedy:
-            return graded
-        return dataclasses.replace(graded, greedy=draw(seed, 1, greedy=True))
+        return graded if greedy else recipe.credit.complete(graded, OnDemand(partial(draw, seed, 1, greedy=True)))
 
     for _ in loop:
         everything, graded, share = collect(draw, recipe, config, pad_token_id=policy.pad_token_id)
