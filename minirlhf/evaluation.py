@@ -1,7 +1,11 @@
-"""Layer 7: measure a policy on held-out prompts: reward, win rate, KL to a reference, length; each with its standard error."""
+"""Layer 7: measure a policy on held-out prompts: reward, win rate, KL to a reference, length; each with its standard error.
+
+A sample that could not be graded has the reward NaN. It is left out of mean rewards and win rates, and its share is reported.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.data.chat import encode_prompt
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations.kl import reverse_kl
-from minirlhf.feedback.rewards import Reward
+from minirlhf.feedback.rewards import Reward, ask
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.trainers.online import grade
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Measured:
 
     @classmethod
     def of(cls, values: Tensor) -> Measured:
-        """Of independent values ``(N,)``; the error is NaN for fewer than two."""
+        """Of independent values ``(N,)``; the mean is NaN for none of them, the error for fewer than two."""
         values = values.double()
         stderr = float(values.std(correction=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
         return cls(float(values.mean()), stderr)
@@ -46,7 +52,7 @@ class Evaluation:
 
     Attributes:
         problems, completions: one of each per sample.
-        rewards: ``(N,)``.
+        rewards: ``(N,)``, NaN where the grader failed.
         lengths: ``(N,)`` tokens, EOS included.
         terminated: ``(N,)``, whether the completion ended by itself.
         kl: ``(N,)`` nats per completion against the reference, or None if there was none.
@@ -61,8 +67,13 @@ class Evaluation:
 
     @property
     def reward(self) -> Measured:
-        """Mean reward."""
-        return Measured.of(self.rewards)
+        """Mean reward of the completions that could be graded."""
+        return Measured.of(self.rewards[self.rewards.isfinite()])
+
+    @property
+    def frac_invalid(self) -> float:
+        """Share of the completions that could not be graded."""
+        return _frac_invalid(self.rewards)
 
     @property
     def length(self) -> Measured:
@@ -82,7 +93,8 @@ class Candidates:
     Attributes:
         rollout: ``P·G`` rows, prompt-major.
         completions: ``P`` lists of ``G`` texts.
-        rewards: ``(P, G)``.
+        rewards: ``(P, G)``, NaN where the grader failed. What is said of the rewards of a prompt is said of its graded replies; a
+            prompt without any is left out.
     """
 
     rollout: Rollout
@@ -92,22 +104,36 @@ class Candidates:
     @property
     def best(self) -> Measured:
         """Reward of the best of the ``G``, mean over the prompts."""
-        return Measured.of(self.rewards.amax(-1))
+        return self._over_prompts(self._highest())
 
     @property
     def average(self) -> Measured:
         """Mean reward of a reply; its error counts prompts, as replies to one prompt are not independent."""
-        return Measured.of(self.rewards.mean(-1))
+        return self._over_prompts(self.rewards.nanmean(-1))
 
     @property
     def gap(self) -> Measured:
         """Difference of the best and the worst of the ``G``: what a preference pair could be made of."""
-        return Measured.of(self.rewards.amax(-1) - self.rewards.amin(-1))
+        lowest = self.rewards.nan_to_num(nan=math.inf).amin(-1)
+        return self._over_prompts(self._highest() - lowest)
+
+    @property
+    def frac_invalid(self) -> float:
+        """Share of the replies that could not be graded."""
+        return _frac_invalid(self.rewards)
 
     @property
     def distinct(self) -> Measured:
         """Number of different texts among the ``G``, divided by ``G``."""
         return Measured.of(torch.tensor([len(set(texts)) / len(texts) for texts in self.completions]))
+
+    def _highest(self) -> Tensor:
+        """``(P,)``"""
+        return self.rewards.nan_to_num(nan=-math.inf).amax(-1)
+
+    def _over_prompts(self, values: Tensor) -> Measured:
+        """Of ``(P,)``, without the prompts that have no graded reply."""
+        return Measured.of(values[self.rewards.isfinite().any(-1)])
 
 
 @torch.no_grad()
@@ -122,7 +148,11 @@ def candidates(
     seed: int = 0,
 ) -> Candidates:
     """Sample ``num_generations`` completions of every problem and grade them. Two policies with one seed see the same
-    random numbers."""
+    random numbers.
+
+    Raises:
+        UserError: not one completion could be graded; it says what happened first.
+    """
     rollout = sample(
         policy,
         [encode_prompt(tokenizer, p.prompt) for p in problems],
@@ -134,7 +164,7 @@ def candidates(
     )
     texts = completion_texts(rollout, tokenizer)
     asked = [problem for problem in problems for _ in range(num_generations)]
-    rewards, _ = grade(reward, asked, texts, num_generations)
+    rewards = _graded(reward, asked, texts).view(-1, num_generations)
     rows = [texts[i : i + num_generations] for i in range(0, len(texts), num_generations)]
     return Candidates(rollout, rows, rewards)
 
@@ -154,6 +184,9 @@ def evaluate(
 
     The KL is the sum over the sampled prefix of the exact divergence between the two next-token distributions (at
     temperature 1): the same expectation as the log-ratio's, with less noise.
+
+    Raises:
+        UserError: not one completion could be graded; it says what happened first.
     """
     policy.eval()
     drawn = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
@@ -169,10 +202,31 @@ def evaluate(
 
 
 def win_rate(ours: Tensor, theirs: Tensor) -> Measured:
-    """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``."""
+    """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``.
+
+    A prompt on which one of the two is NaN (could not be graded) is left out; if none remains, the result is NaN.
+    """
     if ours.shape != theirs.shape:
         raise ValueError(f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same")
+    both = ~(ours.isnan() | theirs.isnan())
+    ours, theirs = ours[both], theirs[both]
     return Measured.of((ours > theirs).double() + 0.5 * (ours == theirs).double())
+
+
+def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Tensor:
+    """``(N,)`` rewards, NaN where the grader failed."""
+    values, failure = ask(reward, problems, completions)
+    rewards = torch.tensor(values)
+    failed = ~rewards.isfinite()
+    if failure is not None:
+        if bool(failed.all()):
+            raise UserError(f"none of {len(rewards)} completions could be graded; first: {failure}")
+        log.warning("%d of %d completions could not be graded; first: %s", int(failed.sum()), len(rewards), failure)
+    return rewards.masked_fill(failed, math.nan)
+
+
+def _frac_invalid(rewards: Tensor) -> float:
+    return float((~rewards.isfinite()).double().mean())
 
 
 def wilson_interval(successes: float, trials: int, z: float = 1.96) -> tuple[float, float]:

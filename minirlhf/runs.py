@@ -19,7 +19,7 @@ from minirlhf.data.chat import Message, conversation, encode, encode_prompt
 from minirlhf.data.records import Comparison, Judgement, Ranking
 from minirlhf.data.types import Tokens
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
-from minirlhf.evaluation import evaluate, wilson_interval
+from minirlhf.evaluation import Evaluation, evaluate, wilson_interval
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import (
     Reward,
@@ -360,9 +360,8 @@ def run_online(
         texts = loaders.load(source.ptx_data).conversations()
         pretraining = [encode(begun.tokenizer, c.messages, first_turn=c.context) for c in texts]
 
-    def score() -> float:
-        result = evaluate(model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed)
-        return result.reward.mean
+    def score() -> Evaluation:
+        return evaluate(model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed)
 
     print(recipes.describe(recipe))
     before = score()
@@ -380,8 +379,19 @@ def run_online(
         resume=resume,
     )
     after = score()
-    print(f"held-out reward on {len(held)} prompts: {before:.3f} -> {after:.3f}")
-    result = {"train": len(problems), "held_out": len(held), "held_out_reward_before": before, "held_out_reward": after}
+    print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
+    if before.frac_invalid or after.frac_invalid:
+        print(
+            f"left out, as they could not be graded: {before.frac_invalid:.1%} -> {after.frac_invalid:.1%} of the replies"
+        )
+    result = {
+        "train": len(problems),
+        "held_out": len(held),
+        "held_out_reward_before": before.reward.mean,
+        "held_out_reward": after.reward.mean,
+        "held_out_frac_invalid_before": before.frac_invalid,
+        "held_out_frac_invalid": after.frac_invalid,
+    }
     return _finish(source, model, begun.tokenizer, result)
 
 

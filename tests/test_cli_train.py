@@ -1,11 +1,14 @@
 """`minirlhf train` on small files of every format, and every kind of bad input: one line, exit status 2, nothing left behind."""
 
 import json
+import math
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from minirlhf.cli import main
+from minirlhf.feedback import graders
 
 CHATS = [
     {"messages": [{"role": "user", "content": f"say {n}"}, {"role": "assistant", "content": f"{n} it is"}]}
@@ -60,6 +63,24 @@ def test_sft_then_reward_then_rl_from_the_folders_before(tmp_path):
     judged = tmp_path / "judged"
     flags = ["--data", sums, "--reward-model", str(judge / "model"), "--out", str(judged), "--beta", "0.1"]
     assert main(["train", "online", "--recipe", "rloo", *flags, *start, *short]) == 0
+
+
+def test_replies_that_cannot_be_graded_are_left_out_of_the_held_out_reward_and_counted(tmp_path, capsys, monkeypatch):
+    asked = count()
+    monkeypatch.setitem(graders.GRADERS, "exact", lambda completion, reference: (math.nan, 1.0)[next(asked) % 2])
+    out, data = tmp_path / "run", write(tmp_path / "d.jsonl", SUMS)
+    flags = [*SMALL, "--held-out", "0.5", "--num-generations", "2", "--max-completion-length", "6"]
+    assert main(["train", "grpo", "--data", data, "--grader", "exact", "--out", str(out), *flags]) == 0
+    found = result(out)
+    held, sampled = found["held_out"], 2 * 2 * 2  # steps, prompts, generations
+    failed = [n % 2 == 0 for n in range(held + sampled + held)]
+    before, after = sum(failed[:held]) / held, sum(failed[-held:]) / held
+    assert held > 2 and found["held_out_reward_before"] == found["held_out_reward"] == 1.0
+    assert found["held_out_frac_invalid_before"] == pytest.approx(before)
+    assert found["held_out_frac_invalid"] == pytest.approx(after)
+    assert (
+        f"left out, as they could not be graded: {before:.1%} -> {after:.1%} of the replies" in capsys.readouterr().out
+    )
 
 
 def test_yaml_holds_the_same_names_and_flags_win(tmp_path):

@@ -1,10 +1,13 @@
-"""Several replies per prompt: the same replies as one by one, and what is picked from them."""
+"""Several replies per prompt: the same replies as one by one, and what is picked from them; samples that cannot be graded."""
+
+import math
 
 import pytest
 import torch
 
+from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
-from minirlhf.evaluation import Candidates, candidates, evaluate
+from minirlhf.evaluation import Candidates, candidates, evaluate, win_rate
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
@@ -46,3 +49,83 @@ def test_summaries_by_hand():
     assert two.best.mean == 3.0 and two.average.mean == 1.0 and two.gap.mean == 3.5
     assert two.distinct.mean == pytest.approx(5 / 6)
     assert two.average.stderr == pytest.approx(1.0)  # of the prompts' means, 2 and 0
+
+
+# -- samples that cannot be graded -------------------------------------------------------------------------------
+
+NAN = math.nan
+
+
+@pytest.fixture(scope="module")
+def ask():
+    """Evaluate one policy on one set of prompts by any reward."""
+    world = tasks.get("assistant")
+    tokenizer = word_tokenizer(world.words)
+    model = tiny_model("nano", tokenizer, seed=3)
+    problems = task_problems(world, "test")[:6]
+    fixed = {"tokenizer": tokenizer, "sampling": Sampling(max_completion_length=6), "seed": 4}
+    return lambda reward, function=evaluate, **more: function(model, problems, reward, **fixed, **more)
+
+
+def one_in_three_fails(problems, completions):
+    return [NAN if i % 3 == 0 else float(i) for i in range(len(completions))]
+
+
+def test_ungradable_samples_are_left_out_of_the_mean_and_counted(ask, caplog):
+    found = ask(one_in_three_fails)
+    assert found.rewards.isnan().tolist() == [True, False, False] * 2
+    assert found.reward.mean == 3.0 and found.frac_invalid == pytest.approx(1 / 3)  # of 1, 2, 4, 5
+    assert found.reward.stderr == pytest.approx(math.sqrt(10 / 3 / 4))
+    assert found.length.mean == float(found.lengths.double().mean())  # what needs no grade is of all six
+    assert "2 of 6 completions could not be graded; first: the grade nan on the completion" in caplog.text
+
+
+@pytest.mark.parametrize("grade", [NAN, math.inf, -math.inf])
+def test_no_gradable_sample_is_one_clear_error(ask, grade):
+    with pytest.raises(UserError, match=f"none of 6 completions could be graded; first: the grade {grade} on the"):
+        ask(lambda problems, completions: [grade] * len(completions))
+
+
+def test_a_broken_grader_is_named(ask):
+    with pytest.raises(
+        UserError, match="none of 12 completions could be graded; first: ZeroDivisionError: oh no on the"
+    ):
+        ask(broken, candidates, num_generations=2)
+
+
+def broken(problems, completions):
+    raise ZeroDivisionError("oh no")
+
+
+def test_a_gradable_run_has_the_numbers_of_a_plain_mean(ask):
+    found = ask(lambda problems, completions: [0.1 * i for i in range(len(completions))])
+    assert found.frac_invalid == 0.0 and found.reward.mean == float(found.rewards.double().mean())
+    many = ask(
+        lambda problems, completions: [math.sin(i) for i in range(len(completions))], candidates, num_generations=4
+    )
+    rewards = many.rewards
+    assert many.frac_invalid == 0.0
+    assert many.best.mean == float(rewards.amax(-1).double().mean())
+    assert many.average.mean == float(rewards.mean(-1).double().mean())
+    assert many.gap.mean == float((rewards.amax(-1) - rewards.amin(-1)).double().mean())
+
+
+def test_candidates_are_summarised_over_graded_replies_and_prompts_that_have_one():
+    rewards = torch.tensor([[1.0, NAN, 4.0], [NAN, NAN, NAN], [NAN, -2.0, -4.0]])
+    few = Candidates(None, [["a", "b", "c"]] * 3, rewards)
+    assert few.best.mean == 1.0  # of 4 and -2, where a failure that counts 0 would be the best of the last prompt
+    assert few.average.mean == pytest.approx(-0.25) and few.gap.mean == 2.5
+    assert few.average.stderr == pytest.approx(2.75)  # of 2.5 and -3
+    assert few.frac_invalid == pytest.approx(5 / 9) and few.distinct.mean == 1.0
+
+
+def test_a_win_counts_only_where_both_are_graded():
+    ours, theirs = torch.tensor([1.0, NAN, 0.0, 2.0, 3.0]), torch.tensor([0.0, -1.0, NAN, 2.0, 4.0])
+    assert win_rate(ours, theirs).mean == 0.5  # a win, a tie, a loss
+    assert win_rate(ours, theirs).stderr == pytest.approx(0.5 / math.sqrt(3))
+    assert win_rate(theirs, ours).mean == 0.5
+    assert win_rate(ours[:1], theirs[:1]).mean == 1.0
+    neither = win_rate(ours[1:3], theirs[1:3])
+    assert math.isnan(neither.mean) and math.isnan(neither.stderr)
+    with pytest.raises(ValueError, match="ours has shape"):
+        win_rate(ours, theirs[:3])
