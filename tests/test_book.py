@@ -1,5 +1,7 @@
 """The book builds without a warning, and every page of it works in a browser; each guard is shown a fault that it must find."""
 
+import importlib.util
+import json
 import os
 import re
 import resource
@@ -8,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from browser import Browser
@@ -153,7 +156,8 @@ $$ (eq:planted)
 
 {eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
 {py:func}`minirlhf.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
-{measured}`ch05_frontier no_such_number .2f`
+{measured}`ch05_frontier no_such_number .2f` {measured}`ch05_frontier rloo_2_gap > no_such_rival count`
+{measured}`ch05_frontier rloo_2_gap >= 0 count` {measured}`ch05_frontier rloo_2_gap > 0 .2f` {measured}`ch05_frontier rloo_2_gap`
 
 ```{library} minirlhf.equations.kl.k9
 ```
@@ -190,6 +194,10 @@ COMPLAINTS = {
     "no such function": "module minirlhf.equations.kl has no 'k9'",
     "no such function referred to": "target not found: minirlhf.evaluation.no_such_function",
     "no such measurement": "unknown measurement of ch05_frontier 'no_such_number'",
+    "no such measurement to compare with": "unknown measurement of ch05_frontier 'no_such_rival'",
+    "no such comparison": "'>= 0 count' is none of its forms",
+    "comparison with a format": "'> 0 .2f' is none of its forms",
+    "measurement without a form": "expected a study, a measurement and a form",
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
 }
@@ -214,6 +222,59 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_build_finds(fault: str, complaints: str) -> None:
     """A planted fault is named and fails the build."""
     assert COMPLAINTS[fault] in complaints
+
+
+# -- what studies found ------------------------------------------------------------------------------------------
+
+SEEN = {
+    "up": [1.0, 2.0, 3.0, 4.0, 5.0],
+    "same": [1.5, 2.5, 3.5, 4.5, 4.0],
+    "down": [-0.5, -0.5, -0.25, -0.25, -0.5],
+    "with a space": [0.1, 0.2, 0.3, 0.4, 0.5],
+}
+TOLD = {
+    "up .1f": "1.0 to 5.0",
+    "up,same .1f": "1.0 to 5.0",
+    "down .2f": "−0.50 to −0.25",
+    "down mean .2f": "−0.40",
+    "same max .1f": "4.5",
+    "same min .1f": "1.5",
+    "with*space .0%": "10 to 50 %",
+    "up > same count": "one of five",
+    "up < same count": "four of five",
+    "up < same number": "four",
+    "up > 0 count": "all five",
+    "up > 0 number": "five",
+    "up < 1 count": "none of five",
+    "up < 1 number": "none",
+    "|down| > 0.25 count": "three of five",
+    "down > -0.3 count": "two of five",
+    "up,same > 2.5 count": "six of ten",
+    "up,same,down > 4 count": "2 of 15",
+    "up,same,down > 4 each": "none to one of five",
+    "up,same > 0 count": "all ten",
+    "up,same,down apart": "one of three",
+    "up,same apart": "none of one",
+}
+
+
+@pytest.fixture(scope="module")
+def measured() -> ModuleType:
+    """The extension, without Sphinx around it."""
+    spec = importlib.util.spec_from_file_location("measured", BOOK / "_ext" / "measured.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_a_study_is_quoted(text: str, measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges, means, and in how many seeds; a number that changes in the study changes in the text."""
+    monkeypatch.setattr(measured, "STUDIES", tmp_path)
+    seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
+    (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
+    assert measured.told(f"mine {text}") == TOLD[text]
 
 
 # -- the browser test complains ----------------------------------------------------------------------------------
