@@ -1,7 +1,8 @@
 """Chapter 14, direct alignment: where losses come to rest that no paper says it of, when the pairs never end.
 
 Pairs are independent draws from μ, labelled by Bradley and Terry; ``w`` is an answer's win rate against μ. The oracles are
-one-dimensional roots, sums over all pairs, and the slope of the population loss in every direction.
+one-dimensional roots, sums over all pairs, and the slope of the population loss in every direction. Losses that look at one pair
+at a time (ODPO, Cal-DPO) are mixed over its label.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from minirlhf.checks.preferences import at, bell, maximiser, pairs, policy_gradient, without_reference
+from minirlhf.checks.preferences import (
+    at,
+    bell,
+    maximiser,
+    pair_gradient,
+    pairs,
+    policy_gradient,
+    without_reference,
+)
 from minirlhf.core import exact
 from minirlhf.core.checks import Draw, check
 from minirlhf.equations import preference_losses as pl
@@ -78,6 +87,42 @@ def normalised(logps: Callable[[float], Tensor], low: float, high: float) -> Ten
     return logps(root(lambda c: float(logps(c).exp().sum()) - 1, low, high))
 
 
+# -- a head start -------------------------------------------------------------------------------------------------
+
+
+def coins_and_rests(draw: Draw, head_start: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Four labels' log-odds d, and d/2 + asinh(e^Δ sinh(d/2)), which solves p σ(Δ − u) = (1 − p) σ(Δ + u)."""
+    odds = draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)
+    return odds, odds / 2 + (torch.as_tensor(head_start, dtype=torch.float64).exp() * (odds / 2).sinh()).asinh()
+
+
+def mixed(loss: Loss, odds: Tensor, pair: PairLogps) -> Tensor:
+    """A pair's mean loss over its label."""
+    win = 1 / (1 + (-odds).exp())
+    return win * loss(pair) + (1 - win) * loss(pair.swapped())
+
+
+@check(
+    "eq:odpo",
+    "minimiser",
+    of=pl.odpo,
+    against="finite differences",
+    tolerance=1e-8,
+    wrong={
+        "offset added": lambda pair, offset, *, beta: pl.odpo(pair, -offset, beta=beta),
+        "offset scaled by β": lambda pair, offset, *, beta: pl.odpo(pair, beta * offset, beta=beta),
+        "offset forgotten": lambda pair, offset, *, beta: pl.dpo(pair, beta=beta),
+    },
+)
+def _(odpo, draw):
+    "A label with log-odds d, its winner ahead by Δ: βh rests at d/2 + asinh(e^Δ sinh(d/2))."
+    beta, offset = float(draw.uniform(low=0.3, high=0.7)), draw.uniform(4, low=0.5, high=1.5)
+    (odds, rest), pair = coins_and_rests(draw, offset), pairs(draw)
+    moved = lambda t: at(pair, chosen=pair.rejected_logratios + (rest + t) / beta, rejected=pair.rejected_logratios)
+    mean = lambda t: mixed(lambda x: odpo(x, offset, beta=beta), odds, moved(t)).sum()
+    return exact.finite_difference(mean, ZERO), ZERO
+
+
 # -- no reference ------------------------------------------------------------------------------------------------
 
 
@@ -103,16 +148,10 @@ def _(simpo, draw):
     c, beta, gamma = crowd(draw), float(draw.uniform(low=1.5, high=2.5)), float(draw.uniform(low=0.5, high=1.5))
     best = normalised(lambda k: c.lengths * (c.rewards / beta + k), -50.0, 50.0)
     yield c.slope(lambda pair: simpo(pair, beta=beta, gamma=0.0), best), ZERO
-    pair, odds = pairs(draw, lengths=True), draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)
-    rest = odds / 2 + (math.exp(gamma) * (odds / 2).sinh()).asinh()
-    win = 1 / (1 + (-odds).exp())
-
-    def mean(t: Tensor) -> Tensor:
-        level = pair.rejected / pair.rejected_lengths + (rest + t) / beta
-        moved = replace(pair, chosen=pair.chosen_lengths * level)
-        lost = simpo(moved.swapped(), beta=beta, gamma=gamma)
-        return (win * simpo(moved, beta=beta, gamma=gamma) + (1 - win) * lost).sum()
-
+    (odds, rest), pair = coins_and_rests(draw, gamma), pairs(draw, lengths=True)
+    level = lambda t: pair.rejected / pair.rejected_lengths + (rest + t) / beta
+    moved = lambda t: replace(pair, chosen=pair.chosen_lengths * level(t))
+    mean = lambda t: mixed(lambda x: simpo(x, beta=beta, gamma=gamma), odds, moved(t)).sum()
     yield exact.finite_difference(mean, ZERO), ZERO
 
 
@@ -280,7 +319,31 @@ def _(dpo_nll, draw):
     return beta * excess, weight * (winners - found * winners.sum())
 
 
-# -- anchors -----------------------------------------------------------------------------------------------------
+# -- levels and anchors ------------------------------------------------------------------------------------------
+
+
+@check(
+    "eq:cal-dpo",
+    "minimiser",
+    of=pl.cal_dpo,
+    against="the margin by bisection",
+    tolerance=1e-8,
+    wrong={
+        "both calibrated to +1/(2β)": lambda pair, *, beta: (
+            pl.dpo(pair, beta=1.0) + pl.sppo(pair, beta=beta, rejected_win_rate=torch.ones_like(pair.chosen))
+        ),
+        "β in the contrastive term": lambda pair, *, beta: pl.dpo(pair, beta=beta) + pl.sppo(pair, beta=beta),
+        "no contrastive term (SPPO)": lambda pair, *, beta: pl.sppo(pair, beta=beta),
+    },
+)
+def _(cal_dpo, draw):
+    "A label that is right with probability p: the margin rests at h = (2p − 1)/β + p − σ(h), one half of it on each side."
+    pair, beta, p = pairs(draw), float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.6, high=0.9))
+    margin = root(lambda h: h + 1 / (1 + math.exp(-h)) - p - (2 * p - 1) / beta, -10.0, 10.0)
+    half = torch.full((4,), margin / 2, dtype=torch.float64)
+    odds = torch.full((4,), math.log(p / (1 - p)), dtype=torch.float64)
+    mean = lambda x: mixed(lambda one: cal_dpo(one, beta=beta), odds, x)
+    return pair_gradient(mean, at(pair, chosen=half, rejected=-half)), torch.zeros(8)
 
 
 @check(
