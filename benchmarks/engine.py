@@ -1,19 +1,23 @@
 """How fast the trainers and the sampler are, beside their own floor and beside TRL and ``generate``: one run, all numbers.
 
-    python benchmarks/engine.py [--json FILE] [--plot FILE.png] [--rounds N] [--parts steps memory scaling]
+    python benchmarks/engine.py [--json FILE] [--plot FILE.png] [--rounds N] [--parts steps memory scaling profile]
                                 [--only sampling grpo dpo sft reward] [--models nano micro] [--threads 1 2] [--prompt 16 48]
     python benchmarks/engine.py --device cuda --bf16 --models half --only grpo --parts steps memory
 
 *steps*: a step is what lies between two optimizer steps, so both sides are measured the same way and leave nothing out. In every
 round each side takes a few steps, one after the other; what is reported is the median over all of them, in seconds of processor
 time for one thread (what else the machine does hardly shows) and of wall clock otherwise. TRL runs with gradient checkpointing
-and bfloat16 switched off, and for comparison, in one round, at one thread and the first prompt length, with its defaults. The
-second and further prompt lengths are measured at the first number of threads.
+and bfloat16 switched off; with its defaults it is measured too, but it then takes ten times as long, so once only: one step at
+fixed lengths, the first prompt length and the first number of threads. The second and further prompt lengths are measured at the
+first number of threads.
 
 *memory*: the peak of resident memory (on a GPU: of allocated memory) above what the process had before training and after a first
 step of a tiny batch; every number from a fresh process.
 
-*scaling*: GRPO's step against the number of groups and against the tokens per completion.
+*scaling*: one round of GRPO's step against the number of groups and against the tokens per completion.
+
+*profile*: where a step of ours goes, at varying lengths: matrix products, attention, other operations on tensors, and Python (what
+is not inside an operation). The profiler makes short operations, and Python most of all, look dearer than they are.
 
 What the two sides do, what the floor is and what differs between them: ``benchmarks/jobs.py``. On an idle machine with two cores
 the default run takes about a quarter of an hour.
@@ -48,9 +52,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from minirlhf import plotting
 from minirlhf.models.tiny import num_parameters
 
-STEPS = 3  # per round, after one that warms up
+STEPS = 4  # per round, after one that warms up
+FLOORS = 2  # per round, likewise; they hardly vary
 GROUPS = (4, 8, 16, 32, 64)
 COMPLETIONS = (8, 16, 32, 64, 128)
+KINDS = {
+    "products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
+    "attention": ("aten::_scaled_dot_product", "aten::_flash_attention", "aten::_efficient_attention"),
+}
 
 
 def clock(threads: int, device: str) -> Callable[[], float]:
@@ -106,7 +115,7 @@ def seconds_of(run: Callable[[int], Any], now: Callable[[], float], steps: int =
 def seconds_of_floor(job: Job, now: Callable[[], float]) -> list[float]:
     """Of each time but the first."""
     found = []
-    for _ in range(STEPS + 1):
+    for _ in range(FLOORS + 1):
         start = now()
         job.floor()
         found.append(now() - start)
@@ -145,7 +154,9 @@ def steps(options: argparse.Namespace) -> list[dict[str, Any]]:
                 )
                 for name in options.only:
                     job = JOBS[name](world)
-                    defaults = "trl_defaults" in job.peers and place == 0 and threads == options.threads[0]
+                    defaults = (
+                        "trl_defaults" in job.peers and not varying and place == 0 and threads == options.threads[0]
+                    )
                     peers = [peer for peer in job.peers if peer != "trl_defaults"]
                     found = measure(job, options.rounds, now, peers=peers, defaults=defaults)
                     rate = job.spoken / found["ours"]
@@ -235,7 +246,7 @@ def scaling(options: argparse.Namespace) -> dict[str, Any]:
             world = World(
                 options.models[0], prompt=options.prompt[0], device=options.device, bf16=options.bf16, **amount
             )
-            found = measure(JOBS["grpo"](world), min(options.rounds, 2), now, peers=[], defaults=False)
+            found = measure(JOBS["grpo"](world), 1, now, peers=[], defaults=False)
             for name, seconds in points.items():
                 seconds.append(found[name])
         fits = {name: fit(values, seconds) for name, seconds in points.items()}
@@ -254,6 +265,42 @@ def scaling(options: argparse.Namespace) -> dict[str, Any]:
             "fits": fits,
         }
     return result
+
+
+def shares(run: Callable[[int], Any]) -> dict[str, float]:
+    """Of the time of the second step in each kind of operation."""
+    profiler, moments = torch.profiler.profile(), []
+
+    def stepped(*_: Any) -> None:
+        moments.append(time.perf_counter())
+        if len(moments) == 1:
+            profiler.start()
+        else:
+            profiler.stop()
+
+    handle = register_optimizer_step_post_hook(stepped)
+    with quiet():
+        run(2)
+    handle.remove()
+    found = dict.fromkeys([*KINDS, "other operations"], 0.0)
+    for event in profiler.key_averages():
+        kind = next((kind for kind, names in KINDS.items() if event.key.startswith(names)), "other operations")
+        found[kind] += event.self_cpu_time_total * 1e-6 / (moments[-1] - moments[0])
+    return {**found, "Python": max(0.0, 1 - sum(found.values()))}
+
+
+def profile(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for every job and model."""
+    torch.set_num_threads(options.threads[0])
+    rows = []
+    for size in options.models:
+        world = World(size, True, prompt=options.prompt[0], device=options.device, bf16=options.bf16)
+        print(f"where our steps go: {size}, varying lengths", flush=True)
+        for name in options.only:
+            found = shares(JOBS[name](world).ours)
+            print(f"  {name:<9}" + ", ".join(f"{share:4.0%} {kind}" for kind, share in found.items()), flush=True)
+            rows.append({"size": size, "prompt": world.width, "job": name, "shares": found})
+    return rows
 
 
 def draw(result: dict[str, Any]) -> bytes:
@@ -292,7 +339,12 @@ def about(device: str) -> dict[str, Any]:
     return {"date": datetime.date.today().isoformat(), **versions, "device": device, "machine": name}
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {"steps": steps, "memory": memory, "scaling": scaling}
+PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "steps": steps,
+    "memory": memory,
+    "scaling": scaling,
+    "profile": profile,
+}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -300,7 +352,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="keep everything in this file")
     parser.add_argument("--plot", type=Path, help="draw the scaling in this PNG")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS))
     parser.add_argument("--models", nargs="+", choices=["nano", "micro", "small", "half"], default=["nano", "micro"])

@@ -168,12 +168,17 @@ def test_one_run_has_every_number(tmp_path, monkeypatch, capsys):
     assert {"date", "torch", "transformers", "trl", "device", "machine"} < set(result)
     found = {(r["prompt"], r["varying"], r["job"]): r["seconds"] for r in result["steps"]}
     assert set(found) == {(p, v, j) for p in (6, 8) for v in (False, True) for j in ("sampling", "sft")}
-    for (prompt, _, name), seconds in found.items():
-        others = {"generate"} if name == "sampling" else {"trl"} | ({"trl_defaults"} if prompt == 6 else set())
+    for (prompt, varying, name), seconds in found.items():
+        once = {"trl_defaults"} if prompt == 6 and not varying else set()
+        others = {"generate"} if name == "sampling" else {"trl"} | once
         assert set(seconds) == {"ours", "floor"} | others
         assert all(value > 0 for value in seconds.values())
     (row,) = result["memory"]
     assert row["job"] == "sft" and set(row["megabytes"]) == {"ours", "trl"}
+    assert [row["job"] for row in result["profile"]] == ["sampling", "sft"]
+    for row in result["profile"]:
+        assert set(row["shares"]) == {*engine.KINDS, "other operations", "Python"}
+        assert sum(row["shares"].values()) == pytest.approx(1) and min(row["shares"].values()) >= 0
     assert set(result["scaling"]) == {"groups", "completion"}
     for axis in result["scaling"].values():
         assert len(axis["values"]) == len(axis["seconds"]["ours"]) == len(axis["seconds"]["floor"]) == 3
