@@ -4,12 +4,15 @@ import logging
 
 import pytest
 import torch
+import transformers
 from architectures import ARCHITECTURES, VOCAB, build
 
 from minirlhf.core.exact import ToyLM
-from minirlhf.models import packing
+from minirlhf.models import attention, packing
+from minirlhf.models.calling import position_ids
 from minirlhf.models.forward import completion_logits, completion_logps
-from minirlhf.models.packing import make_plan, packed_logps, shares_prompts
+from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.packing import Packed, cut, packs, shares
 
 WIDTH = 9
 
@@ -23,6 +26,23 @@ def model(request):
 def free_calls(monkeypatch):
     """A call costs nothing beside its tokens, so that whatever can be saved is."""
     monkeypatch.setattr(packing, "call_cost", lambda device: 0)
+    monkeypatch.setattr(packing, "WORTH_SHARING", 0.0)
+
+
+@pytest.fixture
+def laid_out(monkeypatch):
+    """What went through the models as one long row: number of tokens, and of segments."""
+    seen = []
+    read = attention.read
+    monkeypatch.setattr(
+        attention,
+        "read",
+        lambda m, ids, where, layout, **k: (
+            seen.append((len(ids), len(layout.segments))),
+            read(m, ids, where, layout, **k),
+        )[1],
+    )
+    return seen
 
 
 def batch(prompts=(5, 8, 2), group=3, seed=0, order=None):
@@ -58,27 +78,71 @@ def gradients(model, logps, mask):
     return found
 
 
+def right_padded(ids, mask):
+    """The same rows flush left."""
+    order = mask.argsort(dim=1, descending=True, stable=True)
+    return ids.gather(1, order), mask.gather(1, order)
+
+
 @pytest.mark.parametrize("order", [None, [4, 0, 8, 3, 1]], ids=["groups", "shuffled"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_shared_prompts_give_the_same_numbers_and_gradients(model, free_calls, temperature, order):
+def test_shared_prompts_give_the_same_numbers_and_gradients(model, free_calls, laid_out, temperature, order):
     ids, mask = batch(order=order)
-    plan = make_plan(model, ids, mask, WIDTH)
-    assert plan.prompts is not None and len(plan.prompts) == 3 and len(plan.buckets) > 1
+    assert packs(model, ids)
+    laid_out.clear()
     expected, got = plain(model, ids, mask, temperature), completion_logps(model, ids, mask, WIDTH, temperature)
+    prompts, completions = 15, int(mask[:, -WIDTH:].sum())
+    ((tokens, segments),) = laid_out
+    assert tokens == prompts + completions - len(ids), "each prompt once, no padding, no token that predicts nothing"
+    assert segments > 3
     inside = mask[:, -WIDTH:].bool()
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
     want, have = gradients(model, expected, mask), gradients(model, got, mask)
     torch.testing.assert_close(have / want.abs().max(), want / want.abs().max(), rtol=0, atol=1e-5)
 
 
-def test_prompts_of_their_own_go_by_length(model, free_calls):
-    ids, mask = batch(prompts=(4,) * 7, group=1)
-    plan = make_plan(model, ids, mask, WIDTH)
-    assert plan.prompts is None and len(plan.buckets) > 1
-    inside = mask[:, -WIDTH:].bool()
-    expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_every_token_of_rows_padded_on_either_side(model, free_calls, laid_out, side):
+    """As in supervised fine-tuning: all but the first column is completion, and nothing is shared."""
+    ids, mask = batch(prompts=(4, 7, 2), group=2)
+    if side == "right":
+        ids, mask = right_padded(ids, mask)
+    width = ids.shape[1] - 1
+    inside = (mask[:, 1:] * mask.cumsum(1)[:, :-1].clamp(max=1)).bool()  # but the first token of a row
+    logits = completion_logits(model, ids, mask, width)[:, :-1]
+    expected = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+    got = completion_logps(model, ids, mask, width)
+    assert laid_out[-1][0] <= int(mask.sum()) - len(ids)
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
-    torch.testing.assert_close(gradients(model, got, mask), gradients(model, expected, mask), rtol=1e-4, atol=1e-4)
+    weights = torch.arange(1.0, width + 1) * inside
+    found = [
+        torch.autograd.grad((x * weights).sum(), [p for p in model.parameters() if p.requires_grad])
+        for x in (expected, got)
+    ]
+    for want, have in zip(*found, strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+
+
+def test_tokens_that_are_not_wanted_are_not_predicted_or_not_even_read(free_calls, laid_out):
+    model = build("Llama")
+    ids, mask = batch()
+    wanted = mask[:, -WIDTH:].bool()
+    wanted[:, 4:] = False  # the rest of each row says nothing about these
+    wanted[::2, 1] = False  # a gap, as where a tool has answered
+    expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH, wanted=wanted)
+    torch.testing.assert_close(got[wanted], expected[wanted], rtol=0, atol=1e-5)
+    assert not got[~wanted].any()
+    assert laid_out[-1][0] <= 15 + 3 * len(ids)
+
+
+def test_padding_between_prompt_and_completion(free_calls, model):
+    """Positions count real tokens, so a hole changes nothing."""
+    ids, mask = batch()
+    gap = torch.zeros(len(ids), 2, dtype=torch.long)
+    holes = [torch.cat([x[:, :-WIDTH], gap, x[:, -WIDTH:]], 1) for x in (ids, mask)]
+    inside = mask[:, -WIDTH:].bool()
+    expected, got = completion_logps(model, ids, mask, WIDTH), completion_logps(model, *holes, WIDTH + 2)[:, 2:]
+    torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
 
 
 def test_entropies_too(free_calls):
@@ -91,81 +155,161 @@ def test_entropies_too(free_calls):
     assert logps.shape == entropies.shape == inside.shape
 
 
-# -- the plan ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [RewardModel, ValueModel])
+def test_heads_share_beginnings(kind, model, free_calls, laid_out):
+    """Rewards, values and their gradients, with the prompts read once, with all rows apart, and with the plain backbone."""
+    head = kind.from_causal_lm(model, seed=1).eval()
+    torch.nn.init.normal_(head.head.weight, generator=torch.Generator().manual_seed(0))
+    ids, mask = right_padded(*batch())
+    prefix = torch.tensor([5] * 3 + [8] * 3 + [2] * 3)
+
+    def outcome(*inputs):
+        scores = head(*inputs)
+        head.zero_grad()
+        (scores * torch.arange(1.0, 1 + len(scores)).view(-1, *[1] * (scores.dim() - 1))).sum().backward()
+        return scores.detach(), torch.cat([p.grad.flatten() for p in head.parameters() if p.grad is not None])
+
+    together, apart = outcome(ids, mask, prefix), outcome(ids, mask)
+    assert [tokens for tokens, _ in laid_out[-2:]] == [int(mask.sum()) - 2 * 15, int(mask.sum())]
+    hidden = head.backbone(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask)).last_hidden_state
+    scores = head.head(hidden).squeeze(-1)
+    plainly = scores * mask if kind is ValueModel else scores.gather(1, mask.sum(1, keepdim=True) - 1).squeeze(1)
+    torch.testing.assert_close(together[0], plainly, rtol=0, atol=1e-5)
+    torch.testing.assert_close(apart[0], plainly, rtol=0, atol=1e-5)
+    size = apart[1].abs().max()
+    torch.testing.assert_close(together[1] / size, apart[1] / size, rtol=0, atol=1e-5)
+
+
+def test_one_row_may_be_the_beginning_of_another(free_calls):
+    """A rejected reply that is the chosen one cut short: its last token stands in what both share."""
+    head = RewardModel.from_causal_lm(build("Llama"))
+    ids = torch.tensor([[3, 4, 5, 6, 7], [3, 4, 5, 0, 0]])
+    mask = (ids > 0).long()
+    got = head(ids, mask, torch.tensor([3, 3]))
+    torch.testing.assert_close(
+        got, torch.cat([head(ids[:1], mask[:1]), head(ids[1:, :3], mask[1:, :3])]), rtol=0, atol=1e-6
+    )
+
+
+# -- the layout --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", [0, 10, 1000])
-def test_the_plan_holds_every_row_once(call, monkeypatch):
+def test_every_token_has_its_place(call, monkeypatch):
     monkeypatch.setattr(packing, "call_cost", lambda device: call)
     ids, mask = batch(prompts=(3, 6, 6, 2), group=4)
-    plan = make_plan(build("Llama"), ids, mask, WIDTH)
-    assert sorted(torch.cat(plan.buckets).tolist()) == list(range(16))
-    assert (len(plan.buckets) == 1) == (call == 1000)
-    longest = [max(mask[rows, -WIDTH:].sum(-1).tolist()) for rows in plan.buckets]
-    shortest = [min(mask[rows, -WIDTH:].sum(-1).tolist()) for rows in plan.buckets]
-    assert all(low > high for low, high in zip(shortest, longest[1:], strict=False)), "parted by length, longest first"
+    packed = Packed(ids, mask, prefix=mask[:, :-WIDTH].sum(1))
+    inside = mask.bool()
+    assert torch.equal(packed.input_ids[packed.place[inside]], ids[inside])
+    assert torch.equal(packed.position_ids[packed.place[inside]], position_ids(mask)[inside])
+    assert set(packed.place[inside].tolist()) == set(range(len(packed.input_ids))), (
+        "and no token stands there for nothing"
+    )
+    assert sum(len(s.own.flatten() if s.inside is None else s.inside) for s in packed.segments) == len(packed.input_ids)
 
 
 @pytest.mark.parametrize("call", [0, 3, 8, 30])
 def test_the_cut_is_the_cheapest(call, fresh_seed):
     """Against all ways to part the sorted rows."""
     lengths = torch.randint(1, 12, (8,), generator=torch.Generator().manual_seed(fresh_seed))
-    buckets, cost = packing._cut(lengths, 2, call)
-    price = lambda groups: sum(call + len(g) * (2 + max(g)) for g in groups)
-    assert cost == price([lengths[rows].tolist() for rows in buckets])
+    price = lambda groups: sum(call + len(g) * max(g) for g in groups)
+    buckets = cut(lengths, call)
+    assert sorted(torch.cat(buckets).tolist()) == list(range(8))
     rows = sorted(lengths.tolist())
+    assert [n for part in buckets for n in lengths[part].tolist()] == rows, "shortest first"
     ways = []
     for cuts in range(2 ** (len(rows) - 1)):
         groups = [[rows[0]]]
         for i, n in enumerate(rows[1:]):
             groups.append([n]) if cuts >> i & 1 else groups[-1].append(n)
         ways.append(price(groups))
-    assert cost == min(ways)
+    assert price([lengths[part].tolist() for part in buckets]) == min(ways)
 
 
-def test_dear_calls_leave_a_small_batch_whole():
+def test_a_prompt_that_is_hardly_repeated_is_not_shared():
+    ids, mask = batch(prompts=(2,) * 30, group=1)
+    assert all(s.prompt is None for s in Packed(ids, mask, prefix=mask[:, :-WIDTH].sum(1)).segments)
+
+
+def test_a_small_batch_is_read_plainly(laid_out):
+    model = build("Llama")
     ids, mask = batch()
-    plan = make_plan(build("Llama"), ids, mask, WIDTH)
-    assert plan.prompts is None and len(plan.buckets) == 1
+    completion_logps(model, ids, mask, WIDTH)
+    assert not laid_out
 
 
-def test_padding_inside_the_completion_leaves_the_batch_whole(free_calls):
+@pytest.mark.parametrize("name", ["Gemma2", "Mistral", "Phi3", "Qwen2", "Qwen3"])
+def test_windows_follow_the_positions(name, free_calls):
+    """Every architecture whose windows we trust, with one that is shorter than a completion; without it the numbers differ."""
+    config = {**ARCHITECTURES[name], "sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1}
+    torch.manual_seed(0)
+    kind = getattr(transformers, f"{name}ForCausalLM")
+    model = kind(kind.config_class(**config)).eval()
     ids, mask = batch()
-    mask[1, -WIDTH] = 0  # this completion begins with padding
-    assert len(make_plan(build("Llama"), ids, mask, WIDTH).buckets) == 1
+    inside = mask[:, -WIDTH:].bool()
+    assert packs(model, ids)
+    expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH)
+    torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
+    wide = kind(kind.config_class(**{**config, "sliding_window": 64})).eval()
+    wide.load_state_dict(model.state_dict())
+    assert (plain(wide, ids, mask) - expected)[inside].abs().max() > 0.01
+    assert sorted(attention.WINDOWED) == ["gemma2", "mistral", "phi3", "qwen2", "qwen3"], "each has its test here"
 
 
-# -- which models share ------------------------------------------------------------------------------------------
+def test_windows_of_an_unknown_architecture_are_not_trusted(free_calls):
+    model = transformers.Starcoder2ForCausalLM(
+        transformers.Starcoder2Config(**ARCHITECTURES["Mistral"], use_sliding_window=True)
+    )
+    assert not packs(model, batch()[0])
 
 
-def test_dropout_and_checkpointing_do_not_share():
+# -- which models may --------------------------------------------------------------------------------------------
+
+
+def test_no_sharing_under_dropout_and_no_packing_under_checkpointing(free_calls):
+    ids, _ = batch()
     gpt2 = build("GPT2")
-    assert shares_prompts(gpt2.eval()) and not shares_prompts(gpt2.train())
+    assert shares(gpt2.eval()) and not shares(gpt2.train())
+    assert packs(gpt2, ids), "every token with its own random mask is what it is without packing"
     llama = build("Llama").train()
-    assert shares_prompts(llama)
+    assert shares(llama) and packs(llama, ids)
     llama.activation_checkpointing_enable()
-    assert not shares_prompts(llama)
+    assert not packs(llama, ids)
 
 
-def test_a_model_without_cache_does_not_share(free_calls):
+def test_the_model_keeps_its_own_attention(free_calls):
+    model = build("Llama")
+    before = model.config._attn_implementation
+    ids, mask = batch()
+    completion_logps(model, ids, mask, WIDTH)
+    with pytest.raises(RuntimeError, match="inside"), attention.ours(model):
+        assert model.config._attn_implementation != before
+        raise RuntimeError("inside")
+    assert model.config._attn_implementation == before
+
+
+def test_a_model_with_another_interface_is_read_plainly(free_calls, caplog):
     toy = ToyLM(3, 3, 1)
     rows = toy.batch()
-    assert not shares_prompts(toy)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert not packs(toy, rows["input_ids"])
+    assert len(caplog.records) == 1 and "ToyLM" in caplog.text
     logps = completion_logps(toy, rows["input_ids"], rows["attention_mask"], 3)
     torch.testing.assert_close(logps[rows["mask"]], toy.response_token_logps()[0][rows["mask"]], rtol=0, atol=1e-12)
 
 
-def test_a_model_whose_cache_misleads_is_found_out(free_calls, monkeypatch, caplog):
-    """A cache that serves the wrong prompt: numbers come out that are finite and wrong."""
-    right = packing._select
-    monkeypatch.setattr(packing, "_select", lambda cache, rows: right(cache, rows.flip(0)))
+def test_a_model_that_misunderstands_is_found_out(free_calls, monkeypatch, caplog):
+    """Attention that looks at the wrong keys: numbers come out that are finite and wrong."""
+    right = Packed.attend
+    monkeypatch.setattr(Packed, "attend", lambda self, layer, q, k, v, how: right(self, layer, q, k.flip(0), v, how))
     model = build("Llama")
-    ids, mask = batch()
+    ids, _ = batch()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert make_plan(model, ids, mask, WIDTH).prompts is None
+            assert not packs(model, ids)
     assert [r.message for r in caplog.records] == [
-        "LlamaForCausalLM: prompts are read once per completion, its cache does not allow less"
+        "LlamaForCausalLM: read row by row with its padding, as it does not let its attention be replaced"
     ]
 
 
@@ -174,7 +318,6 @@ def test_a_model_whose_cache_misleads_is_found_out(free_calls, monkeypatch, capl
 )
 def test_unusual_architectures_come_out_right_either_way(name, free_calls):
     """Models that ignore masks or keep another kind of state: shared if that is exact, plain if not."""
-    transformers = pytest.importorskip("transformers")
     small = {
         "MptForCausalLM": {"d_model": 16, "n_heads": 2, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 64},
         "GPTNeoForCausalLM": {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]], "window_size": 4, "max_position_embeddings": 64},
@@ -189,8 +332,3 @@ def test_unusual_architectures_come_out_right_either_way(name, free_calls):
     inside = mask[:, -WIDTH:].bool()
     expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH)
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-4)
-
-
-def test_bad_plan_options():
-    with pytest.raises(TypeError):
-        packed_logps(ToyLM(), torch.zeros(2, 5).long(), torch.ones(2, 5), 2)  # no plan

@@ -5,12 +5,14 @@ import math
 
 import pytest
 import torch
+import transformers
 from architectures import ARCHITECTURES, VOCAB, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
+from minirlhf.models import decoding
 from minirlhf.models import sampling as module
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, invert_cdf, left_pad, sample
@@ -216,8 +218,8 @@ def test_greedy_takes_the_lowest_id_of_a_tie():
 def test_log_probs_taken_while_sampling_equal_those_of_a_forward_pass(name, temperature, monkeypatch):
     """With a cache that is copied to the group, prompts of four lengths, and rows that leave on the way."""
     drops = []
-    keep = module._Cached.keep
-    monkeypatch.setattr(module._Cached, "keep", lambda self, rows: (drops.append(len(rows)), keep(self, rows))[1])
+    keep = decoding._Cached.keep
+    monkeypatch.setattr(decoding._Cached, "keep", lambda self, rows: (drops.append(len(rows)), keep(self, rows))[1])
     model = build(name)
     rollout = draw(model, generations=8, length=16, temperature=temperature, eos_token_id=[1, 2, 3])
     again = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
@@ -427,3 +429,43 @@ def test_a_broken_model_is_reported(options):
     model.model.embed_tokens.weight.data.fill_(math.nan)
     with pytest.raises(ValueError, match="logits"):
         draw(model, **options)
+
+
+# -- the Llama written out ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen2"])
+def test_the_llama_written_out_samples_what_the_model_does(name, monkeypatch):
+    """Prompts of four lengths in groups, rows that leave: same tokens from the same uniform numbers, same log-probabilities."""
+    model = build(name)
+    numbers = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():  # biases are 0 at first
+        if parameter.dim() == 1:
+            parameter.data += torch.randn(parameter.shape, generator=numbers) / 4
+    assert decoding.is_written_out(model)
+    fast = draw(model, generations=8, length=16, eos_token_id=[1, 2, 3])
+    monkeypatch.setattr(decoding, "is_written_out", lambda model: False)
+    slow = draw(model, generations=8, length=16, eos_token_id=[1, 2, 3])
+    assert torch.equal(fast.input_ids, slow.input_ids)
+    torch.testing.assert_close(fast.old_logps, slow.old_logps, rtol=0, atol=1e-5)
+
+
+def test_what_the_written_out_llama_does_not_know_is_left_to_the_model():
+    from peft import LoraConfig, get_peft_model
+
+    def llama(**options):
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**ARCHITECTURES["Llama"], **options}))
+
+    assert decoding.is_written_out(llama()) and decoding.is_written_out(llama(num_key_value_heads=1))
+    assert not decoding.is_written_out(llama(attention_bias=True)), (
+        "the output's bias is 0 before training, and not after"
+    )
+    assert not decoding.is_written_out(llama(mlp_bias=True))
+    assert not decoding.is_written_out(llama(hidden_act="gelu"))
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    assert not decoding.is_written_out(llama(rope_parameters=dynamic))
+    adapted = get_peft_model(llama(), LoraConfig(target_modules=["q_proj"]))
+    assert not decoding.is_written_out(adapted) and not decoding.is_written_out(adapted.get_base_model())
+    assert not decoding.is_written_out(build("Mistral"))
+    windows = {**ARCHITECTURES["Qwen2"], "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+    assert not decoding.is_written_out(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**windows)))

@@ -10,10 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from minirlhf.core.masking import zero_where_masked
 from minirlhf.models import adapters
-from minirlhf.models.calling import position_ids, supported
-from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel, ValueModel
+from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel, ValueModel, head_scores
 
 
 class ValueHead(nn.Module):
@@ -31,12 +29,9 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding."""
-        backbone = _causal_lm(self._policy[0]).base_model
-        options = supported(backbone, position_ids=position_ids(attention_mask), use_cache=False)
-        hidden = backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
-        return zero_where_masked(self.head(hidden).squeeze(-1).float(), attention_mask)
+        return head_scores(_causal_lm(self._policy[0]).base_model, self.head, input_ids, attention_mask, prefix)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the head's weights; the policy is saved by itself."""
@@ -68,7 +63,7 @@ def critic_from_reward_model(judge: RewardModel) -> ValueModel:
 
 def completion_values(critic: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
     """What the critic expects before each of the last ``width`` tokens, ``(B, T)``: it stands one place to their left."""
-    return critic(input_ids, attention_mask)[:, -width - 1 : -1]
+    return critic(input_ids, attention_mask, attention_mask[:, :-width].sum(1))[:, -width - 1 : -1]
 
 
 def _causal_lm(policy: nn.Module) -> PreTrainedModel:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor, nn
 
+from minirlhf.core.logprobs import next_token_logps, token_entropies
+from minirlhf.models import attention
 from minirlhf.models.calling import position_ids, supported
-from minirlhf.models.packing import make_plan, packed_logps
+from minirlhf.models.packing import Packed, packs, shares
 
 
 def completion_logits(model: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
@@ -38,6 +41,7 @@ def completion_logps(
     width: int,
     temperature: float = ...,
     return_entropy: Literal[False] = ...,
+    wanted: Tensor | None = ...,
 ) -> Tensor: ...
 @overload
 def completion_logps(
@@ -48,6 +52,7 @@ def completion_logps(
     temperature: float = ...,
     *,
     return_entropy: Literal[True],
+    wanted: Tensor | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 def completion_logps(
     model: nn.Module,
@@ -56,11 +61,12 @@ def completion_logps(
     width: int,
     temperature: float = 1.0,
     return_entropy: bool = False,
+    wanted: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Log-probabilities of the last ``width`` tokens of every row, differentiable; ``width = S − 1`` gives all of them.
 
-    Prompts that several rows share are read once and rows of like length go together (:mod:`minirlhf.models.packing`); the
-    result is that of one plain forward pass. What stands at padding is finite and means nothing: apply the mask.
+    Where the model allows it, the batch is read without padding and a prompt that several rows share once
+    (:mod:`minirlhf.models.packing`); the result is that of one plain forward pass.
 
     Args:
         model: a causal LM; put it in ``eval`` mode if dropout would make it random.
@@ -68,16 +74,48 @@ def completion_logps(
         width: ``T``, columns of completion.
         temperature: the sampling temperature, > 0.
         return_entropy: also the entropies of the distributions that the tokens came from, in nats.
+        wanted: ``(B, T)`` bool, the tokens whose log-probabilities matter; None: all that are no padding.
 
     Returns:
-        ``(B, T)``, float32 or wider; with ``return_entropy`` a pair of such tensors.
+        ``(B, T)``, float32 or wider; with ``return_entropy`` a pair of such tensors. What stands at padding and at tokens
+        that are not wanted is finite and means nothing: apply the mask.
     """
     _require_width(input_ids, attention_mask, width)
-    plan = make_plan(model, input_ids, attention_mask, width)
-    logps, entropies = packed_logps(
-        model, input_ids, attention_mask, width, temperature=temperature, return_entropy=return_entropy, plan=plan
-    )
-    return logps if entropies is None else (logps, entropies)
+    wanted = attention_mask[:, -width:].bool() if wanted is None else wanted & attention_mask[:, -width:].bool()
+    wanted = wanted & attention_mask[:, :-1].bool().cummax(1).values[:, -width:]  # nothing predicts a row's first token
+    if packs(model, input_ids) and bool(wanted.any()):
+        logits, targets = _packed_logits(model, input_ids, attention_mask, wanted)  # (M, V), (M,)
+    else:
+        wanted = torch.ones_like(wanted)
+        logits = completion_logits(model, input_ids, attention_mask, width)[:, :-1].flatten(0, 1)
+        targets = input_ids[:, -width:].where(attention_mask[:, -width:].bool(), 0).flatten()
+    logps = next_token_logps(logits, targets, temperature)
+    if not return_entropy:
+        return _spread(logps, wanted)
+    return _spread(logps, wanted), _spread(token_entropies(logits, temperature), wanted)
+
+
+def _packed_logits(model: nn.Module, ids: Tensor, mask: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits that predict each wanted token, and the tokens, row by row: ``(M, V), (M,)``."""
+    width = wanted.shape[1]
+    # The token before a wanted one predicts it: the one a column to the left, or further where padding stands between.
+    column = torch.arange(mask.shape[1], device=mask.device)
+    before = torch.where(mask.bool(), column, 0).cummax(1).values[:, -width - 1 : -1]  # (B, T), columns
+    needed = torch.zeros_like(mask, dtype=torch.bool)
+    rows, places = wanted.nonzero(as_tuple=True)
+    predictors = before[rows, places]
+    needed[rows, predictors] = True
+    prefix = mask[:, :-width].sum(1) if shares(model) else None
+    packed = Packed(ids, mask, prefix=prefix, needed=needed)
+    keep = packed.place[rows, predictors]
+    with attention.ours(model):
+        logits = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
+    return logits, ids[:, -width:][wanted]
+
+
+def _spread(values: Tensor, where: Tensor) -> Tensor:
+    """``(M,)`` to the ``M`` places ``(B, T)``, zeros elsewhere."""
+    return values.new_zeros(where.shape).masked_scatter(where, values)
 
 
 def _require_width(input_ids: Tensor, attention_mask: Tensor, width: int) -> None:

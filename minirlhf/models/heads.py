@@ -22,8 +22,9 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
 from minirlhf.core.validate import require_mask
-from minirlhf.models import checkpoints
+from minirlhf.models import attention, checkpoints
 from minirlhf.models.calling import position_ids, supported
+from minirlhf.models.packing import Packed, packs, shares
 from minirlhf.models.tokenizers import load_tokenizer
 
 HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
@@ -40,6 +41,35 @@ def mean(scores: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 POOLINGS = {"last": last_token, "mean": mean}
+
+
+def head_scores(
+    backbone: nn.Module, head: nn.Module, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None
+) -> Tensor:
+    """One number for every token, from it and what is before it; differentiable.
+
+    Args:
+        backbone: a transformer without output layer.
+        head: from its hidden states to one number, ``(…, D) -> (…, 1)``.
+        input_ids, attention_mask: ``(B, S)``, padded on either side.
+        prefix: ``(B,)``, so many tokens at a row's start may be read once for all rows that start with the same ones; None: none.
+
+    Returns:
+        ``(B, S)``, float32 or wider, 0 at padding.
+    """
+    require_mask(attention_mask, "attention_mask")
+    if packs(backbone, input_ids):
+        packed = Packed(input_ids, attention_mask, prefix=prefix if shares(backbone) else None)
+        with attention.ours(backbone):
+            hidden = attention.read(backbone, packed.input_ids, packed.position_ids, packed)  # (N, D)
+        scores = head(hidden).squeeze(-1)[packed.place.clamp(0, len(hidden) - 1)]
+    else:
+        options = supported(backbone, position_ids=position_ids(attention_mask), use_cache=False)
+        hidden = backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
+        scores = head(hidden).squeeze(-1)  # (B, S, D) -> (B, S)
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    return zero_where_masked(scores, attention_mask)
 
 
 class ScalarModel(nn.Module):
@@ -86,15 +116,9 @@ class ScalarModel(nn.Module):
         """Where the head lives."""
         return self.head.weight.device
 
-    def token_scores(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """One number for every token, from it and what is before it; 0 at padding. Both ``(B, S)``, and the result."""
-        require_mask(attention_mask, "attention_mask")
-        options = supported(self.backbone, position_ids=position_ids(attention_mask), use_cache=False)
-        hidden = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state
-        scores = self.head(hidden).squeeze(-1)  # (B, S, D) -> (B, S)
-        if scores.dtype in (torch.float16, torch.bfloat16):
-            scores = scores.float()
-        return zero_where_masked(scores, attention_mask)
+    def token_scores(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
+        """One number for every token, from it and what is before it; 0 at padding. See :func:`head_scores`."""
+        return head_scores(self.backbone, self.head, input_ids, attention_mask, prefix)
 
     def description(self) -> dict[str, Any]:
         """The constructor's options, as JSON values."""
@@ -162,9 +186,10 @@ class RewardModel(ScalarModel):
     def description(self) -> dict[str, Any]:
         return {"pooling": self.pooling}
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Rewards ``(B,)`` of sequences ``(B, S)`` padded on either side. Their zero point means nothing."""
-        return POOLINGS[self.pooling](self.token_scores(input_ids, attention_mask), attention_mask)
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
+        """Rewards ``(B,)`` of sequences ``(B, S)`` padded on either side; ``prefix`` as for :func:`head_scores`. Their zero point
+        means nothing."""
+        return POOLINGS[self.pooling](self.token_scores(input_ids, attention_mask, prefix), attention_mask)
 
 
 class ValueModel(ScalarModel):
@@ -173,9 +198,9 @@ class ValueModel(ScalarModel):
     kind = "value"
     scale = 0.0
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding.
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, prefix: Tensor | None = None) -> Tensor:
+        """Values ``(B, S)`` of the prefixes that end in each token; 0 at padding; ``prefix`` as for :func:`head_scores`.
 
         The value *before* token ``t`` is chosen stands at ``t − 1``: for the last ``T`` tokens take ``[:, −T−1:−1]``.
         """
-        return self.token_scores(input_ids, attention_mask)
+        return self.token_scores(input_ids, attention_mask, prefix)

@@ -1,236 +1,246 @@
-"""Log-probabilities of completions without wasted tokens.
+"""A batch without wasted tokens: one long row of the tokens that are needed, each once.
 
-Two savings, both exact. A prompt that several completions share (a group, or the two sides of a preference) is read once;
-its cache, kept in the graph, then serves all of them, so gradients flow back into it from each. And completions of like
-length go through the model together, so that short ones are not padded to the longest.
-
-Reading through the model's own cache needs no block mask and no restarted positions: sliding windows, soft-caps and
-adapters do what they do when the model generates. :func:`shares_prompts` proves it on a model before it is relied on.
+Padding is not read. A beginning that several rows share (the prompt of a group, or of both sides of a preference) is read once
+and serves all of them, so gradients flow back into it from each. What comes after the last token that matters is not read
+either. All this is exact: :func:`packs` compares it with the plain way on every model before it is relied on.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
-import logging
-import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from minirlhf.core.logprobs import next_token_logps, token_entropies, token_logps
+from minirlhf.models import attention
+from minirlhf.models.attention import Manner, scaled_dot_product
 from minirlhf.models.calling import evaluating, position_ids, supported
 
-log = logging.getLogger(__name__)
-
-#: Lengths at which the rows may be parted; more would only make the choice slower.
+#: Lengths at which the rows of a batch may be parted for attention; more would only make the choice slower.
 MAX_CUTS = 16
-#: Largest difference between the two ways that the proof on a model accepts, by width of its numbers.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+#: Sharing beginnings makes attention a little dearer. It pays if it saves this share of the tokens.
+WORTH_SHARING = 0.05
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a batch goes through the model.
+class Segment:
+    """Rows of the batch that attend together, padded to the longest of them. All numbers are places in the long row.
 
     Attributes:
-        buckets: rows that go together, each an index tensor; every row in one of them.
-        prompts: ``(U,)``, a row for each distinct prompt, or None if every row reads its own.
-        owner: ``(B,)``, which of them belongs to each row; None as well then.
+        own: ``(b, n)``, their tokens; at padding, any token.
+        inside: ``(b · n,)``, which of them are no padding, as indices; None if all are.
+        prompt: ``(b, w)``, the beginnings that they share with others, or None.
+        own_positions, key_positions: ``(b, n)`` and ``(b, w + n)``, positions in the row; of padded keys one that nobody reaches.
+        slice: the tokens as a part of the long row, if there is no padding.
     """
 
-    buckets: tuple[Tensor, ...]
-    prompts: Tensor | None = None
-    owner: Tensor | None = None
+    own: Tensor
+    inside: Tensor | None
+    prompt: Tensor | None
+    own_positions: Tensor
+    key_positions: Tensor
+    slice: slice
+
+
+class Packed:
+    """The tokens of a batch as one long row.
+
+    Args:
+        input_ids, attention_mask: ``(B, S)``, padded anywhere.
+        prefix: ``(B,)``, so many real tokens at the start of a row may be shared with rows that start with the same ones.
+        needed: ``(B, S)`` bool, the tokens whose hidden states matter; None: all. Later ones of a row are not read.
+
+    Attributes:
+        input_ids, position_ids: ``(N,)``.
+        place: ``(B, S)``, where each token of the batch stands in the long row; at padding and for tokens not read, anywhere.
+        segments: who attends with whom.
+    """
+
+    def __init__(
+        self, input_ids: Tensor, attention_mask: Tensor, *, prefix: Tensor | None = None, needed: Tensor | None = None
+    ) -> None:
+        real, position = attention_mask.bool(), position_ids(attention_mask)
+        before = torch.zeros_like(position[:, 0]) if prefix is None else prefix  # (B,)
+        shared = real & (position < before[:, None])
+        first, owner = _distinct(input_ids, shared)
+        if int(shared.sum() - shared[first].sum()) < WORTH_SHARING * int(real.sum()):
+            shared, first = torch.zeros_like(shared), first[:0]
+        before = shared.sum(1)
+        own = real & ~shared
+        if needed is not None:
+            own &= needed.flip(1).cumsum(1).flip(1).bool()
+        length = own.sum(1)
+        buckets = cut(length, call_cost(input_ids.device))
+        order = torch.cat(buckets)
+        self.input_ids = torch.cat([input_ids[first][shared[first]], input_ids[order][own[order]]])
+        self.position_ids = torch.cat([position[first][shared[first]], position[order][own[order]]])
+        prompt_start = _starts(before[first])  # (U,)
+        start = torch.empty_like(length)
+        start[order] = _starts(length[order]) + before[first].sum()  # (B,)
+        self.place = position + (start - before)[:, None]
+        self.segments: list[Segment] = []
+        if len(first):
+            self.place = torch.where(shared, position + prompt_start[owner][:, None], self.place)
+            self.segments += _segments(torch.arange(len(first), device=first.device), prompt_start, before[first])
+        for rows in buckets:
+            if len(first):
+                self.segments += _segments(rows, start, length, prompt_start[owner], before)
+            else:
+                self.segments += _segments(rows, start, length)
+        self._masks: dict[tuple[int, int | None, torch.dtype], Tensor] = {}
+
+    def attend(self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, manner: Manner) -> Tensor:
+        """Every token sees what is before it in its own row; see :class:`~minirlhf.models.attention.Layout`."""
+        found = []
+        for number, segment in enumerate(self.segments):
+            q, k, v = (_take(states, segment).transpose(1, 2) for states in (query, key, value))  # (b, H, n, D)
+            if segment.prompt is not None:
+                k, v = (
+                    torch.cat(
+                        [states[segment.prompt.flatten()].unflatten(0, segment.prompt.shape).transpose(1, 2), mine], 2
+                    )
+                    for states, mine in ((key, k), (value, v))
+                )
+            reach = segment.own.shape[1]
+            causal = segment.prompt is None and (manner.window is None or manner.window >= reach)
+            mask = None if causal else self._mask(number, manner.window, query.dtype)
+            out = scaled_dot_product(q, k, v, manner, mask=mask, causal=causal).transpose(1, 2).flatten(0, 1)
+            found.append(out if segment.inside is None else out[segment.inside])
+        return torch.cat(found)
+
+    def _mask(self, number: int, window: int | None, dtype: torch.dtype) -> Tensor:
+        """``(b, 1, n, w + n)``, or 1 in place of b where all rows agree; the same in all layers."""
+        if (number, window, dtype) not in self._masks:
+            segment = self.segments[number]
+            here, there = segment.own_positions[:, :, None], segment.key_positions[:, None, :]
+            hidden = there > here
+            if window is not None:
+                hidden |= there <= here - window
+            if bool((hidden == hidden[:1]).all()):
+                hidden = hidden[:1]
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+            self._masks[number, window, dtype] = mask[:, None]
+        return self._masks[number, window, dtype]
+
+
+def _take(states: Tensor, segment: Segment) -> Tensor:
+    """``(N, H, D) -> (b, n, H, D)``: a view where there is no padding, so that nothing is copied."""
+    if segment.inside is None:
+        return states[segment.slice].unflatten(0, segment.own.shape)
+    return states[segment.own.flatten()].unflatten(0, segment.own.shape)
+
+
+def _distinct(input_ids: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+    """The first row of each distinct beginning ``(U,)``, and for each row the number of its own ``(B,)``."""
+    width = int(shared.sum(1).max())
+    if width == 0:
+        return input_ids.new_zeros(0), input_ids.new_zeros(len(input_ids))
+    beginnings = input_ids.new_full((len(input_ids), width), -1)  # flush left, whichever side is padded
+    beginnings[shared.sum(1)[:, None] > torch.arange(width, device=input_ids.device)] = input_ids[shared]
+    _, owner = beginnings.unique(dim=0, return_inverse=True)
+    first = owner.new_full((int(owner.max()) + 1,), len(owner))
+    first.scatter_reduce_(0, owner, torch.arange(len(owner), device=owner.device), "amin")
+    return first, owner
+
+
+def _starts(lengths: Tensor) -> Tensor:
+    return lengths.cumsum(0) - lengths
+
+
+def _segments(
+    rows: Tensor, start: Tensor, length: Tensor, prompt_start: Tensor | None = None, before: Tensor | None = None
+) -> list[Segment]:
+    """The segment of these rows; none if they are empty. They stand behind one another in the long row."""
+    rows = rows[length[rows] > 0]
+    if len(rows) == 0:
+        return []
+    start, length = start[rows], length[rows]
+    count = torch.arange(int(length.max()), device=rows.device)
+    inside = count < length[:, None]  # (b, n)
+    own = torch.where(inside, start[:, None] + count, start[:, None])
+    positions = count.expand_as(own)
+    prompt, keys = None, torch.where(inside, positions, _NEVER)
+    if prompt_start is not None and before is not None:
+        prompt_start, before = prompt_start[rows], before[rows]
+        ahead = torch.arange(int(before.max()), device=rows.device)
+        known = ahead < before[:, None]  # (b, w)
+        prompt = torch.where(known, prompt_start[:, None] + ahead, prompt_start[:, None])
+        positions = positions + before[:, None]
+        keys = torch.cat([torch.where(known, ahead, _NEVER), torch.where(inside, positions, _NEVER)], 1)
+    positions = torch.where(inside, positions, 0)  # what stands at padding sees the first token, so that nothing is NaN
+    whole = bool(inside.all())
+    first = int(start[0])
+    return [
+        Segment(
+            own=own,
+            inside=None if whole else inside.flatten().nonzero().squeeze(-1),
+            prompt=prompt,
+            own_positions=positions,
+            key_positions=keys,
+            slice=slice(first, first + own.numel()),
+        )
+    ]
+
+
+_NEVER = 2**31
 
 
 def call_cost(device: torch.device) -> int:
-    """What one more call of the model costs beside its tokens, in tokens: Python, and on an accelerator the launches."""
-    return 256 if device.type == "cpu" else 8192
+    """What one more call of attention costs beside its tokens, in tokens: Python, and on an accelerator the launches."""
+    return 512 if device.type == "cpu" else 16384
 
 
-def make_plan(model: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Plan:
-    """The cheapest way through the model, counted in tokens read and calls made.
-
-    Args:
-        input_ids, attention_mask: ``(B, W + T)``, of which the last ``width`` = T columns are completion.
-    """
-    device = input_ids.device
-    everything = Plan((torch.arange(len(input_ids), device=device),))
-    prompt, completion = attention_mask[:, :-width].bool(), attention_mask[:, -width:].bool()
-    flush = bool(prompt[:, -1].all()) and bool((completion[:, 1:] <= completion[:, :-1]).all())
-    if not flush or len(input_ids) == 1:
-        return everything
-    call = call_cost(device)
-    lengths = completion.sum(-1)
-    wide = int(prompt.any(0).sum())  # columns of prompt that are not padding everywhere
-    separate, separate_cost = _cut(lengths, wide, call)
-    if wide > 1:
-        keys = torch.cat([torch.where(prompt, input_ids[:, :-width], -1), prompt.long()], 1)
-        _, owner = keys.unique(dim=0, return_inverse=True)
-        distinct = int(owner.max()) + 1
-        shared, shared_cost = _cut(lengths, 0, call)
-        if shared_cost + distinct * wide + call < separate_cost and shares_prompts(model):
-            first = torch.full((distinct,), len(owner), device=device)
-            first.scatter_reduce_(0, owner, torch.arange(len(owner), device=device), "amin")
-            return Plan(shared, first, owner)
-    return Plan(separate)
-
-
-def _cut(lengths: Tensor, before: int, call: int) -> tuple[tuple[Tensor, ...], float]:
-    """Part the rows by length so that tokens and calls cost least; each row costs ``before`` tokens on top of its bucket's
-    longest. Returns the buckets and the cost."""
+def cut(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
+    """Part rows by length, so that their padded tokens and the calls cost least: index tensors, shortest rows first."""
     ordered, order = lengths.sort(stable=True)
     rows = ordered.tolist()
     ends = [i for i in range(1, len(rows)) if rows[i - 1] < rows[i]]
     ends = [*ends[:: max(1, -(-len(ends) // (MAX_CUTS - 1)))], len(rows)]
-    best: dict[int, tuple[float, int]] = {
-        0: (0.0, 0)
-    }  # cheapest way to have done the first so many rows, and its last cut
+    best = {0: (0.0, 0)}  # the cheapest way to have done the first so many rows, and its last cut
     for end in ends:
-        best[end] = min(
-            (best[cut][0] + call + (end - cut) * (before + rows[end - 1]), cut) for cut in best if cut < end
-        )
+        best[end] = min((best[at][0] + call + (end - at) * rows[end - 1], at) for at in best if at < end)
     cuts = [len(rows)]
     while cuts[-1]:
         cuts.append(best[cuts[-1]][1])
-    buckets = tuple(order[low:high] for high, low in itertools.pairwise(cuts))
-    return buckets, best[len(rows)][0]
+    return tuple(order[low:high] for low, high in itertools.pairwise(reversed(cuts)))
 
 
-def packed_logps(
-    model: nn.Module,
-    input_ids: Tensor,
-    attention_mask: Tensor,
-    width: int,
-    *,
-    plan: Plan,
-    temperature: float = 1.0,
-    return_entropy: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of the last ``width`` tokens, and entropies if asked for, ``(B, T)`` each; 0 where padding was left out."""
-    completion = attention_mask[:, -width:]
-    prefix = None if plan.prompts is None else _Prefix(model, input_ids, attention_mask, width, plan)
-    results: list[tuple[Tensor, ...]] = []
-    for rows in plan.buckets:
-        n = width - int(completion[rows].bool().any(0).flip(0).int().argmax())  # columns after it are padding
-        if prefix is None:
-            logits, targets = _read_whole(model, input_ids[rows], attention_mask[rows], width, n)
-        else:
-            logits, targets = prefix.read(rows, n)
-        logps = next_token_logps(logits, targets, temperature)  # (b, n)
-        results.append((logps, token_entropies(logits, temperature)) if return_entropy else (logps,))
-    found = tuple(_scatter(parts, plan.buckets, len(input_ids), width) for parts in zip(*results, strict=True))
-    return found[0], found[1] if return_entropy else None
+def packs(model: nn.Module, input_ids: Tensor) -> bool:
+    """Is this batch, ``(B, S)``, read packed by this model, a causal LM or a backbone? Not if it is so small that laying it out
+    costs more than its padding; otherwise see :func:`~minirlhf.models.attention.reads`."""
+    return input_ids.numel() >= call_cost(input_ids.device) // 2 and attention.reads(model, _difference)
 
 
-def _scatter(parts: Sequence[Tensor], buckets: Sequence[Tensor], rows: int, width: int) -> Tensor:
-    whole = parts[0].new_zeros(rows, width)
-    for part, where in zip(parts, buckets, strict=True):
-        whole[where, : part.shape[1]] = part
-    return whole
-
-
-def _read_whole(model: nn.Module, ids: Tensor, mask: Tensor, width: int, n: int) -> tuple[Tensor, Tensor]:
-    """The first ``n`` completion tokens of some rows, each with its own prompt: logits ``(b, n, V)``, targets ``(b, n)``."""
-    start, end = int(mask.bool().any(0).int().argmax()), ids.shape[1] - width + n
-    ids, mask = ids[:, start:end], mask[:, start:end]
-    options = supported(model, position_ids=position_ids(mask), logits_to_keep=n + 1, use_cache=False)
-    logits = model(input_ids=ids, attention_mask=mask, **options).logits[:, -(n + 1) : -1]
-    return logits, torch.where(mask.bool(), ids, 0)[:, -n:]
-
-
-class _Prefix:
-    """The distinct prompts, read once, with their cache in the graph."""
-
-    def __init__(self, model: nn.Module, ids: Tensor, mask: Tensor, width: int, plan: Plan) -> None:
-        assert plan.prompts is not None and plan.owner is not None
-        self._model, self._owner = model, plan.owner
-        start = int(mask.bool().any(0).int().argmax())
-        self._ids, self._mask = ids[:, -width:], mask[:, -width:]
-        self._prompt_mask = mask[plan.prompts, start:-width]  # (U, W)
-        options = supported(model, position_ids=position_ids(self._prompt_mask), logits_to_keep=1)
-        prompt_ids = ids[plan.prompts, start:-width]
-        out = model(input_ids=prompt_ids, attention_mask=self._prompt_mask, use_cache=True, **options)
-        self._first, self._cache = out.logits[:, -1:], out.past_key_values  # (U, 1, V)
-
-    def read(self, rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """The first ``n`` completion tokens of some rows: logits ``(b, n, V)`` that predict them, and the tokens ``(b, n)``."""
-        owner = self._owner[rows]
-        ids = torch.where(self._mask[rows, :n].bool(), self._ids[rows, :n], 0)
-        logits = self._first[owner]
-        if n > 1:
-            mask = torch.cat([self._prompt_mask[owner], self._mask[rows, : n - 1]], 1)
-            options = supported(self._model, position_ids=position_ids(mask)[:, -(n - 1) :])
-            cache = _select(self._cache, owner)
-            out = self._model(
-                input_ids=ids[:, :-1], attention_mask=mask, past_key_values=cache, use_cache=True, **options
-            )
-            logits = torch.cat([logits, out.logits], 1)
-        return logits, ids
-
-
-def _select(cache: Any, rows: Tensor) -> Any:
-    """A cache of these rows of another, which stays as it is."""
-    chosen = copy.copy(cache)
-    chosen.layers = [copy.copy(layer) for layer in cache.layers]
-    chosen.batch_select_indices(rows)
-    return chosen
-
-
-# -- may this model share? ---------------------------------------------------------------------------------------
-
-_PROVED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
-
-
-def shares_prompts(model: nn.Module) -> bool:
-    """Does reading a prompt once give this model's own log-probabilities? Tried out when a model is first seen.
-
-    Never while dropout is active (a prompt read once would have one random mask instead of several) or with gradient
-    checkpointing (which has no cache).
-    """
-    if _random(model) or any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
-        return False
-    if model not in _PROVED:
-        _PROVED[model] = _prove(model)
-        if not _PROVED[model]:
-            log.warning("%s: prompts are read once per completion, its cache does not allow less", type(model).__name__)
-    return _PROVED[model]
-
-
-def _random(model: nn.Module) -> bool:
+def shares(model: nn.Module) -> bool:
+    """May beginnings be read once? Not while dropout is active: there would be one random mask instead of several."""
     if not model.training:
-        return False
+        return True
     config = getattr(model, "config", None)
-    attention = getattr(config, "attention_dropout", 0.0) or 0.0
-    return attention > 0 or any(isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules())
+    dropout = getattr(config, "attention_dropout", 0.0) or 0.0
+    return dropout == 0 and not any(isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules())
 
 
-def _prove(model: nn.Module) -> bool:
-    """Four completions of two prompts of different lengths, with the prompts shared and without."""
-    parameter = next(model.parameters())
-    vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
-    if "past_key_values" not in supported(model, past_key_values=None) or vocabulary is None:
-        return False
-    numbers = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, vocabulary, (4, 12), generator=numbers)
+def _difference(model: nn.Module) -> float:
+    """Four rows with two beginnings of different lengths, padded on both sides, packed and plain."""
+    config = model.config
+    vocabulary = config.get_text_config().vocab_size  # type: ignore[union-attr, operator]
+    ids = torch.randint(0, vocabulary, (4, 12), generator=torch.Generator().manual_seed(0))
     ids[1, :6], ids[3, :6] = ids[0, :6], ids[2, :6]
     mask = torch.ones_like(ids)
-    mask[2:, :3] = 0  # the second prompt is shorter, padded on the left
+    mask[2:, :3] = 0
     mask[1, 9:] = 0
-    ids, mask = ids.to(parameter.device), mask.to(parameter.device)
-    rows = torch.arange(4, device=parameter.device)
-    plan = Plan((rows[::2], rows[1::2].flip(0)), rows[::2], rows // 2)  # each bucket of both prompts
+    device = next(model.parameters()).device
+    ids, mask = ids.to(device), mask.to(device)
+    packed = Packed(ids, mask, prefix=mask[:, :6].sum(1))
+    keep = packed.place[mask.bool()]
+    is_lm = "logits_to_keep" in supported(model, logits_to_keep=0)
     with torch.no_grad(), evaluating(model):
-        try:
-            shared = packed_logps(model, ids, mask, 6, plan=plan)[0]
-        except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, NotImplementedError):
-            return False  # another kind of cache, or none
-        plain = token_logps(
-            model(input_ids=ids, attention_mask=mask, **supported(model, position_ids=position_ids(mask))).logits, ids
-        )[:, -6:]
-    inside = mask[:, -6:].bool()
-    return bool((shared - plain)[inside].abs().max() <= TOLERANCE.get(parameter.dtype, 0.0))
+        with attention.ours(model):
+            mine = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep if is_lm else None)
+        out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask), use_cache=False)
+    if is_lm:
+        mine, plain = mine.log_softmax(-1), out.logits[mask.bool()].log_softmax(-1)
+    else:
+        mine, plain = mine[keep], out.last_hidden_state[mask.bool()]
+    return float((mine - plain).abs().max())

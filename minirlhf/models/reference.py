@@ -20,9 +20,8 @@ from minirlhf.models.forward import completion_logps
 
 def answer_logps(model: nn.Module, batch: AnswerBatch) -> Tensor:
     """Log-probability of each answer, the sum over its tokens: ``(B,)``, differentiable."""
-    return sequence_logps(
-        completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1]), batch.mask
-    )
+    inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
+    return sequence_logps(completion_logps(model, *inputs, wanted=batch.mask), batch.mask)
 
 
 def require_same_vocabulary(model: nn.Module, ref_model: nn.Module) -> None:

@@ -14,22 +14,20 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.cache_utils import DynamicLayer
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.randomness import derive_seed, keyed_uniforms
 from minirlhf.data.types import Rollout
 from minirlhf.equations import language
-from minirlhf.models.calling import context_length, evaluating, position_ids, supported
+from minirlhf.models.calling import context_length, evaluating
+from minirlhf.models.decoding import Reader, reader
 
 #: Compacting costs a copy of the cache. At this share of ended rows it pays; at every end of a row it does not.
-DROP_AT = 0.4
+DROP_AT = 0.3
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,8 @@ def sample(
         raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
     eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
     with torch.no_grad(), evaluating(model):
-        reader = (_Cached if use_cache else _Rereading)(model, prompt_ids, prompt_mask, num_generations, width)
-        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reader, sampling, uniforms, eos)
+        reads = reader(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
+        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
@@ -205,117 +203,15 @@ def _row_seeds(
     return [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]
 
 
-class _Reader(Protocol):
-    """Reads tokens and keeps the logits of what comes next, ``(R, V)``, for the rows still in the batch."""
-
-    logits: Tensor
-
-    def read(self, tokens: Tensor) -> None:
-        """Append one token ``(R,)`` to every row."""
-
-    def keep(self, rows: Tensor) -> None:
-        """Leave only these rows, an index tensor, in the batch."""
-
-
-class _Cached:
-    """Each prompt is read once; its cache is then copied to its ``repeats`` completions."""
-
-    def __init__(self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, width: int) -> None:
-        self._model = model
-        options = supported(model, position_ids=position_ids(prompt_mask), logits_to_keep=1)
-        out = model(input_ids=prompt_ids, attention_mask=prompt_mask, use_cache=True, **options)
-        self._cache = out.past_key_values
-        self._cache.batch_repeat_interleave(repeats)
-        _make_room(self._cache, width)
-        self._seen = prompt_ids.shape[1]
-        mask = torch.cat([prompt_mask, prompt_mask.new_ones(len(prompt_mask), width)], 1)
-        self._mask = mask.repeat_interleave(repeats, 0)  # (R, W + T), read as far as has been seen
-        self._position = prompt_mask.sum(1, keepdim=True).repeat_interleave(repeats, 0)  # (R, 1), of the next token
-        self.logits = out.logits[:, -1].repeat_interleave(repeats, 0)  # (R, V)
-
-    def read(self, tokens: Tensor) -> None:
-        self._seen += 1
-        options = supported(self._model, position_ids=self._position)
-        mask = self._mask[:, : self._seen]
-        out = self._model(
-            input_ids=tokens[:, None], attention_mask=mask, past_key_values=self._cache, use_cache=True, **options
-        )
-        self._position = self._position + 1
-        self.logits = out.logits[:, -1]
-
-    def keep(self, rows: Tensor) -> None:
-        self._cache.batch_select_indices(rows)
-        self._mask, self._position = self._mask[rows], self._position[rows]
-
-
-class _RoomyLayer(DynamicLayer):
-    """A layer of the cache with room for the tokens to come: each is written into its place, and what is there already stays
-    where it is. The ordinary layer copies all of it for every token."""
-
-    def __init__(self, keys: Tensor, values: Tensor, room: int) -> None:
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        self._room = [F.pad(states, (0, 0, 0, room)) for states in (keys, values)]  # (R, heads, W + room, D)
-        self._length = keys.shape[-2]
-        self._show()
-
-    def _show(self) -> tuple[Tensor, Tensor]:
-        keys, values = (states[..., : self._length, :] for states in self._room)
-        self.keys, self.values = keys, values
-        return keys, values
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write the new tokens behind those that are there."""
-        start, self._length = self._length, self._length + key_states.shape[-2]
-        for room, states in zip(self._room, (key_states, value_states), strict=True):
-            room[..., start : self._length, :] = states
-        return self._show()
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows."""
-        self._room = [states[indices] for states in self._room]
-        self._show()
-
-
-def _make_room(cache: Any, room: int) -> None:
-    """Where a cache has ordinary layers; others, such as sliding windows, keep their own way."""
-    layers = getattr(cache, "layers", [])
-    for place, layer in enumerate(layers):
-        if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
-            layers[place] = _RoomyLayer(layer.keys, layer.values, room)
-
-
-class _Rereading:
-    """The plain way, for models without a cache: every step reads every row from its start."""
-
-    def __init__(self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, width: int) -> None:
-        self._model = model
-        self._ids = prompt_ids.repeat_interleave(repeats, 0)
-        self._mask = prompt_mask.repeat_interleave(repeats, 0)
-        self._forward()
-
-    def _forward(self) -> None:
-        options = supported(self._model, position_ids=position_ids(self._mask), logits_to_keep=1, use_cache=False)
-        self.logits = self._model(input_ids=self._ids, attention_mask=self._mask, **options).logits[:, -1]
-
-    def read(self, tokens: Tensor) -> None:
-        self._ids = torch.cat([self._ids, tokens[:, None]], 1)
-        self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], 1)
-        self._forward()
-
-    def keep(self, rows: Tensor) -> None:
-        self._ids, self._mask = self._ids[rows], self._mask[rows]
-
-
 def _decode(
-    reader: _Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor
+    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Beyond a row's length: anything."""
     count, width = uniforms.shape
-    device = reader.logits.device
+    device = reads.logits.device
     uniforms = uniforms.to(device)
     tokens = torch.zeros(count, width, dtype=torch.long, device=device)
-    dtype = torch.promote_types(reader.logits.dtype, torch.float32)
+    dtype = torch.promote_types(reads.logits.dtype, torch.float32)
     old_logps = torch.zeros(count, width, dtype=dtype, device=device)
     behavior_logps = torch.zeros_like(old_logps)
     lengths = torch.zeros(count, dtype=torch.long, device=device)
@@ -323,7 +219,7 @@ def _decode(
     rows = torch.arange(count, device=device)  # which row of the result each row of the batch is
     ended = torch.zeros_like(terminated)
     for t in range(width):
-        token, old, behavior = _draw(reader.logits.to(dtype), sampling, uniforms[rows, t])
+        token, old, behavior = _draw(reads.logits.to(dtype), sampling, uniforms[rows, t])
         tokens[rows, t], old_logps[rows, t], behavior_logps[rows, t] = token, old, behavior
         lengths[rows] += ~ended
         ended |= torch.isin(token, eos)
@@ -333,9 +229,9 @@ def _decode(
         if share >= DROP_AT:
             terminated[rows] = ended
             left = (~ended).nonzero().squeeze(-1)
-            reader.keep(left)
+            reads.keep(left)
             rows, token, ended = rows[left], token[left], ended[left]
-        reader.read(token)
+        reads.read(token)
     terminated[rows] = ended
     return tokens, old_logps, behavior_logps, lengths, terminated
 

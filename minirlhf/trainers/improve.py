@@ -108,7 +108,8 @@ def policy_losses(
     liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
     for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
-        logps = completion_logps(model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature)  # (b, T)
+        inputs = r.input_ids, r.attention_mask, r.mask.shape[1]
+        logps = completion_logps(model, *inputs, config.temperature, wanted=r.mask)  # (b, T)
         objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
         for correction in recipe.update.corrections:
             objective = objective * correction(logps.detach(), r, advantages[part]).to(objective)
@@ -146,7 +147,7 @@ def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, con
     weights = token_mean(mask)
     for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
         part = batch.select(rows)
-        logps = completion_logps(model, part.input_ids, part.attention_mask, mask.shape[1])
+        logps = completion_logps(model, part.input_ids, part.attention_mask, mask.shape[1], wanted=mask[rows])
         yield -aggregate(log_likelihood(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
 
 

@@ -54,7 +54,7 @@ def train_reward(
     name: str = "reward",
     quiet: bool = False,
 ) -> History:
-    """Minimise the mean Bradley–Terry loss; ``model`` maps ``(input_ids, attention_mask)`` to ``(B,)`` rewards.
+    """Minimise the mean Bradley–Terry loss; ``model`` is called like a :class:`~minirlhf.models.heads.RewardModel`.
 
     Returns:
         The metrics: ``loss``, ``accuracy`` (share of the batch with r_chosen > r_rejected), ``margin`` (mean difference).
@@ -91,7 +91,10 @@ def pair_rewards(model: nn.Module, pairs: Sequence[PairTokens], pad_token_id: in
     """Rewards of the chosen and of the rejected side, ``(B,)`` each, from one forward pass over ``2B`` rows."""
     both = [p.chosen for p in pairs] + [p.rejected for p in pairs]
     batch: TokenBatch = collate(both, pad_token_id).to(next(model.parameters()).device)
-    rewards = model(batch.input_ids, batch.attention_mask)  # (2B,)
+    one, other = batch.input_ids.split(len(pairs))
+    both_real = (batch.attention_mask[: len(pairs)] * batch.attention_mask[len(pairs) :]).bool()
+    alike = ((one == other) & both_real).cummin(1).values.sum(1)  # (B,), tokens with which both sides begin
+    rewards = model(batch.input_ids, batch.attention_mask, alike.repeat(2))  # (2B,)
     return rewards[: len(pairs)], rewards[len(pairs) :]
 
 

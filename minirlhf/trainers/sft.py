@@ -58,8 +58,9 @@ def nll_losses(model: nn.Module, batch: TokenBatch, weights: Tensor, micro_batch
     """The loss of each micro-batch; they add up to the weighted negative log-likelihood of the batch."""
     for rows in torch.arange(len(batch)).split(micro_batch_size or len(batch)):
         part = batch.select(rows)
-        logps = completion_logps(model, part.input_ids, part.attention_mask, part.input_ids.shape[1] - 1)  # (b, S-1)
-        yield -aggregate(logps, weights[rows], part.loss_mask[:, 1:])
+        marked = part.loss_mask[:, 1:]
+        logps = completion_logps(model, part.input_ids, part.attention_mask, marked.shape[1], wanted=marked)  # (b, S-1)
+        yield -aggregate(logps, weights[rows], marked)
 
 
 def prediction_weights(loss_mask: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def mean_nll(model: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int,
     for start in range(0, len(examples), batch_size):
         batch = collate(examples[start : start + batch_size], pad_token_id).to(next(model.parameters()).device)
         marked = batch.loss_mask[:, 1:]
-        logps = completion_logps(model, batch.input_ids, batch.attention_mask, marked.shape[1])
+        logps = completion_logps(model, batch.input_ids, batch.attention_mask, marked.shape[1], wanted=marked)
         total -= float(logps[marked].sum())
         count += int(marked.sum())
     return total / count
