@@ -8,9 +8,7 @@ them belong together. It carries the rules "only what is before me" and "only my
 
 from __future__ import annotations
 
-import logging
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,8 +19,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from minirlhf.models.calling import supported
-
-log = logging.getLogger(__name__)
 
 NAME = "minirlhf"
 
@@ -106,7 +102,7 @@ def read(
     """Send one long row of tokens through a model; only within :func:`ours`.
 
     Args:
-        model: a causal LM, or a backbone without output layer; :func:`reads` must hold.
+        model: a causal LM, or a backbone without output layer; see :func:`replaceable`.
         input_ids, position_ids: ``(N,)``.
         keep: ``(M,)``, the tokens after which a causal LM predicts; None: all.
 
@@ -135,38 +131,13 @@ def ours(model: nn.Module) -> Iterator[None]:
 
 # -- may this model be read so? ----------------------------------------------------------------------------------
 
-#: Largest difference from the plain way that the proof on a model accepts, by its numbers' width.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-
-_PROVED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
-
-
-def reads(model: nn.Module, prove: Callable[[nn.Module], float]) -> bool:
-    """Do this model's own numbers come out when we lay out its tokens? Tried when a model is first seen; said once if not.
-
-    Never with gradient checkpointing, which calls the layers again when the attention is no longer ours.
-
-    Args:
-        prove: the largest difference between the two ways; raises whatever the model raises.
-    """
-    if any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
-        return False
-    if model not in _PROVED:
-        _PROVED[model] = _knows_the_door(model) and _agrees(model, prove)
-        if not _PROVED[model]:
-            log.warning(
-                "%s: read row by row with its padding, as it does not let its attention be replaced",
-                type(model).__name__,
-            )
-    return _PROVED[model]
-
-
 #: Architectures whose layers tell the attention function how far they see. Of others with windows the proof, which is short,
 #: could not notice that they keep it to themselves.
 WINDOWED = frozenset({"gemma2", "mistral", "phi3", "qwen2", "qwen3"})
 
 
-def _knows_the_door(model: nn.Module) -> bool:
+def replaceable(model: nn.Module) -> bool:
+    """Does this architecture let its attention be replaced, and tell it all it must know? Then :func:`read` can be tried."""
     unwrap = getattr(model, "get_base_model", None)  # peft's
     base: Any = unwrap() if unwrap else model
     if not getattr(type(base), "_supports_attention_backend", False) or not supported(model, position_ids=None):
@@ -175,11 +146,3 @@ def _knows_the_door(model: nn.Module) -> bool:
     kinds = set(getattr(config, "layer_types", None) or ())
     looks_far = kinds <= {"full_attention"} and (bool(kinds) or getattr(config, "sliding_window", None) is None)
     return looks_far or (config.model_type in WINDOWED and kinds <= {"full_attention", "sliding_attention"})
-
-
-def _agrees(model: nn.Module, prove: Callable[[nn.Module], float]) -> bool:
-    try:
-        difference = prove(model)
-    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
-        return False
-    return difference <= TOLERANCE.get(next(model.parameters()).dtype, 0.0)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import weakref
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minirlhf.models.attention import TOLERANCE
-from minirlhf.models.calling import evaluating, position_ids, supported
-
-log = logging.getLogger(__name__)
+from minirlhf.models.calling import position_ids, supported
+from minirlhf.models.proof import Proof
 
 
 class Reader(Protocol):
@@ -120,20 +116,11 @@ class _Layer:
 
 #: Models whose forward pass is the one written out above, if their configuration asks for nothing more.
 _LLAMAS = ("LlamaForCausalLM", "Qwen2ForCausalLM")
-_PROVED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
 
 def is_written_out(model: nn.Module) -> bool:
-    """Does :class:`_Llama` give this model's own logits? Tried when the model is first seen, and said once if a Llama's does not."""
-    if type(model).__name__ not in _LLAMAS:
-        return False
-    if model not in _PROVED:
-        _PROVED[model] = _is_plain(model) and _agrees(model)
-        if not _PROVED[model]:
-            log.warning(
-                "%s: this one samples through its own forward pass, as it is not a plain Llama", type(model).__name__
-            )
-    return _PROVED[model]
+    """Does :class:`_Llama` give this model's own logits? Tried when the model is first seen."""
+    return type(model).__name__ in _LLAMAS and _PROOF.holds(model, _is_plain)
 
 
 def _is_plain(model: Any) -> bool:
@@ -148,24 +135,24 @@ def _is_plain(model: Any) -> bool:
     return full and steady and unbiased and type(model.lm_head) is nn.Linear
 
 
-def _agrees(model: Any) -> bool:
-    """Three tokens after two prompts of different lengths, in two rows each, of which one leaves; against the model's own cache."""
+def _compare(model: Any) -> tuple[Tensor, Tensor]:
+    """Three tokens after two prompts of different lengths, in two rows each, of which one leaves: written out, and with the model's
+    own cache."""
     ids = torch.randint(0, model.config.vocab_size, (2, 5), generator=torch.Generator().manual_seed(0)).to(model.device)
     mask = torch.ones_like(ids)
     mask[1, :2] = 0
     rows = torch.tensor([0, 2, 3], device=model.device)
-    with torch.no_grad(), evaluating(model):
-        try:
-            two: list[Reader] = [_Llama(model, ids, mask, 2, 3), _Cached(model, ids, mask, 2)]
-            for step in range(3):
-                for one in two:
-                    one.read(ids[:, step].repeat_interleave(2) if step == 0 else ids[0, step].expand(3))
-                    if step == 0:
-                        one.keep(rows)
-        except (AttributeError, TypeError, ValueError, RuntimeError, IndexError):
-            return False
-        mine, own = (one.logits.log_softmax(-1) for one in two)
-    return float((mine - own).abs().max()) <= TOLERANCE.get(own.dtype, 0.0)
+    two: list[Reader] = [_Llama(model, ids, mask, 2, 3), _Cached(model, ids, mask, 2)]
+    for step in range(3):
+        for one in two:
+            one.read(ids[:, step].repeat_interleave(2) if step == 0 else ids[0, step].expand(3))
+            if step == 0:
+                one.keep(rows)
+    mine, own = (one.logits.log_softmax(-1) for one in two)
+    return mine, own
+
+
+_PROOF = Proof(_compare, "samples through its own forward pass, as it is no plain Llama")
 
 
 class _Cached:

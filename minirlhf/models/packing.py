@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from minirlhf.models import attention
 from minirlhf.models.attention import Manner, scaled_dot_product
-from minirlhf.models.calling import evaluating, position_ids, supported
+from minirlhf.models.calling import position_ids, supported
+from minirlhf.models.proof import Proof
 
 #: Lengths at which the rows of a batch may be parted for attention; more would only make the choice slower.
 MAX_CUTS = 16
@@ -79,15 +80,14 @@ class Packed:
         start = torch.empty_like(length)
         start[order] = _starts(length[order]) + before[first].sum()  # (B,)
         self.place = position + (start - before)[:, None]
-        self.segments: list[Segment] = []
+        found = []
         if len(first):
             self.place = torch.where(shared, position + prompt_start[owner][:, None], self.place)
-            self.segments += _segments(torch.arange(len(first), device=first.device), prompt_start, before[first])
-        for rows in buckets:
-            if len(first):
-                self.segments += _segments(rows, start, length, prompt_start[owner], before)
-            else:
-                self.segments += _segments(rows, start, length)
+            found.append(_segment(torch.arange(len(first), device=first.device), prompt_start, before[first]))
+            found += [_segment(rows, start, length, prompt_start[owner], before) for rows in buckets]
+        else:
+            found += [_segment(rows, start, length) for rows in buckets]
+        self.segments = [segment for segment in found if segment is not None]
         self._masks: dict[tuple[int, int | None, torch.dtype], Tensor] = {}
 
     def attend(self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, manner: Manner) -> Tensor:
@@ -148,13 +148,13 @@ def _starts(lengths: Tensor) -> Tensor:
     return lengths.cumsum(0) - lengths
 
 
-def _segments(
+def _segment(
     rows: Tensor, start: Tensor, length: Tensor, prompt_start: Tensor | None = None, before: Tensor | None = None
-) -> list[Segment]:
-    """The segment of these rows; none if they are empty. They stand behind one another in the long row."""
+) -> Segment | None:
+    """The segment of those of the rows that are not empty. They stand behind one another in the long row."""
     rows = rows[length[rows] > 0]
     if len(rows) == 0:
-        return []
+        return None
     start, length = start[rows], length[rows]
     count = torch.arange(int(length.max()), device=rows.device)
     inside = count < length[:, None]  # (b, n)
@@ -171,18 +171,17 @@ def _segments(
     positions = torch.where(inside, positions, 0)  # what stands at padding sees the first token, so that nothing is NaN
     whole = bool(inside.all())
     first = int(start[0])
-    return [
-        Segment(
-            own=own,
-            inside=None if whole else inside.flatten().nonzero().squeeze(-1),
-            prompt=prompt,
-            own_positions=positions,
-            key_positions=keys,
-            slice=slice(first, first + own.numel()),
-        )
-    ]
+    return Segment(
+        own=own,
+        inside=None if whole else inside.flatten().nonzero().squeeze(-1),
+        prompt=prompt,
+        own_positions=positions,
+        key_positions=keys,
+        slice=slice(first, first + own.numel()),
+    )
 
 
+#: A position that no token reaches.
 _NEVER = 2**31
 
 
@@ -208,8 +207,10 @@ def cut(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
 
 def packs(model: nn.Module, input_ids: Tensor) -> bool:
     """Is this batch, ``(B, S)``, read packed by this model, a causal LM or a backbone? Not if it is so small that laying it out
-    costs more than its padding; otherwise see :func:`~minirlhf.models.attention.reads`."""
-    return input_ids.numel() >= call_cost(input_ids.device) // 2 and attention.reads(model, _difference)
+    costs more than its padding, nor if the model's own numbers would not come out: that is tried when it is first seen."""
+    if input_ids.numel() < call_cost(input_ids.device) // 2 or checkpointed(model):
+        return False
+    return _PROOF.holds(model, attention.replaceable)
 
 
 def shares(model: nn.Module) -> bool:
@@ -221,10 +222,14 @@ def shares(model: nn.Module) -> bool:
     return dropout == 0 and not any(isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules())
 
 
-def _difference(model: nn.Module) -> float:
-    """Four rows with two beginnings of different lengths, padded on both sides, packed and plain."""
-    config = model.config
-    vocabulary = config.get_text_config().vocab_size  # type: ignore[union-attr, operator]
+def checkpointed(model: nn.Module) -> bool:
+    """Gradient checkpointing calls the layers again in the backward pass, when the attention is no longer ours."""
+    return any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+
+
+def _compare(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Four rows with two beginnings of different lengths, padded on both sides: packed, and plain."""
+    vocabulary = model.config.get_text_config().vocab_size  # type: ignore[union-attr, operator]
     ids = torch.randint(0, vocabulary, (4, 12), generator=torch.Generator().manual_seed(0))
     ids[1, :6], ids[3, :6] = ids[0, :6], ids[2, :6]
     mask = torch.ones_like(ids)
@@ -234,13 +239,13 @@ def _difference(model: nn.Module) -> float:
     ids, mask = ids.to(device), mask.to(device)
     packed = Packed(ids, mask, prefix=mask[:, :6].sum(1))
     keep = packed.place[mask.bool()]
-    is_lm = "logits_to_keep" in supported(model, logits_to_keep=0)
-    with torch.no_grad(), evaluating(model):
-        with attention.ours(model):
-            mine = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep if is_lm else None)
-        out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask), use_cache=False)
-    if is_lm:
-        mine, plain = mine.log_softmax(-1), out.logits[mask.bool()].log_softmax(-1)
-    else:
-        mine, plain = mine[keep], out.last_hidden_state[mask.bool()]
-    return float((mine - plain).abs().max())
+    out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids(mask), use_cache=False)
+    with attention.ours(model):
+        if supported(model, logits_to_keep=0):
+            logits = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
+            return logits.log_softmax(-1), out.logits[mask.bool()].log_softmax(-1)
+        states = attention.read(model, packed.input_ids, packed.position_ids, packed)
+        return states[keep], out.last_hidden_state[mask.bool()]
+
+
+_PROOF = Proof(_compare, "read row by row with its padding, as it does not let its attention be replaced")
