@@ -9,7 +9,8 @@ round each side takes a few steps, one after the other; what is reported is the 
 time for one thread (what else the machine does hardly shows) and of wall clock otherwise. TRL runs with gradient checkpointing
 and bfloat16 switched off; with its defaults it is measured too, but it then takes ten times as long, so once only: one step at
 fixed lengths, the first prompt length and the first number of threads. The second and further prompt lengths are measured at the
-first number of threads.
+first number of threads and in half as many rounds. Of several threads, the numbers mean something on an idle machine only: threads that wait for one another
+wait for whoever holds a core.
 
 *memory*: the peak of resident memory (on a GPU: of allocated memory) above what the process had before training and after a first
 step of a tiny batch; every number from a fresh process.
@@ -52,7 +53,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from minirlhf import plotting
 from minirlhf.models.tiny import num_parameters
 
-STEPS = 4  # per round, after one that warms up
+STEPS = 3  # per round, after one that warms up
 FLOORS = 2  # per round, likewise; they hardly vary
 GROUPS = (4, 8, 16, 32, 64)
 COMPLETIONS = (8, 16, 32, 64, 128)
@@ -141,6 +142,7 @@ def steps(options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for every job in every setting."""
     rows = []
     for place, prompt in enumerate(options.prompt):
+        rounds = options.rounds if place == 0 else max(1, options.rounds // 2)
         for threads in options.threads if place == 0 else options.threads[:1]:
             torch.set_num_threads(threads)
             now = clock(threads, options.device)
@@ -158,7 +160,7 @@ def steps(options: argparse.Namespace) -> list[dict[str, Any]]:
                         "trl_defaults" in job.peers and not varying and place == 0 and threads == options.threads[0]
                     )
                     peers = [peer for peer in job.peers if peer != "trl_defaults"]
-                    found = measure(job, options.rounds, now, peers=peers, defaults=defaults)
+                    found = measure(job, rounds, now, peers=peers, defaults=defaults)
                     rate = job.spoken / found["ours"]
                     print(
                         f"  {name:<9}{found['ours'] * 1e3:7.0f} ms {rate:9,.0f} tokens/s  {ratios(found)}", flush=True
@@ -327,7 +329,7 @@ def draw(result: dict[str, Any]) -> bytes:
         )
         ax.legend(frameon=False)
     figure.suptitle(
-        f"GRPO's step time grows linearly with the tokens ({found['size']} model, {found['threads']} thread)"
+        f"GRPO's step time as its tokens grow, and the best lines ({found['size']} model, {found['threads']} thread)"
     )
     return plotting.png(figure)
 

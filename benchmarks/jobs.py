@@ -16,8 +16,9 @@ are needed, in rows of equal length without padding or mask. A prompt that sever
 counts only where it is read (in a reward model) and not merely predicted; logits are computed for the predicted tokens only.
 Online, there are also the forward passes that produce one token at a time: as many as the longest completion has tokens, less the
 one that the prompt gives, each with the mean number of rows that still speak (a pass costs the same plus so much per row, so
-the sum is right), with the model's usual cache (one that does not copy itself for every token takes as long). Drawing tokens, grading, losses and the optimizer are not in it, nor
-the attention of completions to their prompt while training: it is a little lower than any trainer can be.
+the sum is right), with the model's usual cache (one that does not copy itself for every token takes as long). Drawing tokens,
+grading, losses and the optimizer are not in it, nor the attention of completions to their prompt while training, so no trainer
+that calls the model for these tokens can be much below it.
 """
 
 from __future__ import annotations
