@@ -4,13 +4,13 @@
                                 [--only sampling grpo dpo sft reward] [--models nano micro] [--threads 1 2] [--prompt 16 48]
     python benchmarks/engine.py --device cuda --bf16 --models half --only grpo --parts steps memory
 
-*steps*: a step is what lies between two optimizer steps, so both sides are measured the same way and leave nothing out. In every
-round each side takes a few steps, one after the other; what is reported is the median over all of them, in seconds of processor
-time for one thread (what else the machine does hardly shows) and of wall clock otherwise. TRL runs with gradient checkpointing
-and bfloat16 switched off; with its defaults it is measured too, but it then takes ten times as long, so once only: one step at
-fixed lengths, the first prompt length and the first number of threads. The second and further prompt lengths are measured at the
-first number of threads and in half as many rounds. Of several threads, the numbers mean something on an idle machine only: threads that wait for one another
-wait for whoever holds a core.
+*steps*: a step is what lies between two optimizer steps, so both sides are measured the same way and leave nothing out. In
+every round each side takes a few steps, one after the other; what is reported is the median over all of them, in seconds of
+processor time for one thread (what else the machine does hardly shows) and of wall clock otherwise. TRL runs with gradient
+checkpointing and bfloat16 switched off; with its defaults it is measured too, but it then takes ten times as long, so once
+only: one step at fixed lengths, the first prompt length and the first number of threads. The second and further prompt lengths
+are measured at the first number of threads and in half as many rounds. Of several threads, the numbers mean something on an
+idle machine only: threads that wait for one another wait for whoever holds a core.
 
 *memory*: the peak of resident memory (on a GPU: of allocated memory) above what the process had before training and after a first
 step of a tiny batch; every number from a fresh process.
