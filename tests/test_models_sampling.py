@@ -464,6 +464,14 @@ def test_what_the_written_out_llama_does_not_know_is_left_to_the_model():
     assert not decoding.is_written_out(llama(hidden_act="gelu"))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert not decoding.is_written_out(llama(rope_parameters=dynamic))
+    watched = llama()
+    assert decoding.is_written_out(watched)
+    handle = watched.model.layers[1].register_forward_hook(lambda *_: None)
+    assert not decoding.is_written_out(watched), "a hook may steer"
+    handle.remove()
+    assert decoding.is_written_out(watched)
+    torch.nn.utils.parametrizations.weight_norm(watched.model.layers[0].mlp.up_proj)
+    assert not decoding.is_written_out(watched)
     adapted = get_peft_model(llama(), LoraConfig(target_modules=["q_proj"]))
     assert not decoding.is_written_out(adapted) and not decoding.is_written_out(adapted.get_base_model())
     assert not decoding.is_written_out(build("Mistral"))

@@ -119,20 +119,28 @@ _LLAMAS = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
 def is_written_out(model: nn.Module) -> bool:
-    """Does :class:`_Llama` give this model's own logits? Tried when the model is first seen."""
-    return type(model).__name__ in _LLAMAS and _PROOF.holds(model, _is_plain)
+    """Does :class:`_Llama` give this model's own logits? Tried when the model is first seen; looked at again each time for what may
+    have been added since: adapters, parametrizations, hooks that watch or steer."""
+    return type(model).__name__ in _LLAMAS and _is_plain(model) and _PROOF.holds(model)
 
 
 def _is_plain(model: Any) -> bool:
     """Nothing that three tokens of untrained weights would not show: windows, positions that depend on the length, biases that are
-    still 0, adapters."""
+    still 0; and nothing that has been put in."""
     config = model.config
     full = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
     steady = config.rope_parameters.get("rope_type", "default") in ("default", "linear", "llama3")
-    linear = [(name, part) for name, part in model.model.layers.named_modules() if hasattr(part, "in_features")]
     reads_input = (".q_proj", ".k_proj", ".v_proj")
-    unbiased = all(type(p) is nn.Linear and (p.bias is None or name.endswith(reads_input)) for name, p in linear)
-    return full and steady and unbiased and type(model.lm_head) is nn.Linear
+    for name, part in model.named_modules():
+        if (
+            part._forward_hooks
+            or part._forward_pre_hooks
+            or not type(part).__module__.startswith(("torch.nn.modules", "transformers."))
+        ):
+            return False
+        if hasattr(part, "in_features") and part.bias is not None and not name.endswith(reads_input):
+            return False
+    return full and steady
 
 
 def _compare(model: Any) -> tuple[Tensor, Tensor]:

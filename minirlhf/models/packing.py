@@ -98,7 +98,13 @@ class Packed:
             if segment.prompt is not None:
                 k, v = (
                     torch.cat(
-                        [states[segment.prompt.flatten()].unflatten(0, segment.prompt.shape).transpose(1, 2), mine], 2
+                        [
+                            states.index_select(0, segment.prompt.flatten())
+                            .unflatten(0, segment.prompt.shape)
+                            .transpose(1, 2),
+                            mine,
+                        ],
+                        2,
                     )
                     for states, mine in ((key, k), (value, v))
                 )
@@ -106,7 +112,7 @@ class Packed:
             causal = segment.prompt is None and (manner.window is None or manner.window >= reach)
             mask = None if causal else self._mask(number, manner.window, query.dtype)
             out = scaled_dot_product(q, k, v, manner, mask=mask, causal=causal).transpose(1, 2).flatten(0, 1)
-            found.append(out if segment.inside is None else out[segment.inside])
+            found.append(out if segment.inside is None else out.index_select(0, segment.inside))
         return torch.cat(found)
 
     def _mask(self, number: int, window: int | None, dtype: torch.dtype) -> Tensor:
@@ -128,7 +134,7 @@ def _take(states: Tensor, segment: Segment) -> Tensor:
     """``(N, H, D) -> (b, n, H, D)``: a view where there is no padding, so that nothing is copied."""
     if segment.inside is None:
         return states[segment.slice].unflatten(0, segment.own.shape)
-    return states[segment.own.flatten()].unflatten(0, segment.own.shape)
+    return states.index_select(0, segment.own.flatten()).unflatten(0, segment.own.shape)
 
 
 def _distinct(input_ids: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,7 +216,7 @@ def packs(model: nn.Module, input_ids: Tensor) -> bool:
     costs more than its padding, nor if the model's own numbers would not come out: that is tried when it is first seen."""
     if input_ids.numel() < call_cost(input_ids.device) // 2 or checkpointed(model):
         return False
-    return _PROOF.holds(model, attention.replaceable)
+    return _PROOF.holds(model, attention.replaceable(model))
 
 
 def shares(model: nn.Module) -> bool:

@@ -87,7 +87,9 @@ class Loop:
             groups.append({"name": key, "params": own, "ratio": (ratios or {}).get(key, 1.0)})
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        )
         self.trained: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.memory: dict[str, Tensor] = {}
         self.step = 0

@@ -1,0 +1,47 @@
+"""What is tried out on a model when it is first seen, and then relied on."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.models.calling import evaluating
+
+log = logging.getLogger(__name__)
+
+#: Largest difference between two ways to the same numbers, by how wide these are.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+class Proof:
+    """Whether a faster way gives a model's own numbers. Each model is asked once; a failure is said once in the log.
+
+    Args:
+        compare: the numbers of the faster way and of the model itself, on a small example; called without gradient and without
+            dropout. What the faster way raises, because the model is another than it thinks, counts as a no.
+        otherwise: what happens instead, for the log.
+    """
+
+    def __init__(self, compare: Callable[[nn.Module], tuple[Tensor, Tensor]], otherwise: str) -> None:
+        self._compare, self._otherwise = compare, otherwise
+        self._found: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+
+    def holds(self, model: nn.Module, possible: bool = True) -> bool:
+        """Do both ways agree? Not if something that a short example would not show makes it im``possible``."""
+        if model not in self._found:
+            self._found[model] = possible and self._agree(model)
+            if not self._found[model]:
+                log.warning("%s: %s", type(model).__name__, self._otherwise)
+        return self._found[model]
+
+    def _agree(self, model: nn.Module) -> bool:
+        try:
+            with torch.no_grad(), evaluating(model):
+                fast, own = self._compare(model)
+        except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
+            return False
+        return float((fast - own).abs().max()) <= TOLERANCE.get(own.dtype, 0.0)
