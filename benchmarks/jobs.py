@@ -2,12 +2,10 @@
 
 **The same work.** Both sides get a model of the same class and weights (the reward models differ in their last layer, ours has a
 bias), the same texts, the same batch, the same learning rate, float32, one optimizer step per batch, and for online training one
-generation per step. Online, both sample from a model whose end-of-sequence logit depends on the position alone
-(:class:`Ends`), so the lengths have the same distribution whoever samples: always ``completion``, or uniform between half of it
+generation per step. Online, the end-of-sequence logit depends on the position alone (:class:`Ends`), so the lengths have the same distribution whoever samples: always ``completion``, or uniform between half of it
 and one and a half. TRL counts the tokens that it reads (prompts included, padding not); a test compares that with ours.
 
-**What differs** and cannot be switched off, or is what each library does: TRL uses the fused AdamW of PyTorch, we its ordinary one;
-TRL computes entropies and accuracies for its log at every step, we log probability ratios. We ask the reference of DPO once, before
+**What differs** and cannot be switched off, or is what each library does: TRL computes entropies and accuracies for its log at every step, we log probability ratios. We ask the reference of DPO once, before
 the first step; TRL asks it at every step unless it is told to do as we do (``trl_cached``). In neither case is the time of asking
 beforehand part of a step. TRL 1.16 has no PPO trainer.
 
@@ -23,10 +21,11 @@ that calls the model for these tokens can be much below it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -40,8 +39,9 @@ from torch import Tensor
 
 from minirlhf.data.chat import encode, encode_prompt
 from minirlhf.data.formats import Problem
+from minirlhf.models import sampling as ours_of
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_config, tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import get
@@ -156,7 +156,7 @@ class World:
 class Ends:
     """Sets the end-of-sequence logit by the position alone, so that all lengths come out equally often and no others do.
 
-    A hook on the model: whoever samples from it gets the same lengths. Where all lengths are the same nothing ever ends, and the
+    For TRL and ``generate`` a hook on the model, for us :class:`Ended`; the lengths are the same. Where all lengths are the same nothing ever ends, and the
     largest number of tokens cuts it off.
     """
 
@@ -182,6 +182,37 @@ class Ends:
         keep = options.get("logits_to_keep", 0)
         positions = positions[:, keep] if isinstance(keep, Tensor) else positions[:, -logits.shape[1] :]
         logits[..., self.eos] = self.table[positions].to(logits.dtype)
+
+
+class Ended:
+    """One of our readers with :class:`Ends` on it. A hook on the model would show us the slow way: the fast one steps aside for hooks."""
+
+    def __init__(self, reader: Any, ends: Ends, width: int) -> None:
+        self._reader, self._ends, self._last = reader, ends, width - 1
+        self._end()
+
+    def _end(self) -> None:
+        self.logits = self._reader.logits
+        self.logits[:, self._ends.eos] = self._ends.table[self._last].to(self.logits.dtype)
+
+    def read(self, tokens: Tensor) -> None:
+        self._reader.read(tokens)
+        self._last += 1
+        self._end()
+
+    def keep(self, rows: Tensor) -> None:
+        self._reader.keep(rows)
+
+
+@contextlib.contextmanager
+def ending(world: World) -> Iterator[None]:
+    """Within the block we sample completions of the lengths that are asked for."""
+    ends, usual = Ends(world, world.model()), ours_of.reader
+    ours_of.reader = lambda *inputs, **options: Ended(usual(*inputs, **options), ends, world.width)
+    try:
+        yield
+    finally:
+        ours_of.reader = usual
 
 
 def reading(world: World, model: Any, tokens: float, rows: int, predicted: float) -> Callable[[], None]:
@@ -226,7 +257,7 @@ def settings_of_trl(world: World, kind: Any, defaults: bool, steps: int, folder:
 
 def sampling(world: World) -> Job:
     """Nothing but completions, beside ``generate`` of ``transformers``."""
-    model = world.speaker()
+    model, plain = world.speaker(), world.model()
     prompts = [encode_prompt(world.tokenizer, world.ask()) for _ in range(world.groups)]
     ids = torch.tensor([prompt for prompt in prompts for _ in range(GENERATIONS)], device=world.device)
     eos, pad, longest = world.tokenizer.eos_token_id, world.tokenizer.pad_token_id, world.lengths[-1]
@@ -237,13 +268,14 @@ def sampling(world: World) -> Job:
 
     def ours(steps: int) -> History:
         history = History()
-        for step in range(steps):
-            rollout = sample(
-                model, prompts, sampling=Sampling(max_completion_length=longest), num_generations=GENERATIONS,
-                eos_token_id=eos, pad_token_id=pad, seed=0, step=step,
-            )  # fmt: skip
-            done.step()
-            history.append(step, sampled_tokens=int(rollout.mask.sum()))
+        with ending(world):
+            for step in range(steps):
+                rollout = ours_of.sample(
+                    plain, prompts, sampling=Sampling(max_completion_length=longest), num_generations=GENERATIONS,
+                    eos_token_id=eos, pad_token_id=pad, seed=0, step=step,
+                )  # fmt: skip
+                done.step()
+                history.append(step, sampled_tokens=int(rollout.mask.sum()))
         return history
 
     def peer(steps: int) -> int:
@@ -276,9 +308,10 @@ def grpo(world: World) -> Job:
             max_steps=steps, batch_size=world.groups, num_generations=GENERATIONS, max_completion_length=longest,
             learning_rate=RATE,
         )  # fmt: skip
-        return train_online(
-            world.speaker(), problems, lambda _, texts: wanted(texts), recipe, settings, tokenizer=world.tokenizer, quiet=True
-        )  # fmt: skip
+        with ending(world):
+            return train_online(
+                world.model(), problems, lambda _, texts: wanted(texts), recipe, settings, tokenizer=world.tokenizer, quiet=True
+            )  # fmt: skip
 
     def peer(steps: int, defaults: bool) -> int:
         from datasets import Dataset

@@ -67,10 +67,11 @@ def test_completions_have_the_lengths_that_are_asked_for(size, fresh_seed):
     model, rows, longest = world.speaker(), 32 * jobs.GENERATIONS, world.lengths[-1]
     prompt = jobs.encode_prompt(world.tokenizer, world.ask())
     eos, pad = world.tokenizer.eos_token_id, world.tokenizer.pad_token_id
-    rollout = jobs.sample(
-        model, [prompt], sampling=jobs.Sampling(max_completion_length=longest), num_generations=rows, eos_token_id=eos,
-        pad_token_id=pad, seed=fresh_seed,
-    )  # fmt: skip
+    with jobs.ending(world):
+        rollout = jobs.ours_of.sample(
+            world.model(), [prompt], sampling=jobs.Sampling(max_completion_length=longest), num_generations=rows,
+            eos_token_id=eos, pad_token_id=pad, seed=fresh_seed,
+        )  # fmt: skip
     torch.manual_seed(fresh_seed)
     with torch.no_grad():
         out = model.generate(
