@@ -431,6 +431,33 @@ def test_a_broken_model_is_reported(options):
         draw(model, **options)
 
 
+# -- stop sequences -----------------------------------------------------------------------------------------------
+
+
+def test_a_stop_sequence_ends_a_row_and_belongs_to_it():
+    """Against cutting by hand what is sampled without it: the same tokens up to the first place where it is complete."""
+    model, stops = build("Llama"), [[4, 5], [7], [9, 9, 9]]
+    free = draw(model, generations=32, length=16, eos_token_id=10_000)
+    stopped = draw(model, generations=32, length=16, eos_token_id=10_000, stop_sequences=stops)
+
+    def ends(row):
+        return any(row[-len(stop) :] == stop for stop in stops)
+
+    found = 0
+    for row, mask, terminated, whole in zip(
+        stopped.completion_ids, stopped.mask, stopped.terminated, free.completion_ids.tolist(), strict=True
+    ):
+        cut = next((t for t in range(1, len(whole) + 1) if ends(whole[:t])), None)
+        assert row[mask].tolist() == whole[:cut] and bool(terminated) == (cut is not None)
+        found += cut is not None
+    assert 0 < found < len(free)
+
+
+def test_an_empty_stop_sequence_is_refused():
+    with pytest.raises(ValueError, match="at least one token"):
+        draw(build("Llama"), stop_sequences=[[]])
+
+
 # -- the Llama written out ----------------------------------------------------------------------------------------
 
 

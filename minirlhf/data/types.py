@@ -43,7 +43,7 @@ class Rollout(_Rows):
         behavior_logps: ``(B, T)``, log-probabilities of the distribution that was really sampled from (after top-k, top-p
             or min-p, possibly of an older policy): the denominator of importance corrections. 0 outside the mask.
         policy_version: ``(B, T)``, the number of updates that the sampling policy had seen; −1 outside the mask.
-        terminated: ``(B,)``, True where the completion ends in EOS, False where it was cut off.
+        terminated: ``(B,)``, True where the completion ended by itself, with EOS or a stop sequence, False where it was cut off.
         num_generations: ``G``, completions per prompt.
     """
 

@@ -119,7 +119,10 @@ def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> 
         for start in range(0, len(rows), batch_size):
             batch = collate(rows[start : start + batch_size], tokenizer.pad_token_id)
             batch = batch.to(next(model.parameters()).device)
-            scores += model(batch.input_ids, batch.attention_mask).tolist()
+            prefix = (batch.loss_mask.cumsum(1) == 0).sum(
+                1
+            )  # what stands before the reply is the same in a whole group
+            scores += model(batch.input_ids, batch.attention_mask, prefix).tolist()
         return scores
 
     return reward

@@ -84,6 +84,7 @@ def sample(
     pad_token_id: int,
     seed: int,
     step: int = 0,
+    stop_sequences: Sequence[Sequence[int]] = (),
     prompt_keys: Sequence[int | str] | None = None,
     policy_version: int = 0,
     use_cache: bool = True,
@@ -97,6 +98,7 @@ def sample(
         num_generations: ``G``.
         eos_token_id: a row ends after this token, or after any of these.
         pad_token_id: fills up short rows.
+        stop_sequences: a row also ends once its last tokens are one of these; they are part of it.
         seed, step: with the prompt's key and the sample's number they determine the uniform numbers of a row.
         prompt_keys: ``P`` distinct names. By default a prompt is its own name, and a prompt that comes twice in the batch
             has a number added.
@@ -109,10 +111,12 @@ def sample(
 
     Raises:
         UserError: a prompt leaves no room in the model's context for ``max_completion_length`` more tokens.
-        ValueError: empty prompts, wrong shapes, keys given twice, or a model whose logits are not finite.
+        ValueError: empty prompts or stop sequences, wrong shapes, keys given twice, or a model whose logits are not finite.
     """
     if num_generations < 1:
         raise ValueError(f"{num_generations=}; expected at least 1")
+    if not all(len(stop) for stop in stop_sequences):
+        raise ValueError(f"{stop_sequences=}; expected at least one token in each")
     prompt_ids, prompt_mask = left_pad(prompts, pad_token_id, next(model.parameters()).device)  # (P, W)
     width = sampling.max_completion_length
     _require_room(model, prompts, width)
@@ -122,9 +126,10 @@ def sample(
     if uniforms.shape != (rows, width):
         raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
     eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
+    stops = [eos.new_tensor(stop) for stop in stop_sequences]
     with torch.no_grad(), evaluating(model):
         reads = reader(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
-        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos)
+        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos, stops)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
@@ -204,7 +209,7 @@ def _row_seeds(
 
 
 def _decode(
-    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor
+    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Beyond a row's length: anything."""
     count, width = uniforms.shape
@@ -223,6 +228,9 @@ def _decode(
         tokens[rows, t], old_logps[rows, t], behavior_logps[rows, t] = token, old, behavior
         lengths[rows] += ~ended
         ended |= torch.isin(token, eos)
+        for stop in stops:
+            if len(stop) <= t + 1:
+                ended |= (tokens[rows, t + 1 - len(stop) : t + 1] == stop).all(-1)
         share = float(ended.float().mean())
         if share == 1.0 or t + 1 == width:
             break
