@@ -1,6 +1,7 @@
 """Packed log-probabilities and gradients against the plain forward pass, over many architectures."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from architectures import ARCHITECTURES, VOCAB, build
 from minirlhf.core.exact import ToyLM
 from minirlhf.models import attention, packing
 from minirlhf.models.calling import position_ids
+from minirlhf.models.decoding import is_written_out
 from minirlhf.models.forward import completion_logits, completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.packing import Packed, cut, packs, shares
@@ -111,6 +113,7 @@ def test_every_token_of_rows_padded_on_either_side(model, free_calls, laid_out, 
     inside = (mask[:, 1:] * mask.cumsum(1)[:, :-1].clamp(max=1)).bool()  # but the first token of a row
     logits = completion_logits(model, ids, mask, width)[:, :-1]
     expected = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+    assert packs(model, ids)
     got = completion_logps(model, ids, mask, width)
     assert laid_out[-1][0] <= int(mask.sum()) - len(ids)
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
@@ -135,21 +138,46 @@ def test_tokens_that_are_not_wanted_are_not_predicted_or_not_even_read(free_call
     assert laid_out[-1][0] <= 15 + 3 * len(ids)
 
 
-def test_padding_between_prompt_and_completion(free_calls, model):
-    """Positions count real tokens, so a hole changes nothing."""
+@pytest.mark.parametrize("call", [0, 10**6], ids=["packed", "plain"])
+def test_padding_between_prompt_and_completion(call, monkeypatch, model):
+    """Positions count real tokens, and what predicts a token is the one before it: a hole changes nothing."""
+    if call and getattr(model.config, "sliding_window", None):
+        pytest.skip("the model's own mask counts the columns of a window, holes included")
+    monkeypatch.setattr(packing, "call_cost", lambda device: call)
     ids, mask = batch()
     gap = torch.zeros(len(ids), 2, dtype=torch.long)
     holes = [torch.cat([x[:, :-WIDTH], gap, x[:, -WIDTH:]], 1) for x in (ids, mask)]
     inside = mask[:, -WIDTH:].bool()
-    expected, got = completion_logps(model, ids, mask, WIDTH), completion_logps(model, *holes, WIDTH + 2)[:, 2:]
+    expected, got = plain(model, ids, mask), completion_logps(model, *holes, WIDTH + 2)[:, 2:]
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
 
 
-def test_entropies_too(free_calls):
+def test_nothing_wanted_is_zero_and_has_a_gradient_of_zero(free_calls):
     model = build("Llama")
     ids, mask = batch()
-    logps, entropies = completion_logps(model, ids, mask, WIDTH, return_entropy=True)
-    probs = completion_logits(model, ids, mask, WIDTH)[:, :-1].softmax(-1)
+    nothing = completion_logps(model, ids, mask, WIDTH, wanted=torch.zeros(len(ids), WIDTH, dtype=torch.bool))
+    nothing.sum().backward()
+    assert not nothing.any() and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+    model.zero_grad()
+
+
+def test_scores_are_scaled_before_they_are_capped(free_calls):
+    config = {**ARCHITECTURES["Gemma2"], "query_pre_attn_scalar": 3, "attn_logit_softcapping": 0.5}
+    torch.manual_seed(0)
+    model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**config)).eval()
+    ids, mask = batch()
+    assert packs(model, ids)
+    inside = mask[:, -WIDTH:].bool()
+    expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH)
+    torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_entropies_too(free_calls, temperature):
+    model = build("Llama")
+    ids, mask = batch()
+    logps, entropies = completion_logps(model, ids, mask, WIDTH, temperature, return_entropy=True)
+    probs = (completion_logits(model, ids, mask, WIDTH)[:, :-1] / temperature).softmax(-1)
     inside = mask[:, -WIDTH:].bool()
     torch.testing.assert_close(entropies[inside], -(probs * probs.log()).sum(-1)[inside], rtol=0, atol=1e-5)
     assert logps.shape == entropies.shape == inside.shape
@@ -238,10 +266,11 @@ def test_a_small_batch_is_read_plainly(laid_out):
     assert not laid_out
 
 
+@pytest.mark.parametrize("window", [4, 12])
 @pytest.mark.parametrize("name", ["Gemma2", "Mistral", "Phi3", "Qwen2", "Qwen3"])
-def test_windows_follow_the_positions(name, free_calls):
+def test_windows_follow_the_positions(name, window, free_calls):
     """Every architecture whose windows we trust, with one that is shorter than a completion; without it the numbers differ."""
-    config = {**ARCHITECTURES[name], "sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1}
+    config = {**ARCHITECTURES[name], "sliding_window": window, "use_sliding_window": True, "max_window_layers": 1}
     torch.manual_seed(0)
     kind = getattr(transformers, f"{name}ForCausalLM")
     model = kind(kind.config_class(**config)).eval()
@@ -252,8 +281,51 @@ def test_windows_follow_the_positions(name, free_calls):
     torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
     wide = kind(kind.config_class(**{**config, "sliding_window": 64})).eval()
     wide.load_state_dict(model.state_dict())
-    assert (plain(wide, ids, mask) - expected)[inside].abs().max() > 0.01
+    assert (plain(wide, ids, mask) - expected)[inside].abs().max() > (0.01 if window == 4 else 1e-4)
     assert sorted(attention.WINDOWED) == ["gemma2", "mistral", "phi3", "qwen2", "qwen3"], "each has its test here"
+
+
+def test_a_window_one_short_of_the_row(free_calls):
+    """Nothing shared, so that only the window needs a mask."""
+    model = transformers.MistralForCausalLM(
+        transformers.MistralConfig(**{**ARCHITECTURES["Mistral"], "sliding_window": WIDTH - 2})
+    ).eval()
+    ids = torch.randint(2, VOCAB, (4, WIDTH), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    expected = completion_logits(model, ids, mask, WIDTH - 1)[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])
+    got = completion_logps(model, ids, mask, WIDTH - 1)
+    torch.testing.assert_close(got, expected.squeeze(-1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn", "dynamic", "longrope"])
+def test_angles_that_depend_on_the_longest_row_are_left_alone(rope_type, free_calls, laid_out):
+    """Packing leaves out last tokens, so it must not be used where these change the positions of all others."""
+    more = {
+        "linear": {"factor": 2.0},
+        "dynamic": {"factor": 2.0},
+        "yarn": {"factor": 2.0, "original_max_position_embeddings": 8},
+        "llama3": {
+            "factor": 2.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8,
+        },
+        "longrope": {
+            "factor": 2.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [3.0] * 4,
+            "original_max_position_embeddings": 8,
+        },
+    }.get(rope_type, {})
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, **more}
+    torch.manual_seed(0)
+    small = {**ARCHITECTURES["Llama"], "max_position_embeddings": 16, "rope_parameters": rope}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)).eval()
+    ids, mask = batch(prompts=(8, 7, 6))
+    inside = mask[:, -WIDTH:].bool()
+    expected, got = plain(model, ids, mask), completion_logps(model, ids, mask, WIDTH)
+    torch.testing.assert_close(got[inside], expected[inside], rtol=0, atol=1e-5)
+    assert bool(laid_out) == (rope_type not in ("dynamic", "longrope"))
 
 
 def test_windows_of_an_unknown_architecture_are_not_trusted(free_calls):
@@ -275,6 +347,64 @@ def test_no_sharing_under_dropout_and_no_packing_under_checkpointing(free_calls)
     assert shares(llama) and packs(llama, ids)
     llama.activation_checkpointing_enable()
     assert not packs(llama, ids)
+
+
+def test_dropout_keeps_prompts_apart(free_calls, laid_out):
+    """Each row with its own random mask, in the log-probabilities and in a head."""
+    gpt2 = build("GPT2").train()
+    ids, mask = batch()
+    completion_logps(gpt2, ids, mask, WIDTH)
+    read_apart = int(mask.sum()) - len(ids)
+    assert laid_out[-1][0] == read_apart
+    ValueModel.from_causal_lm(gpt2).train()(ids, mask, mask[:, :-WIDTH].sum(1))
+    assert laid_out[-1][0] == int(mask.sum())
+    opt = transformers.OPTForCausalLM(
+        transformers.OPTConfig(vocab_size=VOCAB, hidden_size=16, ffn_dim=16, num_hidden_layers=1, num_attention_heads=2)
+    ).train()
+    assert not shares(opt), "its dropout is a function, not a module"
+
+
+def test_what_is_put_in_after_the_proof_is_seen(free_calls):
+    model = build("Llama")
+    ids, _ = batch()
+    assert packs(model, ids)
+    handle = model.model.layers[0].register_forward_hook(lambda *_: None)
+    assert not packs(model, ids)
+    handle.remove()
+    assert packs(model, ids)
+    mlp = model.model.layers[0].mlp
+    mlp.forward = mlp.forward
+    assert not packs(model, ids) and not is_written_out(model)
+    del mlp.forward
+    assert packs(model, ids) and is_written_out(model)
+
+
+def test_a_mask_of_the_models_own_making_is_not_passed_over():
+    layer = torch.nn.Identity()
+    states = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(TypeError, match="a mask"):
+        attention._attend(layer, states, states, states, torch.zeros(1, 1, 3, 3), layout=None)
+    with pytest.raises(TypeError, match="s_aux"):
+        attention._attend(layer, states, states, states, None, layout=None, s_aux=torch.zeros(2))
+
+
+def test_threads_take_turns(free_calls):
+    model = build("Llama")
+    ids, mask = batch()
+    before, expected = model.config._attn_implementation, completion_logps(model, ids, mask, WIDTH)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: completion_logps(model, ids, mask, WIDTH), range(16)))
+    assert model.config._attn_implementation == before
+    for logps in found:
+        torch.testing.assert_close(logps, expected)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+def test_bfloat16_packs_too(free_calls, spread):
+    """Rounding is judged by the size of the numbers."""
+    big = {**ARCHITECTURES["Llama"], "vocab_size": 32_000, "hidden_size": 64, "initializer_range": spread}
+    torch.manual_seed(0)
+    assert packs(transformers.LlamaForCausalLM(transformers.LlamaConfig(**big)).bfloat16(), batch()[0])
 
 
 def test_the_model_keeps_its_own_attention(free_calls):

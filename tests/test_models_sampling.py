@@ -453,6 +453,21 @@ def test_a_stop_sequence_ends_a_row_and_belongs_to_it():
     assert 0 < found < len(free)
 
 
+def test_limits_of_single_prompts():
+    """A row is cut where its prompt's limit says; up to there it is the same, and it has not ended by itself."""
+    model = build("Llama")
+    free = draw(model, generations=8, length=12)
+    limits = [3, 12, 1, 7][: len(PROMPTS)]
+    cut = draw(model, generations=8, length=12, limits=limits)
+    for row in range(len(free)):
+        most = limits[row // 8]
+        whole = free.completion_ids[row][free.mask[row]].tolist()
+        assert cut.completion_ids[row][cut.mask[row]].tolist() == whole[:most]
+        assert bool(cut.terminated[row]) == (bool(free.terminated[row]) and len(whole) <= most)
+    with pytest.raises(ValueError, match="limits"):
+        draw(model, limits=[0] * len(PROMPTS))
+
+
 def test_an_empty_stop_sequence_is_refused():
     with pytest.raises(ValueError, match="at least one token"):
         draw(build("Llama"), stop_sequences=[[]])
@@ -502,5 +517,5 @@ def test_what_the_written_out_llama_does_not_know_is_left_to_the_model():
     adapted = get_peft_model(llama(), LoraConfig(target_modules=["q_proj"]))
     assert not decoding.is_written_out(adapted) and not decoding.is_written_out(adapted.get_base_model())
     assert not decoding.is_written_out(build("Mistral"))
-    windows = {**ARCHITECTURES["Qwen2"], "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+    windows = {**ARCHITECTURES["Qwen2"], "use_sliding_window": True, "sliding_window": 50, "max_window_layers": 1}
     assert not decoding.is_written_out(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**windows)))

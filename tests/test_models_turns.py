@@ -1,5 +1,6 @@
 """Sampling in turns: what the policy said, what it heard, and where it ends."""
 
+import numpy as np
 import pytest
 import torch
 from architectures import build
@@ -82,6 +83,38 @@ def test_the_budget_counts_both_sides():
     assert rollout.mask.gather(1, real.sum(1, keepdim=True) - 1).all(), "an answer nobody can reply to is left out"
     assert not rollout.terminated.any(), "with an environment that never ends, every conversation is cut off"
     assert heard and max(heard) <= 12
+
+
+def test_each_row_has_its_own_room():
+    """Prompts of 30 and 3 tokens in a context of 64: both have room for 32 more, however long the other gets."""
+    for seed in range(6):
+        rollout = sample_turns(
+            build("Llama"), [[5] * 30, [6] * 3], always, max_turns=9, sampling=Sampling(max_completion_length=32),
+            num_generations=4, eos_token_id=EOS, pad_token_id=PAD, seed=seed,
+        )  # fmt: skip
+        assert rollout.attention_mask[:, -rollout.mask.shape[1] :].sum(1).max() <= 32
+
+
+def test_a_turn_that_is_cut_off_has_not_terminated():
+    """Nor is the environment asked about it."""
+    asked = []
+
+    def environment(rows, completions):
+        asked.extend(c[-1] for c in completions)
+        return always(rows, completions)
+
+    rollout = talk(environment, turns=2, length=6)
+    assert set(asked) <= set(EOS)
+    real = rollout.attention_mask[:, -rollout.mask.shape[1] :].sum(1)
+    last = rollout.completion_ids.gather(1, real[:, None] - 1).squeeze(1)
+    assert torch.equal(rollout.terminated, torch.isin(last, torch.tensor(EOS)) & rollout.terminated)
+    assert (~rollout.terminated).any()
+
+
+def test_answers_of_any_kind_of_sequence():
+    kinds = [lambda x: x, tuple, np.array, torch.tensor]
+    found = [talk(lambda rows, _, kind=kind: [kind(ANSWER)] * len(rows), length=40).input_ids for kind in kinds]
+    assert all(torch.equal(ids, found[0]) for ids in found)
 
 
 def test_only_rows_that_go_on_are_asked():

@@ -8,6 +8,7 @@ them belong together. It carries the rules "only what is before me" and "only my
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from transformers import AttentionInterface
 from minirlhf.models.calling import supported
 
 NAME = "minirlhf"
+_LOCK = threading.RLock()  # two models may share a configuration
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Layout(Protocol):
         ...
 
 
+#: What models hand to attention functions beside what these need; it concerns caches and positions, which are dealt with elsewhere.
+_HARMLESS = frozenset({"use_cache", "position_ids", "cache_position", "position_embeddings", "output_attentions"})
+
+
 def _attend(
     module: nn.Module,
     query: Tensor,
@@ -60,9 +66,18 @@ def _attend(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[Tensor, None]:
-    """The function that the models call; what else they hand over concerns caches and masks, of which there are none."""
+    """The function that the models call.
+
+    Raises:
+        TypeError: the model brings a mask of its own making, or something else that might change who sees whom.
+    """
+    unknown = sorted(name for name, value in more.items() if value is not None and name not in _HARMLESS)
+    if attention_mask is not None or unknown:
+        raise TypeError(
+            f"{type(module).__name__} hands over {unknown or 'a mask'}, of which minirlhf's attention knows nothing"
+        )
     q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))  # (1, H, N, D) -> (N, H, D)
     return layout.attend(module, q, k, v, Manner(scaling, sliding_window, softcap, dropout)).unsqueeze(0), None
 
@@ -79,6 +94,8 @@ def scaled_dot_product(
         mask: added to the scores, broadcastable to ``(R, 1, Q, L)``: 0 or −inf.
         causal: in place of a mask, the first query sees the first key, the second the first two, and so on.
     """
+    if mask is not None and query.is_cuda and key.shape[1] != query.shape[1]:  # together these take the slow way there
+        key, value = (states.repeat_interleave(query.shape[1] // states.shape[1], 1) for states in (key, value))
     if manner.softcap is None:
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=manner.dropout, is_causal=causal, scale=manner.scaling,
@@ -117,16 +134,17 @@ def read(
 
 @contextmanager
 def ours(model: nn.Module) -> Iterator[None]:
-    """Within the block the model's attention is ours, and it is called by :func:`read` only."""
+    """Within the block the model's attention is ours, and it is called by :func:`read` only; one thread at a time."""
     configs = {id(c): c for part in model.modules() if (c := getattr(part, "config", None)) is not None}.values()
-    before = [(c, c._attn_implementation_internal) for c in configs if hasattr(c, "_attn_implementation_internal")]
-    try:
-        for config, _ in before:
-            config._attn_implementation_internal = NAME
-        yield
-    finally:
-        for config, usual in before:
-            config._attn_implementation_internal = usual
+    with _LOCK:
+        before = [(c, c._attn_implementation_internal) for c in configs if hasattr(c, "_attn_implementation_internal")]
+        try:
+            for config, _ in before:
+                config._attn_implementation_internal = NAME
+            yield
+        finally:
+            for config, usual in before:
+                config._attn_implementation_internal = usual
 
 
 # -- may this model be read so? ----------------------------------------------------------------------------------
@@ -137,12 +155,17 @@ WINDOWED = frozenset({"gemma2", "mistral", "phi3", "qwen2", "qwen3"})
 
 
 def replaceable(model: nn.Module) -> bool:
-    """Does this architecture let its attention be replaced, and tell it all it must know? Then :func:`read` can be tried."""
+    """Does this architecture let its attention be replaced, and tell it all it must know? Then :func:`read` can be tried.
+
+    Not if its positions turn by an angle that depends on the longest of them, as fewer tokens are read here.
+    """
     unwrap = getattr(model, "get_base_model", None)  # peft's
     base: Any = unwrap() if unwrap else model
     if not getattr(type(base), "_supports_attention_backend", False) or not supported(model, position_ids=None):
         return False
     config = base.config.get_text_config()
+    if any(name in str(getattr(config, "rope_parameters", "")) for name in ("'dynamic'", "'longrope'")):
+        return False
     kinds = set(getattr(config, "layer_types", None) or ())
     looks_far = kinds <= {"full_attention"} and (bool(kinds) or getattr(config, "sliding_window", None) is None)
     return looks_far or (config.model_type in WINDOWED and kinds <= {"full_attention", "sliding_attention"})

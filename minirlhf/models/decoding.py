@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minirlhf.models.calling import position_ids, supported
+from minirlhf.models.packing import tampered
 from minirlhf.models.proof import Proof
 
 
@@ -70,13 +71,13 @@ class _Llama:
             self._hidden = F.pad(prompt_mask == 0, (0, width)).repeat_interleave(repeats, 0)[:, None, None]
 
     def read(self, tokens: Tensor) -> None:
-        backbone, eps = self._model.model, self._model.config.rms_norm_eps
+        backbone = self._model.model
         x = backbone.embed_tokens(tokens)  # (R, D)
         cos, sin = (turn[self._position] for turn in self._rotation)  # (R, 1, D / heads)
         seen = self._column + 1
         mask = None if self._hidden is None else ~self._hidden[..., :seen]
         for layer, cache in zip(self._layers, self._cache, strict=True):
-            qkv = F.linear(F.rms_norm(x, x.shape[1:], layer.norm, eps), layer.qkv, layer.qkv_bias)
+            qkv = F.linear(_normed(x, layer.norm), layer.qkv, layer.qkv_bias)
             qkv = qkv.unflatten(1, (-1, layer.width))  # (R, H + 2 K, D / heads)
             turned, value = qkv[:, : -layer.kv_heads], qkv[:, -layer.kv_heads :]
             left, right = turned.chunk(2, -1)
@@ -88,15 +89,19 @@ class _Llama:
                 query, keys, values, attn_mask=mask, scale=layer.scaling, enable_gqa=keys.shape[1] != query.shape[1]
             )
             x = x + F.linear(found.flatten(1), layer.out)
-            gate, up = F.linear(F.rms_norm(x, x.shape[1:], layer.mlp_norm, eps), layer.gate_up).chunk(2, -1)
+            gate, up = F.linear(_normed(x, layer.mlp_norm), layer.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
-        self.logits = self._model.lm_head(F.rms_norm(x, x.shape[1:], backbone.norm.weight, eps))
+        self.logits = self._model.lm_head(_normed(x, backbone.norm))
         self._column, self._position = seen, self._position + 1
 
     def keep(self, rows: Tensor) -> None:
         self._cache = [[states[rows] for states in cache] for cache in self._cache]
         self._position = self._position[rows]
         self._hidden = None if self._hidden is None else self._hidden[rows]
+
+
+def _normed(x: Tensor, norm: Any) -> Tensor:
+    return F.rms_norm(x, x.shape[1:], norm.weight, norm.variance_epsilon)
 
 
 class _Layer:
@@ -109,9 +114,9 @@ class _Layer:
         self.qkv_bias = None if inputs[0].bias is None else torch.cat([part.bias for part in inputs])
         self.width, self.scaling = attention.head_dim, attention.scaling
         self.kv_heads = attention.k_proj.out_features // attention.head_dim
-        self.out, self.norm = attention.o_proj.weight, layer.input_layernorm.weight
+        self.out, self.norm = attention.o_proj.weight, layer.input_layernorm
         self.gate_up, self.down = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), mlp.down_proj.weight
-        self.mlp_norm = layer.post_attention_layernorm.weight
+        self.mlp_norm = layer.post_attention_layernorm
 
 
 #: Models whose forward pass is the one written out above, if their configuration asks for nothing more.
@@ -132,15 +137,11 @@ def _is_plain(model: Any) -> bool:
     steady = config.rope_parameters.get("rope_type", "default") in ("default", "linear", "llama3")
     reads_input = (".q_proj", ".k_proj", ".v_proj")
     for name, part in model.named_modules():
-        if (
-            part._forward_hooks
-            or part._forward_pre_hooks
-            or not type(part).__module__.startswith(("torch.nn.modules", "transformers."))
-        ):
+        if not type(part).__module__.startswith(("torch.nn.modules", "transformers.")):
             return False
         if hasattr(part, "in_features") and part.bias is not None and not name.endswith(reads_input):
             return False
-    return full and steady
+    return full and steady and not tampered(model)
 
 
 def _compare(model: Any) -> tuple[Tensor, Tensor]:
@@ -156,7 +157,7 @@ def _compare(model: Any) -> tuple[Tensor, Tensor]:
             one.read(ids[:, step].repeat_interleave(2) if step == 0 else ids[0, step].expand(3))
             if step == 0:
                 one.keep(rows)
-    mine, own = (one.logits.log_softmax(-1) for one in two)
+    mine, own = (one.logits.to(torch.promote_types(one.logits.dtype, torch.float32)).log_softmax(-1) for one in two)
     return mine, own
 
 

@@ -81,36 +81,37 @@ def completion_logps(
         that are not wanted is finite and means nothing: apply the mask.
     """
     _require_width(input_ids, attention_mask, width)
-    wanted = attention_mask[:, -width:].bool() if wanted is None else wanted & attention_mask[:, -width:].bool()
-    wanted = wanted & attention_mask[:, :-1].bool().cummax(1).values[:, -width:]  # nothing predicts a row's first token
-    if packs(model, input_ids) and bool(wanted.any()):
-        logits, targets = _packed_logits(model, input_ids, attention_mask, wanted)  # (M, V), (M,)
-    else:
-        wanted = torch.ones_like(wanted)
-        logits = completion_logits(model, input_ids, attention_mask, width)[:, :-1].flatten(0, 1)
-        targets = input_ids[:, -width:].where(attention_mask[:, -width:].bool(), 0).flatten()
-    logps = next_token_logps(logits, targets, temperature)
+    real = attention_mask.bool()
+    wanted = real[:, -width:] if wanted is None else wanted & real[:, -width:]
+    # What predicts a token is the one before it: a column to the left, or further where padding stands between.
+    column = torch.arange(real.shape[1], device=real.device)
+    before = (
+        torch.where(real, column, -1).cummax(1).values[:, -width - 1 : -1]
+    )  # (B, T), columns; −1 before a row's first token
+    wanted = wanted & (before >= 0)
+    rows, places = wanted.nonzero(as_tuple=True)
+    read = _packed if packs(model, input_ids) and len(rows) else _plain
+    logits = read(model, input_ids, attention_mask, width, rows, before[rows, places])  # (M, V)
+    logps = next_token_logps(logits, input_ids[:, -width:][wanted], temperature)
     if not return_entropy:
         return _spread(logps, wanted)
     return _spread(logps, wanted), _spread(token_entropies(logits, temperature), wanted)
 
 
-def _packed_logits(model: nn.Module, ids: Tensor, mask: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits that predict each wanted token, and the tokens, row by row: ``(M, V), (M,)``."""
-    width = wanted.shape[1]
-    # The token before a wanted one predicts it: the one a column to the left, or further where padding stands between.
-    column = torch.arange(mask.shape[1], device=mask.device)
-    before = torch.where(mask.bool(), column, 0).cummax(1).values[:, -width - 1 : -1]  # (B, T), columns
+def _packed(model: nn.Module, ids: Tensor, mask: Tensor, width: int, rows: Tensor, columns: Tensor) -> Tensor:
+    """The logits ``(M, V)`` at ``M`` places of a batch, of which only what is needed is read."""
     needed = torch.zeros_like(mask, dtype=torch.bool)
-    rows, places = wanted.nonzero(as_tuple=True)
-    predictors = before[rows, places]
-    needed[rows, predictors] = True
+    needed[rows, columns] = True
     prefix = mask[:, :-width].sum(1) if shares(model) else None
     packed = Packed(ids, mask, prefix=prefix, needed=needed)
-    keep = packed.place[rows, predictors]
     with attention.ours(model):
-        logits = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
-    return logits, ids[:, -width:][wanted]
+        return attention.read(model, packed.input_ids, packed.position_ids, packed, keep=packed.place[rows, columns])
+
+
+def _plain(model: nn.Module, ids: Tensor, mask: Tensor, width: int, rows: Tensor, columns: Tensor) -> Tensor:
+    """The same from one pass over the whole batch."""
+    first = int(columns.min()) if len(columns) else ids.shape[1] - 2
+    return completion_logits(model, ids, mask, ids.shape[1] - 1 - first)[rows, columns - first]
 
 
 def _spread(values: Tensor, where: Tensor) -> Tensor:

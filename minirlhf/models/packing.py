@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -214,23 +215,35 @@ def cut(lengths: Tensor, call: int) -> tuple[Tensor, ...]:
 def packs(model: nn.Module, input_ids: Tensor) -> bool:
     """Is this batch, ``(B, S)``, read packed by this model, a causal LM or a backbone? Not if it is so small that laying it out
     costs more than its padding, nor if the model's own numbers would not come out: that is tried when it is first seen."""
-    if input_ids.numel() < call_cost(input_ids.device) // 2 or checkpointed(model):
+    if input_ids.numel() < call_cost(input_ids.device) // 2 or tampered(model):
         return False
     return _PROOF.holds(model, attention.replaceable(model))
 
 
 def shares(model: nn.Module) -> bool:
-    """May beginnings be read once? Not while dropout is active: there would be one random mask instead of several."""
+    """May beginnings be read once? Not while something random is active: there would be one draw instead of several."""
     if not model.training:
         return True
-    config = getattr(model, "config", None)
-    dropout = getattr(config, "attention_dropout", 0.0) or 0.0
-    return dropout == 0 and not any(isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules())
+    config: Any = getattr(model, "config", None)
+    said = config.to_dict() if config is not None else {}
+    chances = [
+        value for name, value in said.items() if ("drop" in name or "jitter" in name) and isinstance(value, float)
+    ]
+    return max(chances, default=0.0) == 0 and not any(
+        isinstance(m, nn.Dropout) and m.p > 0 and m.training for m in model.modules()
+    )
 
 
-def checkpointed(model: nn.Module) -> bool:
-    """Gradient checkpointing calls the layers again in the backward pass, when the attention is no longer ours."""
-    return any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+def tampered(model: nn.Module) -> bool:
+    """Is there a hook that watches or steers, a layer with another forward pass, or gradient checkpointing, which calls the layers
+    again in the backward pass, when the attention is no longer ours? All this may have come after the proof."""
+    return any(
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or "forward" in vars(part)
+        or getattr(part, "gradient_checkpointing", False)
+        for part in model.modules()
+    )
 
 
 def _compare(model: nn.Module) -> tuple[Tensor, Tensor]:
@@ -249,9 +262,13 @@ def _compare(model: nn.Module) -> tuple[Tensor, Tensor]:
     with attention.ours(model):
         if supported(model, logits_to_keep=0):
             logits = attention.read(model, packed.input_ids, packed.position_ids, packed, keep=keep)
-            return logits.log_softmax(-1), out.logits[mask.bool()].log_softmax(-1)
+            return _wide(logits).log_softmax(-1), _wide(out.logits[mask.bool()]).log_softmax(-1)
         states = attention.read(model, packed.input_ids, packed.position_ids, packed)
         return states[keep], out.last_hidden_state[mask.bool()]
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 _PROOF = Proof(_compare, "read row by row with its padding, as it does not let its attention be replaced")

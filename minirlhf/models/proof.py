@@ -13,8 +13,8 @@ from minirlhf.models.calling import evaluating
 
 log = logging.getLogger(__name__)
 
-#: Largest difference between two ways to the same numbers, by how wide these are.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+#: Largest difference between two ways to the same numbers, by the width of the weights: of numbers above 1, a share of the largest.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 5e-3}
 
 
 class Proof:
@@ -44,4 +44,5 @@ class Proof:
                 fast, own = self._compare(model)
         except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
             return False
-        return float((fast - own).abs().max()) <= TOLERANCE.get(own.dtype, 0.0)
+        allowed = TOLERANCE.get(next(model.parameters()).dtype, 0.0) * max(1.0, float(own.abs().max()))
+        return float((fast - own).abs().max()) <= allowed

@@ -85,6 +85,7 @@ def sample(
     seed: int,
     step: int = 0,
     stop_sequences: Sequence[Sequence[int]] = (),
+    limits: Sequence[int] | None = None,
     prompt_keys: Sequence[int | str] | None = None,
     policy_version: int = 0,
     use_cache: bool = True,
@@ -99,6 +100,7 @@ def sample(
         eos_token_id: a row ends after this token, or after any of these.
         pad_token_id: fills up short rows.
         stop_sequences: a row also ends once its last tokens are one of these; they are part of it.
+        limits: tokens at most of each prompt's completions, at least 1, where it is fewer than ``max_completion_length``.
         seed, step: with the prompt's key and the sample's number they determine the uniform numbers of a row.
         prompt_keys: ``P`` distinct names. By default a prompt is its own name, and a prompt that comes twice in the batch
             has a number added.
@@ -118,8 +120,13 @@ def sample(
     if not all(len(stop) for stop in stop_sequences):
         raise ValueError(f"{stop_sequences=}; expected at least one token in each")
     prompt_ids, prompt_mask = left_pad(prompts, pad_token_id, next(model.parameters()).device)  # (P, W)
-    width = sampling.max_completion_length
-    _require_room(model, prompts, width)
+    most = [sampling.max_completion_length] * len(prompts) if limits is None else list(limits)
+    if len(most) != len(prompts) or not all(1 <= n <= sampling.max_completion_length for n in most):
+        raise ValueError(
+            f"{limits=}; expected 1 to {sampling.max_completion_length} tokens for each of {len(prompts)} prompts"
+        )
+    width = max(most)
+    _require_room(model, prompts, most)
     if uniforms is None:
         uniforms = keyed_uniforms(_row_seeds(prompts, prompt_keys, num_generations, seed, step), width)  # (B, T)
     rows = len(prompts) * num_generations
@@ -127,9 +134,10 @@ def sample(
         raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
     eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
     stops = [eos.new_tensor(stop) for stop in stop_sequences]
+    room = eos.new_tensor(most).repeat_interleave(num_generations)  # (B,)
     with torch.no_grad(), evaluating(model):
         reads = reader(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
-        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos, stops)
+        tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos, stops, room)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
@@ -184,8 +192,9 @@ def invert_cdf(log_probs: Tensor, uniforms: Tensor) -> Tensor:
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
-def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], width: int) -> None:
-    context, longest = context_length(model), max(len(prompt) for prompt in prompts)
+def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], most: Sequence[int]) -> None:
+    context = context_length(model)
+    longest, width = max(((len(prompt), n) for prompt, n in zip(prompts, most, strict=True)), key=sum)
     if context is not None and longest + width > context:
         raise UserError(
             f"the longest prompt has {longest} tokens; with max_completion_length={width} that exceeds the model's context of "
@@ -209,7 +218,7 @@ def _row_seeds(
 
 
 def _decode(
-    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor]
+    reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor], room: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Tokens, old and behaviour log-probs ``(B, T)``, lengths and terminated ``(B,)``. Beyond a row's length: anything."""
     count, width = uniforms.shape
@@ -227,20 +236,20 @@ def _decode(
         token, old, behavior = _draw(reads.logits.to(dtype), sampling, uniforms[rows, t])
         tokens[rows, t], old_logps[rows, t], behavior_logps[rows, t] = token, old, behavior
         lengths[rows] += ~ended
-        ended |= torch.isin(token, eos)
+        spoken = torch.isin(token, eos)
         for stop in stops:
             if len(stop) <= t + 1:
-                ended |= (tokens[rows, t + 1 - len(stop) : t + 1] == stop).all(-1)
+                spoken |= (tokens[rows, t + 1 - len(stop) : t + 1] == stop).all(-1)
+        terminated[rows] |= spoken & ~ended
+        ended |= spoken | (t + 1 >= room[rows])
         share = float(ended.float().mean())
         if share == 1.0 or t + 1 == width:
             break
         if share >= DROP_AT:
-            terminated[rows] = ended
             left = (~ended).nonzero().squeeze(-1)
             reads.keep(left)
             rows, token, ended = rows[left], token[left], ended[left]
         reads.read(token)
-    terminated[rows] = ended
     return tokens, old_logps, behavior_logps, lengths, terminated
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -37,14 +36,14 @@ class _Row:
         self.old_logps += [0.0] * len(answer)
         self.behavior_logps += [0.0] * len(answer)
 
-    def say(self, turn: Rollout, row: int, room: int) -> bool:
-        """Append a row of a turn as far as there is room; did it end by itself?"""
-        length = min(int(turn.mask[row].sum()), room)
-        self.ids += turn.completion_ids[row, :length].tolist()
-        self.sampled += [True] * length
-        self.old_logps += turn.old_logps[row, :length].tolist()
-        self.behavior_logps += turn.behavior_logps[row, :length].tolist()
-        return bool(turn.terminated[row]) and length == int(turn.mask[row].sum())
+    def say(self, turn: Rollout, row: int) -> None:
+        """Append a row of a turn."""
+        inside = turn.mask[row]
+        self.ids += turn.completion_ids[row][inside].tolist()
+        self.sampled += [True] * int(inside.sum())
+        self.old_logps += turn.old_logps[row][inside].tolist()
+        self.behavior_logps += turn.behavior_logps[row][inside].tolist()
+        self.terminated = bool(turn.terminated[row])
 
 
 def sample_turns(
@@ -87,11 +86,15 @@ def sample_turns(
     rows = [_Row(list(prompt)) for prompt in prompts for _ in range(num_generations)]
     going = list(range(len(rows)))
     for turn in range(max_turns):
-        room = [sampling.max_completion_length - len(rows[i].ids) for i in going]
+        room = [
+            sampling.max_completion_length - len(rows[i].ids)
+            for i in (going if turn else range(0, len(rows), num_generations))
+        ]
         rollout = sample(
             model,
             prompts if turn == 0 else [rows[i].prompt + rows[i].ids for i in going],
-            sampling=dataclasses.replace(sampling, max_completion_length=max(room)),
+            sampling=sampling,
+            limits=room,
             num_generations=num_generations if turn == 0 else 1,
             eos_token_id=eos_token_id,
             pad_token_id=pad_token_id,
@@ -99,19 +102,19 @@ def sample_turns(
             step=step,
             stop_sequences=stop_sequences,
         )
-        for row, (i, left) in enumerate(zip(going, room, strict=True)):
-            rows[i].terminated = rows[i].say(rollout, row, left)
+        for row, i in enumerate(going):
+            rows[i].say(rollout, row)
         going = [i for i in going if rows[i].terminated]
         if turn + 1 < max_turns and going:
             going = _answered(rows, going, environment, sampling.max_completion_length)
         if not going:
             break
-    return _assemble(rows, num_generations, pad_token_id, policy_version, next(model.parameters()).device)
+    return _assemble(rows, num_generations, pad_token_id, policy_version, rollout.old_logps)
 
 
 def _answered(rows: Sequence[_Row], going: Sequence[int], environment: Environment, limit: int) -> list[int]:
     """Let the environment speak; the rows that go on."""
-    answers = environment(going, [rows[i].ids for i in going])
+    answers = environment(going, [list(rows[i].ids) for i in going])
     if len(answers) != len(going):
         raise ValueError(f"the environment gave {len(answers)} answers to {len(going)} rows; expected one each")
     left = []
@@ -121,19 +124,21 @@ def _answered(rows: Sequence[_Row], going: Sequence[int], environment: Environme
         if len(rows[i].ids) + len(answer) >= limit:  # no room to say a word after it
             rows[i].terminated = False
             continue
-        rows[i].hear(answer)
+        rows[i].hear([int(token) for token in answer])
         left.append(i)
     return left
 
 
 def _assemble(
-    rows: Sequence[_Row], num_generations: int, pad_token_id: int, policy_version: int, device: torch.device
+    rows: Sequence[_Row], num_generations: int, pad_token_id: int, policy_version: int, like: Tensor
 ) -> Rollout:
+    device = like.device
     prompt_ids, prompt_mask = left_pad([row.prompt for row in rows], pad_token_id, device)
     width = max(len(row.ids) for row in rows)
 
-    def table(name: str, fill: int | float | bool) -> Tensor:
-        return torch.tensor([getattr(row, name) + [fill] * (width - len(row.ids)) for row in rows], device=device)
+    def table(name: str, fill: int | float | bool, dtype: torch.dtype | None = None) -> Tensor:
+        lists = [getattr(row, name) + [fill] * (width - len(row.ids)) for row in rows]
+        return torch.tensor(lists, device=device, dtype=dtype)
 
     mask = table("sampled", False)
     real = torch.tensor([[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows], device=device)
@@ -141,8 +146,8 @@ def _assemble(
         input_ids=torch.cat([prompt_ids, table("ids", pad_token_id)], 1),
         attention_mask=torch.cat([prompt_mask, real], 1),
         mask=mask,
-        old_logps=table("old_logps", 0.0),
-        behavior_logps=table("behavior_logps", 0.0),
+        old_logps=table("old_logps", 0.0, like.dtype),
+        behavior_logps=table("behavior_logps", 0.0, like.dtype),
         policy_version=torch.where(mask, policy_version, -1),
         terminated=torch.tensor([row.terminated for row in rows], device=device),
         num_generations=num_generations,
