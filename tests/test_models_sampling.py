@@ -492,7 +492,7 @@ def test_the_llama_written_out_samples_what_the_model_does(name, monkeypatch):
     torch.testing.assert_close(fast.old_logps, slow.old_logps, rtol=0, atol=1e-5)
 
 
-def test_what_the_written_out_llama_does_not_know_is_left_to_the_model():
+def test_what_the_written_out_llama_does_not_know_is_left_to_the_model(monkeypatch):
     from peft import LoraConfig, get_peft_model
 
     def llama(**options):
@@ -506,6 +506,9 @@ def test_what_the_written_out_llama_does_not_know_is_left_to_the_model():
     assert not decoding.is_written_out(llama(hidden_act="gelu"))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert not decoding.is_written_out(llama(rope_parameters=dynamic))
+    with monkeypatch.context() as patched:
+        patched.setattr(decoding, "_LARGEST", 1000)
+        assert not decoding.is_written_out(llama()), "a copy of its weights would be large"
     watched = llama()
     assert decoding.is_written_out(watched)
     handle = watched.model.layers[1].register_forward_hook(lambda *_: None)

@@ -121,10 +121,12 @@ class _Layer:
 
 #: Models whose forward pass is the one written out above, if their configuration asks for nothing more.
 _LLAMAS = ("LlamaForCausalLM", "Qwen2ForCausalLM")
+#: Parameters of a model at most. In a larger one the operations themselves take the time, and :class:`_Layer` copies weights.
+_LARGEST = 100_000_000
 
 
 def is_written_out(model: nn.Module) -> bool:
-    """Does :class:`_Llama` give this model's own logits? Tried when the model is first seen; looked at again each time for what may
+    """Does :class:`_Llama` give this model's own logits, and is it worth it? Tried when the model is first seen; looked at again each time for what may
     have been added since: adapters, parametrizations, hooks that watch or steer."""
     return type(model).__name__ in _LLAMAS and _is_plain(model) and _PROOF.holds(model)
 
@@ -132,6 +134,8 @@ def is_written_out(model: nn.Module) -> bool:
 def _is_plain(model: Any) -> bool:
     """Nothing that three tokens of untrained weights would not show: windows, positions that depend on the length, biases that are
     still 0; and nothing that has been put in."""
+    if model.num_parameters() > _LARGEST:
+        return False
     config = model.config
     full = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
     steady = config.rope_parameters.get("rope_type", "default") in ("default", "linear", "llama3")
