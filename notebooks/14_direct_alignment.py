@@ -685,8 +685,11 @@ online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True)
 m = direct.measure(assistant, online, sft)
 print(f"offline  gold {after.gold:.2f}  KL {after.kl:.2f}  length {after.length:.1f}")
 print(f"online   gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
-assert m.gold > after.gold and seen.exceeds("moving_gold", "dpo_gold")
+assert m.gold > after.gold
 if seen:
+    assert all(
+        x > y for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True)
+    )  # in each of five
     better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
     print(
         f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
@@ -744,7 +747,12 @@ for name, policy in (("as above", aligned), ("× 30", burnt)):
     share = direct.lately(policy, "accuracy")
     print(f"{name:9} accuracy on its pairs {share:.2f}   {direct.reply(assistant, policy)!r}")
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
-assert m.gold < 0 and m.kl > 30 and seen.holds("rate_30_gold", below=0.0) and seen.holds("rate_30_kl", above=30)
+assert (
+    m.gold < 0
+    and m.kl > 30
+    and max(seen.values("rate_30_gold"), default=-1.0) < 0
+    and seen.holds("rate_30_kl", above=30)
+)
 
 # %% [markdown]
 # Accuracy is a poor judge of DPO: the burnt model loses six points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
