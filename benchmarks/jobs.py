@@ -189,6 +189,7 @@ class Ended:
 
     def __init__(self, reader: Any, ends: Ends, width: int) -> None:
         self._reader, self._ends, self._last = reader, ends, width - 1
+        self.drop_at: float = reader.drop_at
         self._end()
 
     def _end(self) -> None:

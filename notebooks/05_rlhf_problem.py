@@ -10,7 +10,6 @@
 
 # %%
 import copy
-import logging
 import math
 from dataclasses import replace
 
@@ -31,7 +30,6 @@ from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-logging.getLogger("minirlhf.models").setLevel(logging.ERROR)  # our toy policies are no transformers; nothing to warn of
 
 world = poem_critic()
 ref = world.reference.distribution()[0].detach()  # (40,) probabilities

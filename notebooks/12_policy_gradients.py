@@ -9,7 +9,6 @@
 
 # %%
 import copy
-import logging
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -34,7 +33,6 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-logging.getLogger("minirlhf.models").setLevel(logging.ERROR)  # our toy policies are no transformers; nothing to warn of
 
 world = poem_critic()
 reward = world.rewards  # (40,)

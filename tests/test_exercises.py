@@ -1,5 +1,7 @@
 """Every exercise proves its own grader: stub, solution, mutants, partial credit, and a release without a solution."""
 
+import os
+
 import pytest
 
 from minirlhf.classroom import exercise as sources
@@ -10,7 +12,7 @@ from minirlhf.core.randomness import derive_seed
 ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
 PATHS = sources.sources(ROOT)
 EXERCISES = {path.stem: sources.read(path) for path in PATHS}
-ROUNDS = 3  # random seeds, each with another student's numbers
+ROUNDS = int(os.environ.get("MINIRLHF_TEST_ROUNDS", "3"))  # random seeds, each with another student's numbers
 
 each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
 from minirlhf.models import decoding
-from minirlhf.models import sampling as module
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, invert_cdf, left_pad, sample
 
@@ -236,12 +235,14 @@ def test_the_cache_changes_nothing(name):
     torch.testing.assert_close(cached.old_logps, plain.old_logps, rtol=0, atol=1e-5)
 
 
-def test_dropping_rows_changes_nothing(monkeypatch):
-    model = build("Llama")
+@pytest.mark.parametrize(("name", "reader"), [("Llama", "_Llama"), ("GPT2", "_Cached"), ("GPT2", "_Rereading")])
+def test_dropping_rows_changes_nothing(name, reader, monkeypatch):
+    model = build(name)
     results = []
-    for threshold in (0.0, 0.4, 2.0):  # at every end, as it is, never
-        monkeypatch.setattr(module, "DROP_AT", threshold)
-        results.append(draw(model, generations=6, length=20, eos_token_id=[1, 2, 3]))
+    for threshold in (0.0, 0.4, 2.0):  # at every end, at some, never
+        monkeypatch.setattr(getattr(decoding, reader), "drop_at", threshold)
+        use_cache = reader != "_Rereading"
+        results.append(draw(model, generations=6, length=20, eos_token_id=[1, 2, 3], use_cache=use_cache))
     for other in results[1:]:
         assert torch.equal(results[0].input_ids, other.input_ids)
         assert torch.equal(results[0].mask, other.mask) and torch.equal(results[0].terminated, other.terminated)

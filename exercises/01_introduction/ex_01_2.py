@@ -34,7 +34,7 @@ def report(student):
         round(float(draw.uniform(low=0.2, high=0.9)), 2),
         round(float(draw.uniform(low=1.1, high=1.9)), 2),
     )
-    sft_length, longer = draw.integer(90, 130), draw.integer(30, 60)
+    sft_length, longer = draw.integer(100, 130), draw.integer(30, 45)
     return {
         "sft": {"reward": sft_reward, "length": sft_length},
         "rl": {"reward": round(sft_reward + gain, 2), "length": sft_length + longer},
@@ -42,7 +42,7 @@ def report(student):
         "wins": wins,
         "ties": ties,
         "losses": losses,
-        "reward_per_token": round(gain * float(draw.uniform(low=0.3, high=0.8)) / longer, 4),
+        "reward_per_token": round(gain * float(draw.uniform(low=0.55, high=0.85)) / longer, 4),
     }
 
 

@@ -30,14 +30,15 @@ def log(student):
     """This student's page."""
     draw = Draw("03.3", student)
     order = draw.permutation(3).tolist()  # which action the learner likes best, second, third
+    places = draw.permutation(4).tolist()  # no two states of like value
     Q1, Q1_copy = [0.0] * 3, [0.0] * 3
     for rank, action in enumerate(order):
-        Q1[action] = round(3.0 - rank + float(draw.uniform(low=0.1, high=0.7)), 1)
-        Q1_copy[action] = round(1.5 + 0.9 * rank + float(draw.uniform(low=0.1, high=0.7)), 1)
+        Q1[action] = round([3.0, 2.0, -1.0][rank] + float(draw.uniform(low=0.1, high=0.7)), 1)
+        Q1_copy[action] = round(2.0 + 0.9 * rank + float(draw.uniform(low=0.1, high=0.7)), 1)
     return {
         "gamma": [0.5, 0.8, 0.9][draw.integer(0, 2)],
         "rewards": [round(float(draw.uniform(low=0.5, high=2.0)), 1) for _ in range(3)],
-        "V": [round(float(draw.uniform(low=1.0, high=6.0)) + k, 1) for k in range(4)],
+        "V": [round(1.5 * k + float(draw.uniform(low=1.0, high=2.0)), 1) for k in places],
         "Q1": Q1,
         "Q1_copy": Q1_copy,
         "next_action": order[1],

@@ -18,7 +18,8 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, tor
 
 
 class Proof:
-    """Whether a faster way gives a model's own numbers. Each model is asked once; a failure is said once in the log.
+    """Whether a faster way gives a model's own numbers. Each model is asked once; a failure is said once in the log: as a
+    warning if it is a model of ``transformers``, of which the faster way could be expected.
 
     Args:
         compare: the numbers of the faster way and of the model itself, on a small example; called without gradient and without
@@ -35,7 +36,8 @@ class Proof:
         if model not in self._found:
             self._found[model] = possible and self._agree(model)
             if not self._found[model]:
-                log.warning("%s: %s", type(model).__name__, self._otherwise)
+                level = logging.WARNING if hasattr(model, "config") else logging.INFO
+                log.log(level, "%s: %s", type(model).__name__, self._otherwise)
         return self._found[model]
 
     def _agree(self, model: nn.Module) -> bool:
@@ -43,6 +45,7 @@ class Proof:
             with torch.no_grad(), evaluating(model):
                 fast, own = self._compare(model)
         except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
+            log.debug("%s: the faster way failed", type(model).__name__, exc_info=True)
             return False
         allowed = TOLERANCE.get(next(model.parameters()).dtype, 0.0) * max(1.0, float(own.abs().max()))
         return float((fast - own).abs().max()) <= allowed

@@ -26,9 +26,6 @@ from minirlhf.equations import language
 from minirlhf.models.calling import context_length, evaluating
 from minirlhf.models.decoding import Reader, reader
 
-#: Compacting costs a copy of the cache. At this share of ended rows it pays; at every end of a row it does not.
-DROP_AT = 0.3
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -245,12 +242,20 @@ def _decode(
         share = float(ended.float().mean())
         if share == 1.0 or t + 1 == width:
             break
-        if share >= DROP_AT:
-            left = (~ended).nonzero().squeeze(-1)
+        if share > reads.drop_at:
+            left = _without_holes(ended)
             reads.keep(left)
             rows, token, ended = rows[left], token[left], ended[left]
         reads.read(token)
     return tokens, old_logps, behavior_logps, lengths, terminated
+
+
+def _without_holes(ended: Tensor) -> Tensor:
+    """The rows that have not ended, ``(R,) -> (N,)``: each in its place, but the last ones in the places of those that have."""
+    going = ~ended
+    left = torch.arange(int(going.sum()), device=ended.device)
+    left[ended[: len(left)]] = len(left) + going[len(left) :].nonzero().squeeze(-1)
+    return left
 
 
 def _draw(logits: Tensor, sampling: Sampling, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
