@@ -199,3 +199,26 @@ def test_the_large_shape():
     with torch.device("meta"):
         model = jobs.transformers.LlamaForCausalLM(jobs.World("half").config)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(358e6, rel=0.01)
+
+
+def test_the_readme_says_what_was_measured():
+    """Nano, one thread, the shorter prompts."""
+    rows = json.loads((Path(engine.__file__).parent / "engine.json").read_text(encoding="utf-8"))["steps"]
+
+    def ratio(job, varying, above, below):
+        found = [
+            row["seconds"]
+            for row in rows
+            if (row["job"], row["size"], row["threads"], row["prompt"], row["varying"]) == (job, "nano", 1, 18, varying)
+        ]
+        assert len(found) == 1
+        return found[0][above] / found[0][below]
+
+    faster = [f"{ratio('sampling', varying, 'generate', 'ours'):.1f}" for varying in (False, True)]
+    shares = [f"{ratio('grpo', varying, 'ours', 'trl'):.2f}".removeprefix("0") for varying in (False, True)]
+    said = " ".join((Path(engine.__file__).parents[1] / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"sampling {faster[0]} (rows of one length) and {faster[1]} times (of 16 to 48 tokens) as fast as `generate`"
+        in said
+    )
+    assert f"a GRPO step takes {shares[0]} and {shares[1]} of TRL's" in said

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
 from minirlhf.models import decoding
+from minirlhf.models import sampling as module
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, invert_cdf, left_pad, sample
 
@@ -247,6 +248,15 @@ def test_dropping_rows_changes_nothing(name, reader, monkeypatch):
         assert torch.equal(results[0].input_ids, other.input_ids)
         assert torch.equal(results[0].mask, other.mask) and torch.equal(results[0].terminated, other.terminated)
         torch.testing.assert_close(results[0].old_logps, other.old_logps, rtol=0, atol=1e-5)
+
+
+def test_the_last_rows_take_the_places_of_those_that_ended(fresh_seed):
+    numbers = torch.Generator().manual_seed(fresh_seed)
+    for share in (0.1, 0.5, 0.9):
+        ended = torch.rand(20, generator=numbers) < share
+        left = module._without_holes(ended)
+        assert sorted(left.tolist()) == (~ended).nonzero().squeeze(-1).tolist()
+        assert all(i == j or (j >= len(left) and ended[i]) for i, j in enumerate(left.tolist()))
 
 
 def test_dropout_is_off_and_the_mode_comes_back():

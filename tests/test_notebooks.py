@@ -146,6 +146,9 @@ def test_build_check_and_what_they_refuse(source: Path, monkeypatch: pytest.Monk
     assert tool.report(source, tool.Cost(41.0, 100.0)) is False
     assert tool.report(source, tool.Cost(1.0, 3000.0)) is False
     assert tool.report(source, tool.Cost(39.0, 1000.0)) is True
+    assert tool.report(source, tool.Cost(41.0, 1000.0, slowness=1.1)) is True
+    assert tool.report(source, tool.Cost(45.0, 1000.0, slowness=1.1)) is False
+    assert tool.report(source, tool.Cost(30.0, 3000.0, slowness=2.0)) is False  # memory does not depend on speed
 
     for code, said in (
         ("import sys\nprint('x', file=sys.stderr)", "writes to stderr"),
@@ -157,6 +160,22 @@ def test_build_check_and_what_they_refuse(source: Path, monkeypatch: pytest.Monk
         with pytest.raises(Exception, match=said):
             tool.execute(source)
     assert b"KeyError" not in made.read_bytes()  # what was refused was not written
+
+
+def test_the_machine_is_timed_around_a_run(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after; a fast machine counts as a laptop."""
+    found = iter([1.0, 1.5])
+    monkeypatch.setattr(tool, "slowness", lambda: next(found))
+    assert tool.timed(lambda path: tool.Cost(10.0, 5.0), source) == tool.Cost(10.0, 5.0, slowness=1.25)
+
+
+@pytest.mark.slow
+def test_a_slow_machine_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a laptop that needs no time and one that needs an hour."""
+    monkeypatch.setattr(tool, "WORK_SECONDS", 1e-3)
+    assert tool.slowness() > 100
+    monkeypatch.setattr(tool, "WORK_SECONDS", 3600.0)
+    assert tool.slowness() == 1.0
 
 
 def test_budgets_are_those_of_the_chapters() -> None:

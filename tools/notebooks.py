@@ -5,6 +5,9 @@
 
 A cell that draws begins with ``# figure: name`` and ``# alt: what a reader who cannot see it should know``; the book shows
 the figure by that name. Cells run on one thread; what they load from the zoo is trained before the clock starts.
+
+Budgets are in seconds of a laptop's core. A machine that is slower, or whose other core is busy (two threads of one core share
+it), counts for what it is: a fixed piece of work is timed before and after, beside what it takes on such a laptop.
 """
 
 import argparse
@@ -15,7 +18,8 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +41,25 @@ import resource as _resource
 
 _used = _resource.getrusage(_resource.RUSAGE_SELF)
 print(_used.ru_utime + _used.ru_stime, _used.ru_maxrss)"""
+WORK = """\
+import time
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+layers = torch.nn.Sequential(torch.nn.Linear(64, 192), torch.nn.SiLU(), torch.nn.Linear(192, 64))
+x = torch.randn(512, 64)
+start = None
+for step in range(600):
+    if step == 100:
+        start = time.process_time()
+    loss = (layers(x).softmax(-1) - x).square().mean()
+    loss.backward()
+    counts = {}
+    for i in range(3000):
+        counts[i % 97] = counts.get(i % 97, 0) + i
+print(time.process_time() - start)"""
+WORK_SECONDS = 1.15  # of processor time, for WORK on the laptop that budgets are about
 RSS_PER_MEGABYTE = 2**20 if sys.platform == "darwin" else 2**10  # bytes on macOS, kilobytes on Linux
 HEADER = re.compile(r"# (figure|alt): (.*)")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -48,10 +71,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took: processor seconds, which other programs do not stretch, and the largest process."""
+    """What a run took: processor seconds, the largest process, and how many times slower than a laptop the machine was then."""
 
     seconds: float
     megabytes: float
+    slowness: float = 1.0
 
 
 def budget(path: Path) -> float:
@@ -229,11 +253,26 @@ def rerun(path: Path) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / RSS_PER_MEGABYTE)
 
 
+def slowness() -> float:
+    """How many times longer :data:`WORK` takes here and now than on a laptop; at least 1."""
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
+    return max(1.0, float(done.stdout) / WORK_SECONDS)
+
+
+def timed(run: Callable[[Path], Cost], path: Path) -> Cost:
+    """What a run took, between two looks at how fast the machine is."""
+    before = slowness()
+    cost = run(path)
+    return replace(cost, slowness=(before + slowness()) / 2)
+
+
 def report(path: Path, cost: Cost) -> bool:
     """Print what a run took; whether that is within the budget."""
-    within = cost.seconds <= budget(path) and cost.megabytes <= MEGABYTES
+    laptop = cost.seconds / cost.slowness
+    within = laptop <= budget(path) and cost.megabytes <= MEGABYTES
     allowed = "" if within else f"  OVER BUDGET: {budget(path):.0f} s, {MEGABYTES} MB"
-    print(f"{path.stem:<40} {cost.seconds:6.1f} s of one core {cost.megabytes:7.0f} MB{allowed}", flush=True)
+    took = f"{cost.seconds:6.1f} s of one core, {laptop:6.1f} s of a laptop's {cost.megabytes:7.0f} MB"
+    print(f"{path.stem:<40} {took}{allowed}", flush=True)
     return within
 
 
@@ -251,10 +290,10 @@ def main() -> int:
                 if not is_current(path):
                     raise Refused(f"{path.name} has changed; run tools/notebooks.py build {path.name[:2]}")
                 fill_zoo(path)
-                fine &= report(path, rerun(path))
+                fine &= report(path, timed(rerun, path))
             elif args.force or not is_current(path):
                 fill_zoo(path)
-                fine &= report(path, execute(path))
+                fine &= report(path, timed(execute, path))
             else:
                 print(f"{path.stem:<40} unchanged")
         except Refused as problem:
