@@ -34,6 +34,7 @@ extensions = [
     "metrics_table",
     "measured",
     "recipe_table",
+    "engine_table",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]

@@ -1,0 +1,91 @@
+"""``{engine} steps`` (or ``memory``, ``profile``): what ``benchmarks/engine.py --json benchmarks/engine.json`` measured, as a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "engine.json"
+PEERS = ("generate", "trl_cached", "trl")  # the first that there is
+NAMES = {"sampling": "sampling", "grpo": "GRPO", "dpo": "DPO", "sft": "SFT", "reward": "reward model"}
+
+
+def steps(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A row for each trainer, model, prompt and number of threads; in a cell the value at fixed and at varying lengths."""
+    found = [["", "model", "prompt", "threads", "ms", "× floor", "× peer", "× TRL's defaults"]]
+    settings: dict[tuple[Any, ...], dict[bool, dict[str, float]]] = {}
+    for row in sorted(rows, key=lambda row: list(NAMES).index(row["job"])):
+        key = NAMES[row["job"]], row["size"], row["prompt"], row["threads"]
+        settings.setdefault(key, {})[row["varying"]] = row["seconds"]
+    for key, lengths in settings.items():
+        both = [lengths[varying] for varying in (False, True)]
+        peers = [seconds[next(peer for peer in PEERS if peer in seconds)] for seconds in both]
+        default = both[0].get("trl_defaults")
+        cells = [
+            [f"{seconds['ours'] * 1e3:.0f}" for seconds in both],
+            [f"{seconds['ours'] / seconds['floor']:.2f}" for seconds in both],
+            [f"{seconds['ours'] / peer:.2f}" for seconds, peer in zip(both, peers, strict=True)],
+            [] if default is None else [f"{both[0]['ours'] / default:.2f}"],
+        ]
+        found.append([*map(str, key), *(" / ".join(cell) for cell in cells)])
+    return found
+
+
+def memory(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A row for each trainer: megabytes at the peak."""
+    found = [["", "model", "prompt", "ours, MB", "TRL, MB", "×"]]
+    for row in rows:
+        ours, peer = (row["megabytes"][side] for side in ("ours", "trl"))
+        found.append(
+            [NAMES[row["job"]], row["size"], str(row["prompt"]), f"{ours:.0f}", f"{peer:.0f}", f"{ours / peer:.2f}"]
+        )
+    return found
+
+
+def profile(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A row for each trainer: where its time goes."""
+    kinds = list(rows[0]["shares"])
+    found = [["", "model", *kinds]]
+    for row in rows:
+        found.append(
+            [NAMES[row["job"]], row["size"], *(f"{row['shares'][kind]:.0%}".replace("%", " %") for kind in kinds)]
+        )
+    return found
+
+
+TABLES = {"steps": steps, "memory": memory, "profile": profile}
+
+
+class Engine(SphinxDirective):
+    """The table of one part."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """An unknown part is an error."""
+        part = self.arguments[0]
+        if part not in TABLES:
+            return [
+                self.state.document.reporter.error(
+                    f"{{engine}} {part!r}: not one of {', '.join(TABLES)}", line=self.lineno
+                )
+            ]
+        self.env.note_dependency(str(RESULT))
+        head, *body = TABLES[part](json.loads(RESULT.read_text(encoding="utf-8"))[part])
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in head), cols=len(head))
+        group += nodes.thead("", _row(head))
+        group += nodes.tbody("", *(_row(cells) for cells in body))
+        return [nodes.container("", nodes.table("", group, classes=["recipes"]), classes=["recipe-table"])]
+
+
+def _row(cells: list[str]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", cell)) for cell in cells))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("engine", Engine)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
