@@ -9,7 +9,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "engine.json"
-PEERS = ("generate", "trl_cached", "trl")  # the first that there is
 NAMES = {"sampling": "sampling", "grpo": "GRPO", "dpo": "DPO", "sft": "SFT", "reward": "reward model"}
 
 
@@ -18,20 +17,21 @@ def steps(rows: list[dict[str, Any]]) -> list[list[str]]:
     found = [["", "model", "prompt", "threads", "ms", "× floor", "× peer", "× TRL's defaults"]]
     settings: dict[tuple[Any, ...], dict[bool, dict[str, float]]] = {}
     for row in sorted(rows, key=lambda row: list(NAMES).index(row["job"])):
-        key = NAMES[row["job"]], row["size"], row["prompt"], row["threads"]
+        key = row["job"], row["size"], row["prompt"], row["threads"]
         settings.setdefault(key, {})[row["varying"]] = row["seconds"]
-    for key, lengths in settings.items():
+    for (job, *key), lengths in settings.items():
         both = [lengths[varying] for varying in (False, True)]
-        peers = [seconds[next(peer for peer in PEERS if peer in seconds)] for seconds in both]
-        default = both[0].get("trl_defaults")
-        cells = [
-            [f"{seconds['ours'] * 1e3:.0f}" for seconds in both],
-            [f"{seconds['ours'] / seconds['floor']:.2f}" for seconds in both],
-            [f"{seconds['ours'] / peer:.2f}" for seconds, peer in zip(both, peers, strict=True)],
-            [] if default is None else [f"{both[0]['ours'] / default:.2f}"],
-        ]
-        found.append([*map(str, key), *(" / ".join(cell) for cell in cells)])
+        peer = "generate" if job == "sampling" else "trl"
+        beside = _over(both, peer) + (f"; {_over(both, 'trl_cached')}" if job == "dpo" else "")
+        default = _over(both[:1], "trl_defaults") if "trl_defaults" in both[0] else ""
+        milliseconds = " / ".join(f"{seconds['ours'] * 1e3:.0f}" for seconds in both)
+        found.append([NAMES[job], *map(str, key), milliseconds, _over(both, "floor"), beside, default])
     return found
+
+
+def _over(both: list[dict[str, float]], side: str) -> str:
+    """Our time over another's."""
+    return " / ".join(f"{seconds['ours'] / seconds[side]:.2f}" for seconds in both)
 
 
 def memory(rows: list[dict[str, Any]]) -> list[list[str]]:
