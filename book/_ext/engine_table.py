@@ -9,12 +9,13 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "engine.json"
+SLASH = "\u00a0/\u00a0"  # keeps two numbers on one line
 NAMES = {"sampling": "sampling", "grpo": "GRPO", "dpo": "DPO", "sft": "SFT", "reward": "reward model"}
 
 
 def steps(rows: list[dict[str, Any]]) -> list[list[str]]:
     """A row for each trainer, model, prompt and number of threads; in a cell the value at fixed and at varying lengths."""
-    found = [["", "model", "prompt", "threads", "ms", "× floor", "× peer", "× TRL's defaults"]]
+    found = [["", "model", "prompt", "threads", "ms", "× floor", "× peer", "× defaults"]]
     settings: dict[tuple[Any, ...], dict[bool, dict[str, float]]] = {}
     for row in sorted(rows, key=lambda row: list(NAMES).index(row["job"])):
         key = row["job"], row["size"], row["prompt"], row["threads"]
@@ -24,14 +25,14 @@ def steps(rows: list[dict[str, Any]]) -> list[list[str]]:
         peer = "generate" if job == "sampling" else "trl"
         beside = _over(both, peer) + (f"; {_over(both, 'trl_cached')}" if job == "dpo" else "")
         default = _over(both[:1], "trl_defaults") if "trl_defaults" in both[0] else ""
-        milliseconds = " / ".join(f"{seconds['ours'] * 1e3:.0f}" for seconds in both)
+        milliseconds = SLASH.join(f"{seconds['ours'] * 1e3:.0f}" for seconds in both)
         found.append([NAMES[job], *map(str, key), milliseconds, _over(both, "floor"), beside, default])
     return found
 
 
 def _over(both: list[dict[str, float]], side: str) -> str:
     """Our time over another's."""
-    return " / ".join(f"{seconds['ours'] / seconds[side]:.2f}" for seconds in both)
+    return SLASH.join(f"{seconds['ours'] / seconds[side]:.2f}" for seconds in both)
 
 
 def memory(rows: list[dict[str, Any]]) -> list[list[str]]:
