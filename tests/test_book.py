@@ -167,6 +167,9 @@ $$ (eq:planted)
 
 ```{exercises} 77
 ```
+
+```{engine} no-such-table
+```
 """
 SETTINGS = """
 finished_chapters = [5]
@@ -200,6 +203,7 @@ COMPLAINTS = {
     "measurement without a form": "expected a study, a measurement and a form",
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
+    "no such table of the engine": "{engine} 'no-such-table': not one of steps, memory, profile",
 }
 
 
@@ -209,6 +213,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("faulty")
     shutil.copytree(BOOK, folder / "book", ignore=shutil.ignore_patterns("[0-9][0-9]-*.md", "notebooks", "_generated"))
     shutil.copytree(ROOT / "studies", folder / "studies")
+    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / "notebooks").mkdir()
     (folder / "book" / "05-faults.md").write_text(CHAPTER, encoding="utf-8")
     with (folder / "book" / "conf.py").open("a", encoding="utf-8") as settings:

@@ -25,7 +25,8 @@ from minirlhf.core.checks import Draw
 def histogram(student):
     """[(pass rate, share of the prompts), ...], shares adding up to 1."""
     draw = Draw("13.4", student)
-    rates = [0.0, 0.02 + draw.integer(0, 3) / 100, 0.27 + draw.integer(0, 4) / 100, 0.55 + draw.integer(0, 4) / 100, 0.95]
+    percent = [0, 2 + draw.integer(0, 3), 27 + draw.integer(0, 4), 55 + draw.integer(0, 4), 95]
+    rates = [p / 100 for p in percent]
     parts = [draw.integer(2, 6) for _ in rates]
     return [(rate, part / sum(parts)) for rate, part in zip(rates, parts)]
 
@@ -64,7 +65,8 @@ from minirlhf.core.checks import Draw
 def mine(student):
     """The student's numbers, drawn again."""
     draw = Draw("13.4", student)
-    rates = [0.0, 0.02 + draw.integer(0, 3) / 100, 0.27 + draw.integer(0, 4) / 100, 0.55 + draw.integer(0, 4) / 100, 0.95]
+    percent = [0, 2 + draw.integer(0, 3), 27 + draw.integer(0, 4), 55 + draw.integer(0, 4), 95]
+    rates = [p / 100 for p in percent]
     parts = [draw.integer(2, 6) for _ in rates]
     group = [4, 8, 16][Draw("13.4 size", student).integer(0, 2)]
     return rates, [part / sum(parts) for part in parts], group
