@@ -163,7 +163,7 @@ def test_build_check_and_what_they_refuse(source: Path, monkeypatch: pytest.Monk
 
 
 def test_the_machine_is_timed_around_a_run(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after; a fast machine counts as a laptop."""
+    """Before and after; the mean of both looks."""
     found = iter([1.0, 1.5])
     monkeypatch.setattr(tool, "slowness", lambda: next(found))
     assert tool.timed(lambda path: tool.Cost(10.0, 5.0), source) == tool.Cost(10.0, 5.0, slowness=1.25)
@@ -171,7 +171,7 @@ def test_the_machine_is_timed_around_a_run(source: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_a_slow_machine_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a laptop that needs no time and one that needs an hour."""
+    """Against a reference that needs no time and one that needs an hour; a faster machine gets nothing off."""
     monkeypatch.setattr(tool, "WORK_SECONDS", 1e-3)
     assert tool.slowness() > 100
     monkeypatch.setattr(tool, "WORK_SECONDS", 3600.0)
