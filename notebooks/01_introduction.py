@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence, pipeline, zoo
+from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data import tasks
@@ -36,8 +37,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
 from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
-from minirlhf.plotting import PALETTE, smooth
-from minirlhf.tabular import human_feedback as hf
+from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig

@@ -32,7 +32,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import num_parameters
-from minirlhf.plotting import PALETTE
+from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})

@@ -12,12 +12,13 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
-from minirlhf.control import dqn, runs
+from minirlhf.chapters.ch03_markov_decision_processes import runs
+from minirlhf.control import dqn
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp
 from minirlhf.equations.value_learning import epsilon_greedy
-from minirlhf.plotting import PALETTE
+from minirlhf.report.plotting import PALETTE
 from minirlhf.tabular import gym, planning, worlds
 from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episodes
 

@@ -14,14 +14,14 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
-from minirlhf.control import estimates, mistakes, poles, steps
+from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, mistakes, poles, steps
 from minirlhf.control import policy_optimisation as po
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp, returns
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import policy_losses as losses
 from minirlhf.equations.advantages import whiten
-from minirlhf.plotting import PALETTE
+from minirlhf.report.plotting import PALETTE
 from minirlhf.tabular.process import sample_episodes
 
 torch.set_num_threads(1)
@@ -371,7 +371,7 @@ assert final["PPO-clip, 300 passes"][1] > 0.5 > 0 > final["no clip, 300 passes"]
 
 # %%
 config = po.ControlConfig(seed=0)
-run = po.train(poles.cartpole, po.PPO, config)
+run = po.train_policy(poles.cartpole, po.PPO, config)
 for k in range(4, len(run.returns), 10):
     ended = [x for part in run.returns[k - 4 : k + 1] for x in part]
     print(
@@ -423,7 +423,9 @@ plt.show()
 
 # %%
 joint = seen.values("reinforce_with_baseline_score")
-without_clip = po.train(poles.cartpole, po.REINFORCE_WITH_BASELINE, replace(poles.EPISODES, max_grad_norm=1e9, seed=10))
+without_clip = po.train_policy(
+    poles.cartpole, po.REINFORCE_WITH_BASELINE, replace(poles.EPISODES, max_grad_norm=1e9, seed=10)
+)
 print("gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint[:1]) or "no study here")
 print(f"not clipped, the same seed: {poles.score(without_clip):.0f}")
 

@@ -25,8 +25,8 @@ from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.plotting import PALETTE
 from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})

@@ -14,11 +14,12 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, gradient_noise, zoo
+from minirlhf import evidence, zoo
+from minirlhf.chapters.ch12_policy_gradients import gradient_noise
+from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.masking import last_index
-from minirlhf.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import advantages, aggregation, kl, policy_losses, returns, rlhf
@@ -27,8 +28,8 @@ from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.critics import new_critic
 from minirlhf.models.sampling import Sampling
-from minirlhf.plotting import PALETTE, smooth
 from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
+from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 

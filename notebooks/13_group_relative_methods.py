@@ -14,7 +14,14 @@ from functools import partial
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, group_family, zoo
+from minirlhf import evidence, zoo
+from minirlhf.chapters.ch13_group_relative_methods import group_family
+from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
+    StoppingPolicy,
+    expected_step,
+    prompt_weight,
+    sampled_step,
+)
 from minirlhf.data import tasks
 from minirlhf.data.chat import encode_prompt
 from minirlhf.equations import advantages as adv
@@ -23,13 +30,12 @@ from minirlhf.equations.aggregation import fixed_length, sequence_mean, token_me
 from minirlhf.equations.difficulty import dead_group_probability, maxrl
 from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import task_problems, task_reward
-from minirlhf.group_bias import StoppingPolicy, expected_step, prompt_weight, sampled_step
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.pipeline import Trained
-from minirlhf.plotting import PALETTE
 from minirlhf.recipes import DR_GRPO, InLoss
 from minirlhf.recipes.parts import soft_overlong
+from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})

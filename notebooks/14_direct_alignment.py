@@ -19,7 +19,8 @@ from itertools import permutations, product
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import direct, evidence, pipeline, zoo
+from minirlhf import evidence, pipeline, zoo
+from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.core import exact
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
@@ -28,7 +29,7 @@ from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
 from minirlhf.models.reference import reference_logps
-from minirlhf.plotting import PALETTE, smooth
+from minirlhf.report.plotting import PALETTE, smooth
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 torch.set_num_threads(1)

@@ -15,12 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence, zoo
-from minirlhf.data import tasks
-from minirlhf.equations import overoptimization as over
-from minirlhf.evaluation import candidates
-from minirlhf.feedback.rewards import task_problems
-from minirlhf.models.sampling import Sampling
-from minirlhf.overoptimization import (
+from minirlhf.chapters.ch20_overoptimization import (
     figures,
     habits,
     language_model,
@@ -31,13 +26,30 @@ from minirlhf.overoptimization import (
     tampering,
     words,
 )
-from minirlhf.overoptimization.assistant import COUNTED, counts
-from minirlhf.overoptimization.curves import along, best_of_n_curve, optimise, policy_gradient, tilt_curve
-from minirlhf.overoptimization.detector import detection
-from minirlhf.overoptimization.errors import decompose
-from minirlhf.overoptimization.fits import judge
-from minirlhf.overoptimization.language_dpo import dpo
-from minirlhf.overoptimization.proxies import compare, fit, fit_everything, with_flipped_tail, with_noise
+from minirlhf.chapters.ch20_overoptimization.assistant import COUNTED, counts
+from minirlhf.chapters.ch20_overoptimization.curves import (
+    along,
+    best_of_n_curve,
+    optimise,
+    policy_gradient,
+    tilt_curve,
+)
+from minirlhf.chapters.ch20_overoptimization.detector import detection
+from minirlhf.chapters.ch20_overoptimization.errors import decompose
+from minirlhf.chapters.ch20_overoptimization.fits import judge
+from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
+from minirlhf.chapters.ch20_overoptimization.proxies import (
+    compare,
+    fit,
+    fit_everything,
+    with_flipped_tail,
+    with_noise,
+)
+from minirlhf.data import tasks
+from minirlhf.equations import overoptimization as over
+from minirlhf.evaluation import candidates
+from minirlhf.feedback.rewards import task_problems
+from minirlhf.models.sampling import Sampling
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
 
@@ -348,7 +360,7 @@ for name, edit, approval in (
     ("decoupled", "all grades", over.decoupled_approval),
     ("decoupled, edits praise edits", "grades of edits", over.decoupled_approval),
 ):
-    runs[name] = tampering.train(tampering.score_sheet(edit), approval, steps=150)
+    runs[name] = tampering.train_on_approval(tampering.score_sheet(edit), approval, steps=150)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 figures.tampering(axes, runs)
 plt.show()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from minirlhf import evidence, pipeline, zoo
+from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data import tasks
@@ -29,7 +30,6 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
 from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
-from minirlhf.tabular import human_feedback as hf
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
@@ -206,7 +206,12 @@ def main() -> None:
             | the_garden(seed)
         )
 
-    modules = ["minirlhf.zoo", "minirlhf.tabular.human_feedback", "minirlhf.models.merging", "minirlhf.feedback.facets"]
+    modules = [
+        "minirlhf.zoo",
+        "minirlhf.chapters.ch01_introduction.human_feedback",
+        "minirlhf.models.merging",
+        "minirlhf.feedback.facets",
+    ]
     evidence.run_study(one_seed, RESULT, modules=modules)
 
 

@@ -8,7 +8,8 @@ DQN in the hall of doors, and the time limit that is taken for an end. Each seed
 from pathlib import Path
 
 from minirlhf import evidence
-from minirlhf.control import dqn, runs
+from minirlhf.chapters.ch03_markov_decision_processes import runs
+from minirlhf.control import dqn
 
 RESULT = Path(__file__).with_suffix(".json")
 
@@ -36,4 +37,4 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.control.runs"])
+    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch03_markov_decision_processes.runs"])

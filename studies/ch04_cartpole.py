@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from minirlhf import evidence
-from minirlhf.control import poles
+from minirlhf.chapters.ch04_policy_gradients_to_ppo import poles
 
 RESULT = Path(__file__).with_suffix(".json")
 
@@ -30,4 +30,6 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.control.poles"], first_seed=10)
+    evidence.run_study(
+        one_seed, RESULT, modules=["minirlhf.chapters.ch04_policy_gradients_to_ppo.poles"], first_seed=10
+    )

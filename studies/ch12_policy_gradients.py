@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from minirlhf import evidence, zoo
-from minirlhf.critic_probe import CriticProbe
+from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import policy_losses
@@ -174,6 +174,6 @@ if __name__ == "__main__":
         "minirlhf.data.toys",
         "minirlhf.zoo",
         "minirlhf.evaluation",
-        "minirlhf.critic_probe",
+        "minirlhf.chapters.ch12_policy_gradients.critic_probe",
     ]
     evidence.run_study(one_seed, RESULT, modules=modules)

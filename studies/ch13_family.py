@@ -8,7 +8,8 @@ thoughts. Writes ``studies/ch13_family.json``.
 from dataclasses import replace
 from pathlib import Path
 
-from minirlhf import evidence, group_family
+from minirlhf import evidence
+from minirlhf.chapters.ch13_group_relative_methods import group_family
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.parts import soft_overlong
 
@@ -57,4 +58,4 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.group_family"])
+    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch13_group_relative_methods.group_family"])

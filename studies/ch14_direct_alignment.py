@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from minirlhf import direct, evidence, pipeline, zoo
+from minirlhf import evidence, pipeline, zoo
+from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
 from minirlhf.pipeline import Trained
@@ -103,4 +104,4 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.direct", "minirlhf.zoo"])
+    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch14_direct_alignment.direct", "minirlhf.zoo"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from minirlhf import evidence
-from minirlhf.overoptimization import leash, remedies
-from minirlhf.overoptimization.curves import (
+from minirlhf.chapters.ch20_overoptimization import leash, remedies
+from minirlhf.chapters.ch20_overoptimization.curves import (
     POLICY_SIZES,
     along,
     best_of_n_curve,
@@ -19,12 +19,19 @@ from minirlhf.overoptimization.curves import (
     tilt_curve,
     tilted,
 )
-from minirlhf.overoptimization.detector import detection
-from minirlhf.overoptimization.errors import decompose
-from minirlhf.overoptimization.fits import FORMS, fit_form, on_a_grid
-from minirlhf.overoptimization.networks import DIFFERENCES, ensembles, members
-from minirlhf.overoptimization.proxies import CLASSES, compare, fit, fit_everything, with_flipped_tail, with_noise
-from minirlhf.overoptimization.words import bags, decisions, lifted, replies
+from minirlhf.chapters.ch20_overoptimization.detector import detection
+from minirlhf.chapters.ch20_overoptimization.errors import decompose
+from minirlhf.chapters.ch20_overoptimization.fits import FORMS, fit_form, on_a_grid
+from minirlhf.chapters.ch20_overoptimization.networks import DIFFERENCES, ensembles, members
+from minirlhf.chapters.ch20_overoptimization.proxies import (
+    CLASSES,
+    compare,
+    fit,
+    fit_everything,
+    with_flipped_tail,
+    with_noise,
+)
+from minirlhf.chapters.ch20_overoptimization.words import bags, decisions, lifted, replies
 
 RESULT = Path(__file__).with_suffix(".json")
 SIZES = (50, 100, 200, 400, 1600)
@@ -126,7 +133,7 @@ def main() -> None:
         constant[f"all_{name}_peak"], constant[f"all_{name}_fall"] = curve.peak[1], curve.fall
         constant[f"all_{name}_end"] = float(curve.gold[-1])
     modules = [
-        f"minirlhf.overoptimization.{name}"
+        f"minirlhf.chapters.ch20_overoptimization.{name}"
         for name in ("curves", "detector", "errors", "fits", "leash", "networks", "proxies", "remedies", "words")
     ]
     evidence.run_study(lambda seed: one_seed(seed, limits) | constant, RESULT, modules=modules, seeds=20)

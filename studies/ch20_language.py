@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from minirlhf import evidence, zoo
+from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
+from minirlhf.chapters.ch20_overoptimization.language_ensemble import more_grades
+from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, reinforce
 from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
-from minirlhf.overoptimization.language_dpo import dpo
-from minirlhf.overoptimization.language_ensemble import more_grades
-from minirlhf.overoptimization.language_model import LanguagePlan, best_of_n, language_world, reinforce
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
 
@@ -51,5 +51,5 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    modules = [f"minirlhf.overoptimization.language_{name}" for name in ("dpo", "ensemble", "model")]
+    modules = [f"minirlhf.chapters.ch20_overoptimization.language_{name}" for name in ("dpo", "ensemble", "model")]
     evidence.run_study(one_seed, RESULT, modules=modules)

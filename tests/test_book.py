@@ -16,9 +16,9 @@ import pytest
 from browser import Browser
 from pages import faults, served
 
-from minirlhf.checks import load
-from minirlhf.core.checks import run
-from minirlhf.ledger import scientific
+from minirlhf.chapters import load_checks
+from minirlhf.ledger.pages import scientific
+from minirlhf.ledger.registry import run
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -88,7 +88,7 @@ def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> N
         assert len(marks) == text.count('<span class="eqno">'), page.name
         assert set(marks) <= {str(SEED)}
     equations = text.count('<span class="eqno">')  # of the last page, which holds all chapters
-    ledger = load()
+    ledger = load_checks()
     shown = re.findall(r'<code[^>]*><span class="pre">(eq:[a-z0-9-]+)</span></code></p></td>\s*<td><p>(\d+)</p></td>\s*<td><p>([^<]+)', (site / "ledger.html").read_text(encoding="utf-8"))  # fmt: skip
     assert len(shown) == equations
     for label, count, error in shown:
@@ -174,7 +174,7 @@ $$ (eq:planted)
 SETTINGS = """
 finished_chapters = [5]
 
-from minirlhf.core.checks import check
+from minirlhf.ledger.registry import check
 
 
 @check("eq:planted", "value", of=lambda: 1.0, against="the number two", wrong={"just as right": lambda: 2.0})

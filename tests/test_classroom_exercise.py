@@ -9,8 +9,8 @@ from minirlhf.classroom.grading import run_tests
 from minirlhf.classroom.runner import Local
 from minirlhf.classroom.testing import Failure, expect, show, tidy_distribution
 from minirlhf.core import provenance
-from minirlhf.core.checks import Draw
 from minirlhf.core.errors import UserError
+from minirlhf.ledger.registry import Draw
 
 ROOT = provenance.PACKAGE.parent / "exercises"
 

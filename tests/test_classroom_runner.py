@@ -134,9 +134,9 @@ def test_the_student_s_id_is_there_before_the_cells_run(server):
 
 def test_a_box_has_the_exercise_s_library_and_no_other(server):
     library = sources.load(ROOT, ["05.5"])[0].library
-    code = "from minirlhf.core.checks import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
+    code = "from minirlhf.ledger.registry import Draw\nfirst = Draw('x').normal(2)\ntry:\n    import minirlhf.equations\nexcept ImportError:\n    other = 1"
     boxed = Boxed(server, [("cell 1", code)], library, "ada")
-    from minirlhf.core.checks import Draw
+    from minirlhf.ledger.registry import Draw
 
     assert torch.equal(boxed.value("first"), Draw("x").normal(2))
     assert boxed.value("other") == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minirlhf import curves, named
+from minirlhf import named
 from minirlhf.cli import chat, main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode_prompt
@@ -16,6 +16,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.report import curves
 
 WORDS = ["hi", "cats", "sleep", "much", "dogs", "bark"]
 
@@ -192,7 +193,7 @@ def test_seeds_are_a_group(runs):
     assert drawn.steps.tolist() == [0, 1, 2]
     assert drawn.mean().tolist() == [3, 3, 1.5]
     assert [edge.tolist() for edge in drawn.band()] == [[1, 2, 0], [5, 4, 3]]
-    nothing = curves.Curve(np.arange(2), np.full((2, 2), np.nan))
+    nothing = curves.MetricCurve(np.arange(2), np.full((2, 2), np.nan))
     assert np.isnan([nothing.mean(), *nothing.band()]).all()
 
 

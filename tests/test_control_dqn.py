@@ -3,17 +3,18 @@
 import pytest
 import torch
 
-from minirlhf.control import dqn, runs
+from minirlhf.chapters.ch03_markov_decision_processes import runs
+from minirlhf.control import dqn
 from minirlhf.core.randomness import generator
 from minirlhf.tabular import planning, worlds
-from minirlhf.tabular.process import Step
+from minirlhf.tabular.process import Transition
 
 
 def step(*rewards):
     """A step of as many walkers, told apart by their rewards."""
     r = torch.tensor(rewards, dtype=torch.float64)
     n, no = len(rewards), torch.zeros(len(rewards), dtype=torch.bool)
-    return Step(torch.arange(n), torch.arange(n), r, torch.arange(n), no, no)
+    return Transition(torch.arange(n), torch.arange(n), r, torch.arange(n), no, no)
 
 
 def test_the_memory_forgets_the_oldest():
@@ -34,7 +35,7 @@ def test_who_chooses_and_who_says_the_price():
 @pytest.mark.parametrize("target", [dqn.dqn, dqn.double_dqn])
 def test_without_noise_the_network_comes_to_the_truth(target):
     process = worlds.many_doors(3)
-    found = dqn.train(
+    found = dqn.train_dqn(
         process,
         torch.eye(3, dtype=torch.float64),
         target,
@@ -59,9 +60,9 @@ def test_runs_repeat_themselves_and_leave_the_global_generator_alone():
 
 def test_features_must_fit():
     with pytest.raises(ValueError, match=r"features has shape \(4, 2\)"):
-        dqn.train(worlds.many_doors(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator())
+        dqn.train_dqn(worlds.many_doors(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator())
     with pytest.raises(ValueError, match="updates = 0"):
-        dqn.train(worlds.many_doors(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
+        dqn.train_dqn(worlds.many_doors(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
 
 
 def test_the_hall_is_not_worth_entering():

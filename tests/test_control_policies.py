@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from minirlhf.control import mistakes, poles, trpo
+from minirlhf.chapters.ch04_policy_gradients_to_ppo import mistakes, poles
 from minirlhf.control import policy_optimisation as po
-from minirlhf.control.rollouts import Crowd
+from minirlhf.control import trpo
+from minirlhf.control.episodes import Environments
 from minirlhf.control.trpo import trpo_step
 from minirlhf.equations.policy_losses import ppo_clip
 from minirlhf.equations.trust_region import adaptive_penalty
@@ -56,7 +57,7 @@ def cartpole():
 
 
 def test_an_episode_is_a_row():
-    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    rollout = Environments(Corridor, 1, seed=0).collect(Always(1), 5)
     assert rollout.observations[..., 0].tolist() == [[0, 1, 2], [0, 1, 0]]
     assert rollout.rewards.tolist() == [[1, 2, 3], [1, 2, 0]]
     assert rollout.mask.tolist() == [[True] * 3, [True, True, False]]
@@ -65,25 +66,25 @@ def test_an_episode_is_a_row():
 
 
 def test_a_time_limit_cuts_and_does_not_end():
-    crowd = Crowd(lambda: gymnasium.wrappers.TimeLimit(Corridor(), 2), 1, seed=0)
+    crowd = Environments(lambda: gymnasium.wrappers.TimeLimit(Corridor(), 2), 1, seed=0)
     rollout = crowd.collect(Always(0), 4)
     assert rollout.terminated.tolist() == [False, False] and rollout.returns == (2.0, 2.0)
 
 
 def test_a_row_that_goes_on_in_the_next_rollout_keeps_its_return():
-    crowd = Crowd(Corridor, 1, seed=0)
+    crowd = Environments(Corridor, 1, seed=0)
     assert crowd.collect(Always(1), 2).returns == ()
     assert crowd.collect(Always(1), 1).returns == (6.0,)
 
 
 def test_rows_know_their_copy():
-    rollout = Crowd(Corridor, 2, seed=0).collect(Always(1), 4)
+    rollout = Environments(Corridor, 2, seed=0).collect(Always(1), 4)
     assert sorted(rollout.copies.tolist()) == [0, 0, 1, 1] and rollout.copies[:2].tolist() == [0, 1]
 
 
 def test_whole_episodes_end_by_themselves():
     """Also the one that a copy was in the middle of."""
-    crowd = Crowd(Corridor, 3, seed=0)
+    crowd = Environments(Corridor, 3, seed=0)
     rollout = crowd.collect(Always(1), None)
     assert rollout.returns == (6.0,) * 3 and rollout.terminated.all() and rollout.mask.shape == (3, 3)
     crowd.collect(Always(1), 1)
@@ -93,7 +94,7 @@ def test_whole_episodes_end_by_themselves():
 
 def test_credit_bootstraps_at_cuts_only():
     """γ = ½, λ = 1: the return of the row that ended is its own; the row that was cut off adds ¼ of the value 20 of cell 2."""
-    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    rollout = Environments(Corridor, 1, seed=0).collect(Always(1), 5)
     advantages, values = po.credit(rollout, Cell(), gamma=0.5, lam=1.0)
     assert values.tolist() == [[0, 10, 20], [0, 10, 0]]
     targets = advantages + values
@@ -118,7 +119,7 @@ def test_credit_bootstraps_at_cuts_only():
 )
 def test_every_method_improves(method, num_steps, total_steps):
     config = po.ControlConfig(total_steps=total_steps, num_envs=8, num_steps=num_steps, learning_rate=3e-3, seed=1)
-    returns = [x for part in po.train(cartpole, method, config).returns for x in part]
+    returns = [x for part in po.train_policy(cartpole, method, config).returns for x in part]
     quarter = len(returns) // 4
     assert np.mean(returns[-quarter:]) > 1.3 * np.mean(returns[:quarter])
 
@@ -131,32 +132,32 @@ def test_one_update_per_rollout_is_on_policy_and_more_are_not():
         widest.append(float((logps - old_logps).detach().abs().max()))
         return ppo_clip(logps, old_logps, advantages, mask)
 
-    po.train(cartpole, replace(po.PPO, objective=watched, num_iterations=1, num_minibatches=1), config)
+    po.train_policy(cartpole, replace(po.PPO, objective=watched, num_iterations=1, num_minibatches=1), config)
     assert max(widest) < 1e-5
     widest.clear()
-    run = po.train(cartpole, replace(po.PPO, objective=watched), config)
+    run = po.train_policy(cartpole, replace(po.PPO, objective=watched), config)
     assert max(widest) > 0.01 and min(run.kls) > 1e-5 and run.steps == [200, 400, 600, 800]
 
 
 def test_the_penalty_follows_its_target():
     """β after a rollout is that of the rule, from the KL that was seen."""
     config = po.ControlConfig(total_steps=4_000, num_envs=4, num_steps=50)
-    run = po.train(cartpole, po.PPO_ADAPTIVE, config)
+    run = po.train_policy(cartpole, po.PPO_ADAPTIVE, config)
     assert run.betas[0] == 1.0 and len(run.betas) == 20 and len(set(run.betas)) > 2
     for kl, before, after in zip(run.kls, run.betas, run.betas[1:], strict=False):
         assert after == adaptive_penalty(before, kl, target=0.01)
-    assert po.train(cartpole, po.PPO_PENALTY, replace(config, total_steps=200)).betas == []
+    assert po.train_policy(cartpole, po.PPO_PENALTY, replace(config, total_steps=200)).betas == []
 
 
 def test_runs_repeat_themselves():
     config = po.ControlConfig(total_steps=400, num_envs=2, num_steps=50)
-    one, two = (po.train(cartpole, po.PPO, config) for _ in range(2))
+    one, two = (po.train_policy(cartpole, po.PPO, config) for _ in range(2))
     assert one.returns == two.returns
     assert all(torch.equal(a, b) for a, b in zip(one.policy.parameters(), two.policy.parameters(), strict=True))
 
 
 def test_a_trust_region_step_gains_and_stays_within():
-    rollout = Crowd(cartpole, 4, seed=1).collect(
+    rollout = Environments(cartpole, 4, seed=1).collect(
         policy := po.network(4, 2, 16, last_gain=0.5, rng=torch.Generator()), 100
     )
     advantages, _ = po.credit(rollout, None, gamma=0.99, lam=1.0)
@@ -172,7 +173,7 @@ def test_a_trust_region_step_gains_and_stays_within():
 
 def test_trpo_improves_and_no_step_leaves_the_region():
     config = po.ControlConfig(total_steps=16_000, num_envs=8, num_steps=64, learning_rate=3e-3, seed=1)
-    run, steps = trpo.train(cartpole, config, max_kl=0.02)
+    run, steps = trpo.train_trpo(cartpole, config, max_kl=0.02)
     returns = [x for part in run.returns for x in part]
     quarter = len(returns) // 4
     assert np.mean(returns[-quarter:]) > 1.3 * np.mean(returns[:quarter])
@@ -180,7 +181,7 @@ def test_trpo_improves_and_no_step_leaves_the_region():
 
 
 def test_no_advantage_no_step():
-    rollout = Crowd(cartpole, 2, seed=1).collect(
+    rollout = Environments(cartpole, 2, seed=1).collect(
         policy := po.network(4, 2, 8, last_gain=0.5, rng=torch.Generator()), 20
     )
     before = [w.clone() for w in policy.parameters()]
@@ -201,10 +202,10 @@ def test_no_advantage_no_step():
 )
 def test_bad_numbers_are_named(change, complaint):
     with pytest.raises(ValueError, match=complaint):
-        po.train(cartpole, po.PPO, po.ControlConfig(**change))
+        po.train_policy(cartpole, po.PPO, po.ControlConfig(**change))
     if change != {"num_steps": 0}:
         with pytest.raises(ValueError, match=complaint):
-            trpo.train(cartpole, po.ControlConfig(**change))
+            trpo.train_trpo(cartpole, po.ControlConfig(**change))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_bad_numbers_are_named(change, complaint):
 )
 def test_bad_methods_are_named(method, complaint):
     with pytest.raises(ValueError, match=complaint):
-        po.train(cartpole, method, po.ControlConfig(total_steps=10))
+        po.train_policy(cartpole, method, po.ControlConfig(total_steps=10))
 
 
 class Broken(Corridor):
@@ -238,14 +239,14 @@ class Broken(Corridor):
 )
 def test_an_environment_that_does_not_fit_is_refused(make, complaint):
     with pytest.raises(ValueError, match=complaint):
-        po.train(make, po.PPO, po.ControlConfig(total_steps=10))
+        po.train_policy(make, po.PPO, po.ControlConfig(total_steps=10))
 
 
 @pytest.mark.slow
 def test_ppo_balances_the_pole():
     """A mean return of 475 over 100 episodes."""
-    run = po.train(cartpole, po.PPO, po.ControlConfig())
-    returns = Crowd(cartpole, 100, seed=99).collect(run.policy, None).returns
+    run = po.train_policy(cartpole, po.PPO, po.ControlConfig())
+    returns = Environments(cartpole, 100, seed=99).collect(run.policy, None).returns
     assert sum(returns) / 100 >= 475
 
 
@@ -253,7 +254,7 @@ def test_ppo_balances_the_pole():
 
 
 def test_without_bootstrap_every_cut_is_an_end():
-    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    rollout = Environments(Corridor, 1, seed=0).collect(Always(1), 5)
     advantages, values = mistakes.no_bootstrap(rollout, Cell(), gamma=0.5, lam=1.0)
     right, _ = po.credit(rollout, Cell(), gamma=0.5, lam=1.0)
     assert advantages[0].tolist() == right[0].tolist()
@@ -262,13 +263,13 @@ def test_without_bootstrap_every_cut_is_an_end():
 
 def test_without_the_done_mask_the_next_episode_pays_for_the_last():
     """γ = ½, λ = 1, one row of five steps: 1, 2, 3, 1, 2, then the value 20 of cell 2."""
-    rollout = Crowd(Corridor, 1, seed=0).collect(Always(1), 5)
+    rollout = Environments(Corridor, 1, seed=0).collect(Always(1), 5)
     advantages, values = mistakes.ends_forgotten(rollout, Cell(), gamma=0.5, lam=1.0)
     expected = 20.0
     for reward, found in zip([2, 1, 3, 2, 1], (advantages + values)[rollout.mask].tolist()[::-1], strict=True):
         expected = reward + 0.5 * expected
         assert found == expected
-    two = Crowd(Corridor, 2, seed=0).collect(Always(1), 5)
+    two = Environments(Corridor, 2, seed=0).collect(Always(1), 5)
     both, _ = mistakes.ends_forgotten(two, Cell(), gamma=0.5, lam=1.0)
     assert both[two.copies == 0].tolist() == both[two.copies == 1].tolist() == advantages.tolist()
 
@@ -284,13 +285,13 @@ def test_the_maximum_has_a_gradient_where_the_clip_has_none():
 
 
 def test_the_undetached_baseline_says_the_same_and_pulls_the_critic_down():
-    rollout = Crowd(cartpole, 2, seed=0).collect(
+    rollout = Environments(cartpole, 2, seed=0).collect(
         policy := po.network(4, 2, 8, last_gain=0.5, rng=torch.Generator()), 20
     )
-    run = po.Trained(policy, po.network(4, 1, 8, last_gain=1.0, rng=torch.Generator()))
+    run = po.ControlRun(policy, po.network(4, 1, 8, last_gain=1.0, rng=torch.Generator()))
     advantages, values = po.credit(rollout, run.critic, gamma=0.99, lam=0.95)
     columns = (rollout.actions, rollout.logps, values, advantages, advantages + values)
-    batch = po.Batch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
+    batch = po.Minibatch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
     losses = {wrong: f(run, po.PPO, batch) for wrong, f in ((False, po.loss), (True, mistakes.undetached_baseline))}
     assert losses[True].item() == pytest.approx(losses[False].item(), abs=1e-6)
     bias = list(run.critic.parameters())[-1]  # a derivative by the last bias is one by the mean value
@@ -300,7 +301,7 @@ def test_the_undetached_baseline_says_the_same_and_pulls_the_critic_down():
 
 
 def test_the_curve_of_a_run():
-    run = po.Trained(nn.Identity(), nn.Identity(), steps=[5, 10, 200], returns=[(1.0, 3.0), (5.0,), ()])
+    run = po.ControlRun(nn.Identity(), nn.Identity(), steps=[5, 10, 200], returns=[(1.0, 3.0), (5.0,), ()])
     assert poles.curve(run) == [3.0] * 20
 
 

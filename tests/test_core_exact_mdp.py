@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minirlhf.core import exact_mdp
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 GAMMA = 0.8
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from minirlhf.core.checks import Draw
 from minirlhf.core.logprobs import sequence_logps, token_entropies, token_logps
+from minirlhf.ledger.registry import Draw
 
 
 @pytest.fixture

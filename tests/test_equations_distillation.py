@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from minirlhf.core import exact
-from minirlhf.core.checks import Draw
 from minirlhf.equations import aggregation
 from minirlhf.equations import distillation as kd
+from minirlhf.ledger.registry import Draw
 
 DIVERGENCES = {
     "soft cross-entropy": kd.soft_cross_entropy,

@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from minirlhf.core.checks import Draw
 from minirlhf.core.logprobs import token_entropies
 from minirlhf.equations.language import (
     kept_mass,
@@ -18,6 +17,7 @@ from minirlhf.equations.language import (
     top_k_logits,
     top_p_logits,
 )
+from minirlhf.ledger.registry import Draw
 
 RULES = [
     pytest.param(lambda x: top_k_logits(x, top_k=3), id="top-k"),

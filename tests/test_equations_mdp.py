@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from minirlhf.checks.processes import random_process
 from minirlhf.core import exact_mdp
-from minirlhf.core.checks import Draw
 from minirlhf.equations.mdp import (
     action_values,
     advantage_function,
@@ -32,6 +30,8 @@ from minirlhf.equations.value_learning import (
     td_target,
     ucb_scores,
 )
+from minirlhf.ledger.inputs.processes import random_process
+from minirlhf.ledger.registry import Draw
 
 
 def f64(*numbers):

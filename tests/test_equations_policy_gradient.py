@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from minirlhf.checks.processes import endless, episodes
 from minirlhf.core import exact
-from minirlhf.core.checks import Draw
 from minirlhf.equations import mdp
 from minirlhf.equations.policy_gradient import (
     gradient_variance,
@@ -31,6 +29,8 @@ from minirlhf.equations.trust_region import (
     surrogate_gain,
     trust_region_step,
 )
+from minirlhf.ledger.inputs.processes import endless, episodes
+from minirlhf.ledger.registry import Draw
 
 
 def f64(*numbers):

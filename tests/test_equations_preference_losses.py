@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from minirlhf.core import exact
-from minirlhf.core.checks import Draw
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.ledger.registry import Draw
 
 BETA = 0.4
 ONES = torch.ones(4, dtype=torch.float64)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from minirlhf.core.checks import Draw
 from minirlhf.equations.returns import (
     gae,
     gae_mixture,
@@ -20,6 +19,7 @@ from minirlhf.equations.returns import (
     td_residuals,
     total_return,
 )
+from minirlhf.ledger.registry import Draw
 
 
 def f64(*numbers):

@@ -7,13 +7,14 @@ import re
 import pytest
 import torch
 
-from minirlhf import explain, recipes
+from minirlhf import recipes
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation
 from minirlhf.data.formats import Problem
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.report import explain
 from minirlhf.trainers import samples
 from minirlhf.trainers.online import OnlineConfig, train_online
 

@@ -6,39 +6,19 @@ import pytest
 
 from minirlhf.core import provenance
 
-LAYERS = {
-    "core": 0,
-    "equations": 1,
-    "data": 2,
-    "metrics": 2,
-    "tabular": 2,
-    "control": 3,
-    "models": 3,
-    "feedback": 4,
-    "recipes": 5,
-    "trainers": 6,
-    "evaluation": 7,
-    "overoptimization": 7,
-    "zoo": 7,
-    "checks": 7,
-    "ledger": 7,
-    "peers": 7,
-    "plotting": 7,
-    "pipeline": 7,
-    "runs": 7,
-    "named": 7,
-    "curves": 7,
-    "critic_probe": 7,
-    "direct": 7,
-    "gradient_noise": 7,
-    "group_bias": 7,
-    "group_family": 7,
-    "evidence": 7,
-    "explain": 7,
-    "tour": 7,
-    "classroom": 7,
-    "cli": 7,
-}
+FLOORS = [
+    {"core"},
+    {"equations", "engine"},
+    {"data"},
+    {"models"},
+    {"feedback"},
+    {"recipes"},
+    {"trainers", "tabular", "control"},
+    {"stages", "ledger", "evidence", "report", "evaluation", "pipeline", "runs", "named", "zoo"},
+    {"chapters"},
+    {"classroom", "tour", "cli"},
+]
+LAYERS = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
 
 def layer_of(module: str) -> int:
@@ -70,6 +50,22 @@ def import_graph() -> dict[str, frozenset[str]]:
     return {name: provenance.imports(name) for name in provenance.all_modules()}
 
 
+def chapter_of(module: str) -> str:
+    """The chapter's folder that a module lies in, or nothing."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 2 and parts[1] == "chapters" else ""
+
+
+def across(graph: dict[str, frozenset[str]]) -> list[str]:
+    """Imports from one chapter into another."""
+    return [
+        f"{name} imports {target}, which is another chapter's"
+        for name, targets in graph.items()
+        for target in sorted(targets)
+        if chapter_of(name) and chapter_of(target) not in ("", chapter_of(name))
+    ]
+
+
 def test_every_module_has_a_layer():
     homeless = {m.split(".")[1] for m in provenance.all_modules() if "." in m} - LAYERS.keys()
     assert not homeless, f"give these a layer in tests/test_layers.py: {sorted(homeless)}"
@@ -77,6 +73,22 @@ def test_every_module_has_a_layer():
 
 def test_imports_run_downward():
     assert upward(import_graph()) == []
+
+
+def test_chapters_never_import_each_other():
+    assert across(import_graph()) == []
+
+
+def test_the_engine_imports_the_core_only_and_is_entered_by_its_two_doors():
+    graph, doors = import_graph(), {"minirlhf.engine.reading", "minirlhf.engine.decoding"}
+    for name, targets in graph.items():
+        inside = name.startswith("minirlhf.engine")
+        if inside:
+            foreign = {t for t in targets if not t.startswith(("minirlhf.engine", "minirlhf.core"))}
+            assert not foreign, f"{name} imports {foreign}"
+        else:
+            behind = {t for t in targets if t.startswith("minirlhf.engine")} - doors
+            assert not behind, f"{name} imports {behind}; the doors are {sorted(doors)}"
 
 
 def test_no_circular_imports():
@@ -119,6 +131,7 @@ def planted(tmp_path, monkeypatch):
         "import minirlhf.equations.kl",
         "def f():\n    from minirlhf.equations import kl",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from minirlhf.equations import kl",
+        "import importlib\nkl = importlib.import_module('minirlhf.equations.kl')",
     ],
 )
 def test_a_planted_upward_import_is_found(planted, line):
@@ -127,6 +140,21 @@ def test_a_planted_upward_import_is_found(planted, line):
     [found] = upward(planted(files | {"core/exact.py": line + "\n"}))
     assert found.startswith("minirlhf.core.exact (layer 0) imports minirlhf.equations")
     assert "minirlhf.equations.kl" in provenance.closure(["minirlhf.core.exact"])
+
+
+@pytest.mark.parametrize("line", ["PAGE = open('page.html.jinja')", "PAGE = 'templates/page.html.jinja'"])
+def test_a_planted_file_of_a_higher_layer_is_found(planted, line):
+    files = {"__init__.py": "", "core/__init__.py": "", "cli/__init__.py": "", "cli/page.html.jinja": ""}
+    [found] = upward(planted(files | {"core/exact.py": line + "\n"}))
+    assert found == "minirlhf.core.exact (layer 0) imports minirlhf.cli (layer 9)"
+
+
+@pytest.mark.parametrize(("target", "complaints"), [("ch02_b.words", 1), ("ch01_a.words", 0), ("ch02_b", 1)])
+def test_a_planted_import_from_another_chapter_is_found(planted, target, complaints):
+    files = {f"chapters/{folder}__init__.py": "" for folder in ("", "ch01_a/", "ch02_b/")}
+    files |= {f"chapters/{folder}/words.py": "" for folder in ("ch01_a", "ch02_b")}
+    lab = {"chapters/ch01_a/lab.py": f"import minirlhf.chapters.{target}\n"}
+    assert len(across(planted({"__init__.py": ""} | files | lab))) == complaints
 
 
 def test_a_planted_circle_is_found(planted):

@@ -11,13 +11,13 @@ import time
 import pytest
 import torch
 
-from minirlhf import ledger as reader
-from minirlhf.checks import load
+from minirlhf.chapters import load_checks
 from minirlhf.cli import main, verify
-from minirlhf.core.checks import Ledger, chain, check, evaluate, run
 from minirlhf.core.randomness import derive_seed
+from minirlhf.ledger import pages as reader
+from minirlhf.ledger.registry import Ledger, chain, check, evaluate, run
 
-LEDGER = load()
+LEDGER = load_checks()
 CHECKS = list(LEDGER.checks.values())
 CHAINS = list(LEDGER.chains.values())
 each_check = pytest.mark.parametrize("entry", [pytest.param(c, id=f"{c.label}-{c.claim}") for c in CHECKS])
@@ -135,7 +135,7 @@ def small(monkeypatch):
                 x = draw.uniform(3, low=-0.5, high=0.5)
                 return f(x), x + x
 
-        monkeypatch.setattr(verify, "load", lambda: ledger)
+        monkeypatch.setattr(verify, "load_checks", lambda: ledger)
         return ledger
 
     return build

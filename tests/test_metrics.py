@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf import metrics
 from minirlhf.cli import main
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.provenance import PACKAGE
@@ -18,6 +17,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
 from minirlhf.recipes.offline import get_preference
+from minirlhf.report import metrics
 from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
@@ -85,7 +85,7 @@ def test_every_trainer_that_logs_is_tried_here():
     logs = {p.stem for p in (PACKAGE / "trainers").glob("*.py") if "loop.log(" in p.read_text(encoding="utf-8")} - {
         "loop"
     }
-    assert logs == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/metrics.py"
+    assert logs == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/report/metrics.py"
 
 
 @pytest.mark.parametrize("trainer", ["sft", "reward", "offline", "online"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, VOCAB, build
 
+from minirlhf.core.calling import context_length, evaluating, position_ids, supported
 from minirlhf.core.exact import ToyLM
-from minirlhf.models.calling import context_length, evaluating, position_ids, supported
 from minirlhf.models.forward import completion_logits, completion_logps
 
 

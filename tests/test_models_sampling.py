@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
-from minirlhf.models import decoding
+from minirlhf.engine import decoding
 from minirlhf.models import sampling as module
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, invert_cdf, left_pad, sample

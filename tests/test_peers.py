@@ -13,10 +13,8 @@ import torch
 if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"):
     pytest.skip("needs the extra 'peers'", allow_module_level=True)
 
-from minirlhf import peers
 from minirlhf.cli import main
 from minirlhf.core import exact
-from minirlhf.core.checks import Draw
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.equations import (
@@ -31,8 +29,10 @@ from minirlhf.equations import (
     reward_losses,
     value_losses,
 )
-from minirlhf.peers.adapter import TRL_VERSION, answers, trl_dpo
-from minirlhf.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, Comparison
+from minirlhf.ledger import peers
+from minirlhf.ledger.peers.adapter import TRL_VERSION, answers, trl_dpo
+from minirlhf.ledger.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, Comparison
+from minirlhf.ledger.registry import Draw
 
 COMPARED = [p for p in PEERS if p.agree is not None]
 NAMES = [f"{p.method}-{p.peer}" for p in COMPARED]

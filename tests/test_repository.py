@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from minirlhf import ledger as reader
-from minirlhf.checks import load
+from minirlhf.chapters import load_checks
 from minirlhf.core import provenance
+from minirlhf.ledger import pages as reader
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -187,12 +187,14 @@ def test_every_label_has_one_home():
 
 
 def test_every_label_of_an_equation_is_checked():
-    unproved = {label: homes[0].__name__ for label, homes in reader.homes().items() if label not in load().labels()}
+    unproved = {
+        label: homes[0].__name__ for label, homes in reader.homes().items() if label not in load_checks().labels()
+    }
     assert unproved == {}, f"labels without a check: {unproved}"
 
 
 def test_every_checked_label_is_an_equation_or_a_step():
-    ledger = load()
+    ledger = load_checks()
     steps = {label for chain in ledger.chains.values() for label in chain.labels}
     homeless = [label for label in ledger.labels() if label not in reader.homes() and label not in steps]
     assert homeless == [], f"no docstring and no derivation has these labels: {homeless}"

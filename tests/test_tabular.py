@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator
 from minirlhf.equations.mdp import greedy_policy
-from minirlhf.tabular import human_feedback as hf
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, Grid, arrival_rewards
 
 STILL, WINDY = GARDEN.transitions(), GARDEN.transitions(0.2)

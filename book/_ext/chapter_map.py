@@ -1,11 +1,7 @@
-"""``{chapter-map}``: how the chapters depend on one another, as a drawing and as a table, from one list.
-
-A line of the list is ``05 | column row | title | 02 03``: number, place in the drawing, short title, what it builds on.
-"""
+"""``{chapter-map}``: how the chapters depend on one another, as a drawing and as a table, from their manifests."""
 
 import html
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 from chapters import chapter_link, written
@@ -15,54 +11,27 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
+from minirlhf.chapters import Chapter
+from minirlhf.chapters import chapters as all_chapters
+
 WIDTH, HEIGHT, GAP_X, GAP_Y = 128, 44, 16, 34  # a box and the space between boxes, in the drawing's units
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """One line of the list."""
-
-    number: int
-    column: int
-    row: int
-    title: str
-    needs: tuple[int, ...]
-
-    @property
-    def corner(self) -> tuple[int, int]:
-        """Left and top of its box."""
-        return self.column * (WIDTH + GAP_X) + 4, self.row * (HEIGHT + GAP_Y) + 4
-
-
-def parse(lines: list[str]) -> list[Chapter]:
-    """The list.
-
-    Raises:
-        ValueError: a line that does not have the form, or that names a chapter which is not in the list.
-    """
-    found = []
-    for line in filter(str.strip, lines):
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) != 4:
-            raise ValueError(f"expected 'number | column row | title | needs', not {line!r}")
-        column, row = map(int, parts[1].split())
-        found.append(Chapter(int(parts[0]), column, row, parts[2], tuple(map(int, parts[3].split()))))
-    numbers = {c.number for c in found}
-    for c in found:
-        if not set(c.needs) <= numbers:
-            raise ValueError(f"chapter {c.number} needs {sorted(set(c.needs) - numbers)}, which the list does not have")
-    return found
+def corner(chapter: Chapter) -> tuple[int, int]:
+    """Left and top of its box."""
+    column, row = chapter.place
+    return column * (WIDTH + GAP_X) + 4, row * (HEIGHT + GAP_Y) + 4
 
 
 def _arrow(start: Chapter, end: Chapter) -> str:
-    (x0, y0), (x1, y1) = start.corner, end.corner
+    (x0, y0), (x1, y1) = corner(start), corner(end)
     x0, y0, x1, bend = x0 + WIDTH // 2, y0 + HEIGHT, x1 + WIDTH // 2, GAP_Y * 0.7
     return f'<path d="M{x0},{y0} C{x0},{y0 + bend} {x1},{y1 - bend} {x1},{y1 - 5}" marker-end="url(#map-tip)"/>'
 
 
 def _box(c: Chapter, address: str | None) -> str:
-    x, y = c.corner
-    lines = textwrap.wrap(f"{c.number} {c.title}", 19)
+    x, y = corner(c)
+    lines = textwrap.wrap(f"{c.number} {c.short}", 19)
     first = y + HEIGHT / 2 + 4.5 - 7 * (len(lines) - 1)
     text = "".join(
         f'<text x="{x + WIDTH // 2}" y="{first + 14 * i:g}">{html.escape(t)}</text>' for i, t in enumerate(lines)
@@ -76,8 +45,8 @@ def _box(c: Chapter, address: str | None) -> str:
 def draw(chapters: list[Chapter], addresses: dict[int, str]) -> str:
     """The map as SVG; chapters that have an address are links."""
     by_number = {c.number: c for c in chapters}
-    width = max(c.corner[0] for c in chapters) + WIDTH + 4
-    height = max(c.corner[1] for c in chapters) + HEIGHT + 4
+    width = max(corner(c)[0] for c in chapters) + WIDTH + 4
+    height = max(corner(c)[1] for c in chapters) + HEIGHT + 4
     tip = '<marker id="map-tip" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     arrows = "".join(_arrow(by_number[n], c) for c in chapters for n in c.needs)
     boxes = "".join(_box(c, addresses.get(c.number)) for c in chapters)
@@ -93,17 +62,12 @@ class chapter_map(nodes.General, nodes.Element):
 
 
 class ChapterMapDirective(SphinxDirective):
-    """The list, read."""
-
-    has_content = True
+    """The place of the map."""
 
     def run(self) -> list[nodes.Node]:
-        """Leave a place for the map."""
+        """Leave it for when all pages are known."""
         shows_outcomes(self.env)
-        try:
-            return [chapter_map("", chapters=parse(list(self.content)))]
-        except ValueError as problem:
-            raise self.error(str(problem)) from None
+        return [chapter_map()]
 
 
 class Maps(SphinxPostTransform):
@@ -114,7 +78,7 @@ class Maps(SphinxPostTransform):
     def run(self, **kwargs: Any) -> None:
         """On the page that has the map."""
         for node in list(self.document.findall(chapter_map)):
-            chapters = node["chapters"]
+            chapters = list(all_chapters())
             pages, builder = written(self.env), self.app.builder
             here = self.env.docname
             addresses = {number: builder.get_relative_uri(here, page) for number, page in pages.items()}
@@ -132,7 +96,7 @@ class Maps(SphinxPostTransform):
         rows = [
             [
                 nodes.Text(str(c.number)),
-                nodes.Text(c.title),
+                nodes.Text(c.short),
                 links([*c.needs]),
                 links([d.number for d in chapters if c.number in d.needs]),
             ]

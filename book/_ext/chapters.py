@@ -14,6 +14,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx.util.nodes import make_refnode
 
+from minirlhf import chapters
 from minirlhf.classroom import exercise
 from minirlhf.core.errors import UserError
 
@@ -25,7 +26,10 @@ def written(env: Any) -> dict[int, str]:
 
 
 class Pages(TocTree):
-    """``{pages} 0[6-9]-*``: the contents of a part, made of those of its pages that are there; nothing if none is."""
+    """``{pages} notebooks/*``: contents, made of those of these pages that are there; nothing if none is.
+
+    ``{pages} part II`` is a part of the book: its chapters, by their manifests.
+    """
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -34,6 +38,8 @@ class Pages(TocTree):
         """Fill in the pages and go on as an ordinary toctree."""
         self.env.note_reread()
         patterns = self.arguments[0].split()
+        if patterns[0] == "part":
+            patterns = [c.page for c in chapters.chapters() if c.part == patterns[1]]
         pages = [page for p in patterns for page in sorted(self.env.found_docs) if fnmatch.fnmatch(page, p)]
         self.content = StringList(pages, source=self.env.docname)
         return super().run() if pages else []
@@ -48,8 +54,11 @@ class ChapterRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Leave a place for the link."""
-        if not self.text.isdigit() or not 1 <= int(self.text) <= 22:
-            message = self.inliner.reporter.error(f"{{chapter}} takes a number from 1 to 22, not {self.text!r}")
+        try:
+            chapters.chapter(int(self.text))
+        except (ValueError, UserError):
+            last = chapters.chapters()[-1].number
+            message = self.inliner.reporter.error(f"{{chapter}} takes a number from 1 to {last}, not {self.text!r}")
             return [], [message]
         return [chapter_link("", "", chapter=int(self.text))], []
 

@@ -17,7 +17,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core import provenance
-from minirlhf.ledger import homes, labels_in
+from minirlhf.ledger.pages import homes, labels_in
 
 FIELD = re.compile(r"(Label|Source|Args|Attributes|Returns|Raises):\s*(.*)")
 ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}")

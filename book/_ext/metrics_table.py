@@ -6,7 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.metrics import METRICS, Metric
+from minirlhf.report.metrics import METRICS, Metric
 
 
 class Metrics(SphinxDirective):

@@ -22,9 +22,9 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf import ledger as reader
-from minirlhf.checks import load
-from minirlhf.core.checks import Result, run
+from minirlhf.chapters import load_checks
+from minirlhf.ledger import pages as reader
+from minirlhf.ledger.registry import Result, run
 
 logger = logging.getLogger(__name__)
 torch.set_num_threads(1)
@@ -43,7 +43,7 @@ def outcomes(label: str, seed: int) -> tuple[Outcome, ...]:
     """All checks of a label, run once per build; the site and the one page share them."""
     return tuple(
         Outcome(run(c, seed), {name: run(replace(c, of=variant), seed).error for name, variant in c.wrong.items()})
-        for c in load().select([label])
+        for c in load_checks().select([label])
     )
 
 
@@ -61,7 +61,7 @@ def _complain(text: str, page: str | None = None) -> None:
 
 def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Run the checks of the book's equations and complain; returns the pages that show outcomes, to be written anew."""
-    known, placed = load(), equations(env)
+    known, placed = load_checks(), equations(env)
     for label, page in placed.items():
         checks = known.select([label])
         if not checks:
@@ -187,7 +187,7 @@ def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.No
             texts.append(reader.scientific(worst.result.check.tolerance))
             rows.append([equation_link(label, page), nodes.literal("", label), *map(nodes.Text, texts[1:])])
     done = [o for label in placed for o in outcomes(label, seed)]
-    others = len(set(load().labels()) - set(placed))
+    others = len(set(load_checks().labels()) - set(placed))
     told = (
         f"{count(len(rows), 'equation')}, {count(len(done), 'check')}, "
         f"{count(sum(len(o.wrong) for o in done), 'wrong variant')} rejected, seed {seed}. "
@@ -216,7 +216,7 @@ class Marks(SphinxPostTransform):
         seed, placed = self.config.ledger_seed, equations(self.env)
         page = self.env.docname
         for node in list(self.document.findall(nodes.math_block)):
-            if node.get("label") in placed and load().select([node["label"]]):
+            if node.get("label") in placed and load_checks().select([node["label"]]):
                 node.parent.insert(node.parent.index(node) + 1, mark(node["label"], placed, page, seed))
         for node in list(self.document.findall(ledger_table)):
             node.replace_self(_all_equations(self.env, page, seed))

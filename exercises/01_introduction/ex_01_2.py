@@ -23,7 +23,7 @@
 #    As a fraction of the gain.
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def report(student):

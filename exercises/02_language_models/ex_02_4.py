@@ -19,7 +19,7 @@
 # %% [given]
 import torch
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 WORDS = ["the", "a", "my", "this", "your", "no", "every", "that", "some", "one", "his", "any"]
 

@@ -23,7 +23,7 @@
 # 5. `double`: Double DQN, with the learner and its frozen copy.
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def log(student):

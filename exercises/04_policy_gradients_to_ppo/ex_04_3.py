@@ -15,7 +15,7 @@
 # By hand, or at least without the library's `ppo_clip`. Right to 0.1 %.
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def cases(student):

@@ -20,7 +20,7 @@
 # Two of them cannot be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout?
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 LOGS = [
     {"score": 12.4, "kl": 1.6030, "still": 9.7},
@@ -53,7 +53,7 @@ run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
 
 # %% [tests]
 from minirlhf.classroom.testing import fail, test
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def diagnosis(sub, letter, because):

@@ -23,7 +23,7 @@
 #    trained on top of it, in mixed precision with Adam. One of the models then costs nothing extra. Which one, and why?
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def plan(student):

@@ -24,7 +24,7 @@
 # %% [given]
 import torch
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def tokens(student):

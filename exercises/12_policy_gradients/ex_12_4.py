@@ -25,7 +25,7 @@
 # %% [given]
 import torch
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 COLUMNS = ("reward", "length", "ended", "ratio_1", "ratio_4", "clipped", "expl_var")
 
@@ -90,7 +90,7 @@ run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 
 # %% [tests]
 from minirlhf.classroom.testing import fail, test
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def ask(sub, letter, said):

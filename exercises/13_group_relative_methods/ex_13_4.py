@@ -19,7 +19,7 @@
 #    of $p$'s logit, with $\nabla p = p(1-p)$ in that logit. One number from the histogram.
 
 # %% [given]
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def histogram(student):
@@ -59,7 +59,7 @@ import itertools
 import torch
 
 from minirlhf.classroom.testing import expect, test
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def mine(student):

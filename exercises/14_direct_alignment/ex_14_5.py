@@ -19,7 +19,7 @@
 # %% [given]
 import torch
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def _features(student):

@@ -20,7 +20,7 @@
 # %% [given]
 import torch
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 
 def run(student):

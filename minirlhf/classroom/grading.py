@@ -18,8 +18,8 @@ from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
 from minirlhf.classroom.submission import SUFFIXES, Cells, HandedIn, files_of, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
-from minirlhf.core.checks import Draw
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.ledger.registry import Draw
 
 MAX_DEATHS = 3  # a submission whose process keeps dying is not asked further
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from minirlhf.classroom import grading, release
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 # Instead of the answer to the first exercise. None of these earns a point, and none costs another student one.
 HOSTILE = {

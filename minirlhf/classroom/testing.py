@@ -1,7 +1,7 @@
 """What the hidden tests of an exercise are written with: ``test``, ``expect``, ``fail`` and tidy inputs.
 
 A test is a function ``(sub, draw)``. ``sub`` answers like the student's module, ``sub.f(x)`` and ``sub.value("answer")``,
-but runs in another process when a class is graded; ``draw`` gives fresh random inputs (:class:`minirlhf.core.checks.Draw`).
+but runs in another process when a class is graded; ``draw`` gives fresh random inputs (:class:`minirlhf.ledger.registry.Draw`).
 What is compared, and with what, stays on this side.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from minirlhf.core.checks import Draw
+from minirlhf.ledger.registry import Draw
 
 SHOWN = 12  # a tensor with more entries is shown at its worst entry only
 worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)

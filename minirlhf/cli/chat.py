@@ -25,10 +25,10 @@ import torch
 
 from minirlhf import named
 from minirlhf.cli.data import visible
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import Message, encode_prompt
 from minirlhf.data.types import Rollout
-from minirlhf.models.calling import evaluating
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts

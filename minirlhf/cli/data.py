@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n{name}")
         print("\n".join(_cells(inspection.tokens(tokenizer, messages, first), width, color)))
     if args.html is not None:
-        from minirlhf.cli.page import write
+        from minirlhf.report.survey import write
 
         write(args.html, found, counted, tokenizer, about)
         print(f"\nwritten: {args.html}")

@@ -21,9 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table; write what is asked for."""
-    from minirlhf import explain
     from minirlhf.core.errors import UserError
-    from minirlhf.plotting import png
+    from minirlhf.report import explain
+    from minirlhf.report.plotting import png
     from minirlhf.trainers import samples
 
     step = samples.read(args.run, args.step)

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, one entry, or a run's."""
-    from minirlhf import metrics
+    from minirlhf.report import metrics
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     if args.name is None:
@@ -42,7 +42,7 @@ def _line(name: str, text: str, width: int, column: int = 22) -> str:
 
 
 def _of_run(folder: str, width: int) -> None:
-    from minirlhf import metrics
+    from minirlhf.report import metrics
     from minirlhf.trainers.history import History
 
     history = History.read(folder)

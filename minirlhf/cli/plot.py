@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from minirlhf import curves
 from minirlhf.core.errors import UserError
+from minirlhf.report import curves
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(groups: dict[str, list[curves.Run]], names: list[str]) -> list[str]:
+def _table(groups: dict[str, list[curves.LoggedRun]], names: list[str]) -> list[str]:
     """The last values: of a group of seeds their mean and standard deviation."""
     rows = [["last value of", *groups]]
     for name in names:

@@ -15,11 +15,11 @@ import time
 
 import torch
 
-from minirlhf import ledger as reader
-from minirlhf.checks import load
-from minirlhf.core.checks import Check, Ledger
-from minirlhf.core.checks import run as run_check
+from minirlhf.chapters import load_checks
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.ledger import pages as reader
+from minirlhf.ledger.registry import Check, Ledger
+from minirlhf.ledger.registry import run as run_check
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; 1 if a check failed."""
     _one_mode(args)
     torch.set_num_threads(1)
-    ledger = load()
+    ledger = load_checks()
     seed = secrets.randbelow(2**31) if args.seed is None else args.seed
     width = shutil.get_terminal_size((120, 24)).columns
     if args.show is not None:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         print(reader.chain_list(ledger, width))
         return 0
     if args.peers:
-        from minirlhf import peers
+        from minirlhf.ledger import peers
 
         measured = peers.rows(seed)
         print(f"{peers.table(measured)}\nseed {seed}")

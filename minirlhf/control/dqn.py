@@ -14,7 +14,7 @@ from torch.nn.utils import skip_init
 
 from minirlhf.core.validate import require_positive, require_shapes
 from minirlhf.equations.value_learning import double_dqn_target, epsilon_greedy, q_learning_target
-from minirlhf.tabular.process import Process, Step, Walkers, choose
+from minirlhf.tabular.process import Process, Transition, Walkers, choose
 
 #: (rewards (N,), online values of the next state (N, A), the copy's (N, A), terminated (N,), gamma) -> targets (N,).
 Target = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
@@ -41,7 +41,7 @@ class Memory:
     def __len__(self) -> int:
         return min(self._seen, self._capacity)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Transition) -> None:
         """Remember a step of every walker, over the oldest ones."""
         row = (step.states, step.actions, step.rewards, step.next_states, step.terminated)
         if not self._rows:
@@ -70,7 +70,7 @@ class DQNRun:
     beliefs: Tensor
 
 
-def train(
+def train_dqn(
     process: Process,
     features: Tensor,
     target: Target,
@@ -116,7 +116,9 @@ def train(
         step = crowd.step(choose(epsilon_greedy(believed[crowd.states], epsilon=epsilon), rng))
         jitter = noise * torch.randn(walkers, generator=rng, dtype=step.rewards.dtype)
         memory.add(
-            Step(step.states, step.actions, step.rewards + jitter, step.next_states, step.terminated, step.truncated)
+            Transition(
+                step.states, step.actions, step.rewards + jitter, step.next_states, step.terminated, step.truncated
+            )
         )
         states, actions, rewards, following, terminated = memory.sample(batch_size, rng)
         with torch.no_grad():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from minirlhf.control.rollouts import Crowd, Make, Rollout
+from minirlhf.control.episodes import ControlRollout, Environments, Make
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.advantages import whiten
@@ -23,7 +23,7 @@ from minirlhf.equations.value_losses import value_clip, value_mse
 
 
 @dataclass
-class Trained:
+class ControlRun:
     """A policy ``(N, F) -> (N, A)`` logits, its critic ``(N, F) -> (N, 1)``, and the run, with one entry per rollout.
 
     Attributes:
@@ -41,7 +41,7 @@ class Trained:
     betas: list[float] = field(default_factory=list)
 
 
-class Batch(NamedTuple):
+class Minibatch(NamedTuple):
     """``M`` steps of one update. Steps are independent once their advantages are known, so each is a row: ``(M, 1)``.
 
     Attributes:
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
     targets: Tensor
 
 
-def credit(rollout: Rollout, critic: nn.Module | None, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+def credit(rollout: ControlRollout, critic: nn.Module | None, *, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
     """Advantages and values, both ``(B, T)``. A stretch that was cut off bootstraps, one that ended does not."""
     values, last = torch.zeros_like(rollout.rewards), rollout.rewards.new_zeros(len(rollout.last))
     if critic is not None:
@@ -69,7 +69,7 @@ def credit(rollout: Rollout, critic: nn.Module | None, *, gamma: float, lam: flo
     return gae(rollout.rewards, values, rollout.mask, gamma=gamma, lam=lam, bootstrap=bootstrap), values
 
 
-def loss(run: Trained, method: Method, batch: Batch) -> Tensor:
+def loss(run: ControlRun, method: Method, batch: Minibatch) -> Tensor:
     """What one update descends: the objective, the entropy bonus and the critic's loss, averaged over the steps."""
     mask = torch.ones_like(batch.advantages, dtype=torch.bool)
     all_logps = run.policy(batch.observations).log_softmax(-1)
@@ -114,7 +114,7 @@ class Method:
     cliprange_value: float | None = None
     target_kl: float | None = None
     credit: Callable[..., tuple[Tensor, Tensor]] = credit
-    loss: Callable[[Trained, Method, Batch], Tensor] = loss
+    loss: Callable[[ControlRun, Method, Minibatch], Tensor] = loss
 
 
 PPO = Method()
@@ -159,11 +159,11 @@ def network(inputs: int, outputs: int, hidden: int, *, last_gain: float, rng: to
     return nn.Sequential(*layers[:-1])
 
 
-def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Crowd, Trained]:
+def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Environments, ControlRun]:
     """The environments, and networks that have learned nothing.
 
     Raises:
-        ValueError: a number out of its range, or an environment with other spaces than :class:`Crowd` takes.
+        ValueError: a number out of its range, or an environment with other spaces than :class:`Environments` takes.
     """
     require_range(0.0, 1.0, gamma=config.gamma)
     require_positive(
@@ -172,16 +172,16 @@ def begin(make: Make, config: ControlConfig, rng: torch.Generator) -> tuple[Crow
         max_grad_norm=config.max_grad_norm,
         hidden=config.hidden,
     )
-    crowd = Crowd(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
+    crowd = Environments(make, config.num_envs, seed=derive_seed("crowd", config.seed) % 2**20)
     policy = network(crowd.num_features, crowd.num_actions, config.hidden, last_gain=0.01, rng=rng)
-    return crowd, Trained(policy, network(crowd.num_features, 1, config.hidden, last_gain=1.0, rng=rng))
+    return crowd, ControlRun(policy, network(crowd.num_features, 1, config.hidden, last_gain=1.0, rng=rng))
 
 
-def train(make: Make, method: Method, config: ControlConfig) -> Trained:
+def train_policy(make: Make, method: Method, config: ControlConfig) -> ControlRun:
     """Train a policy.
 
     Raises:
-        ValueError: a number out of its range, an environment with other spaces than :class:`Crowd` takes, or rollouts of a fixed
+        ValueError: a number out of its range, an environment with other spaces than :class:`Environments` takes, or rollouts of a fixed
             length for a method without critic, which would take a cut for the end.
     """
     require_range(0.0, 1.0, lam=method.lam)
@@ -218,12 +218,12 @@ def train(make: Make, method: Method, config: ControlConfig) -> Trained:
 
 
 def _update(
-    run: Trained,
+    run: ControlRun,
     method: Method,
     config: ControlConfig,
     optimiser: torch.optim.Optimizer,
     weights: list[nn.Parameter],
-    rollout: Rollout,
+    rollout: ControlRollout,
     rng: torch.Generator,
 ) -> None:
     """All passes over one rollout."""
@@ -231,10 +231,10 @@ def _update(
     advantages, values = method.credit(rollout, critic, gamma=config.gamma, lam=method.lam)
     targets = lambda_returns(advantages, values, rollout.mask)
     columns = (rollout.actions, rollout.logps, values, whiten(advantages, rollout.mask), targets)
-    steps = Batch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
+    steps = Minibatch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
     for _ in range(method.num_iterations):
         for rows in torch.randperm(len(steps.actions), generator=rng).chunk(method.num_minibatches):
             optimiser.zero_grad()
-            method.loss(run, method, Batch(*(x[rows] for x in steps))).backward()
+            method.loss(run, method, Minibatch(*(x[rows] for x in steps))).backward()
             nn.utils.clip_grad_norm_(weights, config.max_grad_norm)
             optimiser.step()

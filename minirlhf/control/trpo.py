@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from minirlhf.control.policy_optimisation import ControlConfig, Trained, begin, credit
-from minirlhf.control.rollouts import Make, Rollout
+from minirlhf.control.episodes import ControlRollout, Make
+from minirlhf.control.policy_optimisation import ControlConfig, ControlRun, begin, credit
 from minirlhf.core.randomness import generator
 from minirlhf.core.validate import require_positive, require_shapes
 from minirlhf.equations.advantages import whiten
@@ -36,7 +36,7 @@ class TrustRegionStep:
 
 def trpo_step(
     policy: nn.Module,
-    rollout: Rollout,
+    rollout: ControlRollout,
     advantages: Tensor,
     *,
     max_kl: float = 0.01,
@@ -94,13 +94,13 @@ def trpo_step(
     return TrustRegionStep(0.0, 0.0, max_shrinks + 1)
 
 
-def train(
+def train_trpo(
     make: Make, config: ControlConfig, *, max_kl: float = 0.01, lam: float = 0.95, critic_passes: int = 20
-) -> tuple[Trained, list[TrustRegionStep]]:
+) -> tuple[ControlRun, list[TrustRegionStep]]:
     """TRPO: one trust-region step per rollout, and the critic fitted by ``critic_passes`` full-batch steps of Adam.
 
     Raises:
-        ValueError: a number out of its range, or an environment with other spaces than ``Crowd`` takes.
+        ValueError: a number out of its range, or an environment with other spaces than ``Environments`` takes.
     """
     require_positive(max_kl=max_kl, critic_passes=critic_passes)
     crowd, run = begin(make, config, generator("trpo", config.seed))

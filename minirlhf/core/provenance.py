@@ -13,6 +13,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT_NAME = PACKAGE.name
+#: Endings of the package's files that are no modules; who names one depends on the package that has it.
+OPENED = frozenset({"jinja", "html", "css", "js", "yaml", "toml", "json"})
 
 
 def module_path(name: str) -> Path:
@@ -41,7 +43,7 @@ def source(name: str) -> str:
 
 @functools.cache
 def imports(name: str) -> frozenset[str]:
-    """The modules of this package that a module imports directly, also inside functions and for typing."""
+    """The modules of this package that a module imports directly, also inside functions and for typing, or names in a string."""
     known = set(all_modules())
     found: set[str] = set()
     for node in ast.walk(ast.parse(source(name))):
@@ -54,7 +56,19 @@ def imports(name: str) -> frozenset[str]:
                 for alias in node.names:
                     child = f"{node.module}.{alias.name}"
                     found.add(child if child in known else node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update(_named(node.value) & known)
     return frozenset(found - {name})
+
+
+def _named(text: str) -> set[str]:
+    """What a string of a program names: a module as ``import_module`` takes it, or the package of a file that is opened."""
+    if text.startswith(f"{ROOT_NAME}."):
+        return {text}
+    if text.rpartition(".")[2] in OPENED and not text.startswith("*"):
+        paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob(text.rpartition("/")[2]))
+        return {".".join([ROOT_NAME, *path.parent.parts]) for path in paths}
+    return set()
 
 
 def closure(names: Iterable[str]) -> set[str]:

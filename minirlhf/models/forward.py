@@ -7,10 +7,9 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import position_ids, supported
 from minirlhf.core.logprobs import next_token_logps, token_entropies
-from minirlhf.models import attention
-from minirlhf.models.calling import position_ids, supported
-from minirlhf.models.packing import Packed, packs, shares
+from minirlhf.engine import reading
 
 
 def completion_logits(model: nn.Module, input_ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
@@ -66,7 +65,7 @@ def completion_logps(
     """Log-probabilities of the last ``width`` tokens of every row, differentiable; ``width = S − 1`` gives all of them.
 
     Where the model allows it, the batch is read without padding and a prompt that several rows share once
-    (:mod:`minirlhf.models.packing`); the result is that of one plain forward pass.
+    (:mod:`minirlhf.engine.reading`); the result is that of one plain forward pass.
 
     Args:
         model: a causal LM; put it in ``eval`` mode if dropout would make it random.
@@ -90,22 +89,12 @@ def completion_logps(
     )  # (B, T), columns; −1 before a row's first token
     wanted = wanted & (before >= 0)
     rows, places = wanted.nonzero(as_tuple=True)
-    read = _packed if packs(model, input_ids) and len(rows) else _plain
+    read = reading.logits_at if reading.packs(model, input_ids) and len(rows) else _plain
     logits = read(model, input_ids, attention_mask, width, rows, before[rows, places])  # (M, V)
     logps = next_token_logps(logits, input_ids[:, -width:][wanted], temperature)
     if not return_entropy:
         return _spread(logps, wanted)
     return _spread(logps, wanted), _spread(token_entropies(logits, temperature), wanted)
-
-
-def _packed(model: nn.Module, ids: Tensor, mask: Tensor, width: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """The logits ``(M, V)`` at ``M`` places of a batch, of which only what is needed is read."""
-    needed = torch.zeros_like(mask, dtype=torch.bool)
-    needed[rows, columns] = True
-    prefix = mask[:, :-width].sum(1) if shares(model) else None
-    packed = Packed(ids, mask, prefix=prefix, needed=needed)
-    with attention.ours(model):
-        return attention.read(model, packed.input_ids, packed.position_ids, packed, keep=packed.place[rows, columns])
 
 
 def _plain(model: nn.Module, ids: Tensor, mask: Tensor, width: int, rows: Tensor, columns: Tensor) -> Tensor:

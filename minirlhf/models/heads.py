@@ -18,13 +18,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from minirlhf.core.calling import position_ids, supported
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
 from minirlhf.core.validate import require_mask
-from minirlhf.models import attention, checkpoints
-from minirlhf.models.calling import position_ids, supported
-from minirlhf.models.packing import Packed, packs, shares
+from minirlhf.engine import reading
+from minirlhf.models import checkpoints
 from minirlhf.models.tokenizers import load_tokenizer
 
 HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
@@ -58,11 +58,9 @@ def head_scores(
         ``(B, S)``, float32 or wider, 0 at padding.
     """
     require_mask(attention_mask, "attention_mask")
-    if packs(backbone, input_ids):
-        packed = Packed(input_ids, attention_mask, prefix=prefix if shares(backbone) else None)
-        with attention.ours(backbone):
-            hidden = attention.read(backbone, packed.input_ids, packed.position_ids, packed)  # (N, D)
-        scores = head(hidden).squeeze(-1)[packed.place.clamp(0, len(hidden) - 1)]
+    if reading.packs(backbone, input_ids):
+        hidden, place = reading.states(backbone, input_ids, attention_mask, prefix)  # (N, D), (B, S)
+        scores = head(hidden).squeeze(-1)[place]
     else:
         options = supported(backbone, position_ids=position_ids(attention_mask), use_cache=False)
         hidden = backbone(input_ids=input_ids, attention_mask=attention_mask, **options).last_hidden_state

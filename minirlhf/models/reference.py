@@ -9,12 +9,12 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.data.collate import collate_answers
 from minirlhf.data.types import AnswerBatch, Tokens
 from minirlhf.models import cache, checkpoints
-from minirlhf.models.calling import evaluating
 from minirlhf.models.forward import completion_logps
 
 

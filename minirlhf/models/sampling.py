@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.randomness import derive_seed, keyed_uniforms
 from minirlhf.data.types import Rollout
+from minirlhf.engine.decoding import Reader, reader
 from minirlhf.equations import language
-from minirlhf.models.calling import context_length, evaluating
-from minirlhf.models.decoding import Reader, reader
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.value_learning import epsilon_greedy, q_learning_target, sarsa_target
-from minirlhf.tabular.process import Process, Step, Walkers, choose
+from minirlhf.tabular.process import Process, Transition, Walkers, choose
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Book:
         """``(N,)`` bool."""
         return self._episode < self._last
 
-    def note(self, step: Step) -> None:
+    def note(self, step: Transition) -> None:
         at = self._rows, self._episode
         self.returns[at] += step.rewards
         self.lengths[at] += 1
@@ -144,7 +144,7 @@ def dyna_q(
 
     terminal = process.terminal
 
-    def remember_and_replay(table: Tensor, step: Step, learning: Tensor) -> None:
+    def remember_and_replay(table: Tensor, step: Transition, learning: Tensor) -> None:
         pair = step.states * process.num_actions + step.actions
         seen[rows, pair], rewards[rows, pair], following[rows, pair] = 1.0, step.rewards, step.next_states
         rate = torch.where(learning, alpha, 0.0)
@@ -166,7 +166,7 @@ def _off_policy(
     learners: int,
     rng: torch.Generator,
     time_limit: int,
-    also: Callable[[Tensor, Step, Tensor], None],
+    also: Callable[[Tensor, Transition, Tensor], None],
 ) -> Learned:
     """Q-learning, and ``also(table, step, learning)`` after each of its steps."""
     walkers, table, book = _begin(process, alpha, epsilon, episodes, learners, rng, time_limit)
@@ -193,7 +193,7 @@ def _begin(
     )
 
 
-def _move(table: Tensor, rows: Tensor, step: Step, target: Tensor, rate: Tensor) -> None:
+def _move(table: Tensor, rows: Tensor, step: Transition, target: Tensor, rate: Tensor) -> None:
     """Q(s,a) ← Q(s,a) + rate · (target − Q(s,a))."""
     at = rows, step.states, step.actions
     table[at] += rate * (target - table[at])

@@ -131,7 +131,7 @@ def sample_chain(transitions: Tensor, start: Tensor, *, steps: int, count: int, 
 
 
 @dataclass(frozen=True)
-class Step:
+class Transition:
     """One step of each of ``N`` walkers; every field is ``(N,)``.
 
     Attributes:
@@ -168,14 +168,14 @@ class Walkers:
         self._age = torch.zeros(count, dtype=torch.long)
         self.states = choose(process.start.expand(count, -1), rng)
 
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: Tensor) -> Transition:
         """Let every walker take its action of ``actions (N,)``."""
         before = self.states
         after = choose(self._process.transitions[before, actions], self._rng)
         terminated = self._terminal[after]
         self._age = self._age + 1
         late = torch.zeros_like(terminated) if self._limit is None else self._age >= self._limit
-        step = Step(
+        step = Transition(
             before, actions, self._process.rewards[before, actions, after], after, terminated, late & ~terminated
         )
         self.states = after

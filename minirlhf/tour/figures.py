@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minirlhf.plotting import PALETTE, panels, smooth
+from minirlhf.report.plotting import PALETTE, panels, smooth
 from minirlhf.tour.stages import Tour
 
 

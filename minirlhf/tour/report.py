@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jinja2
-
 from minirlhf.models.checkpoints import write_text_atomic
-from minirlhf.plotting import data_uri, png
+from minirlhf.report import templates
+from minirlhf.report.plotting import data_uri, png
 from minirlhf.tour import figures
 from minirlhf.tour.stages import IMPROVED, Tour
 
@@ -76,11 +75,9 @@ def answers(tour: Tour, count: int = 3) -> str:
 
 def page(tour: Tour) -> str:
     """The HTML report."""
-    source = Path(__file__).with_name("report.html.jinja").read_text(encoding="utf-8")
     images = {name: data_uri(png(getattr(figures, name)(tour))) for name in FIGURES}
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(source).render(
-        tour=tour, improved=IMPROVED, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS
+    return templates.render(
+        "tour", tour=tour, improved=IMPROVED, images=images, alt=captions(tour), shown=range(SHOWN), names=PARTS
     )
 
 

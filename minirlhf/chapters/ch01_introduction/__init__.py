@@ -1,0 +1,1 @@
+"""Chapter 1, Introduction: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 2, Language models as policies: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 3, Markov decision processes: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 4, From policy gradients to PPO: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 6, The nature of preferences: what only it needs."""

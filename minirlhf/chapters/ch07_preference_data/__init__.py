@@ -1,0 +1,1 @@
+"""Chapter 7, Preference data: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 13, Group-relative methods: what only it needs."""

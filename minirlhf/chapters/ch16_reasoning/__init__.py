@@ -1,0 +1,1 @@
+"""Chapter 16, Reasoning: what only it needs."""

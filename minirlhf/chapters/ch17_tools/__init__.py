@@ -1,0 +1,1 @@
+"""Chapter 17, Tools: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 18, Synthetic data and distillation: what only it needs."""

@@ -1,0 +1,1 @@
+"""Chapter 20, Over-optimisation: what only it needs."""

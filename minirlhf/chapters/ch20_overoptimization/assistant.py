@@ -1,0 +1,110 @@
+"""The report on a trained language model: RLOO, best-of-n and DPO against a reward model or a function, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from minirlhf import zoo
+from minirlhf.chapters.ch20_overoptimization import figures
+from minirlhf.chapters.ch20_overoptimization.curves import Curve
+from minirlhf.chapters.ch20_overoptimization.fits import judge, single_verdict
+from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
+from minirlhf.chapters.ch20_overoptimization.language_model import (
+    LanguagePlan,
+    LanguageWorld,
+    best_of_n,
+    language_world,
+    reinforce,
+)
+from minirlhf.core.errors import UserError
+from minirlhf.data import tasks
+from minirlhf.data.formats import Problem
+from minirlhf.data.tasks.assistant import features
+from minirlhf.feedback.rewards import Reward
+from minirlhf.pipeline import Trained
+from minirlhf.report.plotting import panels
+from minirlhf.trainers.history import History
+
+OPTIMIZERS = ("best-of-n", "policy-gradient", "dpo")
+
+#: What the report counts in replies while a policy is trained; names of fields of ``Features``.
+COUNTED = ("polite", "praise", "facts", "repeats")
+
+
+def _count(name: str) -> Reward:
+    def of_all(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        return [getattr(features(p.prompt[-1]["content"], c), name) for p, c in zip(problems, completions, strict=True)]
+
+    return of_all
+
+
+def counts() -> dict[str, Reward]:
+    """:data:`COUNTED` as monitors of a run."""
+    return {name: _count(name) for name in COUNTED}
+
+
+def overrated(world: LanguageWorld, most: int = 5) -> list[tuple[str, float, float, None]]:
+    """Replies of the reference that the proxy overstates most: reply, proxy, gold; each reply once."""
+    scores, worth = (x.flatten() for x in world.drawn)
+    found: dict[str, tuple[str, float, float, None]] = {}
+    for i in (scores - worth).argsort(descending=True).tolist():
+        found.setdefault(world.texts[i], (world.texts[i], float(scores[i]), float(worth[i]), None))
+        if len(found) == most:
+            break
+    return list(found.values())
+
+
+def assistant_report(
+    report_type: Callable[..., Any],
+    *,
+    proxy: Callable[[str, str], float] | None,
+    gold: Callable[[str, str], float] | None,
+    optimizers: Sequence[str],
+    pairs: int,
+    seeds: int,
+) -> Any:
+    """Train and measure; ``report_type`` is :class:`~minirlhf.chapters.ch20_overoptimization.report.Report`.
+
+    Raises:
+        UserError: a given function fails, or DPO alone is asked for with a given proxy.
+    """
+    chosen = [name for name in optimizers if name != "dpo" or proxy is None]
+    if not chosen:
+        raise UserError("dpo learns from comparisons and knows no other proxy; leave the proxy or the optimizer out")
+    task = tasks.get("assistant")
+    start = Trained(*zoo.load("assistant-sft"), History())
+    curves: dict[str, list[Curve]] = {name: [] for name in chosen}
+    notes, histories, listed = [], [], None
+    for seed in range(seeds):
+        plan = LanguagePlan().with_seed(seed)
+        plan = replace(plan, reward=replace(plan.reward, pairs=pairs))
+        world = language_world(task, start, plan, proxy=proxy, gold=gold)
+        listed = listed or overrated(world)
+        if not math.isnan(world.accuracy):
+            notes.append(
+                f"seed {seed}: the reward model ranks {world.accuracy:.0%} of held-out pairs as the labeller did"
+            )
+        if "best-of-n" in chosen:
+            curves["best-of-n"].append(best_of_n(world))
+        if "policy-gradient" in chosen:
+            curve, history, _ = reinforce(world, plan, monitors=counts())
+            curves["policy-gradient"].append(curve)
+            histories.append(history)
+        if "dpo" in chosen:
+            curves["dpo"].append(dpo(world, seed=seed))
+    report = report_type(curves, notes=notes, overrated=listed)
+    if seeds >= 3:
+        report.verdicts = {name: judge(found) for name, found in curves.items()}
+        report.figures["fits"], axes = panels(len(curves), 3.6, 2.9)
+        figures.fits(axes, report.verdicts)
+    else:
+        report.notes += [single_verdict(name, found[0]) for name, found in curves.items()]
+    report.figures["curves"], axes = panels(len(curves), 3.6, 3.0)
+    figures.overview(axes, report.curves)
+    if histories:
+        report.figures["habits"], (ax,) = panels(1, 4.6, 3.2)
+        figures.counted(ax, histories, COUNTED)
+    return report

@@ -1,0 +1,201 @@
+"""The same curves on a trained language model: a reward model learned from its own labelled replies, and three ways to please it.
+
+The gold reward of the assistant world is known, so each step of each optimiser can be measured. KL is estimated from the
+policy's own samples, in nats per reply.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from minirlhf import pipeline
+from minirlhf.chapters.ch20_overoptimization.curves import Curve
+from minirlhf.chapters.ch20_overoptimization.functions import grade, require_preferences
+from minirlhf.data.formats import Problem
+from minirlhf.data.tasks.base import Task
+from minirlhf.data.types import PreferencePair
+from minirlhf.equations.estimators import best_of_n_curve, best_of_n_kl
+from minirlhf.evaluation import candidates
+from minirlhf.feedback.rewards import Reward, model_reward, task_problems, task_reward
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.sampling import Sampling
+from minirlhf.pipeline import RewardPlan, Trained
+from minirlhf.recipes import RLOO
+from minirlhf.trainers.history import History
+from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
+
+
+@dataclass(frozen=True)
+class LanguagePlan:
+    """What is trained, and how long. The defaults take about a minute on one core."""
+
+    reward: RewardPlan = RewardPlan(
+        pairs=1600,
+        held_out=400,
+        training=RewardConfig(max_steps=220, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear"),
+    )
+    pooling: str = "mean"
+    rl: OnlineConfig = OnlineConfig(max_steps=48, batch_size=4, num_generations=32, learning_rate=1e-4)
+    prompts: int = 16
+    draws: int = 256  # per prompt, for best-of-n
+
+    def with_seed(self, seed: int) -> LanguagePlan:
+        """The plan with another seed everywhere."""
+        return replace(self, reward=pipeline.with_seed(self.reward, seed), rl=replace(self.rl, seed=seed))
+
+
+@dataclass(frozen=True)
+class LanguageWorld:
+    """A policy, a proxy and the truth.
+
+    Attributes:
+        task: gives prompts and gold.
+        start: the policy that is optimised, and the reference.
+        proxy: the reward that is optimised, in units of gold: over samples of the reference, mean and standard deviation are gold's.
+        gold: what nobody may optimise.
+        accuracy: of the reward model on held-out pairs; NaN if the proxy is a given function.
+        pairs: comparisons that it was trained on; none if the proxy is a given function.
+        problems, texts: many replies of the reference and what they reply to, ``P · M`` each, replies to one prompt together.
+        drawn: their proxy and gold, ``(P, M)`` each.
+    """
+
+    task: Task
+    start: Trained
+    proxy: Reward
+    gold: Reward
+    accuracy: float
+    pairs: list[PreferencePair]
+    problems: list[Problem]
+    texts: list[str]
+    drawn: tuple[Tensor, Tensor]
+
+
+def _as_reward(function: Callable[[str, str], float], name: str) -> Reward:
+    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        return [grade(function, name, p.prompt[-1]["content"], c) for p, c in zip(problems, completions, strict=True)]
+
+    return reward
+
+
+def train_proxy(start: Trained, pairs: Sequence[PreferencePair], plan: LanguagePlan, *, seed: int) -> RewardModel:
+    """A reward model on top of the policy's transformer; ``seed`` draws its head and the order of the pairs."""
+    model = RewardModel.from_causal_lm(start.model, pooling=plan.pooling, seed=seed)
+    tokens = pipeline.pair_tokens(start.tokenizer, pairs)
+    config = replace(plan.reward.training, seed=seed)
+    train_reward(model, tokens, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    return model
+
+
+def learn_proxy(task: Task, start: Trained, plan: LanguagePlan) -> tuple[Reward, float, list[PreferencePair]]:
+    """Label pairs of the policy's own replies and train a reward model: the reward, its held-out accuracy, the pairs."""
+    pairs, held_out = pipeline.preferences(task, start, plan.reward)
+    model = train_proxy(start, pairs, plan, seed=plan.reward.training.seed)
+    tokens = pipeline.pair_tokens(start.tokenizer, held_out)
+    accuracy = pair_accuracy(model, tokens, pad_token_id=start.tokenizer.pad_token_id)
+    return model_reward(model, start.tokenizer), accuracy, pairs
+
+
+def language_world(
+    task: Task,
+    start: Trained,
+    plan: LanguagePlan,
+    *,
+    proxy: Callable[[str, str], float] | None = None,
+    gold: Callable[[str, str], float] | None = None,
+) -> LanguageWorld:
+    """Set up the experiment.
+
+    Args:
+        proxy: ``(prompt, reply) -> number`` in place of a reward model.
+        gold: the same in place of the task's grader; it grades, the comparisons are still labelled by the task.
+
+    Raises:
+        UserError: a given function raises, or gives something else than finite numbers, or the same to every reply.
+    """
+    truth = task_reward(task) if gold is None else _as_reward(gold, "gold")
+    truth(task_problems(task, "test")[:1], ["sure!"])  # a function that fails does so before anything is trained
+    accuracy, pairs = float("nan"), list[PreferencePair]()
+    if proxy is None:
+        raw, accuracy, pairs = learn_proxy(task, start, plan)
+    else:
+        raw = _as_reward(proxy, "proxy")
+    sampled = candidates(
+        start.model,
+        task_problems(task, "test")[: plan.prompts],
+        raw,
+        tokenizer=start.tokenizer,
+        sampling=Sampling(max_completion_length=task.max_completion_length),
+        num_generations=plan.draws,
+        seed=plan.rl.seed,
+    )
+    problems = [p for p in task_problems(task, "test")[: plan.prompts] for _ in range(plan.draws)]
+    texts = [text for row in sampled.completions for text in row]
+    scores = sampled.rewards.double()
+    worth = torch.tensor(truth(problems, texts), dtype=torch.float64).view_as(scores)
+    require_preferences(scores.flatten().tolist(), "proxy")
+    require_preferences(worth.flatten().tolist(), "gold")
+    in_gold_units, scores = calibrated(raw, scores, worth)
+    return LanguageWorld(task, start, in_gold_units, truth, accuracy, pairs, problems, texts, (scores, worth))
+
+
+def calibrated(raw: Reward, scores: Tensor, worth: Tensor) -> tuple[Reward, Tensor]:
+    """A reward in units of gold, and its ``scores`` in the same units.
+
+    Args:
+        scores, worth: raw grades and gold of many replies of the reference, of one shape.
+    """
+    slope = float(worth.std() / scores.std())
+    shift = float(worth.mean() - slope * scores.mean())
+
+    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        return [shift + slope * score for score in raw(problems, completions)]
+
+    return reward, shift + slope * scores
+
+
+def best_of_n(world: LanguageWorld) -> Curve:
+    """Best-of-n for every n up to the number of draws, by the unbiased estimator; its KL by the formula for no ties, a bound."""
+    scores, worth = world.drawn
+    kl = torch.tensor([best_of_n_kl(n) for n in range(1, scores.shape[1] + 1)], dtype=torch.float64)
+    return Curve(kl.clamp(min=0).sqrt(), best_of_n_curve(scores).mean(0), best_of_n_curve(scores, worth).mean(0))
+
+
+def reinforce(
+    world: LanguageWorld,
+    plan: LanguagePlan,
+    *,
+    beta: float = 0.0,
+    window: int = 3,
+    monitors: Mapping[str, Reward] | None = None,
+) -> tuple[Curve, History, Trained]:
+    """RLOO against the proxy. The curve's points are means over ``window`` steps of training samples.
+
+    Args:
+        beta: KL penalty; none by default.
+        monitors: rewards that the history logs beside ``gold``, by name.
+    """
+    model = copy.deepcopy(world.start.model)
+    recipe = RLOO.with_(beta=beta)
+    history = train_online(
+        model,
+        task_problems(world.task, "train"),
+        world.proxy,
+        recipe,
+        replace(plan.rl, max_completion_length=world.task.max_completion_length),
+        tokenizer=world.start.tokenizer,
+        ref_model=copy.deepcopy(world.start.model).requires_grad_(False).eval(),
+        monitors={"gold": world.gold, **(monitors or {})},
+        quiet=True,
+    )
+    scores, worth = world.drawn
+    rows = [(0.0, float(scores.mean()), float(worth.mean()))]
+    for k in range(0, len(history) - window + 1, window):
+        kl, reward, gold = (sum(history[name][k : k + window]) / window for name in ("kl", "reward", "gold"))
+        rows.append((max(0.0, kl) ** 0.5, reward, gold))  # the first step samples the reference itself
+    return Curve(*torch.tensor(rows, dtype=torch.float64).T), history, Trained(model, world.start.tokenizer, history)

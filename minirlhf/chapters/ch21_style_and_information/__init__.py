@@ -1,0 +1,1 @@
+"""Chapter 21, Style and information: what only it needs."""

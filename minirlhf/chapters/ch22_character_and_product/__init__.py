@@ -1,0 +1,1 @@
+"""Chapter 22, Character and product: what only it needs."""

@@ -1,0 +1,1 @@
+"""Made-up inputs that the checks of several chapters draw."""

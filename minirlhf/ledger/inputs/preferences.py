@@ -1,0 +1,106 @@
+"""What the checks of chapter 14 share: a policy over N answers written out, its optimum, and derivatives of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact
+from minirlhf.equations.preference_losses import PairLogps
+from minirlhf.ledger.registry import Draw
+
+
+def maximiser(value: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """The distribution of largest smooth ``value``: :func:`exact.maximise` (seven digits), then two Newton steps (all)."""
+    logits = exact.maximise(value, size, steps=60).log()
+    for _ in range(2):
+        at_logits = lambda z: value(z.softmax(-1))
+        slope = torch.autograd.functional.jacobian(at_logits, logits)
+        curvature = torch.autograd.functional.hessian(at_logits, logits)
+        logits = (logits - torch.linalg.pinv(curvature, rtol=1e-6) @ slope).log_softmax(-1)
+    return logits.exp()
+
+
+class Bandit(NamedTuple):
+    """One prompt with N answers: reference, rewards, β, and the optimum found by numerical maximisation."""
+
+    ref: Tensor
+    rewards: Tensor
+    beta: float
+
+    def optimum(self) -> Tensor:
+        """Log-probabilities of the policy with the largest E[r] − β KL; no closed form is used."""
+        return maximiser(lambda p: exact.regularised_value(p, self.ref, self.rewards, self.beta), len(self.ref)).log()
+
+
+def bandit(draw: Draw, size: int = 4) -> Bandit:
+    """Random reference and rewards; β in [0.4, 0.8], where β, 1 and 1/β cannot be confused."""
+    return Bandit(draw.distribution(size), draw.normal(size), float(draw.uniform(low=0.4, high=0.8)))
+
+
+def all_pairs(logps: Tensor, ref: Tensor) -> tuple[PairLogps, Tensor, Tensor]:
+    """Every ordered pair of different answers, and the indices of the two."""
+    i, j = (~torch.eye(len(ref), dtype=torch.bool)).nonzero(as_tuple=True)
+    return PairLogps(logps[i], logps[j], ref.log()[i], ref.log()[j]), i, j
+
+
+def pairs(draw: Draw, size: int = 4, lengths: bool = False) -> PairLogps:
+    """Random log-probabilities of answers; the implicit rewards have both signs."""
+    pair = PairLogps(*(-draw.uniform(size, low=1.0, high=6.0) for _ in range(4)))
+    if not lengths:
+        return pair
+    counts = torch.tensor([[draw.integer(1, 5) for _ in range(size)] for _ in range(2)])
+    return replace(pair, chosen_lengths=counts[0], rejected_lengths=counts[1])
+
+
+def at(pair: PairLogps, *, chosen: Tensor, rejected: Tensor) -> PairLogps:
+    """The pairs moved to these log-ratios."""
+    assert pair.ref_chosen is not None and pair.ref_rejected is not None
+    return replace(pair, chosen=pair.ref_chosen + chosen, rejected=pair.ref_rejected + rejected)
+
+
+def pair_gradient(loss: Callable[[PairLogps], Tensor], pair: PairLogps) -> Tensor:
+    """Derivatives of every pair's loss in its two log-probabilities, ``(2B,)``: chosen, then rejected."""
+    moving = replace(pair, chosen=pair.chosen.clone().requires_grad_(), rejected=pair.rejected.clone().requires_grad_())
+    return exact.gradient(loss(moving).sum(), moving.chosen, moving.rejected)
+
+
+def policy_gradient(loss: Callable[[Tensor], Tensor], logps: Tensor) -> Tensor:
+    """Gradient in the logits of a tabular policy of a population loss that is a function of its log-probabilities."""
+    logits = logps.detach().clone().requires_grad_()
+    return exact.gradient(loss(logits.log_softmax(-1)), logits)
+
+
+def bell(x: Tensor) -> Tensor:
+    """The derivative of the sigmoid, as the logistic density 1/(4 cosh²(x/2))."""
+    return 1 / (4 * torch.cosh(x / 2) ** 2)
+
+
+def logistic_cdf(x: Tensor) -> Tensor:
+    """P(noise ≤ x) for logistic noise, by integrating its density over the 35 units below x."""
+    return torch.stack([exact.integrate(bell, float(v) - 35.0, float(v)) for v in x])
+
+
+def without_reference(pair: PairLogps) -> PairLogps:
+    """The common slip: the policy's own log-probabilities where log-ratios should stand."""
+    return replace(pair, ref_chosen=torch.zeros_like(pair.chosen), ref_rejected=torch.zeros_like(pair.rejected))
+
+
+def token_pairs(draw: Draw) -> tuple[PairLogps, tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
+    """Pairs of answers of an enumerable model, of different lengths; and their token log-probabilities, NaN at padding.
+
+    Returns:
+        The record, then (policy, reference) of the chosen and of the rejected answers, ``(2, 3)`` each.
+    """
+    model, reference = draw.toy(2, 3), draw.toy(2, 3)
+    responses = model.responses()  # EOS | 1 EOS | 1 1 EOS | 1 1 1
+    hide = lambda x: torch.where(responses.mask, x.response_token_logps()[0].detach(), torch.nan)
+    policy, ref = hide(model), hide(reference)
+    w, l = torch.tensor([0, 2]), torch.tensor([1, 0])  # lengths 1, 3 against 2, 1
+    w_logps, l_logps, w_ref, l_ref = (x.nansum(-1) for x in (policy[w], policy[l], ref[w], ref[l]))
+    pair = PairLogps(w_logps, l_logps, w_ref, l_ref, responses.lengths[w], responses.lengths[l])
+    return pair, ((policy[w], ref[w]), (policy[l], ref[l]))

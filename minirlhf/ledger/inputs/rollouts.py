@@ -1,0 +1,96 @@
+"""What the checks of the policy gradient share: expectations over every group of responses, and ratios in every clip case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact
+from minirlhf.core.exact import ToyLM
+from minirlhf.ledger.registry import Draw
+
+
+def all_groups(size: int, num_generations: int) -> Tensor:
+    """Every group of ``num_generations`` responses out of ``size``: ``(size^G, G)`` indices."""
+    return torch.cartesian_prod(*[torch.arange(size)] * num_generations).view(-1, num_generations)
+
+
+def expected_gradient(
+    lm: ToyLM, rewards: Tensor, num_generations: int, coefficient: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Gradient of the table that ``Σ_i coefficient_i · log π(y_i)`` has on average over all groups that ``lm`` can sample.
+
+    Args:
+        rewards: ``(N,)``, one per response of ``lm.responses()``.
+        coefficient: from the rewards ``(P, G)`` and responses ``(P, G)`` of all groups to the factors ``(P, G)``.
+    """
+    probs = lm.distribution()[0]
+    index = all_groups(len(rewards), num_generations)  # (P, G)
+    chance = probs.detach()[index].prod(-1)  # (P,)
+    factors = coefficient(rewards[index], index).detach()
+    return exact.gradient((chance[:, None] * factors * probs.log()[index]).sum(), lm.table)
+
+
+def mean_over_group(advantage: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The coefficient ``A_i / G`` for an advantage on ``(P, G)``."""
+    return lambda rewards, index: advantage(rewards) / rewards.shape[-1]
+
+
+def reward_gradient(lm: ToyLM, rewards: Tensor) -> Tensor:
+    """∇J for ``J = Σ_y π(y) r(y)``, from the definition."""
+    return exact.gradient(exact.expectation(lm.distribution()[0], rewards), lm.table)
+
+
+EPSILON, EPSILON_HIGH, DELTA = 0.2, 0.28, 3.0
+CLIP = {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "delta": DELTA}
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Two rows (advantage positive, negative) of five tokens: ratio low, inside, high, beyond ``delta``, and one padding of NaN."""
+
+    logps: Tensor
+    old_logps: Tensor
+    advantages: Tensor
+    mask: Tensor
+    ratios: Tensor
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``logps, old_logps, advantages, mask``, as objectives take them."""
+        return self.logps, self.old_logps, self.advantages, self.mask
+
+    def gradient(self, objective: Callable[..., Tensor], **options: float | None) -> Tensor:
+        """Derivative of the summed objective by every log-probability: ``(2, 5)``."""
+        logps = self.logps.clone().requires_grad_()
+        value = objective(logps, self.old_logps, self.advantages, self.mask, **options)
+        return torch.autograd.grad(value.sum(), logps)[0]
+
+    def table(self, entry: Callable[[float, float], float]) -> Tensor:
+        """``entry(ratio, advantage)`` for every token, 0 on the padding: ``(2, 5)``, by plain Python."""
+        rows = zip(self.ratios.tolist(), self.advantages.tolist(), strict=True)
+        return torch.tensor(
+            [[entry(ratio, a) for ratio, a in zip(r, row, strict=False)] + [0.0] for r, row in rows],
+            dtype=torch.float64,
+        )
+
+
+def clip_cases(draw: Draw) -> Cases:
+    """Ratios in [.3, .7], [.85, 1.15], [1.4, 2.5] and [4, 6]: both sides of each range in ``CLIP``, away from the kinks."""
+    ratios = torch.cat(
+        [draw.uniform(2, 1, low=low, high=high) for low, high in ((0.3, 0.7), (0.85, 1.15), (1.4, 2.5), (4.0, 6.0))], 1
+    )
+    nothing = torch.full((2, 1), torch.nan, dtype=torch.float64)
+    old_logps = draw.logps(2, 4)
+    advantages = draw.uniform(2, 4, low=0.5, high=2.0) * torch.tensor([[1.0], [-1.0]])
+    mask = torch.tensor([[True] * 4 + [False]] * 2)
+    return Cases(
+        torch.cat([old_logps + ratios.log(), nothing], 1),
+        torch.cat([old_logps, nothing], 1),
+        torch.cat([advantages, nothing], 1),
+        mask,
+        ratios,
+    )

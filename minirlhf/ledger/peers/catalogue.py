@@ -1,0 +1,496 @@
+"""What TRL has for each of our methods: the lines of the table, as comparisons that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.logprobs import sequence_logps
+from minirlhf.equations import advantages as adv
+from minirlhf.equations import aggregation as agg
+from minirlhf.equations import distillation as kd
+from minirlhf.equations import kl, off_policy, rlhf
+from minirlhf.equations import policy_losses as po
+from minirlhf.equations import preference_losses as pl
+from minirlhf.equations.preference_losses import PairLogps
+from minirlhf.equations.reward_losses import bradley_terry_loss, centring_penalty
+from minirlhf.ledger.peers.adapter import (
+    Answers,
+    PolicyBatch,
+    answers,
+    batch,
+    texts,
+    trl_cpo,
+    trl_dpo,
+    trl_jsd,
+    trl_kto,
+    trl_online_dpo,
+    trl_orpo,
+    trl_policy,
+    trl_reward,
+    trl_rloo,
+    trl_scores,
+)
+from minirlhf.ledger.registry import Draw
+
+
+class Comparison(NamedTuple):
+    """The same quantity twice, both computed from ``leaf``."""
+
+    leaf: Tensor
+    ours: Tensor
+    theirs: Tensor
+
+
+Compare: TypeAlias = Callable[[Draw], Comparison]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One line of the table: a function of ours and what TRL has for it.
+
+    Attributes:
+        method: name of our function.
+        peer: what runs on TRL's side; empty if it has nothing.
+        agree: a comparison that must agree.
+        convention: what differs and what makes it agree, or why there is no peer.
+        differ: the same without the switch, which must not agree; None where there is nothing to switch.
+    """
+
+    method: str
+    peer: str = ""
+    agree: Compare | None = None
+    convention: str = ""
+    differ: Compare | None = None
+
+
+# -- kinds of comparison -----------------------------------------------------------------------------------------
+
+BETA = 0.3
+
+
+def on_pairs(
+    ours: Callable[[PairLogps], Tensor], theirs: Callable[[Any], Tensor], make: Callable[..., Any] = answers, **how: Any
+) -> Compare:
+    """The mean loss of a batch of pairs."""
+
+    def compare(draw: Draw) -> Comparison:
+        a = make(draw, **how)
+        return Comparison(a.leaf, ours(a.record()).mean(), theirs(a))
+
+    return compare
+
+
+def on_mismatched(loss: Callable[[PairLogps, Tensor], Tensor], **settings: Any) -> Compare:
+    """A loss of single answers: also takes log-ratios of mismatched answers, ``(5,)``."""
+
+    def compare(draw: Draw) -> Comparison:
+        a, mismatched = answers(draw), draw.uniform(5, low=-0.3, high=1.0)
+        return Comparison(a.leaf, loss(a.record(), mismatched).mean(), trl_kto(a, mismatched, beta=BETA, **settings))
+
+    return compare
+
+
+def on_tokens(
+    objective: Callable[..., Tensor],
+    weights: Callable[[Tensor], Tensor],
+    theirs: Callable[[PolicyBatch], Tensor],
+    make: Callable[[Draw], PolicyBatch] = batch,
+) -> Compare:
+    """A policy objective, aggregated."""
+
+    def compare(draw: Draw) -> Comparison:
+        b = make(draw)
+        return Comparison(b.leaf, -agg.aggregate(objective(*b.inputs), weights(b.mask), b.mask), theirs(b))
+
+    return compare
+
+
+def on_rewards(ours: Callable[[Tensor], Tensor], *, holes: bool = False, **settings: Any) -> Compare:
+    """An advantage; advantages are data, so there is no gradient to compare. Holes are NaN: nothing could grade them."""
+
+    def compare(draw: Draw) -> Comparison:
+        rewards = draw.normal(3, 4)
+        if holes:
+            rewards[0, 1], rewards[1, 1:] = torch.nan, torch.nan
+        return Comparison(rewards, ours(rewards).flatten(), trl_scores(rewards, **settings)["advantages"])
+
+    return compare
+
+
+def on_scores(ours: Callable[[Tensor, Tensor], Tensor], theirs: Callable[[Tensor], Tensor]) -> Compare:
+    """The mean loss of a reward model on three pairs."""
+
+    def compare(draw: Draw) -> Comparison:
+        scores = draw.normal(6).requires_grad_()
+        return Comparison(scores, ours(*scores.chunk(2)).mean(), theirs(scores))
+
+    return compare
+
+
+def on_logits(ours: Callable[..., Tensor], **settings: float) -> Compare:
+    """A distillation loss, mean over tokens."""
+
+    def compare(draw: Draw) -> Comparison:
+        student, teacher, mask = draw.normal(2, 4, 5).requires_grad_(), draw.normal(2, 4, 5), draw.mask(2, 4)
+        loss = (agg.token_mean(mask) * ours(student, teacher, mask)).sum()
+        return Comparison(student, loss, trl_jsd(student, teacher, mask, **settings))
+
+    return compare
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------
+
+
+def dpo_trainer(loss: Callable[..., Tensor], loss_type: str | list[str], how: Any = None, **settings: Any) -> Compare:
+    """A loss against ``DPOTrainer``."""
+    return on_pairs(loss, partial(trl_dpo, loss_type=loss_type, beta=BETA, **settings), **(how or {}))
+
+
+def _one_pair_at_a_time(a: Answers) -> Tensor:
+    half = len(a.leaf) // 2
+    alone = [Answers(a.leaf[i::half], a.mask[i::half], a.ref[i::half]) for i in range(half)]
+    return torch.stack([trl_dpo(x, "aot", beta=BETA, label_smoothing=0.1) for x in alone]).mean()
+
+
+def _mean_length(pair: PairLogps) -> Tensor:
+    assert pair.chosen_lengths is not None
+    return pair.chosen_lengths.double().mean()
+
+
+def _batch_nll(pair: PairLogps) -> Tensor:
+    length = _mean_length(pair).expand(len(pair.chosen))
+    return pl.dpo_nll(replace(pair, chosen_lengths=length), beta=BETA, nll_weight=0.5)
+
+
+def _bco(pair: PairLogps, delta: float) -> Tensor:
+    return pl.bco(pair.unpaired(), torch.tensor(delta), beta=BETA).view(2, -1).sum(0)
+
+
+def pairs() -> Iterator[Peer]:
+    """Losses on pairs with a reference."""
+    for name, loss in {
+        "sigmoid": pl.dpo,
+        "sigmoid_norm": pl.dpo_length_normalised,
+        "hinge": pl.hinge,
+        "nca_pair": pl.nca_pair,
+        "bco_pair": pl.bco_pair,
+        "sppo_hard": pl.sppo,
+        "apo_zero": pl.apo_zero,
+        "apo_down": pl.apo_down,
+    }.items():
+        yield Peer(loss.__name__, f"DPOTrainer {name}", dpo_trainer(partial(loss, beta=BETA), name))
+    for name, loss in {"sigmoid": pl.dpo, "ipo": pl.ipo}.items():
+        theirs = partial(trl_online_dpo, loss_type=name, beta=BETA)
+        yield Peer(loss.__name__, f"OnlineDPOTrainer {name}", on_pairs(partial(loss, beta=BETA), theirs))
+    for name, smoothed in {"robust": pl.robust_dpo, "exo_pair": pl.exo_pair}.items():
+        ours = partial(smoothed, beta=BETA, label_smoothing=0.1)
+        yield Peer(smoothed.__name__, f"DPOTrainer {name}", dpo_trainer(ours, name, label_smoothing=0.1))
+    conservative = partial(pl.cdpo, beta=BETA, label_smoothing=0.1)
+    yield Peer(
+        "cdpo",
+        "DPOTrainer aot",
+        on_pairs(conservative, _one_pair_at_a_time, contrary=True),
+        "AOT sorts the margins of a batch first: one pair per batch",
+        dpo_trainer(conservative, "aot", {"contrary": True}, label_smoothing=0.1),
+    )
+    yield Peer(
+        "ipo",
+        "DPOTrainer ipo",
+        dpo_trainer(partial(pl.ipo, beta=BETA, length_normalised=True), "ipo"),
+        "means over tokens where the paper has sums: length_normalised=True",
+        dpo_trainer(partial(pl.ipo, beta=BETA), "ipo"),
+    )
+    both, weights = ["sigmoid", "sft"], [1.0, 0.5]
+    yield Peer(
+        "dpo_nll",
+        "DPOTrainer sigmoid, sft",
+        dpo_trainer(_batch_nll, both, loss_weights=weights),
+        "the NLL is a mean over all tokens of the batch: chosen_lengths = their mean",
+        dpo_trainer(partial(pl.dpo_nll, beta=BETA, nll_weight=0.5), both, loss_weights=weights),
+    )
+    forward = partial(pl.f_dpo, beta=BETA, f_prime=pl.f_prime_forward_kl)
+    yield Peer("f_dpo", "DPOTrainer forward_kl", dpo_trainer(forward, "sigmoid", f_divergence_type="forward_kl"))
+    shannon = partial(pl.f_dpo, f_prime=pl.f_prime_jensen_shannon)
+    yield Peer(
+        "f_dpo",
+        "DPOTrainer js_divergence",
+        dpo_trainer(partial(shannon, beta=2 * BETA), "sigmoid", f_divergence_type="js_divergence"),
+        "the divergence lacks its factor ½: beta twice as large",
+        dpo_trainer(partial(shannon, beta=BETA), "sigmoid", f_divergence_type="js_divergence"),
+    )
+    alpha = lambda a: partial(pl.f_dpo, beta=BETA, f_prime=partial(pl.f_prime_alpha, alpha=a))
+    setting = {"f_divergence_type": "alpha_divergence", "f_alpha_divergence_coef": 0.8}
+    narrow = {"dtype": torch.float32}  # TRL knows no float64 here
+    yield Peer(
+        "f_dpo",
+        "DPOTrainer alpha_divergence",
+        dpo_trainer(alpha(0.2), "sigmoid", narrow, **setting),
+        "the coefficient is 1 − alpha of the paper",
+        dpo_trainer(alpha(0.8), "sigmoid", narrow, **setting),
+    )
+
+
+def single_answers() -> Iterator[Peer]:
+    """Losses with thumbs up and down."""
+    point = lambda m: pl.kto_reference_point(m, torch.zeros_like(m))
+    for method, weight in (("kto", 1.3), ("kto_reference_point", 1.0)):
+        ours = lambda p, m, w=weight: pl.kto(p.unpaired(), point(m), beta=BETA, undesirable_weight=w)
+        yield Peer(method, "KTOTrainer kto", on_mismatched(ours, undesirable_weight=weight))
+    yield Peer(
+        "apo_zero",
+        "KTOTrainer apo_zero_unpaired",
+        on_mismatched(lambda p, _: pl.apo_zero(p, beta=BETA) / 2, loss_type="apo_zero_unpaired"),
+        "the mean over answers is half the mean over pairs",
+        on_mismatched(lambda p, _: pl.apo_zero(p, beta=BETA), loss_type="apo_zero_unpaired"),
+    )
+    yield Peer(
+        "bco",
+        "DPOTrainer bco_pair",
+        dpo_trainer(partial(_bco, delta=0.0), "bco_pair"),
+        "pairs only, without a shift: delta = 0, both answers added",
+        dpo_trainer(partial(_bco, delta=0.5), "bco_pair"),
+    )
+
+
+def reference_free() -> Iterator[Peer]:
+    """Losses without a reference."""
+    simpo: dict[str, Any] = {"loss_type": "simpo", "beta": 2.0, "simpo_gamma": 0.5}
+    yield Peer(
+        "simpo", "CPOTrainer simpo", on_pairs(partial(pl.simpo, beta=2.0, gamma=0.5), partial(trl_cpo, **simpo), texts)
+    )
+    bent = partial(pl.alpha_po, beta=2.0, alpha=0.25, gamma=0.5)
+    yield Peer("alpha_po", "CPOTrainer simpo, alpha", on_pairs(bent, partial(trl_cpo, alpha=0.25, **simpo), texts))
+    cpo = partial(trl_cpo, loss_type="sigmoid", beta=BETA, cpo_alpha=1.0)
+    yield Peer(
+        "cpo",
+        "CPOTrainer sigmoid",
+        on_pairs(lambda p: pl.cpo(p, beta=BETA, nll_weight=float(1 / _mean_length(p))), cpo, texts),
+        "the NLL is a mean over all tokens of the batch: nll_weight = cpo_alpha / mean length",
+        on_pairs(partial(pl.cpo, beta=BETA), cpo, texts),
+    )
+    hinge = partial(trl_cpo, loss_type="hinge", beta=BETA)
+    yield Peer(
+        "slic",
+        "CPOTrainer hinge",
+        on_pairs(lambda p: BETA * pl.slic(p, delta=1 / BETA, nll_weight=0.0), hinge, texts),
+        "the margin is 1 after scaling by β: delta = 1/beta, and the loss times beta",
+        on_pairs(partial(pl.slic, delta=1.0, nll_weight=0.0), hinge, texts),
+    )
+    orpo, theirs = partial(pl.orpo, beta=BETA), partial(trl_orpo, beta=BETA)
+    yield Peer(
+        "orpo",
+        "ORPOTrainer",
+        on_pairs(orpo, theirs, texts, prompt=1, one_length=True),
+        "the NLL is a mean over all tokens of the batch, prompts too: one-token prompts, equal lengths",
+        on_pairs(orpo, theirs, texts),
+    )
+
+
+# -- policy objectives and advantages ----------------------------------------------------------------------------
+
+
+def _as_one_action(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """PPO-clip on whole responses, ``(B, 1)``: log-probabilities summed, one action each."""
+    whole = torch.ones(len(mask), 1, dtype=torch.bool)
+    logp, old_logp = (sequence_logps(x, mask)[:, None] for x in (logps, old_logps))
+    return po.ppo_clip(logp, old_logp, advantages[:, :1], whole)
+
+
+def _fresh_praise(draw: Draw) -> PolicyBatch:
+    """Sampled by the policy itself, with positive advantages only."""
+    b = batch(draw)
+    return b._replace(old=b.leaf.detach(), advantages=b.advantages.abs())
+
+
+def _masked_rows(draw: Draw) -> Comparison:
+    b = batch(draw)
+    b = b._replace(old=b.old + 0.4 * torch.tensor([0, 1, 0, 0, 0, 1])[:, None])  # left two bad responses behind
+    keep = off_policy.off_policy_keep(*b.inputs, off_policy_mask_threshold=0.2)
+    weights = agg.sequence_mean(b.mask, keep=keep, renormalise=False)
+    ours = -agg.aggregate(po.ppo_clip(*b.inputs), weights, b.mask)
+    return Comparison(b.leaf, ours, trl_policy(b, "grpo", off_policy_mask_threshold=0.2))
+
+
+def _kl_in_loss(draw: Draw) -> Comparison:
+    b = batch(draw)
+    objective = po.ppo_clip(*b.inputs) - BETA * torch.where(b.mask, kl.k3(b.leaf, b.ref), 0.0)
+    ours = -agg.aggregate(objective, agg.sequence_mean(b.mask), b.mask)
+    return Comparison(b.leaf, ours, trl_policy(b, "grpo", beta=BETA))
+
+
+def _kl_in_reward(draw: Draw) -> Comparison:
+    b, rewards = batch(draw), draw.normal(2, 3)
+    returns = rlhf.regularised_return(b.old, b.ref, rewards.flatten(), b.mask, beta=BETA)
+    theirs = trl_scores(rewards, b, rloo=True, beta=BETA)["advantages"]
+    return Comparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
+
+
+def _sampler_correction(draw: Draw) -> Comparison:
+    b, sampling = batch(draw), draw.logps(6, 5)
+    ours = off_policy.truncated_importance_weight(b.old, sampling, b.mask, importance_sampling_cap=1.5)
+    settings: dict[str, Any] = {
+        "use_vllm": True,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_min": None,
+        "vllm_importance_sampling_clip_max": 1.5,
+    }
+    theirs = trl_scores(torch.zeros(2, 3), b, sampling_logps=sampling, **settings)["importance_sampling_ratio"]
+    return Comparison(sampling, ours, torch.where(b.mask, theirs, 0.0))
+
+
+def objectives() -> Iterator[Peer]:
+    """Policy objectives and how they are aggregated."""
+    mean, grpo = agg.sequence_mean, partial(trl_policy, loss_type="grpo")
+    yield Peer("ppo_clip", "GRPOTrainer grpo", on_tokens(po.ppo_clip, mean, grpo))
+    dual: dict[str, Any] = {"epsilon_high": 0.28, "delta": 1.4}
+    yield Peer(
+        "ppo_clip",
+        "GRPOTrainer grpo, delta",
+        on_tokens(partial(po.ppo_clip, epsilon=0.2, **dual), mean, partial(trl_policy, loss_type="grpo", **dual)),
+    )
+    yield Peer(
+        "ppo_clip",
+        "RLOOTrainer",
+        on_tokens(_as_one_action, mean, trl_rloo),
+        "a response is one action: log-probabilities summed to (B, 1) first",
+        on_tokens(po.ppo_clip, mean, trl_rloo),
+    )
+    fixed = partial(agg.fixed_length, max_completion_length=5)
+    for rule, weights, name, note in (
+        ("sequence_mean", mean, "grpo", ""),
+        ("token_mean", agg.token_mean, "dapo", ""),
+        ("token_mean", agg.token_mean, "bnpo", "in one micro-batch; over several, TRL averages their means"),
+        ("fixed_length", fixed, "dr_grpo", ""),
+    ):
+        theirs = partial(trl_policy, loss_type=name)
+        yield Peer(rule, f"GRPOTrainer {name}", on_tokens(po.ppo_clip, weights, theirs), note)
+    wide = partial(trl_policy, loss_type="grpo", epsilon_low=1e9, epsilon_high=1e9)
+    yield Peer(
+        "importance_weighted",
+        "GRPOTrainer grpo",
+        on_tokens(po.importance_weighted, mean, wide),
+        "with a clip range that nothing reaches",
+    )
+    yield Peer(
+        "reinforce",
+        "GRPOTrainer grpo, fresh batch",
+        on_tokens(po.importance_weighted, mean, grpo, _fresh_praise),
+        "the gradient is the same, the value is the mean of ρA: importance_weighted",
+        on_tokens(po.reinforce, mean, grpo, _fresh_praise),
+    )
+    cispo = partial(trl_policy, loss_type="cispo", epsilon_high=1.3)
+    yield Peer(
+        "cispo",
+        "GRPOTrainer cispo",
+        on_tokens(partial(po.cispo, epsilon_high=0.3), agg.token_mean, cispo),
+        "epsilon_high is the bound of the weight itself: 1 + epsilon_high of ours",
+        on_tokens(partial(po.cispo, epsilon_high=1.3), agg.token_mean, cispo),
+    )
+    soft: dict[str, Any] = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
+    sapo = on_tokens(partial(po.sapo, **soft), mean, partial(trl_policy, loss_type="sapo", **soft))
+    yield Peer("sapo", "GRPOTrainer sapo", sapo)
+    whole: dict[str, Any] = {"importance_sampling_level": "sequence", "epsilon_low": 0.05, "epsilon_high": 0.08}
+    for objective, name, note in (
+        (po.gspo, "grpo", ""),
+        (po.gspo_token, "grpo", "with one advantage per response"),
+        (po.luspo, "luspo", ""),
+    ):
+        ours, theirs = partial(objective, epsilon=0.05, epsilon_high=0.08), partial(trl_policy, loss_type=name, **whole)
+        yield Peer(objective.__name__, f"GRPOTrainer {name}, sequence", on_tokens(ours, mean, theirs), note)
+    module: dict[str, Any] = {"module": "experimental.gmpo.gmpo_trainer", "name": "GMPOTrainer"}
+    gmpo = partial(trl_policy, loss_type="grpo", epsilon_high=0.3, **module)
+    yield Peer("gmpo", "GMPOTrainer", on_tokens(partial(po.gmpo, epsilon=0.2, epsilon_high=0.3), mean, gmpo))
+    yield Peer("off_policy_keep", "GRPOTrainer off_policy_mask", _masked_rows, "with renormalise=False")
+    yield Peer("truncated_importance_weight", "GRPOTrainer token_truncate", _sampler_correction)
+    yield Peer("k3", "GRPOTrainer beta", _kl_in_loss, "in the loss")
+    yield Peer("k1", "RLOOTrainer beta", _kl_in_reward, "in the reward, summed over the response")
+
+
+def advantages() -> Iterator[Peer]:
+    """Advantages of groups of four."""
+    for function, scale in ((adv.group_zscore, "group"), (adv.group_center, "none"), (adv.lite_ppo, "batch")):
+        yield Peer(function.__name__, f"GRPOTrainer scale_rewards={scale}", on_rewards(function, scale_rewards=scale))
+    graded = lambda function: lambda r: function(r, ~r.isnan())
+    yield Peer(
+        "group_zscore", "GRPOTrainer unscorable", on_rewards(graded(adv.group_zscore), holes=True), "NaN is valid=False"
+    )
+    yield Peer("leave_one_out", "RLOOTrainer", on_rewards(graded(adv.leave_one_out), holes=True, rloo=True))
+    normalised = {"rloo": True, "normalize_advantages": True}
+    yield Peer(
+        "batch_zscore",
+        "RLOOTrainer normalize_advantages",
+        on_rewards(lambda r: adv.batch_zscore(adv.leave_one_out(r), eps=1e-4), **normalised),
+        "of leave-one-out advantages, with eps=1e-4",
+    )
+    yield Peer(
+        "reinforce_pp_baseline",
+        "RLOOTrainer normalize_advantages",
+        on_rewards(partial(adv.reinforce_pp_baseline, eps=0.75e-4), **normalised),
+        "leave-one-out is G/(G − 1) times centred: eps = 1e-4·(G − 1)/G",
+    )
+
+
+# -- reward models, distillation, and the rest -------------------------------------------------------------------
+
+
+def models() -> Iterator[Peer]:
+    """Losses of reward models and of students."""
+    yield Peer("bradley_terry_loss", "RewardTrainer", on_scores(bradley_terry_loss, trl_reward))
+    margin = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    wider = on_scores(partial(bradley_terry_loss, margin=margin), partial(trl_reward, margin=margin))
+    yield Peer("bradley_terry_loss", "RewardTrainer margin", wider)
+    centred = lambda c, r: bradley_terry_loss(c, r) + 0.1 * centring_penalty(c, r)
+    yield Peer(
+        "centring_penalty", "RewardTrainer center_rewards", on_scores(centred, partial(trl_reward, coefficient=0.1))
+    )
+    mixed: dict[str, Any] = {"beta": 0.3, "temperature": 2.0}
+    yield Peer("jsd_distillation", "GKDTrainer", on_logits(partial(kd.jsd_distillation, **mixed), **mixed))
+    yield Peer(
+        "jsd_distillation",
+        "GKDTrainer beta=0",
+        on_logits(kd.forward_kl_distillation, beta=0.0),
+        "jumps to the forward KL at β = 0, where the divergence itself is 0: forward_kl_distillation",
+        on_logits(partial(kd.jsd_distillation, beta=1e-9), beta=0.0),
+    )
+    for beta, student in ((0.0, kd.forward_kl_distillation), (1.0, kd.reverse_kl_distillation)):
+        compare = on_logits(partial(student, temperature=2.0), beta=beta, temperature=2.0)
+        yield Peer(student.__name__, f"GKDTrainer beta={beta:.0f}", compare)
+
+
+NO_PEER = {
+    **dict.fromkeys(["cal_dpo", "dpo_positive", "odpo", "rebel", "rpo"], "not in TRL"),
+    **dict.fromkeys(["exo", "info_nca", "info_nce", "nca", "plackett_luce_dpo"], "TRL has pairs only, no lists"),
+    **dict.fromkeys(["likelihood_contrast", "unlikelihood"], "a baseline, not in TRL"),
+    **dict.fromkeys(["batch_center", "maxrl", "process_zscore", "raw_reward", "remax"], "not in TRL"),
+    "bnpo": "TRL's loss_type='bnpo' is something else: the token mean",
+    "whiten": "TRL normalises per response, see batch_zscore",
+    **dict.fromkeys(["k2", "ppo_penalty", "sequence_sum"], "not in TRL"),
+    **dict.fromkeys(["outcome_loss", "pair_weights", "regression_loss"], "not in TRL's RewardTrainer"),
+    **dict.fromkeys(["value_clip", "value_mse"], "TRL 1.16 has no PPO"),
+    **dict.fromkeys(["on_policy_reward", "soft_cross_entropy"], "not in TRL as a function"),
+    "sequence_level": "supervised fine-tuning on the teacher's answers",
+}
+
+TRL_ONLY = (
+    "DPOTrainer aot and aot_unpaired (sorted batches), discopop",
+    "weights per pair (use_weighting) and per tail token (ld_alpha)",
+    "TPO",
+    "GRPOTrainer vespo, normalize_then_sum, top_entropy_quantile, use_bias_correction_kl",
+)
+
+PEERS: tuple[Peer, ...] = (
+    *pairs(),
+    *single_answers(),
+    *reference_free(),
+    *objectives(),
+    *advantages(),
+    *models(),
+    *(Peer(method, convention=reason) for method, reason in NO_PEER.items()),
+)

@@ -1,0 +1,260 @@
+"""The check registry: what proves each labelled equation, keyed by (label, claim).
+
+A check computes the same quantity twice: by the function under test and by an independent oracle. It draws fresh inputs
+from a seed, samples nothing, and names wrong variants of the function that it must reject::
+
+    @check("eq:k3", "value", of=kl.k3, against="KL summed over all outcomes",
+           wrong={"log-ratio reversed": lambda logps, ref_logps: kl.k3(ref_logps, logps)})
+    def _(k3, draw):
+        "The expectation of k3 under π is KL(π‖π_ref)."
+        p, q = draw.distribution(5), draw.distribution(5)
+        return (p * k3(p.log(), q.log())).sum(), exact.divergence(p, q)
+
+The modules ``minirlhf.chapters.chNN_name.checks`` (and ``checks_topic``, where one file would be too long) hold the checks of chapter NN.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.exact import ToyLM
+from minirlhf.core.randomness import derive_seed, generator
+
+Comparison: TypeAlias = tuple[Tensor | float, Tensor | float]
+LABEL = re.compile(r"eq:[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class Draw:
+    """Random inputs for one check, all float64, reproducible from its seed."""
+
+    def __init__(self, *keys: int | str) -> None:
+        self._keys = keys
+        self._rng = generator(*keys)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """Uniform numbers in ``[low, high)``."""
+        return low + (high - low) * torch.rand(shape, dtype=torch.float64, generator=self._rng)
+
+    def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
+        """Normal numbers with mean 0."""
+        return scale * torch.randn(shape, dtype=torch.float64, generator=self._rng)
+
+    def integer(self, low: int, high: int) -> int:
+        """One integer in ``low .. high``, both included."""
+        return int(torch.randint(low, high + 1, (1,), generator=self._rng))
+
+    def permutation(self, n: int) -> Tensor:
+        """A random order of ``0 .. n−1``."""
+        return torch.randperm(n, generator=self._rng)
+
+    def distribution(self, *shape: int, scale: float = 1.0) -> Tensor:
+        """Probabilities along the last axis, none of them near 0."""
+        return self.normal(*shape, scale=scale).clamp(-2.5 * scale, 2.5 * scale).softmax(-1)
+
+    def logps(self, *shape: int) -> Tensor:
+        """Log-probabilities of tokens: negative numbers between about −4 and −0.05."""
+        return -self.uniform(*shape, low=0.05, high=4.0)
+
+    def away_from(self, kinks: Iterable[float], *shape: int, low: float, high: float, margin: float = 0.02) -> Tensor:
+        """Uniform numbers in ``[low, high)`` at least ``margin`` away from every kink, so that no check is bad luck."""
+        points = sorted(kinks)
+        x = self.uniform(*shape, low=low, high=high)
+        for _ in range(1000):
+            near = torch.zeros_like(x, dtype=torch.bool)
+            for kink in points:
+                near |= (x - kink).abs() < margin
+            if not bool(near.any()):
+                return x
+            x = torch.where(near, self.uniform(*shape, low=low, high=high), x)
+        raise ValueError(f"no room between {low} and {high} that is {margin} away from {points}")
+
+    def mask(self, rows: int, width: int) -> Tensor:
+        """A right-padded token mask ``(rows, width)`` of ragged lengths, none empty, at least one full."""
+        length = torch.randint(1, width + 1, (rows,), generator=self._rng)
+        length[self.integer(0, rows - 1)] = width
+        return torch.arange(width)[None, :] < length[:, None]
+
+    def holed_mask(self, rows: int, width: int) -> Tensor:
+        """A token mask with holes, as tool output leaves them; every row keeps at least its last token."""
+        mask = torch.rand(rows, width, generator=self._rng) < 0.7
+        mask[:, -1] = True
+        return mask
+
+    def toy(self, vocab_size: int = 3, max_len: int = 3, num_prompts: int = 1, scale: float = 1.0) -> ToyLM:
+        """An enumerable language model with random logits."""
+        return ToyLM(vocab_size, max_len, num_prompts, seed=self.integer(0, 2**31), scale=scale)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One entry of the ledger. ``statement`` is the claim in words, the docstring of ``compare``."""
+
+    label: str
+    claim: str
+    statement: str
+    against: str
+    of: Callable[..., Any]
+    compare: Callable[[Callable[..., Any], Draw], Comparison | Iterable[Comparison]]
+    wrong: Mapping[str, Callable[..., Any]]
+    tolerance: float
+    follows: str | None
+    chapter: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """``(label, claim)``, unique in the ledger."""
+        return self.label, self.claim
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A derivation: labelled steps, each of which has a check that equates it with the step before."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    chapter: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of one check on one seed."""
+
+    check: Check
+    seed: int
+    error: float
+    seconds: float
+    message: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True if the two computations agree within the tolerance."""
+        return self.error <= self.check.tolerance
+
+
+@dataclass
+class Ledger:
+    """All checks and chains, in the order of their registration."""
+
+    checks: dict[tuple[str, str], Check] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
+
+    def labels(self) -> list[str]:
+        """Every label once, in order."""
+        return list(dict.fromkeys(label for label, _ in self.checks))
+
+    def select(self, labels: Iterable[str] = (), chapter: int | None = None) -> list[Check]:
+        """The checks of these labels (all of them if none is given) and of this chapter."""
+        wanted = set(labels)
+        return [
+            c
+            for c in self.checks.values()
+            if (not wanted or c.label in wanted) and (chapter is None or c.chapter == chapter)
+        ]
+
+
+LEDGER = Ledger()
+
+
+def _chapter_of(module: str) -> int:
+    found = re.search(r"\.chapters\.ch(\d\d)_\w+\.checks(?:_[a-z_]+)?$", module)
+    return int(found.group(1)) if found else 0
+
+
+def check(
+    label: str,
+    claim: str,
+    *,
+    of: Callable[..., Any],
+    against: str,
+    wrong: Mapping[str, Callable[..., Any]],
+    tolerance: float = 1e-9,
+    follows: str | None = None,
+    ledger: Ledger = LEDGER,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as the check of ``(label, claim)``.
+
+    Args:
+        label: ``eq:name``, as in the book.
+        claim: what about it: ``value``, ``gradient``, ``limit``, ``step`` ...
+        of: the function under test; it is handed to the check, so that a wrong variant can take its place.
+        against: the oracle, in a few words.
+        wrong: named variants with the signature of ``of``, which the check must reject. At least one.
+        tolerance: largest ``|a − b| / max(1, |b|)``.
+        follows: the label of the derivation step that this one is equated with.
+
+    Raises:
+        ValueError: malformed label, a key used twice, no statement, or no wrong variant.
+    """
+    if not LABEL.fullmatch(label):
+        raise ValueError(f"label {label!r}; expected the form 'eq:some-name'")
+    if not wrong:
+        raise ValueError(f"check ({label}, {claim}) names no wrong variant that it must reject")
+
+    def register(compare: Callable[..., Any]) -> Callable[..., Any]:
+        statement = " ".join((compare.__doc__ or "").split())
+        if not statement:
+            raise ValueError(f"check ({label}, {claim}) has no docstring; it is the statement that readers see")
+        if (label, claim) in ledger.checks:
+            raise ValueError(f"check ({label}, {claim}) is registered twice")
+        ledger.checks[label, claim] = Check(
+            label,
+            claim,
+            statement,
+            against,
+            of,
+            compare,
+            dict(wrong),
+            tolerance,
+            follows,
+            _chapter_of(compare.__module__ or ""),
+        )
+        return compare
+
+    return register
+
+
+def chain(name: str, title: str, labels: Iterable[str], *, module: str, ledger: Ledger = LEDGER) -> Chain:
+    """Declare a derivation. Pass ``module=__name__``; the chapter is read from it."""
+    if name in ledger.chains:
+        raise ValueError(f"chain {name!r} is declared twice")
+    ledger.chains[name] = Chain(name, title, tuple(labels), _chapter_of(module))
+    return ledger.chains[name]
+
+
+def discrepancy(got: Tensor | float, expected: Tensor | float) -> float:
+    """Largest ``|got − expected| / max(1, |expected|)``; infinite if a shape differs or anything is NaN."""
+    a, b = (torch.as_tensor(x, dtype=torch.float64).detach() for x in (got, expected))
+    if a.shape != b.shape:
+        return math.inf
+    if a.numel() == 0:
+        raise ValueError("a check compared two empty tensors")
+    error = ((a - b).abs() / b.abs().clamp(min=1.0)).max().item()
+    return error if math.isfinite(error) else math.inf
+
+
+def evaluate(entry: Check, candidate: Callable[..., Any], seed: int) -> float:
+    """Worst discrepancy of ``candidate`` in this check on the inputs of ``seed``."""
+    outcome = entry.compare(candidate, Draw(derive_seed(seed, entry.label, entry.claim)))
+    pairs = [outcome] if isinstance(outcome, tuple) else list(outcome)
+    if not pairs:
+        raise ValueError(f"check {entry.key} compared nothing")
+    return max(discrepancy(got, expected) for got, expected in pairs)
+
+
+def run(entry: Check, seed: int) -> Result:
+    """Run one check. An exception inside it is a failure, not a crash."""
+    start = time.perf_counter()
+    try:
+        error, message = evaluate(entry, entry.of, seed), ""
+    except Exception as problem:
+        error, message = math.inf, f"{type(problem).__name__}: {problem}"
+    return Result(entry, seed, error, time.perf_counter() - start, message)

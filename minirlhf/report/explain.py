@@ -1,0 +1,142 @@
+"""Layer 7: what one step of online training did to one sample, token by token, as a table, a figure and a page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from minirlhf.core.errors import UserError
+from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.report import templates
+from minirlhf.report.plotting import PALETTE, data_uri, png
+from minirlhf.trainers.samples import Sample, Step
+
+#: Column and what it says, for the page's legend.
+COLUMNS = {
+    "token": "what was sampled",
+    "p": "its probability when it was sampled",
+    "reward": "what it earned: the reward stands on the last token, a KL charge on each",
+    "value": "what the critic expected before it",
+    "advantage": "how much better than expected; above 0 the token is to become likelier",
+    "ratio": "its probability before the last update of the step, over that when it was sampled",
+    "clipped": "yes where the ratio has left the interval in the direction asked for: no push",
+    "weight": "how the aggregation counts it",
+    "share": "its share in the push of the whole batch: |weight · slope of the objective|, over the sum",
+}
+
+
+def rows(sample: Sample) -> list[dict[str, str]]:
+    """One row per token, the cells as text; columns that say nothing in this run are left out."""
+    found = []
+    for t, token in enumerate(sample.tokens):
+        cells = {
+            "token": repr(token)[1:-1],
+            "p": f"{math.exp(sample.old_logps[t]):.3f}",
+            "reward": f"{sample.rewards[t]:+.3f}",
+            "advantage": f"{sample.advantages[t]:+.3f}",
+            "ratio": f"{math.exp(sample.logps[t] - sample.old_logps[t]):.3f}",
+            "clipped": "yes" if sample.clipped[t] else "",
+            "weight": f"{sample.weights[t]:.5f}",
+            "share": f"{100 * sample.shares[t]:.2f} %",
+        }
+        if sample.values is not None:
+            cells["value"] = f"{sample.values[t]:+.3f}"
+        found.append({name: cells[name] for name in COLUMNS if name in cells})
+    return found
+
+
+def pick(step: Step, number: int) -> Sample:
+    """A sample by its number, counted from 0; ``UserError`` if that one was not kept."""
+    if not 0 <= number < len(step.samples):
+        raise UserError(f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; there is no {number}")
+    return step.samples[number]
+
+
+def summary(step: Step, number: int) -> str:
+    """One sentence about the sample as a whole."""
+    sample = pick(step, number)
+    grade = (
+        f"reward {sample.reward:g}" if sample.valid else "not graded, or left out of its group, so it teaches nothing"
+    )
+    end = "ended by itself" if sample.terminated else "was cut off"
+    group = [s.reward for s in step.samples[number // step.num_generations * step.num_generations :]]
+    group = group[: step.num_generations]
+    beside = f"; the kept samples of its prompt earned {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
+    return (
+        f"Step {step.step}, recipe {step.recipe}, sample {number} of {step.batch}: {grade}, {len(sample.tokens)} tokens, {end}"
+        f"{beside}. Its tokens hold {100 * sum(sample.shares):.2f} % of the batch's push; an equal share would be "
+        f"{100 / step.batch:.2f} %."
+    )
+
+
+def table(step: Step, number: int) -> str:
+    """The sample for a terminal."""
+    sample = pick(step, number)
+    cells = rows(sample)
+    widths = {name: max(len(name), *(len(row[name]) for row in cells)) for name in cells[0]}
+    largest = max(sample.shares) or 1.0
+    lines = [summary(step, number), f"prompt: {sample.prompt}", ""]
+    lines.append("  ".join(name.ljust(w) if name == "token" else name.rjust(w) for name, w in widths.items()))
+    for row, share, advantage in zip(cells, sample.shares, sample.advantages, strict=True):
+        text = "  ".join(row[name].ljust(w) if name == "token" else row[name].rjust(w) for name, w in widths.items())
+        bar = ("+" if advantage > 0 else "-") * round(20 * share / largest)
+        lines.append(f"{text}  {bar}".rstrip())
+    return "\n".join(lines)
+
+
+def figure(step: Step, number: int) -> Any:
+    """Advantage, ratio and share of the push over the sample's tokens."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    sample = pick(step, number)
+    places = list(range(len(sample.tokens)))
+    drawing = Figure(figsize=(max(6.0, 0.42 * len(places) + 1.5), 6.0), layout="constrained")
+    FigureCanvasAgg(drawing)
+    top, middle, bottom = drawing.subplots(3, 1, sharex=True)
+    colours = [PALETTE["green"] if a > 0 else PALETTE["red"] for a in sample.advantages]
+    top.bar(places, sample.advantages, color=colours)
+    top.axhline(0, color="black", lw=0.8)
+    top.set_ylabel("advantage")
+    if sample.values is not None:
+        top.plot(places, sample.values, color=PALETTE["blue"], marker=".", label="value before the token")
+        top.legend(frameon=False, fontsize=8)
+    ratios = [math.exp(new - old) for new, old in zip(sample.logps, sample.old_logps, strict=True)]
+    middle.axhline(1, color="black", lw=0.8)
+    middle.plot(places, ratios, color=PALETTE["blue"], marker="o", ls="none")
+    cut = [t for t in places if sample.clipped[t]]
+    middle.plot(
+        cut, [ratios[t] for t in cut], color=PALETTE["orange"], marker="x", ms=10, mew=2, ls="none", label="clipped"
+    )
+    if cut:
+        middle.legend(frameon=False, fontsize=8)
+    middle.set_ylabel("ratio")
+    bottom.bar(places, [100 * share for share in sample.shares], color=colours)
+    bottom.set_ylabel("share of the push (%)")
+    bottom.set_xticks(places, [repr(token)[1:-1] for token in sample.tokens], rotation=60, ha="right")
+    for ax in (top, middle, bottom):
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", alpha=0.25, lw=0.6)
+    top.set_title(f"{step.recipe}, step {step.step}: green tokens become likelier, red ones less likely")
+    return drawing
+
+
+def write_page(path: Path, step: Step, number: int) -> None:
+    """One HTML page that needs nothing else."""
+    sample = pick(step, number)
+    largest = max(sample.shares) or 1.0
+    cells = rows(sample)
+    text = templates.render(
+        "explain",
+        step=step,
+        sample=sample,
+        summary=summary(step, number),
+        columns={name: COLUMNS[name] for name in cells[0]},
+        rows=[
+            (row, "up" if a > 0 else "down" if a < 0 else "", round(100 * share / largest, 1))
+            for row, a, share in zip(cells, sample.advantages, sample.shares, strict=True)
+        ],
+        image=data_uri(png(figure(step, number))),
+    )
+    write_text_atomic(path, text)

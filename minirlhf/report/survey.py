@@ -1,0 +1,37 @@
+"""The report of ``minirlhf data inspect`` as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from minirlhf.data import inspection
+from minirlhf.data.inspection import Counted, Survey
+from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.report import templates
+
+SHOWN = 10
+
+
+def write(path: Path, found: Survey, counted: Counted, tokenizer: Any, about: str) -> None:
+    """Write the page with the first :data:`SHOWN` rows."""
+    rows = [
+        (where, [(name, inspection.tokens(tokenizer, *turns)) for name, turns in inspection.sequences(example).items()])
+        for where, example in found.rows[:SHOWN]
+    ]
+    reasons = [
+        (kind, len(wheres), reason, inspection.places(wheres))
+        for kind, group in (("dropped", found.dropped), ("refused", found.refused))
+        for reason, wheres in group.items()
+    ]
+    counts, edges = counted.histogram()
+    bars = [
+        (float(c) / max(1, counts.max()), int(c), f"{a:.0f} to {b:.0f}")
+        for c, a, b in zip(counts, edges, edges[1:], strict=False)
+    ]
+    text = templates.render(
+        "inspect", found=found, record=type(found.rows[0][1]).__name__, reasons=reasons, counted=counted, about=about, bars=bars,
+        edges=(round(edges[0]), round(edges[-1])), rows=rows,
+        too_long=inspection.places([where for where, _ in counted.too_long]),
+    )  # fmt: skip
+    write_text_atomic(path, text)

@@ -1,0 +1,106 @@
+"""Direct alignment on the assistant world: every way runs, gives what it says, and leaves what it starts from alone."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minirlhf import pipeline
+from minirlhf.chapters.ch14_direct_alignment import direct
+from minirlhf.data import tasks
+from minirlhf.data.preferences import Labeller
+from minirlhf.data.types import PreferencePair
+from minirlhf.pipeline import PretrainPlan, SFTPlan, with_seed
+from minirlhf.trainers.sft import SFTConfig
+
+SHORT = SFTConfig(max_steps=8, batch_size=16, learning_rate=3e-3)
+PLAN = replace(direct.PAIRS, pairs=24, held_out=8, training=replace(direct.PAIRS.training, max_steps=2))
+FEW = replace(direct.TRAINING, max_steps=4, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return tasks.get("assistant")
+
+
+@pytest.fixture(scope="module")
+def sft(world):
+    base = pipeline.pretrain(world, PretrainPlan(documents=64, training=SHORT), quiet=True)
+    return pipeline.sft(world, base, SFTPlan(demonstrations=64, training=SHORT), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def pairs(world, sft):
+    return pipeline.preferences(world, sft, PLAN)[0]
+
+
+def weights(policy):
+    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+
+
+def test_a_run_is_read_where_it_passes_the_kl():
+    places = [
+        direct.Placed(gold, kl, length) for gold, kl, length in ((0.0, 0.0, 4.0), (1.0, 2.0, 6.0), (0.5, 4.0, 10.0))
+    ]
+    assert direct.at_kl(places, 1.0) == direct.Placed(pytest.approx(0.5), 1.0, pytest.approx(5.0))
+    assert direct.at_kl(places, 3.0) == direct.Placed(pytest.approx(0.75), 3.0, pytest.approx(8.0))
+    assert direct.at_kl(places, 9.0) == places[-1]  # never reached: the end
+
+
+def test_true_margins_are_negative_where_the_label_is_wrong(world, sft, pairs):
+    noisy = direct.labelled_pairs(world, sft, 64, Labeller(temperature=0.0, flip=1.0))  # every label wrong
+    gaps = [example.margin for example in direct.compared(sft, noisy, world)]
+    assert max(gaps) <= 0 < max(example.margin for example in direct.compared(sft, noisy))
+
+
+def test_a_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
+    start = weights(sft)
+    places, policy = direct.path(world, sft, direct.compared(sft, pairs), "dpo", FEW, (2, 4), tmp_path / "run")
+    whole = direct.align(sft, direct.compared(sft, pairs), "dpo", FEW)
+    assert torch.equal(weights(policy), weights(whole))
+    assert len(places) == 3 and places[0].kl == pytest.approx(0.0, abs=1e-6) and places[-1].kl > 0
+    assert torch.equal(weights(sft), start)
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_rounds_start_from_the_policy_of_the_last(world, sft, moving):
+    one = direct.rounds(world, sft, with_seed(PLAN, 1), "dpo", FEW, count=2, moving=moving)
+    two = direct.rounds(world, sft, with_seed(PLAN, 1), "dpo", FEW, count=2, moving=moving)
+    assert torch.equal(weights(one), weights(two)) and not torch.equal(weights(one), weights(sft))
+
+
+def test_a_discriminator_labels_what_people_did_not(world, sft):
+    policy = direct.with_discriminator(world, sft, PLAN, "dpo", FEW, count=2)
+    assert not torch.equal(weights(policy), weights(sft))
+
+
+def test_tags_are_words_that_no_question_begins_with(world, sft, pairs):
+    assert {direct.GOOD, direct.BAD} <= set(world.words)
+    assert not any(p.split()[0] in (direct.GOOD, direct.BAD) for p in world.prompts("train") + world.prompts("test"))
+    place = direct.measure_tagged(world, direct.tagged(sft, pairs, SHORT), sft, direct.GOOD, replies=1)
+    assert math.isfinite(place.gold) and place.kl > 0
+
+
+def test_without_a_tag_a_model_is_measured_as_any_other(world, sft):
+    bare = direct.measure_tagged(world, sft, sft, "", replies=1)
+    plain = direct.measure(world, sft, sft, replies=1)
+    assert bare.gold == pytest.approx(plain.gold) and bare.length == pytest.approx(plain.length)
+    assert bare.kl == pytest.approx(0.0, abs=1e-3)
+
+
+def test_pairs_are_told_by_their_likeness():
+    told = lambda chosen, rejected: PreferencePair("q", chosen, rejected)
+    pairs = [told("a b c", "x y z"), told("a b c", "a b d"), told("a b c", "a y z"), told("a b", "c d")]
+    near, far = direct.alike(pairs, share=0.25)
+    assert [p.rejected for p in near] == ["a b d"] and far[0].rejected in ("x y z", "c d")
+
+
+def test_what_moved_is_held_against_the_start(world, sft, pairs):
+    examples = direct.compared(sft, pairs)
+    still = direct.moved(sft, sft, examples)
+    assert still["chosen"] == still["rejected"] == 0.0
+    policy = direct.align(sft, examples, "dpo", FEW)
+    after = direct.moved(policy, sft, examples)
+    assert after["chosen"] > after["rejected"] and 0.5 < after["accuracy"] <= 1.0
+    assert direct.lately(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)

@@ -1,0 +1,343 @@
+"""The seven-word world, its proxies and optimisers, remedies, tampering, detectors, the report and its command line."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch20_overoptimization import habits, leash, networks, remedies, tampering
+from minirlhf.chapters.ch20_overoptimization.assistant import overrated
+from minirlhf.chapters.ch20_overoptimization.curves import (
+    POLICY_SIZES,
+    Curve,
+    WordPolicy,
+    along,
+    best_of_n_curve,
+    optimise,
+    policy_gradient,
+    tilt_curve,
+)
+from minirlhf.chapters.ch20_overoptimization.detector import detection
+from minirlhf.chapters.ch20_overoptimization.errors import decompose
+from minirlhf.chapters.ch20_overoptimization.fits import fit_form, judge
+from minirlhf.chapters.ch20_overoptimization.functions import load_function
+from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
+from minirlhf.chapters.ch20_overoptimization.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
+from minirlhf.chapters.ch20_overoptimization.report import overopt
+from minirlhf.chapters.ch20_overoptimization.words import bags, decisions, gold, lifted, replies
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.data import tasks
+from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
+
+# -- the world ---------------------------------------------------------------------------------------------------
+
+
+def test_the_world_is_a_distribution_and_its_bags_are_the_same_one():
+    every, classes = replies(), bags()
+    assert len(every) == sum(7**n for n in range(1, 6)) and len(classes) == math.comb(12, 5) - 1
+    assert every.probs.sum().item() == pytest.approx(1) and classes.probs.sum().item() == pytest.approx(1)
+    torch.testing.assert_close(every.probs @ every.gold, classes.probs @ classes.gold)
+    torch.testing.assert_close(lifted(classes.gold), every.gold)
+
+
+def test_gold_by_hand():
+    assert gold("fact") == pytest.approx(1.2 - 0.15)
+    assert gold("please fact detail great") == pytest.approx(1.2 * math.sqrt(2) + 0.7 + 0.6 - 0.6)
+    assert gold("thanks thanks um") == pytest.approx(0.7 - 0.6 - 0.5 - 0.3 - 0.45)
+
+
+def test_the_policy_starts_as_the_reference_and_stays_normalised():
+    every = replies()
+    for size in POLICY_SIZES:
+        policy = WordPolicy(decisions(), size)
+        torch.testing.assert_close(policy.reply_logps().detach(), every.ref_logps)
+        with torch.no_grad():
+            policy.table.normal_(generator=torch.Generator().manual_seed(0))
+        assert policy.reply_logps().exp().sum().item() == pytest.approx(1)
+
+
+# -- optimisers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return fit(bags(), compare(bags(), 400, seed=0), "counts")
+
+
+def test_bags_and_replies_give_the_same_curves(learned):
+    for make in (tilt_curve, best_of_n_curve):
+        coarse = make(bags().ref_logps, learned, bags().gold)
+        fine = make(replies().ref_logps, lifted(learned), replies().gold)
+        torch.testing.assert_close(coarse.gold, fine.gold, atol=1e-6, rtol=0)
+        torch.testing.assert_close(coarse.distance, fine.distance, atol=1e-6, rtol=0)
+
+
+def test_nothing_lies_above_the_tilt(learned):
+    """No policy has more proxy at the same KL."""
+    frontier = tilt_curve(bags().ref_logps, learned, bags().gold)
+    as_gold = Curve(frontier.distance, frontier.proxy, frontier.proxy)
+    path = policy_gradient(replies(), decisions(), lifted(learned), steps=40)
+    for curve in (
+        along(path, replies().ref_logps, lifted(learned), replies().gold),
+        best_of_n_curve(bags().ref_logps, learned, bags().gold),
+    ):
+        best = torch.tensor([as_gold.gold_at(d) for d in curve.distance.tolist()], dtype=torch.float64)
+        known = ~best.isnan()
+        assert (
+            curve.proxy[known] <= best[known] + 0.01
+        ).all()  # 0.01: straight lines between points of a concave curve
+
+
+def test_policy_gradient_with_a_strong_leash_ends_at_the_tilt(learned):
+    path = policy_gradient(replies(), decisions(), lifted(learned), size="text", beta=2.0, steps=300)
+    best = torch.log_softmax(replies().ref_logps + lifted(learned) / 2, -1)
+    assert float((path[-1].exp() * (path[-1] - best)).sum()) < 1e-3
+
+
+def test_what_is_right_does_not_fall_and_a_flipped_tail_does():
+    world = bags()
+    assert tilt_curve(world.ref_logps, world.gold, world.gold).fall < 1e-9
+    flipped = tilt_curve(world.ref_logps, with_flipped_tail(world), world.gold)
+    assert flipped.gold[-1] < -4 < 0 < flipped.fall
+    noisy = tilt_curve(replies().ref_logps, with_noise(replies(), std=0.8), replies().gold)
+    near = noisy.gold[noisy.distance <= 2]
+    assert (near.diff() > -0.02).all() and near[-1] > near[0] + 0.5
+
+
+def test_a_proxy_in_gold_units_has_golds_moments(learned):
+    world = bags()
+    for values in (learned, in_gold_units(3 * learned - 7, world)):
+        mean = world.probs @ values
+        torch.testing.assert_close(mean, world.probs @ world.gold)
+        torch.testing.assert_close(
+            world.probs @ (values - mean) ** 2, world.probs @ (world.gold - world.probs @ world.gold) ** 2
+        )
+    with pytest.raises(ValueError, match="all alike"):
+        in_gold_units(torch.zeros(len(world), dtype=torch.float64), world)
+
+
+# -- fits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_finds_what_was_put_in_and_says_which_form_it_was():
+    distance = torch.linspace(0, 3, 31, dtype=torch.float64)
+    found = fit_form(distance, gold_best_of_n(distance, alpha=1.1, beta=0.3), "d(α − β d)")
+    assert (found.alpha, found.beta, found.r2) == pytest.approx((1.1, 0.3, 1.0))
+    assert found.peak == pytest.approx((1.1 / 0.6, 1.1**2 / 1.2))
+    curves = [Curve(distance, distance, gold_best_of_n(distance, alpha=1 + s / 10, beta=0.3)) for s in range(4)]
+    verdict = judge(curves)
+    assert verdict.sentence.startswith("d(α − β d) fits better") and verdict.difference[1] > 0
+    rising = fit_form(distance, distance**2, "d(α − β d)")
+    assert rising.peak == (math.inf, math.inf)
+    with pytest.raises(ValueError, match="expected at least 3"):
+        judge(curves[:2])
+
+
+# -- remedies, errors, detector ----------------------------------------------------------------------------------
+
+
+def test_constraints_keep_what_they_promise():
+    world = bags()
+    case = remedies.Evidence(world, compare(world, 400, seed=1), "counts", 1)
+    limits = remedies.proxy_points(world)
+    loose = remedies.constrained_curve(case, limits + 100)
+    free = remedies.curve_of("one reward model", case)
+    assert loose.gold[-1].item() == pytest.approx(free.gold_at(float(loose.distance[-1])), abs=0.02)
+    assert remedies.constrained_curve(case).distance.max() < free.distance.max()
+
+
+def test_the_errors_add_up(learned):
+    world = bags()
+    trained = optimise("tilt", world, learned)
+    parts = decompose(world, world.gold, learned, trained, distance=1.5)
+    assert parts.approximation == pytest.approx(0) and parts.optimisation == pytest.approx(0, abs=1e-9)
+    best = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(1.5)
+    assert parts.total == pytest.approx(best - trained.gold_at(1.5))
+
+
+def test_the_roc_curve_has_the_area_that_is_stated():
+    world = bags()
+    alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts", 0))
+    for name in alarm.scores:
+        false, true = alarm.curve(name)
+        assert float(torch.trapezoid(true, false)) == pytest.approx(alarm.auc(name), abs=1e-9)
+    assert alarm.auc("proxy reward") == pytest.approx(alarm.auc("log π / π_ref"), abs=1e-6)
+
+
+def test_a_penalty_is_ahead_of_a_stop_in_proxy_and_not_off_the_frontier(learned):
+    every = replies()
+    free = along(policy_gradient(every, decisions(), lifted(learned)), every.ref_logps, lifted(learned), every.gold)
+    held = leash.leashed(every, lifted(learned), betas=(1.0, 0.5))
+    assert held.distance[0] == 0 and (held.distance.diff() > 0.1).all()
+    assert (leash.lead(held, free)[0] > 0).all()
+    best = tilt_curve(bags().ref_logps, learned, bags().gold)
+    assert all(p <= best.proxy_at(float(d)) + 1e-3 for d, p in zip(held.distance, held.proxy, strict=True))
+
+
+def test_a_stop_is_where_the_other_reward_model_is_highest(learned):
+    every = replies()
+    path = policy_gradient(every, decisions(), lifted(learned), steps=60)
+    place, gold_there = leash.stop_where_another_turns(path, every, every.gold)  # an onlooker that knows the truth
+    curve = along(path, every.ref_logps, every.gold, every.gold)
+    assert (place, gold_there) == pytest.approx(curve.peak)
+
+
+def test_members_that_share_more_differ_less():
+    world = bags()
+    case = remedies.Evidence(world, compare(world, 100, seed=3), "counts", 3)
+    apart = [float(world.probs @ networks.members(case, kind, 3).std(0)) for kind in networks.DIFFERENCES]
+    assert 0 < apart[0] < min(apart[1:])
+    same = [networks.network(world, case.pairs, start=(1,), order=(2,)) for _ in range(2)]
+    torch.testing.assert_close(*same, rtol=0, atol=0)
+
+
+# -- tampering and habits ----------------------------------------------------------------------------------------
+
+
+def test_decoupled_approval_does_not_tamper_and_coupled_does():
+    world = tampering.score_sheet()
+    coupled, decoupled = (
+        tampering.train_on_approval(world, f, steps=150) for f in (coupled_approval, decoupled_approval)
+    )
+    assert coupled.edits[-1] > 1.5 and coupled.worth[-1] < 1.2 < 2.5 < coupled.grade[-1]
+    assert decoupled.edits[-1] < 0.1 and decoupled.worth[-1] > 1.8
+    fooled = tampering.train_on_approval(tampering.score_sheet("grades of edits"), decoupled_approval, steps=150)
+    assert fooled.edits[-1] > 2.5
+
+
+def test_habits_rise_and_fall():
+    for habit in (habits.over_refusal(), habits.sycophancy()):
+        distance, worth, policies = habit.path()
+        assert distance[0] < 1e-6 and worth.max() > worth[0] + 0.02 and worth[-1] < worth[0]
+        torch.testing.assert_close(policies.sum(-1), torch.ones_like(policies[..., 0]))
+    refusal = habits.over_refusal().path()[2][-1, :, 2]
+    assert refusal[0] < 0.01 and refusal[1] == refusal[2] and refusal[2] > 0.99
+    assert habits.sycophancy(bias=0.0).path()[2][-1, 1, 0] < 0.01
+
+
+# -- the language model, without one -----------------------------------------------------------------------------
+
+
+def test_a_reward_in_units_of_gold_keeps_them_on_new_replies():
+    raw = lambda problems, completions: [float(len(c)) for c in completions]
+    scores, worth = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0.0, 4.0], [-2.0, 6.0]])
+    reward, same = calibrated(raw, scores, worth)
+    torch.testing.assert_close(torch.stack([same.mean(), same.std()]), torch.stack([worth.mean(), worth.std()]))
+    assert reward([None, None], ["a", "abcdef"]) == pytest.approx([same[0, 0].item(), same[1, 1].item()])
+
+
+def test_overrated_replies_are_listed_once():
+    drawn = (torch.tensor([[5.0, 5.0], [2.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 3.0]]))
+    world = SimpleNamespace(drawn=drawn, texts=["so so", "so so", "well", "no"])
+    assert overrated(world, most=2) == [("so so", 5.0, 0.0, None), ("well", 2.0, 1.0, None)]
+
+
+def test_a_gold_that_fails_does_so_before_anything_is_trained():
+    with pytest.raises(UserError, match="gold of the reply 'sure!' is None"):
+        language_world(tasks.get("assistant"), None, LanguagePlan(), gold=lambda prompt, reply: None)
+
+
+# -- the report and the command ----------------------------------------------------------------------------------
+
+MINE = """
+def kindness(prompt, reply):
+    return reply.split().count("thanks") + 0.1 * reply.split().count("fact")
+
+def broken(prompt, reply):
+    return float("nan") if reply == "um" else len(reply)
+
+def alone(reply):
+    return 0.0
+
+def flat(prompt, reply):
+    return 1.0
+
+def raises(prompt, reply):
+    return {}["tone"]
+
+def several(prompt, reply):
+    return [1.0, 2.0]
+
+def nothing(prompt, reply):
+    return None
+
+def words(prompt, reply):
+    return "good"
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def test_a_users_own_proxy_makes_figures(mine, tmp_path, capsys):
+    out = tmp_path / "over"
+    assert main(["overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
+    assert "thanks thanks thanks thanks thanks" in capsys.readouterr().out
+    assert (out / "curves.png").stat().st_size > 5000
+    (curve,) = json.loads((out / "curves.json").read_text())["tilt"]
+    assert curve["gold"][0] == pytest.approx(float(replies().probs @ replies().gold))
+    assert curve["gold"][-1] < curve["gold"][0] and curve["proxy"][-1] > curve["proxy"][0]
+    assert {path.stem for path in out.glob("*.png")} == {"curves", "detector", "leash"}
+    assert "on this one curve" in (out / "table.txt").read_text(encoding="utf-8")
+
+
+def test_a_users_own_gold_is_what_is_measured():
+    length = lambda prompt, reply: float(len(reply.split()))
+    report = overopt(proxy=length, gold=length, optimizer="tilt")
+    (curve,) = report.curves["tilt"]
+    assert curve.fall == pytest.approx(0, abs=1e-9) and curve.gold[-1] > 4.9
+
+
+def test_a_proxy_is_learned_from_a_users_own_gold():
+    """A gold that looks at the order of words: bags of words are not enough for it."""
+    first = lambda prompt, reply: float(reply.startswith("please")) + 0.1 * len(reply.split())
+    report = overopt(gold=first, optimizer="tilt", pairs=200, seeds=1)
+    assert set(report.figures) == {"curves", "data", "remedies", "ensembles", "leash", "errors", "detector"}
+    assert float(report.curves["tilt"][0].gold[0]) == pytest.approx(
+        float(replies().probs @ replies().grade(first, "gold"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--proxy", "conts"], "counts"),
+        (["--optimizer", "tlit"], "tilt"),
+        (["--task", "word"], "words"),
+        (["--proxy", "nowhere.py:f"], "no such file"),
+        (["--proxy", "{mine}:kindnes"], "kindness"),
+        (["--proxy", "{mine}:alone"], "a function of a prompt and a reply"),
+        (["--proxy", "{mine}:broken"], "proxy of the reply 'um' is nan"),
+        (["--proxy", "{mine}:raises"], "proxy of the reply 'ok': KeyError: 'tone'"),
+        (["--proxy", "{mine}:several"], "proxy of the reply 'ok' is of type list; expected one finite number"),
+        (["--gold", "{mine}:nothing"], "gold of the reply 'ok' is None; expected one finite number"),
+        (["--gold", "{mine}:words"], "gold of the reply 'ok' is 'good'; expected one finite number"),
+        (["--proxy", "{mine}:flat"], "the proxy gives 1 to every reply; it has to prefer something"),
+        (["--gold", "{mine}:flat"], "the gold gives 1 to every reply"),
+        (["--gold", "{mine}"], "expected FILE.py:FUNCTION"),
+        (["--pairs", "0"], "expected at least 1"),
+        (["--optimizer", "dpo"], "tilt"),
+        (["--task", "assistant", "--optimizer", "tilt"], "best-of-n, dpo, policy-gradient"),
+        (["--task", "assistant", "--proxy", "pairs"], "reward-model"),
+        (["--task", "assistant", "--proxy", "{mine}:kindness", "--optimizer", "dpo"], "dpo learns from comparisons"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, words, mine, tmp_path, capsys):
+    filled = [a.replace("{mine}", str(mine)) for a in arguments]
+    assert main(["overopt", *filled, "--out", str(tmp_path / "over")]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and words in message
+    assert not (tmp_path / "over").exists()
+
+
+def test_a_file_that_does_not_run(tmp_path):
+    (tmp_path / "bad.py").write_text("1/0", encoding="utf-8")
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        load_function(f"{tmp_path}/bad.py:f")

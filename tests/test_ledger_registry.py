@@ -1,0 +1,195 @@
+"""The check registry refuses what proves nothing and reports what fails."""
+
+import math
+
+import pytest
+import torch
+
+from minirlhf.ledger import registry
+from minirlhf.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run
+
+
+def double(x):
+    return 2 * x
+
+
+def register(ledger, label="eq:double", claim="value", compare=None, **changes):
+    """A good check of :func:`double`, with one thing changed."""
+
+    def sound(f, draw):
+        """Doubling is adding to itself."""
+        x = draw.normal(3)
+        return f(x), x + x
+
+    options = {"of": double, "against": "addition", "wrong": {"tripled": lambda x: 3 * x}, "ledger": ledger}
+    check(label, claim, **(options | changes))(compare or sound)
+    return ledger.checks[label, claim]
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+# -- registration ------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_check_passes_and_rejects_its_wrong_variant(ledger, fresh_seed):
+    entry = register(ledger)
+    assert run(entry, fresh_seed).passed
+    assert evaluate(entry, entry.wrong["tripled"], fresh_seed) > 1000 * entry.tolerance
+    assert entry.key == ("eq:double", "value")
+    assert entry.statement == "Doubling is adding to itself."
+
+
+def test_a_key_is_used_once(ledger):
+    register(ledger)
+    register(ledger, claim="gradient")
+    with pytest.raises(ValueError, match=r"\(eq:double, value\) is registered twice"):
+        register(ledger)
+
+
+def test_a_check_rejects_something(ledger):
+    with pytest.raises(ValueError, match="names no wrong variant"):
+        register(ledger, wrong={})
+
+
+def test_a_check_says_what_it_shows(ledger):
+    with pytest.raises(ValueError, match="has no docstring"):
+        register(ledger, compare=lambda f, draw: (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "label", ["double", "eq:", "eq:Double", "eq:two words", "eq:a--b", "eq:-a", "eq:a-", "Eq:a", "eq:ü"]
+)
+def test_labels_have_one_form(ledger, label):
+    with pytest.raises(ValueError, match="expected the form"):
+        register(ledger, label=label)
+
+
+def test_the_chapter_is_read_from_the_module(ledger):
+    def compare(f, draw):
+        """A statement."""
+        return 1.0, 1.0
+
+    compare.__module__ = "minirlhf.chapters.ch13_group_relative_methods.checks"
+    assert register(ledger, compare=compare).chapter == 13
+    assert (
+        chain(
+            "a", "A derivation", ["eq:a", "eq:b"], module="minirlhf.chapters.ch07_preference_data.checks", ledger=ledger
+        ).chapter
+        == 7
+    )
+    with pytest.raises(ValueError, match="chain 'a' is declared twice"):
+        chain("a", "Another", ["eq:a"], module="minirlhf.chapters.ch07_preference_data.checks", ledger=ledger)
+
+
+def test_selection_by_label_and_by_chapter(ledger):
+    register(ledger)
+    register(ledger, claim="gradient")
+    register(ledger, label="eq:twice")
+    assert ledger.labels() == ["eq:double", "eq:twice"]
+    assert len(ledger.select()) == 3
+    assert [c.key for c in ledger.select(["eq:double"])] == [("eq:double", "value"), ("eq:double", "gradient")]
+    assert ledger.select(chapter=5) == []
+
+
+# -- results -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_error_and_another_does_not(ledger):
+    entry = register(ledger, of=lambda x: 2 * x + 1e-3 * x.abs())
+    assert run(entry, 1).error == run(entry, 1).error
+    assert run(entry, 1).error != run(entry, 2).error
+    other = register(ledger, claim="another", of=entry.of)
+    assert run(other, 1).error != run(entry, 1).error, "each claim draws inputs of its own"
+
+
+def test_an_exception_is_a_failure_that_keeps_its_seed(ledger):
+    def broken(x):
+        raise RuntimeError("no luck")
+
+    result = run(register(ledger, of=broken), 77)
+    assert not result.passed
+    assert result.error == math.inf
+    assert result.seed == 77
+    assert result.message == "RuntimeError: no luck"
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(lambda x: x * math.nan, id="nan"),
+        pytest.param(lambda x: x / 0, id="infinite"),
+        pytest.param(lambda x: 2 * x[:2], id="shorter"),
+        pytest.param(lambda x: (2 * x)[None], id="one axis more"),
+        pytest.param(lambda x: 2 * x[:1], id="would broadcast"),
+        pytest.param(lambda x: 2 * x + 1e-6, id="slightly off"),
+    ],
+)
+def test_what_is_not_equal_fails(ledger, of):
+    assert not run(register(ledger, of=of), 0).passed
+
+
+def test_the_worst_of_several_comparisons_counts(ledger):
+    def compare(f, draw):
+        """Three times the same."""
+        for shift in (0.0, 0.5, 0.1):
+            yield f(torch.ones(2)), torch.full((2,), 2.0) + shift
+
+    assert run(register(ledger, compare=compare), 0).error == pytest.approx(0.5 / 2.5)
+
+
+def test_comparing_nothing_is_a_failure(ledger):
+    def no_pairs(f, draw):
+        """Nothing follows."""
+        return []
+
+    def no_entries(f, draw):
+        """Empty tensors."""
+        return torch.zeros(0), torch.zeros(0)
+
+    assert "compared nothing" in run(register(ledger, compare=no_pairs), 0).message
+    assert "empty" in run(register(ledger, claim="other", compare=no_entries), 0).message
+
+
+def test_discrepancy_is_relative_above_one_and_absolute_below():
+    assert discrepancy(101.0, 100.0) == pytest.approx(0.01)
+    assert discrepancy(0.02, 0.01) == pytest.approx(0.01)
+    assert discrepancy(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 2.0])) == 1.0
+    assert discrepancy(1.0, math.nan) == math.inf
+    assert discrepancy(math.inf, math.inf) == math.inf, "two infinities prove nothing"
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_what_they_say(fresh_seed):
+    draw = Draw(fresh_seed)
+    for _ in range(50):
+        p = draw.distribution(3, 4)
+        assert torch.allclose(p.sum(-1), torch.ones(3, dtype=p.dtype)) and p.min() > 0.002
+        assert draw.logps(20).min() >= -4 and draw.logps(20).max() <= -0.05
+        assert 2 <= draw.integer(2, 4) <= 4
+        assert sorted(draw.permutation(5).tolist()) == [0, 1, 2, 3, 4]
+        mask = draw.mask(3, 5)
+        assert mask.any(-1).all() and mask.all(-1).any()
+        assert (mask[:, 1:] <= mask[:, :-1]).all(), "padded on the right"
+        assert draw.holed_mask(3, 5)[:, -1].all()
+        x = draw.away_from([0.8, 1.2], 30, low=0.5, high=1.5, margin=0.05)
+        assert min((x - 0.8).abs().min(), (x - 1.2).abs().min()) >= 0.05
+        assert x.min() >= 0.5 and x.max() < 1.5
+    assert draw.integer(1, 1) == 1
+    assert all(t.dtype == torch.float64 for t in (draw.uniform(1), draw.normal(1), draw.distribution(2), draw.logps(1)))
+
+
+def test_no_room_between_kinks_is_an_error():
+    with pytest.raises(ValueError, match="no room between 0 and 1"):
+        Draw(0).away_from([0.5], 3, low=0, high=1, margin=0.6)
+
+
+def test_draws_repeat_from_their_keys():
+    assert torch.equal(Draw(3, "a").normal(4), Draw(3, "a").normal(4))
+    assert not torch.equal(Draw(3, "a").normal(4), Draw(3, "b").normal(4))
+    assert torch.equal(Draw(3).toy().table, Draw(3).toy().table)
+    assert registry.LABEL.fullmatch("eq:k3-gradient")
