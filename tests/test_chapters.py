@@ -1,11 +1,15 @@
 """A chapter is one number and four things; its manifest is the one place that lists it."""
 
+import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from minirlhf import chapters
+from minirlhf.classroom import exercise, grading
+from minirlhf.classroom.runner import Local
 from minirlhf.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,3 +82,56 @@ def test_a_missing_field_is_named(tmp_path):
 def test_an_unknown_number_is_an_error():
     with pytest.raises(UserError, match="no chapter 23"):
         chapters.chapter(23)
+
+
+# -- the skeleton ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """tools/chapter.py, with an empty repository to write into."""
+    spec = importlib.util.spec_from_file_location("chapter_tool", ROOT / "tools" / "chapter.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for folder in ("book/slides", "notebooks", "exercises", "package"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    yield module
+    chapters.chapters.cache_clear()
+
+
+def test_the_skeleton_has_all_parts_and_its_exercise_is_proved(tool, tmp_path, fresh_seed):
+    made = tool.write(chapters.chapter(7))
+    assert [path.relative_to(tmp_path).as_posix() for path in made] == [
+        "book/07-preference-data.md",
+        "notebooks/07_preference_data.py",
+        "exercises/07_preference_data/ex_07_1.py",
+        "book/slides/07.md",
+    ]
+    assert "# Preference data\n" in made[0].read_text() and "nbfigure} 07 first" in made[0].read_text()
+    [found] = exercise.load(tmp_path / "exercises")
+    for code, points in ((found.stub, 0), (found.solution, 4), (found.mutants[0].code, 0)):
+        namespace: dict[str, object] = {}
+        exec(code, namespace)
+        outcome = grading.run_tests(found, Local(namespace, "ada"), fresh_seed)
+        assert outcome.points == points, code
+
+
+def test_what_is_there_is_left_alone(tool, tmp_path):
+    (tmp_path / "book" / "07-preference-data.md").write_text("mine")
+    assert len(tool.write(chapters.chapter(7))) == 3
+    assert (tmp_path / "book" / "07-preference-data.md").read_text() == "mine"
+    assert tool.write(chapters.chapter(7)) == []
+
+
+def test_a_new_number_joins_the_list(tool, tmp_path, monkeypatch):
+    for c in chapters.chapters():
+        shutil.copytree(c.folder, tmp_path / "package" / c.folder.name)
+    monkeypatch.setattr(chapters, "FOLDER", tmp_path / "package")
+    chapters.chapters.cache_clear()
+    with pytest.raises(UserError, match="NAME='Too Big'"):
+        tool.make_manifest(23, "Too Big", "Too big")
+    with pytest.raises(UserError, match="TITLE is missing"):
+        tool.make_manifest(23, "memory", "")
+    tool.make_manifest(23, "memory", "Memory")
+    assert (chapters.chapter(23).title, chapters.chapter(23).finished) == ("Memory", False)

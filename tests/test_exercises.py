@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from minirlhf import chapters
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, release
 from minirlhf.classroom.runner import Boxed, Local, Server
@@ -48,8 +49,8 @@ def test_there_are_exercises_for_the_first_chapters():
     assert {e.chapter for e in EXERCISES.values()} >= {"02", "05"}
 
 
-def test_each_chapter_has_three_exercises_and_the_three_kinds():
-    for chapter in {e.chapter for e in EXERCISES.values()}:
+def test_each_finished_chapter_has_three_exercises_and_the_three_kinds():
+    for chapter in {f"{c.number:02d}" for c in chapters.chapters() if c.finished}:
         kinds = [e.kind for e in EXERCISES.values() if e.chapter == chapter]
         assert len(kinds) >= 3, chapter
         assert {"implement", "derive"} & set(kinds), f"{chapter}: nothing to derive or implement"
