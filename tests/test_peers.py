@@ -31,7 +31,7 @@ from minirlhf.equations import (
 )
 from minirlhf.ledger import peers
 from minirlhf.ledger.peers.adapter import TRL_VERSION, answers, trl_dpo
-from minirlhf.ledger.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, Comparison
+from minirlhf.ledger.peers.catalogue import NO_PEER, PEERS, TRL_ONLY, PeerComparison
 from minirlhf.ledger.registry import Draw
 
 COMPARED = [p for p in PEERS if p.agree is not None]
@@ -116,13 +116,13 @@ def test_every_loss_type_of_trl_is_accounted_for():
 
 def test_errors_are_seen():
     x = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    assert peers.error_of(Comparison(x, x * 2, x * 2 + 1e-5)) == pytest.approx(0.5e-5, rel=1e-4)
-    assert peers.error_of(Comparison(x, x * 2, x.detach() + x)) == 1.0  # same value, another gradient
-    assert peers.error_of(Comparison(x, x**2 * 100, x**2 * 100 + 1)) == pytest.approx(1 / 101)
+    assert peers.error_of(PeerComparison(x, x * 2, x * 2 + 1e-5)) == pytest.approx(0.5e-5, rel=1e-4)
+    assert peers.error_of(PeerComparison(x, x * 2, x.detach() + x)) == 1.0  # same value, another gradient
+    assert peers.error_of(PeerComparison(x, x**2 * 100, x**2 * 100 + 1)) == pytest.approx(1 / 101)
     with pytest.raises(ValueError, match="cannot be compared"):
-        peers.error_of(Comparison(x, x, x * torch.nan))
+        peers.error_of(PeerComparison(x, x, x * torch.nan))
     with pytest.raises(ValueError, match="cannot be compared"):
-        peers.error_of(Comparison(x, x, x.sum()))
+        peers.error_of(PeerComparison(x, x, x.sum()))
 
 
 def test_the_command_prints_the_table(capsys):

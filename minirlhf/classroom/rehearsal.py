@@ -23,7 +23,7 @@ HOSTILE = {
 
 
 @dataclass
-class Student:
+class Rehearsed:
     """One made student: what is handed in, and what it should earn per exercise."""
 
     id: str
@@ -56,7 +56,7 @@ def cells(exercises: Sequence[Exercise], code: dict[str, str], student: str) -> 
     return made
 
 
-def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Student]:
+def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Rehearsed]:
     """The class. The first ones are all the kinds of trouble there are, the rest do their homework."""
     name = exercises[0].path.parent.name
     full = {e.id: e.points for e in exercises}
@@ -74,36 +74,38 @@ def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Stude
         return {number: 0.0 if number in lost else worth for number, worth in points.items()}
 
     nothing = but(full, *full)
-    troubles: list[Callable[[str], Student]] = [
-        lambda s: Student(s, "hands in nothing", nothing, {}),
-        lambda s: Student(s, "hands in an archive", nothing, {f"{s}/{name}.zip": b"PK\x03\x04"}),
-        lambda s: Student(s, "half a notebook", nothing, {f"{s}/{name}.ipynb": notebook(s, solved)[:2000]}),
-        lambda s: Student(s, "unchanged", nothing, {f"{s}/{name}.py": script(s, {e.id: e.stub for e in exercises})}),
-        lambda s: Student(
+    troubles: list[Callable[[str], Rehearsed]] = [
+        lambda s: Rehearsed(s, "hands in nothing", nothing, {}),
+        lambda s: Rehearsed(s, "hands in an archive", nothing, {f"{s}/{name}.zip": b"PK\x03\x04"}),
+        lambda s: Rehearsed(s, "half a notebook", nothing, {f"{s}/{name}.ipynb": notebook(s, solved)[:2000]}),
+        lambda s: Rehearsed(s, "unchanged", nothing, {f"{s}/{name}.py": script(s, {e.id: e.stub for e in exercises})}),
+        lambda s: Rehearsed(
             s, "a syntax error", but(full, first), {f"{s}/{name}.py": script(s, solved | {first: "def broken(:"})}
         ),
-        lambda s: Student(
+        lambda s: Rehearsed(
             s,
             "deleted the line that names the last exercise",
             but(full, last),
             {f"{s}/{name}.py": script(s, solved).replace(f"exercise {last} (keep this line)".encode(), b"")},
         ),
-        lambda s: Student(
+        lambda s: Rehearsed(
             s, "forgot STUDENT", but(full, *personal), {f"{s}/{name}.ipynb": notebook(s, solved, DEFAULT_STUDENT)}
         ),
-        lambda s: Student(
+        lambda s: Rehearsed(
             s,
             "copied from a neighbour",
             but(full, *personal),
             {f"{s}/{name}.ipynb": notebook(s, solved, f"{s}-friend")},
         ),
-        lambda s: Student(s, "late", full, {f"{s}/{name}.ipynb": notebook(s, solved)}, late=True),
-        lambda s: Student(s, "one file, no folder", full, {f"{s}.py": b"\xef\xbb\xbf" + script(s, solved)}),
-        lambda s: Student(s, "files in a folder of its own", full, {f"{s}/homework/{name}.ipynb": notebook(s, solved)}),
+        lambda s: Rehearsed(s, "late", full, {f"{s}/{name}.ipynb": notebook(s, solved)}, late=True),
+        lambda s: Rehearsed(s, "one file, no folder", full, {f"{s}.py": b"\xef\xbb\xbf" + script(s, solved)}),
+        lambda s: Rehearsed(
+            s, "files in a folder of its own", full, {f"{s}/homework/{name}.ipynb": notebook(s, solved)}
+        ),
     ]
     for note, code in HOSTILE.items():
         troubles.append(
-            lambda s, note=note, code=code: Student(  # type: ignore[misc]
+            lambda s, note=note, code=code: Rehearsed(  # type: ignore[misc]
                 s, note, but(full, first), {f"{s}/{name}.ipynb": notebook(s, solved | {first: code})}
             )
         )
@@ -112,11 +114,11 @@ def students(exercises: Sequence[Exercise], count: int, seed: int) -> list[Stude
         student = f"s{i + 1:02}"
         work, points = answers(exercises, Draw(seed, student))
         content = notebook(student, work) if i % 2 else script(student, work)
-        made.append(Student(student, "works", points, {f"{student}/{name}{'.ipynb' if i % 2 else '.py'}": content}))
+        made.append(Rehearsed(student, "works", points, {f"{student}/{name}{'.ipynb' if i % 2 else '.py'}": content}))
     return made
 
 
-def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> list[Student]:
+def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> list[Rehearsed]:
     """Write ``submissions``, ``late``, ``roster.txt``, ``who.txt`` and ``expected.csv`` into ``out``."""
     made = students(exercises, count, seed)
     for student in made:

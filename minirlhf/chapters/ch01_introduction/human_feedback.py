@@ -50,7 +50,7 @@ def move(transitions: Tensor, states: Tensor, actions: Tensor, rng: torch.Genera
 
 
 @dataclass(frozen=True)
-class Comparisons:
+class TrajectoryComparisons:
     """Pairs of walks and which of the two a person preferred.
 
     Attributes:
@@ -62,9 +62,9 @@ class Comparisons:
     second: Tensor
     first_wins: Tensor
 
-    def head(self, count: int) -> Comparisons:
+    def head(self, count: int) -> TrajectoryComparisons:
         """The first ``count`` of them."""
-        return Comparisons(self.first[:count], self.second[:count], self.first_wins[:count])
+        return TrajectoryComparisons(self.first[:count], self.second[:count], self.first_wins[:count])
 
 
 def random_walks(transitions: Tensor, count: int, steps: int, rng: torch.Generator) -> Tensor:
@@ -79,7 +79,7 @@ def random_walks(transitions: Tensor, count: int, steps: int, rng: torch.Generat
 
 def ask_for_comparisons(
     transitions: Tensor, cell_values: Tensor, count: int, *, steps: int = 8, rng: torch.Generator
-) -> Comparisons:
+) -> TrajectoryComparisons:
     """Show a person ``count`` pairs of walks of so many ``steps``; they choose by what the walks are worth to them.
 
     Args:
@@ -88,10 +88,10 @@ def ask_for_comparisons(
     """
     first, second = (random_walks(transitions, count, steps, rng) for _ in range(2))
     prefers_first = trajectory_preference(cell_values[first], cell_values[second])  # (count,)
-    return Comparisons(first, second, torch.rand(count, generator=rng) < prefers_first)
+    return TrajectoryComparisons(first, second, torch.rand(count, generator=rng) < prefers_first)
 
 
-def fit_cell_values(answers: Comparisons, num_states: int, *, ridge: float = 0.3) -> Tensor:
+def fit_cell_values(answers: TrajectoryComparisons, num_states: int, *, ridge: float = 0.3) -> Tensor:
     """The reward model: a value ``(S,)`` for every cell, with the smallest Bradley–Terry loss, by Newton's method.
 
     The weak ``ridge`` (times half the squared values) chooses among values that explain the answers equally well: a

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import returns
-from minirlhf.ledger.inputs.processes import HORIZON, Episodes, endless, episodes, jacobian
+from minirlhf.ledger.inputs.processes import HORIZON, RandomEpisodes, endless, episodes, jacobian
 from minirlhf.ledger.registry import Comparison, Draw, chain, check
 
 
-def _trajectory_logps(e: Episodes, theta: Tensor) -> Tensor:
+def _trajectory_logps(e: RandomEpisodes, theta: Tensor) -> Tensor:
     before, after = e.paths.states[:, :-1], e.paths.states[:, 1:]
     return pg.trajectory_logp(
         e.start.log()[before[:, 0]],

@@ -66,7 +66,7 @@ def assistant_report(
     pairs: int,
     seeds: int,
 ) -> Any:
-    """Train and measure; ``report_type`` is :class:`~minirlhf.chapters.ch20_overoptimization.report.Report`.
+    """Train and measure; ``report_type`` is :class:`~minirlhf.chapters.ch20_overoptimization.report.OveroptimisationReport`.
 
     Raises:
         UserError: a given function fails, or DPO alone is asked for with a given proxy.

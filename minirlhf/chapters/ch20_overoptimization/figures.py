@@ -11,7 +11,7 @@ from torch import Tensor
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.detector import Detection
 from minirlhf.chapters.ch20_overoptimization.errors import Errors
-from minirlhf.chapters.ch20_overoptimization.fits import Verdict
+from minirlhf.chapters.ch20_overoptimization.fits import FitVerdict
 from minirlhf.chapters.ch20_overoptimization.habits import Habit
 from minirlhf.chapters.ch20_overoptimization.tampering import TamperingRun
 from minirlhf.report.plotting import PALETTE, smooth
@@ -61,7 +61,7 @@ def gold_curves(ax: Any, curves: Mapping[str, Sequence[Curve]]) -> None:
     ax.legend(frameon=False)
 
 
-def fits(axes: Sequence[Any], verdicts: Mapping[str, Verdict]) -> None:
+def fits(axes: Sequence[Any], verdicts: Mapping[str, FitVerdict]) -> None:
     """One panel per optimiser: what the seeds gained, and both forms with their bands."""
     for ax, (name, verdict) in zip(axes, verdicts.items(), strict=True):
         ax.plot(verdict.grid, verdict.gains[:6].T, color="0.8", lw=0.6)  # enough to see how they differ

@@ -82,7 +82,7 @@ def single_verdict(name: str, curve: Curve) -> str:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FitVerdict:
     """How the two forms do on some curves (one per seed), and how sure one can be.
 
     Attributes:
@@ -115,7 +115,7 @@ class Verdict:
         return f"{best} fits better (R² {self.within[best]:.3f} against {self.within[other]:.3f})"
 
 
-def judge(curves: Sequence[Curve], *, draws: int = 200) -> Verdict:
+def judge(curves: Sequence[Curve], *, draws: int = 200) -> FitVerdict:
     """Fit both forms to the curves of several seeds and compare them. The bootstrap draws whole seeds, never points: points
     of one curve are not independent.
 
@@ -143,7 +143,7 @@ def judge(curves: Sequence[Curve], *, draws: int = 200) -> Verdict:
     apart = single[first] - single[second]
     means = torch.stack([apart[rows].mean() for rows in again])
     low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Verdict(
+    return FitVerdict(
         grid=grid,
         gains=gains,
         pooled={form: pooled(every, form) for form in FORMS},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.chapters.ch20_overoptimization.proxies import Comparisons, in_gold_units, standardised
+from minirlhf.chapters.ch20_overoptimization.proxies import ProxyComparisons, in_gold_units, standardised
 from minirlhf.chapters.ch20_overoptimization.remedies import Evidence
 from minirlhf.chapters.ch20_overoptimization.words import Outcomes
 from minirlhf.core.randomness import generator
@@ -23,7 +23,7 @@ HIDDEN, STEPS, BATCH, LEARNING_RATE = 32, 300, 32, 0.01
 DIFFERENCES = ("order of the data", "initial weights", "comparisons")
 
 
-def network(world: Outcomes, pairs: Comparisons, *, start: tuple[int, ...], order: tuple[int, ...]) -> Tensor:
+def network(world: Outcomes, pairs: ProxyComparisons, *, start: tuple[int, ...], order: tuple[int, ...]) -> Tensor:
     """``(N,)``: a reward model of one tanh layer over the word counts, in units of gold.
 
     Args:

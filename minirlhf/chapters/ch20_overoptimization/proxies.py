@@ -63,7 +63,7 @@ def labelled_better(a: Tensor, b: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Comparisons:
+class ProxyComparisons:
     """Labelled pairs: outcome ``chosen[i]`` was preferred to ``rejected[i]``. Both ``(M,)`` long."""
 
     chosen: Tensor
@@ -72,15 +72,15 @@ class Comparisons:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def select(self, rows: Tensor) -> Comparisons:
+    def select(self, rows: Tensor) -> ProxyComparisons:
         """Some of the pairs."""
-        return Comparisons(self.chosen[rows], self.rejected[rows])
+        return ProxyComparisons(self.chosen[rows], self.rejected[rows])
 
-    def and_(self, others: Comparisons) -> Comparisons:
+    def and_(self, others: ProxyComparisons) -> ProxyComparisons:
         """These and the others."""
-        return Comparisons(torch.cat([self.chosen, others.chosen]), torch.cat([self.rejected, others.rejected]))
+        return ProxyComparisons(torch.cat([self.chosen, others.chosen]), torch.cat([self.rejected, others.rejected]))
 
-    def resampled(self, *keys: int | str) -> Comparisons:
+    def resampled(self, *keys: int | str) -> ProxyComparisons:
         """A bootstrap sample: as many, drawn with replacement."""
         return self.select(torch.randint(len(self), (len(self),), generator=generator("bootstrap", *keys)))
 
@@ -92,7 +92,7 @@ def compare(
     probs: Tensor | None = None,
     bias: Tensor | None = None,
     seed: int = 0,
-) -> Comparisons:
+) -> ProxyComparisons:
     """``count`` pairs drawn from the reference (or from ``probs (N,)``), labelled with σ(Δgold / TEMPERATURE).
 
     Args:
@@ -104,7 +104,7 @@ def compare(
     pair = torch.searchsorted(law.cumsum(0), draws[:, :2].contiguous()).clamp(max=len(world) - 1)  # (count, 2)
     score = world.gold if bias is None else world.gold + bias
     first = draws[:, 2] < labelled_better(score[pair[:, 0]], score[pair[:, 1]])
-    return Comparisons(
+    return ProxyComparisons(
         torch.where(first, pair[:, 0], pair[:, 1]),
         torch.where(first, pair[:, 1], pair[:, 0]),
     )
@@ -134,7 +134,7 @@ def standardised(world: Outcomes, proxy_class: str) -> Tensor:
     return (raw - mean) / deviation
 
 
-def fit(world: Outcomes, pairs: Comparisons, proxy_class: str) -> Tensor:
+def fit(world: Outcomes, pairs: ProxyComparisons, proxy_class: str) -> Tensor:
     """``(N,)``: the proxy of a class that fits the pairs best (Bradley–Terry with weight decay), in units of gold."""
     known = standardised(world, proxy_class)
 

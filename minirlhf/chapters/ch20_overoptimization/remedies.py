@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import STRENGTHS, Curve, along, tilt_curve, tilted
-from minirlhf.chapters.ch20_overoptimization.proxies import Comparisons, compare, fit, in_gold_units
+from minirlhf.chapters.ch20_overoptimization.proxies import ProxyComparisons, compare, fit, in_gold_units
 from minirlhf.chapters.ch20_overoptimization.words import WORDS, Outcomes
 from minirlhf.equations.overoptimization import constraint_multipliers, uncertainty_weighted, worst_case
 
@@ -31,7 +31,7 @@ class Evidence:
     """
 
     world: Outcomes
-    pairs: Comparisons
+    pairs: ProxyComparisons
     proxy_class: str
     seed: int
 

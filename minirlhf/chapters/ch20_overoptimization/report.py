@@ -11,7 +11,7 @@ from typing import Any
 from minirlhf.chapters.ch20_overoptimization import figures, words
 from minirlhf.chapters.ch20_overoptimization.curves import OPTIMIZERS, Curve, optimise
 from minirlhf.chapters.ch20_overoptimization.figure_set import add_given, add_learned, add_other_worlds
-from minirlhf.chapters.ch20_overoptimization.fits import Verdict, judge, single_verdict
+from minirlhf.chapters.ch20_overoptimization.fits import FitVerdict, judge, single_verdict
 from minirlhf.chapters.ch20_overoptimization.proxies import CLASSES, compare, fit, in_gold_units
 from minirlhf.chapters.ch20_overoptimization.words import Outcomes, bags
 from minirlhf.core.errors import UserError, unknown
@@ -22,7 +22,7 @@ Function = Callable[[str, str], float]  # (prompt, reply) -> number
 
 
 @dataclass
-class Report:
+class OveroptimisationReport:
     """What was measured.
 
     Attributes:
@@ -35,7 +35,7 @@ class Report:
     """
 
     curves: dict[str, list[Curve]]
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, FitVerdict] = field(default_factory=dict)
     overrated: list[tuple[str, float, float, float | None]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ def overopt(
     optimizer: str = "all",
     pairs: int | None = None,
     seeds: int | None = None,
-) -> Report:
+) -> OveroptimisationReport:
     """Optimise a proxy and watch the gold.
 
     Args:
@@ -125,12 +125,16 @@ def overopt(
         from minirlhf.chapters.ch20_overoptimization.assistant import assistant_report
 
         given = None if isinstance(proxy, str) else proxy
-        found: Report = assistant_report(Report, proxy=given, gold=gold, optimizers=chosen, pairs=pairs, seeds=seeds)
+        found: OveroptimisationReport = assistant_report(
+            OveroptimisationReport, proxy=given, gold=gold, optimizers=chosen, pairs=pairs, seeds=seeds
+        )
         return found
     return _words(proxy, gold, chosen, pairs, seeds)
 
 
-def _words(proxy: str | Function, gold: Function | None, optimizers: Sequence[str], pairs: int, seeds: int) -> Report:
+def _words(
+    proxy: str | Function, gold: Function | None, optimizers: Sequence[str], pairs: int, seeds: int
+) -> OveroptimisationReport:
     world = words.replies()
     if gold is not None:
         world = Outcomes(world.texts, world.ref_logps, world.grade(gold, "gold"), world.counts)
@@ -138,7 +142,7 @@ def _words(proxy: str | Function, gold: Function | None, optimizers: Sequence[st
         proxies = [fit(world, compare(world, pairs, seed=s), proxy) for s in range(seeds)]
     else:
         proxies = [in_gold_units(world.grade(proxy, "proxy"), world)]
-    report = Report({name: [optimise(name, world, p) for p in proxies] for name in optimizers})
+    report = OveroptimisationReport({name: [optimise(name, world, p) for p in proxies] for name in optimizers})
     excess = (proxies[0] - world.gold).argsort(descending=True)[:5].tolist()
     report.overrated = [
         (world.texts[i], float(proxies[0][i]), float(world.gold[i]), float(world.probs[i])) for i in excess

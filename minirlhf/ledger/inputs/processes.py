@@ -54,7 +54,7 @@ def _pulled(draw: Draw, states: int) -> Tensor:
 HORIZON = 3
 
 
-class Episodes(NamedTuple):
+class RandomEpisodes(NamedTuple):
     """All episodes of at most ``H`` steps of a process whose policy is a softmax over ``theta (S, A)``.
 
     Attributes:
@@ -87,7 +87,7 @@ class Episodes(NamedTuple):
         return exact.finite_difference(lambda theta: self.objective(theta, gamma), self.theta).flatten()
 
 
-def episodes(draw: Draw, terminal: bool = True) -> Episodes:
+def episodes(draw: Draw, terminal: bool = True) -> RandomEpisodes:
     """Two states (and on demand a terminal one), two actions; the second action and the second state pay more."""
     states = 3 if terminal else 2
     transitions, start = _pulled(draw, states), draw.distribution(2)
@@ -105,7 +105,7 @@ def episodes(draw: Draw, terminal: bool = True) -> Episodes:
     value = torch.stack(left[:0:-1])  # (H, S)
     action_value = torch.stack([rewards + transitions @ after for after in left[-2::-1]])  # (H, S, A)
     time = torch.arange(HORIZON)
-    return Episodes(
+    return RandomEpisodes(
         theta=theta,
         start=start,
         transitions=transitions,

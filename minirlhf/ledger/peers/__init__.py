@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from minirlhf.core import exact
 from minirlhf.ledger.peers.adapter import TRL_VERSION, require_trl
-from minirlhf.ledger.peers.catalogue import PEERS, TRL_ONLY, Comparison, Peer
+from minirlhf.ledger.peers.catalogue import PEERS, TRL_ONLY, Peer, PeerComparison
 from minirlhf.ledger.registry import Draw
 
 TOLERANCE = 1e-6  # |ours − theirs| / max(1, |theirs|), in value and gradient
@@ -66,7 +66,7 @@ def measure(peer: Peer, seed: int) -> Row:
     return Row(peer.method, peer.peer, "differs", peer.convention, error, error_of(peer.differ(inputs())))
 
 
-def error_of(comparison: Comparison) -> float:
+def error_of(comparison: PeerComparison) -> float:
     """Largest ``|ours − theirs| / max(1, |theirs|)`` over the values and over the gradients in the leaf.
 
     Raises:

@@ -39,7 +39,7 @@ from minirlhf.ledger.peers.adapter import (
 from minirlhf.ledger.registry import Draw
 
 
-class Comparison(NamedTuple):
+class PeerComparison(NamedTuple):
     """The same quantity twice, both computed from ``leaf``."""
 
     leaf: Tensor
@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
     theirs: Tensor
 
 
-Compare: TypeAlias = Callable[[Draw], Comparison]
+Compare: TypeAlias = Callable[[Draw], PeerComparison]
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def on_pairs(
 ) -> Compare:
     """The mean loss of a batch of pairs."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         a = make(draw, **how)
-        return Comparison(a.leaf, ours(a.record()).mean(), theirs(a))
+        return PeerComparison(a.leaf, ours(a.record()).mean(), theirs(a))
 
     return compare
 
@@ -89,9 +89,11 @@ def on_pairs(
 def on_mismatched(loss: Callable[[PairLogps, Tensor], Tensor], **settings: Any) -> Compare:
     """A loss of single answers: also takes log-ratios of mismatched answers, ``(5,)``."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         a, mismatched = answers(draw), draw.uniform(5, low=-0.3, high=1.0)
-        return Comparison(a.leaf, loss(a.record(), mismatched).mean(), trl_kto(a, mismatched, beta=BETA, **settings))
+        return PeerComparison(
+            a.leaf, loss(a.record(), mismatched).mean(), trl_kto(a, mismatched, beta=BETA, **settings)
+        )
 
     return compare
 
@@ -104,9 +106,9 @@ def on_tokens(
 ) -> Compare:
     """A policy objective, aggregated."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         b = make(draw)
-        return Comparison(b.leaf, -agg.aggregate(objective(*b.inputs), weights(b.mask), b.mask), theirs(b))
+        return PeerComparison(b.leaf, -agg.aggregate(objective(*b.inputs), weights(b.mask), b.mask), theirs(b))
 
     return compare
 
@@ -114,11 +116,11 @@ def on_tokens(
 def on_rewards(ours: Callable[[Tensor], Tensor], *, holes: bool = False, **settings: Any) -> Compare:
     """An advantage; advantages are data, so there is no gradient to compare. Holes are NaN: nothing could grade them."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         rewards = draw.normal(3, 4)
         if holes:
             rewards[0, 1], rewards[1, 1:] = torch.nan, torch.nan
-        return Comparison(rewards, ours(rewards).flatten(), trl_scores(rewards, **settings)["advantages"])
+        return PeerComparison(rewards, ours(rewards).flatten(), trl_scores(rewards, **settings)["advantages"])
 
     return compare
 
@@ -126,9 +128,9 @@ def on_rewards(ours: Callable[[Tensor], Tensor], *, holes: bool = False, **setti
 def on_scores(ours: Callable[[Tensor, Tensor], Tensor], theirs: Callable[[Tensor], Tensor]) -> Compare:
     """The mean loss of a reward model on three pairs."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         scores = draw.normal(6).requires_grad_()
-        return Comparison(scores, ours(*scores.chunk(2)).mean(), theirs(scores))
+        return PeerComparison(scores, ours(*scores.chunk(2)).mean(), theirs(scores))
 
     return compare
 
@@ -136,10 +138,10 @@ def on_scores(ours: Callable[[Tensor, Tensor], Tensor], theirs: Callable[[Tensor
 def on_logits(ours: Callable[..., Tensor], **settings: float) -> Compare:
     """A distillation loss, mean over tokens."""
 
-    def compare(draw: Draw) -> Comparison:
+    def compare(draw: Draw) -> PeerComparison:
         student, teacher, mask = draw.normal(2, 4, 5).requires_grad_(), draw.normal(2, 4, 5), draw.mask(2, 4)
         loss = (agg.token_mean(mask) * ours(student, teacher, mask)).sum()
-        return Comparison(student, loss, trl_jsd(student, teacher, mask, **settings))
+        return PeerComparison(student, loss, trl_jsd(student, teacher, mask, **settings))
 
     return compare
 
@@ -308,30 +310,30 @@ def _fresh_praise(draw: Draw) -> PolicyBatch:
     return b._replace(old=b.leaf.detach(), advantages=b.advantages.abs())
 
 
-def _masked_rows(draw: Draw) -> Comparison:
+def _masked_rows(draw: Draw) -> PeerComparison:
     b = batch(draw)
     b = b._replace(old=b.old + 0.4 * torch.tensor([0, 1, 0, 0, 0, 1])[:, None])  # left two bad responses behind
     keep = off_policy.off_policy_keep(*b.inputs, off_policy_mask_threshold=0.2)
     weights = agg.sequence_mean(b.mask, keep=keep, renormalise=False)
     ours = -agg.aggregate(po.ppo_clip(*b.inputs), weights, b.mask)
-    return Comparison(b.leaf, ours, trl_policy(b, "grpo", off_policy_mask_threshold=0.2))
+    return PeerComparison(b.leaf, ours, trl_policy(b, "grpo", off_policy_mask_threshold=0.2))
 
 
-def _kl_in_loss(draw: Draw) -> Comparison:
+def _kl_in_loss(draw: Draw) -> PeerComparison:
     b = batch(draw)
     objective = po.ppo_clip(*b.inputs) - BETA * torch.where(b.mask, kl.k3(b.leaf, b.ref), 0.0)
     ours = -agg.aggregate(objective, agg.sequence_mean(b.mask), b.mask)
-    return Comparison(b.leaf, ours, trl_policy(b, "grpo", beta=BETA))
+    return PeerComparison(b.leaf, ours, trl_policy(b, "grpo", beta=BETA))
 
 
-def _kl_in_reward(draw: Draw) -> Comparison:
+def _kl_in_reward(draw: Draw) -> PeerComparison:
     b, rewards = batch(draw), draw.normal(2, 3)
     returns = rlhf.regularised_return(b.old, b.ref, rewards.flatten(), b.mask, beta=BETA)
     theirs = trl_scores(rewards, b, rloo=True, beta=BETA)["advantages"]
-    return Comparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
+    return PeerComparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
 
 
-def _sampler_correction(draw: Draw) -> Comparison:
+def _sampler_correction(draw: Draw) -> PeerComparison:
     b, sampling = batch(draw), draw.logps(6, 5)
     ours = off_policy.truncated_importance_weight(b.old, sampling, b.mask, importance_sampling_cap=1.5)
     settings: dict[str, Any] = {
@@ -342,7 +344,7 @@ def _sampler_correction(draw: Draw) -> Comparison:
         "vllm_importance_sampling_clip_max": 1.5,
     }
     theirs = trl_scores(torch.zeros(2, 3), b, sampling_logps=sampling, **settings)["importance_sampling_ratio"]
-    return Comparison(sampling, ours, torch.where(b.mask, theirs, 0.0))
+    return PeerComparison(sampling, ours, torch.where(b.mask, theirs, 0.0))
 
 
 def objectives() -> Iterator[Peer]:
