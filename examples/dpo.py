@@ -1,15 +1,17 @@
 """Direct preference optimisation (DPO): learn from comparisons without a reward model and without sampling.
 
-The policy that maximises a reward r less β KL(π‖π_ref) is known in closed form, and it can be turned round: its own log-ratio is the
-reward, r(x, y) = β log π(y|x)/π_ref(y|x), up to a constant per prompt. So the loss of a reward model, −log σ(r_chosen − r_rejected),
-trains the policy itself. Log-probabilities are sums over a reply's tokens; the reference is the policy as it was at the start.
+The policy that maximises a reward r less β KL(π‖π_ref) is known in closed form, and it can be turned round: its own
+log-ratio is the reward, r(x, y) = β log π(y|x)/π_ref(y|x), up to a constant per prompt. So the loss of a reward
+model, −log σ(r_chosen − r_rejected), trains the policy itself. Log-probabilities are sums over a reply's tokens; the
+reference is the policy as it was at the start.
 
     python examples/dpo.py                             # a tiny model, made and fine-tuned here, on a CPU
     python examples/dpo.py --model FOLDER_OR_HUB_NAME  # a model of yours
 
-Source: Rafailov et al. (2023), "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", eq. 7,
-arXiv:2305.18290.
-Deviations: the labels are made by the tiny world, with noise, not by people (see reward_model.py); AdamW for their RMSprop, without warm-up, the learning rate falls in a straight line; gradient clipped to 1.
+Source: Rafailov et al. (2023), "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", eq.
+7, arXiv:2305.18290.
+Deviations: the labels are made by the tiny world, with noise, not by people (see reward_model.py); AdamW for their
+RMSprop, without warm-up, the learning rate falls in a straight line; gradient clipped to 1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reward_model import batch_of, comparisons, encode_pairs
+from reward_model import PAIRS, batch_of, comparisons, encode_pairs
 from sft import WORLD, arguments, load, show
 from torch import Tensor
 from tqdm import tqdm
@@ -71,8 +73,7 @@ def train(
     """Train ``model`` in place."""
     examples, rng = encode_pairs(tokenizer, pairs), np.random.default_rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    bar = tqdm(range(steps), desc="dpo")
-    for step in bar:
+    for step in (bar := tqdm(range(steps), desc="dpo")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = batch_of([examples[i] for i in picked], tokenizer).to(model.device)
         loss = dpo_loss(model, ref_model, batch, beta=beta)
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> tuple[float, float]:
     args = arguments(argv, __doc__, steps=200, learning_rate=5e-4)
     model, tokenizer = load(args)
     ref_model = copy.deepcopy(model).requires_grad_(False)
-    pairs = comparisons(model, tokenizer, WORLD.prompts("train"), 4000, args.seed)
+    pairs = comparisons(model, tokenizer, WORLD.prompts("train"), PAIRS, args.seed)
     held_out = comparisons(model, tokenizer, WORLD.prompts("test"), 500, args.seed + 1)
     before = show("before", model, tokenizer)
     train(model, ref_model, tokenizer, pairs, steps=args.steps, learning_rate=args.learning_rate, seed=args.seed)

@@ -1,17 +1,18 @@
-"""Group relative policy optimisation (GRPO): of several replies to one prompt, make those more likely that beat their group.
+"""Group relative policy optimisation (GRPO): of several replies to a prompt, make likelier those that beat the others.
 
-A step samples G replies to each of P prompts and has them graded. A reply's advantage is its reward's z-score within its group, the
-same for all of its tokens: no critic. The policy climbs the clipped objective min(ρA, clip(ρ, 1−ε, 1+ε)A) with the ratio
-ρ = π/π_old, a few times on the same samples, less β times an estimate (k3) of KL(π‖π_ref), which keeps it near where it started.
+A step samples G replies to each of P prompts and has them graded. A reply's advantage is its reward's z-score within
+its group, the same for all of its tokens: no critic. The policy climbs the clipped objective min(ρA, clip(ρ, 1−ε,
+1+ε)A) with the ratio ρ = π/π_old, a few times on the same samples, less β times an estimate (k3) of KL(π‖π_ref),
+which keeps it near where it started.
 
     python examples/grpo.py                             # a tiny model, made and fine-tuned here, on a CPU
     python examples/grpo.py --model FOLDER_OR_HUB_NAME  # a model of yours
 
 Source: Shao et al. (2024), "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
 arXiv:2402.03300, section 4.1 and algorithm 1, with outcome supervision.
-Deviations: the gold reward of the tiny world grades, for their reward model; two updates on each batch of samples (their algorithm's
-μ; they train with μ = 1, where ρ = 1 and nothing is ever clipped); the reference stays the same (their I = 1); AdamW without
-weight decay, gradient clipped to 1.
+Deviations: the gold reward of the tiny world grades, for their reward model; two updates on each batch of samples
+(their algorithm's μ; they train with μ = 1, where ρ = 1 and nothing is ever clipped); the reference stays the same
+(their I = 1); AdamW without weight decay, gradient clipped to 1.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from minirlhf.equations.policy_losses import ppo_clip
 
 
 @torch.no_grad()
-def sample(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, tokenizer: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """One completion of each prompt, temperature 1. Plainly: every token costs a whole forward pass; a KV cache would save most of it.
+def sample(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, tokenizer: Any) -> tuple[Tensor, ...]:
+    """One completion of each prompt, temperature 1. Each token costs a whole forward pass; a cache would save most of it.
 
     Returns:
-        Rows of prompt, completion and padding ``(B, S)``; what of it is no padding ``(B, S)``; and the mask ``(B, S-1)``, True
-        where the *next* token was sampled: EOS yes, prompt and padding no.
+        Rows of prompt, completion and padding ``(B, S)``; which of it is no padding ``(B, S)``; the mask ``(B, S-1)``,
+        True where the *next* token was sampled: EOS yes, prompt and padding no.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)  # (B,)
     width = int(lengths.max()) + max_new_tokens
@@ -50,7 +51,9 @@ def sample(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, tokeni
     mask = torch.zeros_like(input_ids, dtype=torch.bool)  # (B, S)
     rows = torch.arange(len(prompts), device=model.device)  # (N,) those that have not ended
     for _ in range(max_new_tokens):
-        last = lengths[rows]  # (N,) where the next token goes; a causal model does not see the padding to the right of it
+        last = lengths[
+            rows
+        ]  # (N,) where the next token goes; a causal model does not see the padding to the right of it
         logits = model(input_ids[rows, : int(last.max())]).logits  # (N, s, V)
         probs = logits[torch.arange(len(rows)), last - 1].softmax(-1)  # (N, V)
         token = torch.multinomial(probs, 1).squeeze(1)  # (N,)
@@ -78,8 +81,9 @@ def grade(input_ids: Tensor, mask: Tensor, prompts: Sequence[str], tokenizer: An
 
 
 def grpo_loss(
-    logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor, *, epsilon: float, beta: float
-) -> Tensor:
+    logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor,
+    *, epsilon: float, beta: float,
+) -> Tensor:  # fmt: skip
     """All ``(B, S-1)``; gradient flows through ``logps`` only."""
     weights = sequence_mean(mask)  # (B, S-1): 1 / (B |o_i|), every completion counts the same
     objective = ppo_clip(logps, old_logps, advantages, mask, epsilon=epsilon)  # (B, S-1)
@@ -102,8 +106,7 @@ def grpo(
     ref_model = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     questions = WORLD.prompts("train")
-    bar = tqdm(range(steps), desc="grpo")
-    for _ in bar:
+    for _ in (bar := tqdm(range(steps), desc="grpo")):
         picked = torch.randint(len(questions), (num_prompts,)).repeat_interleave(num_generations)  # (B,), B = P·G
         asked = [questions[i] for i in picked]
         prompts = [encode_prompt(tokenizer, conversation(question)) for question in asked]

@@ -1,18 +1,20 @@
-"""Proximal policy optimisation (PPO) for language models: a critic says what to expect, better than expected becomes likelier.
+"""Proximal policy optimisation (PPO): a critic says what to expect, and what turns out better becomes likelier.
 
 A step samples completions and has them graded. The reward stands on a completion's last token; every token is charged
-β (log π − log π_ref), which keeps the policy near where it started. A critic, a second model with one number per token, predicts what
-is still to come; generalised advantage estimation (GAE) compares with it. Policy and critic then take a few passes over the samples
-in minibatches: the policy on min(ρA, clip(ρ, 1−ε, 1+ε)A) with ρ = π/π_old, the critic on its squared error.
+β (log π − log π_ref), which keeps the policy near where it started. A critic, a second model with one number per
+token, predicts what is still to come; generalised advantage estimation (GAE) compares with it. Policy and critic then
+take a few passes over the samples in minibatches: the policy on min(ρA, clip(ρ, 1−ε, 1+ε)A) with ρ = π/π_old, the
+critic on its squared error.
 
     python examples/ppo.py                             # a tiny model, made and fine-tuned here, on a CPU
     python examples/ppo.py --model FOLDER_OR_HUB_NAME  # a model of yours
 
-Sources: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", arXiv:1707.06347; for language models Ouyang et al.
-(2022), "Training language models to follow instructions with human feedback", arXiv:2203.02155.
-Deviations: the gold reward of the tiny world grades, for their reward model; the critic starts as a copy of the policy with a head of
-zeros, theirs as the reward model; two passes, theirs is one; a clipped value loss and whitened advantages, as in most
-implementations but in neither paper; no entropy bonus, no pretraining gradients, no moving average of the weights.
+Sources: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", arXiv:1707.06347; for language models
+Ouyang et al. (2022), "Training language models to follow instructions with human feedback", arXiv:2203.02155.
+Deviations: the gold reward of the tiny world grades, for their reward model; the critic starts as a copy of the
+policy with a head of zeros, theirs as the reward model; two passes over the samples, Ouyang et al. make one; a
+clipped value loss and whitened advantages, as in most implementations but in neither paper; no entropy bonus, no
+pretraining gradients, no moving average of the weights.
 """
 
 from __future__ import annotations
@@ -45,12 +47,12 @@ class Critic(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(model.base_model)
-        self.head = nn.Linear(model.config.get_text_config().hidden_size, 1).to(model.device)
+        self.head = nn.Linear(model.config.get_text_config().hidden_size, 1).to(model.device, model.dtype)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """What is expected before each token but the first: ``(B, S) -> (B, S-1)``, aligned with the log-probabilities."""
+        """What is expected before each token but the first: ``(B, S) -> (B, S-1)``, as the log-probabilities stand."""
         hidden = self.backbone(input_ids, attention_mask=attention_mask).last_hidden_state  # (B, S, D)
         return self.head(hidden).squeeze(-1)[:, :-1]  # (B, S-1): what stands at t has not seen the token at t + 1
 
@@ -65,8 +67,8 @@ def credit(
 
 
 def ppo_loss(
-    logps: Tensor, values: Tensor, old_logps: Tensor, old_values: Tensor, advantages: Tensor, targets: Tensor, mask: Tensor,
-    *, epsilon: float, cliprange_value: float, vf_coef: float,
+    logps: Tensor, values: Tensor, old_logps: Tensor, old_values: Tensor,
+    advantages: Tensor, targets: Tensor, mask: Tensor, *, epsilon: float, cliprange_value: float, vf_coef: float,
 ) -> Tensor:  # fmt: skip
     """All ``(b, S-1)``; gradient flows through ``logps`` and ``values`` only."""
     weights = token_mean(mask)  # (b, S-1): 1 / Σ|o_i|, every token of the minibatch counts the same
@@ -96,8 +98,7 @@ def ppo(
     rates = [(model, learning_rate), (critic, learning_rate * critic_learning_rate_ratio)]
     optimizer = torch.optim.AdamW([{"params": m.parameters(), "lr": lr} for m, lr in rates], weight_decay=0.0)
     questions = WORLD.prompts("train")
-    bar = tqdm(range(steps), desc="ppo")
-    for _ in bar:
+    for _ in (bar := tqdm(range(steps), desc="ppo")):
         asked = [questions[i] for i in torch.randint(len(questions), (batch_size,))]
         prompts = [encode_prompt(tokenizer, conversation(question)) for question in asked]
         input_ids, attention_mask, mask = sample(model, prompts, WORLD.max_completion_length, tokenizer)

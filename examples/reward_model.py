@@ -1,17 +1,18 @@
 """Reward model: learn from comparisons how good a reply is.
 
-People cannot say what a reply is worth, but which of two is better. The model gives each a number r, and the Bradley-Terry model
-says how often the one is preferred: P(chosen ≻ rejected) = σ(r_chosen − r_rejected). The loss is minus the logarithm of it, over
-the pairs. The number is read off the last token, which has seen the whole reply; only differences between replies to one prompt
-mean something.
+People cannot say what a reply is worth, but which of two is better. The model gives each a number r, and the
+Bradley-Terry model says how often the one is preferred: P(chosen ≻ rejected) = σ(r_chosen − r_rejected). The loss is
+minus the logarithm of it, over the pairs. The number is read off the last token, which has seen the whole reply; only
+differences between replies to one prompt mean something.
 
     python examples/reward_model.py                             # on a tiny model, made and fine-tuned here, on a CPU
     python examples/reward_model.py --model FOLDER_OR_HUB_NAME  # on a model of yours
 
-Source: Stiennon et al. (2020), "Learning to summarize from human feedback", section 3.4, arXiv:2009.01325 (Bradley & Terry 1952).
-Deviations: the labels are made by the tiny world, with noise (a is preferred to b with probability σ(Δgold / 0.25)), not by people;
-two epochs for
-their one; the mean reward is not shifted to 0 at the end; AdamW without weight decay, gradient clipped to 1.
+Source: Stiennon et al. (2020), "Learning to summarize from human feedback", section 3.4, arXiv:2009.01325 (Bradley &
+Terry 1952).
+Deviations: the labels are made by the tiny world, with noise (a is preferred to b with probability σ(Δgold / 0.25)),
+not by people; two epochs for their one; the mean reward is not shifted to 0 at the end; AdamW without weight decay,
+gradient clipped to 1.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.types import PreferencePair, TokenBatch, Tokens
 from minirlhf.equations.reward_losses import bradley_terry_loss
 
+PAIRS = 4000
+
 
 def comparisons(model: Any, tokenizer: Any, prompts: Sequence[str], count: int, seed: int) -> list[PreferencePair]:
-    """Two replies of the model to each of ``count`` prompts, one of them chosen. Equal ones say nothing and are left out."""
+    """Two replies of the model to each of ``count`` prompts, one of them chosen; equal ones are left out."""
     triples: list[tuple[str, str, str]] = []
     for start in range(0, count, 250):
         asked = [prompts[i % len(prompts)] for i in range(start, min(start + 250, count))]
@@ -49,7 +52,7 @@ class RewardModel(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.backbone = model.base_model
-        self.head = nn.Linear(model.config.get_text_config().hidden_size, 1).to(model.device)
+        self.head = nn.Linear(model.config.get_text_config().hidden_size, 1).to(model.device, model.dtype)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -67,7 +70,7 @@ def encode_pairs(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[tuple[
 
 
 def batch_of(pairs: Sequence[tuple[Tokens, Tokens]], tokenizer: Any) -> TokenBatch:
-    """``2B`` rows: the conversations with the chosen replies, then those with the rejected ones, padded on the right."""
+    """``2B`` rows, padded on the right: first the conversations with the chosen replies, then the others."""
     return collate([chosen for chosen, _ in pairs] + [rejected for _, rejected in pairs], tokenizer.pad_token_id)
 
 
@@ -78,13 +81,19 @@ def reward_loss(model: RewardModel, batch: TokenBatch) -> Tensor:
 
 
 def train(
-    model: RewardModel, tokenizer: Any, pairs: Sequence[PreferencePair], *, steps: int, learning_rate: float, seed: int
+    model: RewardModel,
+    tokenizer: Any,
+    pairs: Sequence[PreferencePair],
+    *,
+    steps: int,
+    learning_rate: float,
+    seed: int,
+    batch_size: int = 32,
 ) -> None:
     """Train ``model`` in place."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    examples, rng, batch_size = encode_pairs(tokenizer, pairs), np.random.default_rng(seed), 32
-    bar = tqdm(range(steps), desc="reward model")
-    for step in bar:
+    examples, rng = encode_pairs(tokenizer, pairs), np.random.default_rng(seed)
+    for step in (bar := tqdm(range(steps), desc="reward model")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = batch_of([examples[i] for i in picked], tokenizer).to(model.head.weight.device)
         loss = reward_loss(model, batch)
@@ -98,7 +107,7 @@ def train(
 
 @torch.no_grad()
 def show(when: str, model: RewardModel, tokenizer: Any, pairs: Sequence[PreferencePair]) -> float:
-    """Print three held-out pairs with their rewards and how often the chosen reply has the higher one; return this share."""
+    """Print three held-out pairs with their rewards, and the share in which the chosen one's is higher; return that."""
     batch = batch_of(encode_pairs(tokenizer, pairs), tokenizer).to(model.head.weight.device)
     chosen, rejected = model(batch.input_ids, batch.attention_mask).chunk(2)  # (N,), (N,)
     accuracy = float((chosen > rejected).float().mean())
@@ -118,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> tuple[float, float]:
     """Train and print; returns the accuracy on held-out pairs before and after."""
     args = arguments(argv, __doc__, steps=250, learning_rate=1e-3)
     policy, tokenizer = load(args)
-    pairs = comparisons(policy, tokenizer, WORLD.prompts("train"), 4000, args.seed)
+    pairs = comparisons(policy, tokenizer, WORLD.prompts("train"), PAIRS, args.seed)
     held_out = comparisons(policy, tokenizer, WORLD.prompts("test"), 500, args.seed + 1)
     model = RewardModel(policy)
     before = show("before", model, tokenizer, held_out)

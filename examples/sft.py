@@ -1,24 +1,24 @@
 """Supervised fine-tuning (SFT): imitate demonstrations, token by token.
 
-A language model gives every possible next token a probability. Show it a prompt with the reply that a person wrote, and make
-that reply more likely: the loss is the mean of −log π(y_t | x, y_<t) over the reply's tokens. The prompt is read but not learned.
-The end-of-sequence token is learned, otherwise the model never stops; padding is a token of its own and is neither.
+Show a language model a prompt x with the reply y that a person wrote, and make this reply more likely: the loss is the
+mean of −log π(y_t | x, y_<t) over the reply's tokens. The prompt is read but not learned. The end-of-sequence token is
+learned, otherwise the model never stops; padding is a token of its own and is neither.
 
     python examples/sft.py                                        # a tiny model from random weights, on a CPU
-    python examples/sft.py --model FOLDER_OR_HUB_NAME --out mine  # a model of yours; then dpo.py --model mine, and so on
+    python examples/sft.py --model FOLDER_OR_HUB_NAME --out mine  # a model of yours; then dpo.py --model mine ...
 
-Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", step 1, arXiv:2203.02155.
-Deviations: the tiny model has not been pretrained; no dropout, 3 epochs for their 16, a learning rate that falls in a straight line
-for their cosine; the mean is over all reply tokens of a batch, so that a long reply counts more.
+Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", step 1,
+arXiv:2203.02155.
+Deviations: the tiny model has not been pretrained; no dropout, three epochs for their 16, a learning rate that falls
+in a straight line for their cosine; the mean is over all reply tokens of a batch, so that a long reply counts more.
 
-The world of all five pages: questions about animals. A reply's gold reward is known exactly: true facts and one polite word earn,
-flattery, filler, false claims and length cost (minirlhf/data/tasks/assistant.py). Demonstrations are by a hurried person.
+The world of all five pages: questions about animals, demonstrations by a hurried person, and a gold reward for which
+true facts and one polite word count, against flattery, filler, false claims and length (data/tasks/assistant.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +41,8 @@ from minirlhf.models.tokenizers import word_tokenizer
 DEMONSTRATIONS, WARM_START = 4000, 150  # replies to imitate; steps in which the other pages make a tiny model ready
 
 
-def demonstrations(tokenizer: Any, seed: int, count: int = DEMONSTRATIONS) -> list[Tokens]:
-    """Prompt and reply as one row of ids each, rendered by the chat template, with a mask of what the assistant wrote."""
+def demonstrations(tokenizer: Any, seed: int, count: int) -> list[Tokens]:
+    """Prompt and reply as one row of ids each, in the chat template, with a mask of what the assistant wrote."""
     rng, prompts = np.random.default_rng(seed), WORLD.prompts("train")
     asked = [prompts[i % len(prompts)] for i in range(count)]
     return [encode(tokenizer, conversation(prompt, WORLD.demonstration(prompt, rng))) for prompt in asked]
@@ -58,10 +58,9 @@ def sft_loss(model: Any, batch: TokenBatch) -> Tensor:
 
 def sft(model: Any, tokenizer: Any, *, steps: int, learning_rate: float, seed: int, batch_size: int = 64) -> None:
     """Train ``model`` in place."""
-    examples, rng = demonstrations(tokenizer, seed), np.random.default_rng(seed)
+    examples, rng = demonstrations(tokenizer, seed, DEMONSTRATIONS), np.random.default_rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    bar = tqdm(range(steps), desc="sft")
-    for step in bar:
+    for step in (bar := tqdm(range(steps), desc="sft")):
         picked = rng.choice(len(examples), batch_size, replace=False)
         batch = collate([examples[i] for i in picked], tokenizer.pad_token_id).to(model.device)  # padded on the right
         loss = sft_loss(model, batch)
@@ -77,14 +76,12 @@ def sft(model: Any, tokenizer: Any, *, steps: int, learning_rate: float, seed: i
 
 
 def load(args: argparse.Namespace, *, warm_start: bool = True) -> tuple[Any, Any]:
-    """An ordinary ``transformers`` model and tokenizer; the tiny one is made here and, with ``warm_start``, fine-tuned a little."""
+    """An ordinary ``transformers`` model and tokenizer. The tiny one is made here and, with ``warm_start``, taught a bit."""
     torch.manual_seed(args.seed)
     tiny = args.model == "tiny"
-    args.learning_rate = args.learning_rate or (args.tiny_learning_rate if tiny else 1e-5)
     try:
-        words = word_tokenizer(WORLD.words) if tiny else None
-        name = "nano" if tiny else args.model
-        model, tokenizer = load_model(name, tokenizer=words, seed=args.seed, complete_tokenizer=not tiny)
+        options = {"tokenizer": word_tokenizer(WORLD.words) if tiny else None, "complete_tokenizer": not tiny}
+        model, tokenizer = load_model("nano" if tiny else args.model, seed=args.seed, **options)
     except UserError as problem:
         sys.exit(f"error: {problem}")
     if tiny:
@@ -112,10 +109,10 @@ def show(when: str, model: Any, tokenizer: Any) -> float:
     prompts = WORLD.prompts("test") * 4
     said = replies(model, tokenizer, prompts)
     gold = [WORLD.grade(prompt, reply) for prompt, reply in zip(prompts, said, strict=True)]
-    print(f"{when}: mean gold reward {statistics.fmean(gold):+.2f} (demonstrations +1.18, best possible +2.72)")
+    print(f"{when}: mean gold reward {np.mean(gold):+.2f} (demonstrations +1.18, best possible +2.72)")
     for prompt, reply, grade in list(zip(prompts, said, gold, strict=True))[:3]:
         print(f"  {prompt}\n    {grade:+.2f}  {reply}")
-    return statistics.fmean(gold)
+    return float(np.mean(gold))
 
 
 def arguments(argv: Sequence[str] | None, doc: str | None, *, steps: int, learning_rate: float) -> argparse.Namespace:
@@ -127,14 +124,19 @@ def arguments(argv: Sequence[str] | None, doc: str | None, *, steps: int, learni
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", help="folder for the trained model")
-    parser.set_defaults(tiny_learning_rate=learning_rate)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.learning_rate is None:
+        args.learning_rate = learning_rate if args.model == "tiny" else 1e-5
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> tuple[float, float]:
     """Train and print; returns the mean gold reward before and after."""
     args = arguments(argv, __doc__, steps=200, learning_rate=3e-3)
     model, tokenizer = load(args, warm_start=False)
+    [example] = demonstrations(tokenizer, args.seed, 1)
+    words = zip(tokenizer.convert_ids_to_tokens(example.input_ids), example.loss_mask, strict=True)
+    print("a demonstration, what is learned in brackets:", " ".join(f"[{w}]" if learned else w for w, learned in words))
     before = show("before", model, tokenizer)
     sft(model, tokenizer, steps=args.steps, learning_rate=args.learning_rate, seed=args.seed)
     after = show("after", model, tokenizer)
