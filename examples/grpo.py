@@ -37,7 +37,7 @@ from minirlhf.equations.policy_losses import ppo_clip
 
 @torch.no_grad()
 def sample(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, tokenizer: Any) -> tuple[Tensor, ...]:
-    """One completion of each prompt, temperature 1. Each token costs a whole forward pass; a cache would save most of it.
+    """One completion of each prompt, temperature 1. Each token costs a whole forward pass, without a cache.
 
     Returns:
         Rows of prompt, completion and padding ``(B, S)``; which of it is no padding ``(B, S)``; the mask ``(B, S-1)``,

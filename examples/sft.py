@@ -76,7 +76,7 @@ def sft(model: Any, tokenizer: Any, *, steps: int, learning_rate: float, seed: i
 
 
 def load(args: argparse.Namespace, *, warm_start: bool = True) -> tuple[Any, Any]:
-    """An ordinary ``transformers`` model and tokenizer. The tiny one is made here and, with ``warm_start``, taught a bit."""
+    """An ordinary ``transformers`` model and tokenizer. The tiny one is made and, with ``warm_start``, taught a bit."""
     torch.manual_seed(args.seed)
     tiny = args.model == "tiny"
     try:

@@ -155,12 +155,15 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed):
     Returns:
         The trained copy and its history.
     """
-    theirs = copy.deepcopy(model)
     config = OnlineConfig(
         max_steps=STEPS, batch_size=3, num_generations=4, learning_rate=RATE, max_completion_length=9, seed=seed,
         keep_samples=12,
     )  # fmt: skip
-    problems, reward = task_problems(ASSISTANT, "train"), task_reward(ASSISTANT)
+    by_length = {len(problem.prompt[0]["content"].split()): problem for problem in task_problems(ASSISTANT, "train")}
+    problems, reward = list(by_length.values())[:3], task_reward(ASSISTANT)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3  # so that some completions end early
+    theirs = copy.deepcopy(model)
     history = train_online(theirs, problems, reward, recipe, config, tokenizer=tokenizer, out=folder, quiet=True)
     steps = iter([samples.read(folder, step).samples for step in range(STEPS)])
     graded = []
@@ -169,7 +172,7 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed):
         kept = next(steps)
         graded.append(torch.tensor([completion.reward for completion in kept]))
         both = [(kept.prompt.split(), kept.tokens) for kept in kept]
-        assert len({len(completion) for _, completion in both}) > 1 or len({len(prompt) for prompt, _ in both}) > 1
+        assert len({len(prompt) for prompt, _ in both}) == 3
         rows = [
             Tokens(
                 tokenizer.convert_tokens_to_ids([*prompt, *completion]),
