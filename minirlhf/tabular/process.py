@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
-from minirlhf.equations.mdp import require_distributions
+from minirlhf.core.validate import require_distributions
 
 
 @dataclass(frozen=True, eq=False)
