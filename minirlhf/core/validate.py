@@ -6,7 +6,7 @@ The functions of the equation layer declare what they take, so that their bodies
     def some_return(logps: Tensor, rewards: Tensor, mask: Tensor, *, gamma: float) -> Tensor: ...
 
 A string names the axes of a finite tensor: the same letter is the same size in every argument, a digit that exact size,
-a leading ``...`` any axes that all arguments share. There is no broadcasting: ``(B,)`` against ``(B, T)`` is an error.
+``...`` any axes that all arguments share. There is no broadcasting: ``(B,)`` against ``(B, T)`` is an error.
 Other rules say what else must hold, or hand on a prepared tensor (:func:`sampled`). What is None is not checked. What the
 rules say ends the function's docstring, as its "Raises".
 """
@@ -228,23 +228,21 @@ DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 def _bind(name: str, tensor: Tensor, axes: list[str], seen: Seen) -> None:
     """Hold a tensor against its axes and remember their sizes."""
     shape = tuple(tensor.shape)
-    if axes[:1] == ["..."]:
-        leading, shape_rest = shape[: len(shape) - len(axes) + 1], shape[len(shape) - len(axes) + 1 :]
-        expected, source = seen.sizes.setdefault("...", (leading, name))
-        if len(shape) < len(axes) - 1 or leading != expected:
-            wanted = "" if source == name else f" with ... = {expected} (as in {source})"
-            raise ValueError(f"{name} has shape {shape}; expected ({', '.join(axes)}){wanted}")
-    elif len(axes) != len(shape):
-        raise ValueError(f"{name} has shape {shape}; expected ({', '.join(axes)})")
+    wanted = f"{name} has shape {shape}; expected ({', '.join(axes)})"
+    if "..." in axes:
+        at = axes.index("...")
+        end = len(shape) - (len(axes) - at - 1)
+        if end < at:
+            raise ValueError(wanted)
+        sizes: list[Any] = [*shape[:at], shape[at:end], *shape[end:]]
+    elif len(axes) == len(shape):
+        sizes = list(shape)
     else:
-        shape_rest = shape
-    for axis, size in zip([a for a in axes if a != "..."], shape_rest, strict=True):
+        raise ValueError(wanted)
+    for axis, size in zip(axes, sizes, strict=True):
         expected, source = (int(axis), "") if axis.isdigit() else seen.sizes.setdefault(axis, (size, name))
         if size != expected:
-            origin = f"as in {source}" if source else "fixed"
-            raise ValueError(
-                f"{name} has shape {shape}; expected ({', '.join(axes)}) with {axis} = {expected} ({origin})"
-            )
+            raise ValueError(f"{wanted} with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})")
 
 
 # -- the same as plain functions ---------------------------------------------------------------------------------
