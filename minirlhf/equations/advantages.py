@@ -211,9 +211,7 @@ def lite_ppo(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps
 
 
 @relative
-def reinforce_pp_baseline(
-    rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8
-) -> Tensor:
+def reinforce_pp_baseline(rewards: Tensor, valid: Tensor | None = None, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Group mean, then the deviation of what is *left* in the batch: REINFORCE++ with baseline.
 
     Differs from :func:`lite_ppo` in the scale: the spread between prompts is gone before it is measured.

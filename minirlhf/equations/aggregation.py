@@ -11,7 +11,6 @@ the step.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from minirlhf.core.masking import zero_where_masked

@@ -63,7 +63,7 @@ def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, fl
         shape = bnpo_shape(mean(r)[count(r) >= 2])
     if not (shape[0] > 0 and shape[1] > 0):
         raise ValueError(f"shape = {shape!r}; expected two positive numbers")
-    density = torch.distributions.Beta(*(rewards.new_tensor(x) for x in shape))
+    density = torch.distributions.Beta(rewards.new_tensor(shape[0]), rewards.new_tensor(shape[1]))
     return pass_rate_weighting(rewards, valid, weight=lambda rate: density.log_prob(rate).neg().exp())
 
 

@@ -18,9 +18,7 @@ from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, sampled, shape, takes
 from minirlhf.equations import kl
 
-_distributions = takes(
-    mask=MASK, student_logits=shape("B T V"), teacher_logits=shape("B T V"), temperature=POSITIVE
-)
+_distributions = takes(mask=MASK, student_logits=shape("B T V"), teacher_logits=shape("B T V"), temperature=POSITIVE)
 
 
 @_distributions

@@ -251,9 +251,7 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
 # -- keeping it in bounds ----------------------------------------------------------------------------------------
 
 
-@takes(
-    beta=POSITIVE, observed=FINITE, target=POSITIVE, horizon=POSITIVE, num_samples=POSITIVE, error_clip=POSITIVE
-)
+@takes(beta=POSITIVE, observed=FINITE, target=POSITIVE, horizon=POSITIVE, num_samples=POSITIVE, error_clip=POSITIVE)
 def adaptive_kl_beta(
     beta: float, observed: float, *, target: float, horizon: float, num_samples: int = 1, error_clip: float = 0.2
 ) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import MASK, UNIT, Rule, Seen, at_least, number, shape, takes, under_mask
+from minirlhf.core.validate import MASK, UNIT, Rule, Seen, at_least, number, require_mask, shape, takes, under_mask
 
 
 def _logits(name: str, logits: Tensor, seen: Seen) -> Tensor:
@@ -35,7 +35,7 @@ LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _lo
 # -- sequences ----------------------------------------------------------------------------------------------------
 
 
-@takes(mask=MASK, logits=shape("B T V"), input_ids=shape("B T"))
+@takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
 def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Log-probability ``(B,)`` of a response, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
 
@@ -45,9 +45,10 @@ def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperatu
     Label: eq:chain-rule
     Source: Bengio et al. (2003), "A neural probabilistic language model".
     """
+    require_mask(mask)
     if bool(mask[:, 0].any()):
         raise ValueError(f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts")
-    return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, T-1) -> (B,)
+    return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, S-1) -> (B,)
 
 
 @takes(mask=MASK, logps=under_mask())

@@ -138,9 +138,7 @@ def greedy_policy(action_values: Tensor) -> Tensor:
 # -- where a policy spends its time --------------------------------------------------------------------------------
 
 
-@takes(
-    transitions=distribution("S A S"), policy=distribution("S A"), start=distribution("S"), gamma=DISCOUNT
-)
+@takes(transitions=distribution("S A S"), policy=distribution("S A"), start=distribution("S"), gamma=DISCOUNT)
 def occupancy(transitions: Tensor, policy: Tensor, start: Tensor, *, gamma: float) -> Tensor:
     """Discounted occupancy ν(s,a) = (1−γ) Σ_t γ^t P(s_t = s, a_t = a): where a policy spends its (discounted) time.
 

@@ -167,9 +167,7 @@ def cispo(
     return weight * advantages * logps
 
 
-@takes(
-    **_BOTH_LOGPS, advantages=sampled(gradient=False), sapo_temperature_pos=POSITIVE, sapo_temperature_neg=POSITIVE
-)
+@takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), sapo_temperature_pos=POSITIVE, sapo_temperature_neg=POSITIVE)
 def sapo(
     logps: Tensor,
     old_logps: Tensor,

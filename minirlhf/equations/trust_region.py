@@ -37,9 +37,7 @@ def performance_difference(new_occupancy: Tensor, advantages: Tensor, *, gamma: 
     return (new_occupancy * advantages).sum() / (1 - gamma)
 
 
-@takes(
-    state_occupancy=distribution("S"), new_policy=distribution("S A"), advantages="S A", gamma=DISCOUNT
-)
+@takes(state_occupancy=distribution("S"), new_policy=distribution("S A"), advantages="S A", gamma=DISCOUNT)
 def surrogate_gain(state_occupancy: Tensor, new_policy: Tensor, advantages: Tensor, *, gamma: float) -> Tensor:
     """Surrogate gain 1/(1−γ) Σ_s d_π(s) Σ_a π'(a|s) A^π(s,a): as if the new policy went where the old one does.
 

@@ -25,7 +25,7 @@ from minirlhf.core.validate import (
     takes,
 )
 
-_STEP = {"rewards": "N", "terminated": boolean("N"), "gamma": UNIT}
+_STEP: dict[str, Rule | str] = {"rewards": "N", "terminated": boolean("N"), "gamma": UNIT}
 
 # -- targets -------------------------------------------------------------------------------------------------------
 
