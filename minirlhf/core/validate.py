@@ -52,10 +52,10 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
     plan = {name: finite(rule) if isinstance(rule, str) else rule for name, rule in rules.items()}
 
     def decorate(function: F) -> F:
-        parameters = list(inspect.signature(function).parameters)
-        if unknown := plan.keys() - set(parameters):
+        parameters = inspect.signature(function).parameters
+        if unknown := plan.keys() - parameters.keys():
             raise TypeError(f"{function.__name__} has no argument {', '.join(sorted(unknown))}")
-        steps = [(name, parameters.index(name), rule.apply) for name, rule in plan.items()]
+        steps = [(name, list(parameters).index(name), rule.apply) for name, rule in plan.items()]
         steps.sort(key=lambda step: plan[step[0]] is not MASK)
 
         @functools.wraps(function)
@@ -67,6 +67,8 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
                         given[position] = apply(name, given[position], seen)
                 elif kwargs.get(name) is not None:
                     kwargs[name] = apply(name, kwargs[name], seen)
+                elif name not in kwargs and parameters[name].default is inspect.Parameter.empty:
+                    break  # the function itself says best what is missing
             return function(*given, **kwargs)
 
         _document(checked, plan)
@@ -130,7 +132,9 @@ def under_mask(axes: str = "B T") -> Rule:
     def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         mask = seen.mask
-        require_finite_where(mask[(..., *[None] * (tensor.dim() - mask.dim()))], **{name: tensor})
+        for _ in range(tensor.dim() - mask.dim()):
+            mask = mask.unsqueeze(-1)
+        require_finite_where(mask, **{name: tensor})
         return tensor
 
     return Rule(f"{_written(axes)}, finite under the mask", apply)

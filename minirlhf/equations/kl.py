@@ -61,11 +61,7 @@ def forward_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
     return _divergence(_log_softmax(ref_logits), _log_softmax(logits))
 
 
-@takes(
-    logits=shape("... V"),
-    ref_logits=shape("... V"),
-    beta=number("(0, 1)"),
-)
+@takes(logits=shape("... V"), ref_logits=shape("... V"), beta=number("(0, 1)"))
 def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) -> Tensor:
     """Generalised Jensen–Shannon divergence β KL(π_ref‖m) + (1−β) KL(π‖m) with m = β π_ref + (1−β) π.
 

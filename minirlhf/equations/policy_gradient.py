@@ -17,16 +17,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import masked_sum, zero_where_masked
-from minirlhf.core.validate import (
-    MASK,
-    UNIT,
-    at_least,
-    distribution,
-    require_distributions,
-    shape,
-    takes,
-    under_mask,
-)
+from minirlhf.core.validate import MASK, UNIT, at_least, distribution, require_distributions, shape, takes, under_mask
 from minirlhf.equations.mdp import DISCOUNT, solve_bellman
 
 # -- from trajectories ---------------------------------------------------------------------------------------------
@@ -103,12 +94,7 @@ def value_gradient(
     return solve_bellman(torch.einsum("sa,sat->st", policy, transitions), now, gamma=gamma)
 
 
-@takes(
-    state_occupancy=distribution("S"),
-    policy_jacobian=shape("S A D"),
-    action_values=shape("S A"),
-    gamma=DISCOUNT,
-)
+@takes(state_occupancy=distribution("S"), policy_jacobian=shape("S A D"), action_values=shape("S A"), gamma=DISCOUNT)
 def policy_gradient_theorem(
     state_occupancy: Tensor, policy_jacobian: Tensor, action_values: Tensor, *, gamma: float
 ) -> Tensor:

@@ -16,13 +16,7 @@ from minirlhf.core.validate import MASK, NOT_NEGATIVE, require_finite_where, sam
 from minirlhf.equations.advantages import valid_mask
 
 
-@takes(
-    mask=MASK,
-    rewards="B",
-    logps=sampled(gradient=False),
-    ref_logps=sampled(gradient=False),
-    beta=NOT_NEGATIVE,
-)
+@takes(mask=MASK, rewards="B", logps=sampled(gradient=False), ref_logps=sampled(gradient=False), beta=NOT_NEGATIVE)
 def kl_shaped_token_rewards(
     rewards: Tensor,
     logps: Tensor,

@@ -11,14 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    distribution,
-    require_distributions,
-    require_shapes,
-    takes,
-)
+from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, distribution, require_distributions, require_shapes, takes
 from minirlhf.equations.mdp import DISCOUNT
 
 # -- what a new policy gains ---------------------------------------------------------------------------------------

@@ -13,17 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import (
-    POSITIVE,
-    UNIT,
-    Rule,
-    Seen,
-    boolean,
-    require_finite,
-    require_positive,
-    shape,
-    takes,
-)
+from minirlhf.core.validate import POSITIVE, UNIT, Rule, Seen, boolean, require_finite, require_positive, shape, takes
 
 _STEP: dict[str, Rule | str] = {"rewards": "N", "terminated": boolean("N"), "gamma": UNIT}
 
