@@ -1,16 +1,259 @@
-"""Argument checks of the equation layer: one clear ``ValueError`` that names the argument and its shape."""
+"""Argument checks: one clear ``ValueError`` that names the argument and its shape.
+
+The functions of the equation layer declare what they take, so that their bodies hold the formula::
+
+    @takes(logps="B T", rewards="B", mask=MASK, gamma=UNIT)
+    def some_return(logps: Tensor, rewards: Tensor, mask: Tensor, *, gamma: float) -> Tensor: ...
+
+A string names the axes of a finite tensor: the same letter is the same size in every argument, a digit that exact size,
+``...`` any axes that all arguments share. There is no broadcasting: ``(B,)`` against ``(B, T)`` is an error.
+Other rules say what else must hold, or hand on a prepared tensor (:func:`sampled`). What is None is not checked. What the
+rules say ends the function's docstring, as its "Raises".
+"""
 
 from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Seen:
+    """What the arguments checked so far have fixed: the size of each axis and who gave it, and the mask."""
+
+    sizes: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    masks: list[Tensor] = field(default_factory=list)
+
+    @property
+    def mask(self) -> Tensor:
+        """The function's mask, which is checked first; a rule that reads it needs one among the arguments."""
+        return self.masks[0]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an argument must be: in words, and as a function that checks it and returns what the body gets."""
+
+    says: str
+    apply: Callable[[str, Any, Seen], Any]
+
+
+def takes(**rules: Rule | str) -> Callable[[F], F]:
+    """Check the arguments of the decorated function, the mask first; see the head of this module."""
+    plan = {name: finite(rule) if isinstance(rule, str) else rule for name, rule in rules.items()}
+
+    def decorate(function: F) -> F:
+        parameters = inspect.signature(function).parameters
+        if unknown := plan.keys() - parameters.keys():
+            raise TypeError(f"{function.__name__} has no argument {', '.join(sorted(unknown))}")
+        steps = [(name, list(parameters).index(name), rule.apply) for name, rule in plan.items()]
+        steps.sort(key=lambda step: plan[step[0]] is not MASK)
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            seen, given = Seen(), list(args)
+            for name, position, apply in steps:
+                if position < len(given):
+                    if given[position] is not None:
+                        given[position] = apply(name, given[position], seen)
+                elif kwargs.get(name) is not None:
+                    kwargs[name] = apply(name, kwargs[name], seen)
+                elif name not in kwargs and parameters[name].default is inspect.Parameter.empty:
+                    break  # the function itself says best what is missing
+            return function(*given, **kwargs)
+
+        _document(checked, plan)
+        return cast(F, checked)
+
+    return decorate
+
+
+def _document(function: Any, plan: dict[str, Rule]) -> None:
+    """End the docstring with what the rules say, arguments of one rule together."""
+    together: dict[str, list[str]] = {}
+    for name, rule in plan.items():
+        together.setdefault(rule.says, []).append(name)
+    said = "; ".join(f"{', '.join(names)}: {says}" for says, names in together.items())
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\nRaises: ValueError unless {said}."
+
+
+def _holds(interval: str) -> Callable[[Any], Any]:
+    """Whether a number or each number of a tensor lies in ``"[a, b)"``; NaN lies in none."""
+    low, high = (float(x) for x in interval[1:-1].split(","))
+    above = (lambda x: x >= low) if interval[0] == "[" else (lambda x: x > low)
+    below = (lambda x: x <= high) if interval[-1] == "]" else (lambda x: x < high)
+    return lambda x: above(x) & below(x)
+
+
+def _written(axes: str) -> str:
+    names = axes.split()
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+# -- rules for tensors -------------------------------------------------------------------------------------------
+
+
+def shape(axes: str) -> Rule:
+    """A tensor of these axes, whatever it holds."""
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        _bind(name, tensor, axes.split(), seen)
+        return tensor
+
+    return Rule(_written(axes), apply)
+
+
+def finite(axes: str, interval: str | None = None) -> Rule:
+    """A tensor of these axes without NaN or infinities, and within an interval such as ``"[0, 1]"``."""
+    holds = None if interval is None else _holds(interval)
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        _bind(name, tensor, axes.split(), seen)
+        require_finite(**{name: tensor})
+        if holds is not None and not bool(holds(tensor).all()):
+            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds values outside {interval}")
+        return tensor
+
+    return Rule(f"{_written(axes)}, finite" if interval is None else f"{_written(axes)} in {interval}", apply)
+
+
+def under_mask(axes: str = "B T") -> Rule:
+    """A tensor of these axes that is finite under the function's mask; padding may hold anything."""
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        _bind(name, tensor, axes.split(), seen)
+        mask = seen.mask
+        for _ in range(tensor.dim() - mask.dim()):
+            mask = mask.unsqueeze(-1)
+        require_finite_where(mask, **{name: tensor})
+        return tensor
+
+    return Rule(f"{_written(axes)}, finite under the mask", apply)
+
+
+def sampled(*, gradient: bool) -> Rule:
+    """As :func:`under_mask` for ``(B, T)``; the body gets zeros outside the mask, and a constant unless ``gradient``."""
+    inner = under_mask()
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        inner.apply(name, tensor, seen)
+        mask = seen.mask.bool()
+        tensor = tensor if gradient else tensor.detach()
+        return torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype, device=tensor.device))
+
+    return Rule(inner.says, apply)
+
+
+def _mask(name: str, mask: Tensor, seen: Seen) -> Tensor:
+    require_mask(mask, name)
+    _bind(name, mask, ["B", "T"], seen)
+    seen.masks.append(mask)
+    return mask
+
+
+MASK = Rule("(B, T) of zeros and ones, no row empty", _mask)
+
+
+def distribution(axes: str) -> Rule:
+    """A tensor whose last axis holds probabilities that sum to 1, to within rounding."""
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        _bind(name, tensor, axes.split(), seen)
+        require_distributions(**{name: tensor})
+        return tensor
+
+    return Rule(f"{_written(axes)}, a distribution along the last axis", apply)
+
+
+def boolean(axes: str) -> Rule:
+    """A bool tensor of these axes."""
+
+    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+        _bind(name, tensor, axes.split(), seen)
+        if tensor.dtype != torch.bool:
+            raise ValueError(f"{name} of shape {tuple(tensor.shape)} has dtype {tensor.dtype}; expected bool")
+        return tensor
+
+    return Rule(f"{_written(axes)} bool", apply)
+
+
+# -- rules for numbers -------------------------------------------------------------------------------------------
+
+
+def number(interval: str, why: str = "") -> Rule:
+    """A number in an interval such as ``"[0, 1)"``; ``why`` ends the error message."""
+    holds = _holds(interval)
+    reason = f", {why}" if why else ""
+
+    def apply(name: str, value: Any, seen: Seen) -> Any:
+        if not holds(value):
+            raise ValueError(f"{name} = {value!r}; expected a number in {interval}{reason}")
+        return value
+
+    return Rule(f"in {interval}", apply)
+
+
+def at_least(low: int) -> Rule:
+    """An integer from ``low`` on."""
+
+    def apply(name: str, value: Any, seen: Seen) -> Any:
+        if not value >= low:
+            raise ValueError(f"{name} = {value!r}; expected an integer of at least {low}")
+        return value
+
+    return Rule(f"at least {low}", apply)
+
+
+def _simple(says: str, holds: Callable[[Any], bool]) -> Rule:
+    def apply(name: str, value: Any, seen: Seen) -> Any:
+        if not holds(value):
+            raise ValueError(f"{name} = {value!r}; expected {says}")
+        return value
+
+    return Rule(says, apply)
+
+
+POSITIVE = _simple("a finite number > 0", lambda x: 0.0 < float(x) < math.inf)
+NOT_NEGATIVE = _simple("a finite number ≥ 0", lambda x: 0.0 <= float(x) < math.inf)
+FINITE = _simple("a finite number", lambda x: math.isfinite(float(x)))
+UNIT = number("[0, 1]")
+DDOF = _simple("0 or 1", lambda x: x in (0, 1))
+
+
+def _bind(name: str, tensor: Tensor, axes: list[str], seen: Seen) -> None:
+    """Hold a tensor against its axes and remember their sizes."""
+    shape = tuple(tensor.shape)
+    wanted = f"{name} has shape {shape}; expected ({', '.join(axes)})"
+    if "..." in axes:
+        at = axes.index("...")
+        end = len(shape) - (len(axes) - at - 1)
+        if end < at:
+            raise ValueError(wanted)
+        sizes: list[Any] = [*shape[:at], shape[at:end], *shape[end:]]
+    elif len(axes) == len(shape):
+        sizes = list(shape)
+    else:
+        raise ValueError(wanted)
+    for axis, size in zip(axes, sizes, strict=True):
+        expected, source = (int(axis), "") if axis.isdigit() else seen.sizes.setdefault(axis, (size, name))
+        if size != expected:
+            raise ValueError(f"{wanted} with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})")
+
+
+# -- the same as plain functions ---------------------------------------------------------------------------------
+
 
 def require_shapes(**named: tuple[Tensor, str]) -> dict[str, int]:
-    """Hold every tensor against its named axes, e.g. ``require_shapes(logps=(logps, "B T"), rewards=(rewards, "B"))``.
-
-    The same letter means the same size everywhere; a digit is that exact size. There is no broadcasting: ``(B,)``
-    against ``(B, T)`` is an error.
+    """Hold every tensor against its named axes: ``require_shapes(logps=(logps, "B T"), rewards=(rewards, "B"))``.
 
     Returns:
         The size of each axis letter.
@@ -18,24 +261,10 @@ def require_shapes(**named: tuple[Tensor, str]) -> dict[str, int]:
     Raises:
         ValueError: naming the argument, its shape and the axes expected of it.
     """
-    sizes: dict[str, int] = {}
-    owner: dict[str, str] = {}
+    seen = Seen()
     for name, (tensor, axes) in named.items():
-        want = axes.split()
-        shape = tuple(tensor.shape)
-        if len(want) != len(shape):
-            raise ValueError(f"{name} has shape {shape}; expected ({', '.join(want)})")
-        for axis, size in zip(want, shape, strict=True):
-            if axis.isdigit():
-                expected, source = int(axis), "fixed"
-            else:
-                expected = sizes.setdefault(axis, size)
-                source = f"as in {owner.setdefault(axis, name)}"
-            if size != expected:
-                raise ValueError(
-                    f"{name} has shape {shape}; expected ({', '.join(want)}) with {axis} = {expected} ({source})"
-                )
-    return sizes
+        _bind(name, tensor, axes.split(), seen)
+    return {axis: size for axis, (size, _) in seen.sizes.items()}
 
 
 def require_finite(**tensors: Tensor) -> None:
@@ -65,11 +294,27 @@ def require_mask(mask: Tensor, name: str = "mask") -> None:
         raise ValueError(f"{name} of shape {tuple(mask.shape)} has no sampled token in row(s) {empty[:5]}")
 
 
+def require_distributions(**named: Tensor) -> None:
+    """Raise ``ValueError`` unless the last axis of every tensor holds a probability distribution."""
+    for name, tensor in named.items():
+        sums_to_one = (tensor.sum(-1) - 1).abs() <= rounding(tensor)
+        bad = (~(sums_to_one & (tensor >= 0).all(-1))).nonzero().tolist()
+        if bad:
+            raise ValueError(
+                f"{name} of shape {tuple(tensor.shape)} holds no probability distribution along its last axis at "
+                f"{bad[:3]}: an entry is negative or NaN, or they do not sum to 1"
+            )
+
+
+def rounding(tensor: Tensor) -> float:
+    """How far a sum of a few probabilities may be off in this dtype."""
+    return 64 * torch.finfo(tensor.dtype).eps
+
+
 def require_positive(**numbers: float) -> None:
     """Raise ``ValueError`` unless every number is finite and > 0."""
     for name, value in numbers.items():
-        if not 0.0 < float(value) < float("inf"):
-            raise ValueError(f"{name} = {value!r}; expected a finite number > 0")
+        POSITIVE.apply(name, value, Seen())
 
 
 def require_range(low: float, high: float, **numbers: float) -> None:

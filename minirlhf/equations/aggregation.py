@@ -1,53 +1,50 @@
 """Aggregation: how the tokens of a batch become one number. The only file that reduces over the batch.
 
-A rule is a weight matrix ``(B, T)`` computed from the masks of the *whole* optimizer batch; the loss is
-``−(weights · objective).sum()``. Split the batch into micro-batches as you like: their losses add up to the same number.
+A rule is a weight matrix ``(B, T)``, float64 and 0 outside the mask, computed from the ``mask`` of the *whole* optimizer
+batch; the loss is ``−(weights · objective).sum()``. Split the batch into micro-batches as you like: their losses add up
+to the same number.
 
-``keep (B,)`` drops rows (overlong filtering, off-policy sequence masking). The denominator then counts the kept rows
-only (``renormalise=True``), or still all of them (False). If nothing is kept all weights are 0: skip the step.
+``keep (B,)`` bool drops rows (overlong filtering, off-policy sequence masking); None keeps all. The denominator then
+counts the kept rows only (``renormalise=True``), or still all of them (False). If nothing is kept all weights are 0: skip
+the step.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import require_finite_where, require_mask, require_positive, require_shapes
+from minirlhf.core.validate import MASK, POSITIVE, require_finite_where, require_shapes, shape, takes
+
+_batch = takes(mask=MASK, keep=shape("B"))
 
 
+@_batch
 def sequence_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
-    """Mean over sequences of each sequence's mean over tokens: weight ``1 / (B·|o_i|)``, as in GRPO.
+    """Mean over sequences of each one's mean over tokens: weight ``1 / (B·|o_i|)``, as in GRPO.
 
     A token of a long response counts less than one of a short response: the length bias.
 
     Label: eq:sequence-mean, eq:length-bias
     Source: Shao et al. (2024), "DeepSeekMath", the GRPO objective.
-    Args:
-        mask: ``(B, T)``, all rows of the optimizer batch.
-        keep: ``(B,)`` bool; None keeps all.
-        renormalise: whether dropped rows leave the denominator too.
-    Returns:
-        ``(B, T)`` float64 weights, 0 outside the mask.
-    Raises:
-        ValueError: a mask that is not ``(B, T)`` of zeros and ones or has an empty row; ``keep`` not ``(B,)``.
     """
     kept, counted = _rows(mask, keep, renormalise)
     rows = counted.any(-1).sum().clamp(min=1)
     return kept.double() / (rows * mask.bool().sum(-1, keepdim=True))
 
 
+@_batch
 def token_mean(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
     """Mean over all tokens of the batch: weight ``1 / Σ_j |o_j|``, as in DAPO. Every token counts the same.
 
     Label: eq:token-mean
     Source: Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".
-    Args, Returns, Raises: as :func:`sequence_mean`.
     """
     kept, counted = _rows(mask, keep, renormalise)
     return kept.double() / counted.sum().clamp(min=1)
 
 
+@takes(max_completion_length=POSITIVE)
 def fixed_length(
     mask: Tensor, *, max_completion_length: int, keep: Tensor | None = None, renormalise: bool = True
 ) -> Tensor:
@@ -58,18 +55,12 @@ def fixed_length(
     Label: eq:fixed-length
     Source: Liu et al. (2025), "Understanding R1-Zero-Like Training: A Critical Perspective" (Dr. GRPO).
     Args:
-        mask: ``(B, T)``, all rows of the optimizer batch.
         max_completion_length: the generation budget in tokens, ≥ 1.
-        keep, renormalise: as in :func:`sequence_mean`.
-    Returns:
-        ``(B, T)`` float64 weights, 0 outside the mask.
-    Raises:
-        ValueError: as :func:`sequence_mean`; ``max_completion_length`` not positive.
     """
-    require_positive(max_completion_length=max_completion_length)
     return sequence_sum(mask, keep=keep, renormalise=renormalise) / max_completion_length
 
 
+@_batch
 def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool = True) -> Tensor:
     """Mean over sequences of each sequence's sum over tokens: weight ``1 / B``.
 
@@ -77,28 +68,22 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
 
     Label: eq:sequence-sum
     Source: Williams (1992), "Simple statistical gradient-following algorithms" (the sum over an episode).
-    Args, Returns, Raises: as :func:`sequence_mean`.
     """
     kept, counted = _rows(mask, keep, renormalise)
     return kept.double() / counted.any(-1).sum().clamp(min=1)
 
 
+@takes(mask=MASK, weights=shape("B T"))
 def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """``Σ weights · objective``, a scalar to be maximised; the loss is minus this.
 
     Label: eq:aggregate
     Source: elementary; linear in the rows, hence the same for every split of the batch.
     Args:
-        objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence, whose weight is then the sum of its tokens' weights.
-        weights: ``(B, T)``, the rows of the whole batch's weights that belong to this micro-batch.
-        mask: ``(B, T)``.
-    Returns:
-        A scalar of the dtype of ``objective``.
-    Raises:
-        ValueError: shapes that do not fit, or an objective that is not finite under the mask.
+        objective: ``(B, T)`` per token, or ``(B, 1)`` per sequence, whose weight is then the sum of its
+            tokens' weights; finite under the mask.
+        weights: the rows of the whole batch's weights that belong to this micro-batch.
     """
-    require_mask(mask)
-    require_shapes(mask=(mask, "B T"), weights=(weights, "B T"))
     weights = zero_where_masked(weights, mask).to(objective.dtype)
     if objective.dim() == 2 and objective.shape[1] == 1:
         weights, mask = weights.sum(-1, keepdim=True), mask.bool().any(-1, keepdim=True)  # (B, 1)
@@ -109,9 +94,5 @@ def aggregate(objective: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
 
 def _rows(mask: Tensor, keep: Tensor | None, renormalise: bool) -> tuple[Tensor, Tensor]:
     """The tokens that get a weight and those that the denominator counts, both ``(B, T)`` bool."""
-    require_mask(mask)
-    if keep is None:
-        keep = torch.ones(mask.shape[0], dtype=torch.bool, device=mask.device)
-    require_shapes(mask=(mask, "B T"), keep=(keep, "B"))
-    kept = mask.bool() & keep.bool()[:, None]
+    kept = mask.bool() if keep is None else mask.bool() & keep.bool()[:, None]
     return kept, kept if renormalise else mask.bool()

@@ -1,4 +1,4 @@
-"""What to watch while training. Numbers for a log, never part of a loss; no gradient flows."""
+"""What to watch while training: scalars over ``(B, T)``. Numbers for a log, never part of a loss; no gradient flows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import masked_mean, masked_var
-from minirlhf.core.validate import require_finite_where, require_mask, require_shapes
-from minirlhf.equations.policy_losses import LOG_RATIO_LIMIT, clip_interval, policy_inputs, policy_ratio
+from minirlhf.core.validate import MASK, takes, under_mask
+from minirlhf.equations.policy_losses import _limited, clip_interval, objective, policy_ratio, ratio_inputs
 
 
 @torch.no_grad()
+@objective
 def clip_fraction(
     logps: Tensor,
     old_logps: Tensor,
@@ -21,20 +22,15 @@ def clip_fraction(
     epsilon_high: float | None = None,
     delta: float | None = None,
 ) -> Tensor:
-    """Share of tokens whose gradient :func:`~.policy_losses.ppo_clip` removes: too far, in the direction the advantage asks for.
+    """Share of tokens whose gradient ``ppo_clip`` removes: too far, in the direction the advantage asks for.
 
     Label: eq:clip-fraction
-    Source: the metric of PPO implementations; here a ratio outside the interval counts only if the clip is active.
-    Args:
-        logps, old_logps, advantages, mask, epsilon, epsilon_high, delta: as for ``ppo_clip``.
-    Returns:
-        A scalar in [0, 1].
-    Raises:
-        ValueError: as ``ppo_clip``.
+    Source: the metric of PPO implementations; here a ratio outside the interval counts only if the clip is
+        active.
+    Args: as for :func:`~.policy_losses.ppo_clip`.
     """
     low, high = clip_interval(epsilon, epsilon_high)
     ratio = policy_ratio(logps, old_logps, mask)
-    _, _, advantages = policy_inputs(logps, old_logps, advantages, mask)
     clipped = ((advantages > 0) & (ratio > high)) | ((advantages < 0) & (ratio < low))
     if delta is not None:
         clipped |= (advantages < 0) & (ratio > delta)
@@ -42,39 +38,27 @@ def clip_fraction(
 
 
 @torch.no_grad()
+@ratio_inputs
 def approx_kl(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Mean over tokens of ``(ρ − 1) − log ρ``: an unbiased, never negative estimate of KL(π_old‖π) per token.
+    """Mean over tokens of ``(ρ − 1) − log ρ``: unbiased, never negative, for KL(π_old‖π); nats per token.
 
     Label: eq:approx-kl
     Source: Schulman (2020), "Approximating KL Divergence", for samples of π_old.
-    Args:
-        logps, old_logps, mask: ``(B, T)``.
-    Returns:
-        A scalar in nats per token.
-    Raises:
-        ValueError: other shapes, an empty row, values that are not finite under the mask.
     """
-    logps, old_logps, _ = policy_inputs(logps, old_logps, torch.zeros_like(logps), mask)
-    log_ratio = (logps - old_logps).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    log_ratio = _limited(logps - old_logps)
     return masked_mean(torch.expm1(log_ratio) - log_ratio, mask)
 
 
 @torch.no_grad()
+@takes(mask=MASK, values=under_mask(), returns=under_mask())
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """``1 − Var(returns − values) / Var(returns)``: 1 a perfect critic, 0 as good as a constant, negative worse than none.
+    """``1 − Var(returns − values) / Var(returns)``: 1 a perfect critic, 0 a constant, negative worse than none.
 
     Label: eq:explained-variance
-    Source: the coefficient of determination without its mean term; a standard metric of actor-critic implementations.
-    Args:
-        values, returns, mask: ``(B, T)``.
-    Returns:
-        A scalar ≤ 1; NaN if all returns are equal.
-    Raises:
-        ValueError: other shapes, an empty row, values that are not finite under the mask.
+    Source: the coefficient of determination without its mean term; a standard metric of actor-critic
+        implementations.
+    Returns: a scalar ≤ 1; NaN if all returns are equal.
     """
-    require_mask(mask)
-    require_shapes(mask=(mask, "B T"), values=(values, "B T"), returns=(returns, "B T"))
-    require_finite_where(mask, values=values, returns=returns)
     total = masked_var(returns - returns[mask.bool()][0], mask, ddof=0)  # from a member: equal returns give exactly 0
     left = masked_var(returns - values, mask, ddof=0)
     return torch.where(total > 0, 1 - left / total, torch.nan)

@@ -12,7 +12,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import require_finite, require_shapes
+from minirlhf.core.validate import at_least, finite, require_shapes, shape, takes
 
 # -- k of n samples, of which c are correct ----------------------------------------------------------------------
 
@@ -21,8 +21,7 @@ def _counts(num_samples: Tensor | int, num_correct: Tensor | int, k: int) -> tup
     """Both counts as integer tensors of one shape. Checked: 1 ≤ k ≤ n and 0 ≤ c ≤ n."""
     c = torch.as_tensor(num_correct)
     n = torch.full_like(c, num_samples) if isinstance(num_samples, int) else num_samples
-    axes = " ".join(f"axis{i}" for i in range(n.dim()))
-    require_shapes(num_samples=(n, axes), num_correct=(c, axes))
+    require_shapes(num_samples=(n, "..."), num_correct=(c, "..."))
     if n.is_floating_point() or c.is_floating_point():
         raise ValueError(f"num_samples is {n.dtype} and num_correct {c.dtype}; expected integers")
     if bool(((c < 0) | (c > n)).any()):
@@ -44,14 +43,15 @@ def _chance_all_from(part: Tensor, whole: Tensor, k: int, *, complement: bool = 
 def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
     """pass@k = 1 − C(n−c, k)/C(n, k): the chance that at least one of k samples is correct, from n samples.
 
-    Unbiased for 1 − (1−p)^k, which 1 − (1 − c/n)^k is not.
+    Unbiased for 1 − (1−p)^k, which 1 − (1 − c/n)^k is not. Float64.
 
     Label: eq:pass-at-k
     Source: Chen et al. (2021), "Evaluating large language models trained on code", equation 1.
-    Args: num_correct c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int; num_samples n, the
-        same shape, or an int for all of them; k ≤ n.
-    Returns: the shape of num_correct, float64.
-    Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
+    Args:
+        num_correct: c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int.
+        num_samples: n ≥ c, the same shape, or an int for all of them.
+        k: from 1 to the smallest n.
+    Raises: ValueError naming what is wrong.
     """
     n, c = _counts(num_samples, num_correct, k)
     return _chance_all_from(n - c, n, k, complement=True)
@@ -60,33 +60,30 @@ def pass_at_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -
 def pass_hat_k(num_samples: Tensor | int, num_correct: Tensor | int, *, k: int) -> Tensor:
     """pass^k = C(c, k)/C(n, k): the chance that all of k samples are correct, from n samples. Reliability.
 
-    Unbiased for p^k.
+    Unbiased for p^k. Arguments as for :func:`pass_at_k`.
 
     Label: eq:pass-hat-k
     Source: Yao et al. (2024), "τ-bench".
-    Args: num_correct c, an integer tensor such as ``(P,)``, one entry per prompt, or a single int; num_samples n, the
-        same shape, or an int for all of them; k ≤ n.
-    Returns: the shape of num_correct, float64.
-    Raises: ValueError unless 0 ≤ c ≤ n and 1 ≤ k ≤ n everywhere, naming what is wrong.
     """
     n, c = _counts(num_samples, num_correct, k)
     return _chance_all_from(c, n, k)
 
 
+@takes(counts=shape("A"))
 def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
     """maj@k: the chance that the majority vote of k samples is the correct answer; ties are broken at random.
 
-    Summed exactly over all ways to choose k of the n samples. For a vote count m of the correct answer, ``ways[v, t]``
-    counts the choices among the other answers with v votes in all, none above m, and t answers tied at m.
+    Summed exactly over all ways to choose k of the n samples. For a vote count m of the correct answer,
+    ``ways[v, t]`` counts the choices among the other answers with v votes in all, none above m, and t answers
+    tied at m.
 
     Label: eq:maj-at-k
     Source: Wang et al. (2023), "Self-consistency improves chain of thought reasoning in language models".
-    Args: counts ``(A,)`` integer: how many of one prompt's n samples gave each distinct answer; correct: the index of
-        the right answer (if no sample gave it, pass a count of 0); 1 ≤ k ≤ n.
-    Returns: a number in [0, 1].
-    Raises: ValueError for counts that are not non-negative integers, an index or a k out of range.
+    Args:
+        counts: integers, how many of one prompt's n samples gave each distinct answer.
+        correct: the index of the right answer (if no sample gave it, pass a count of 0).
+        k: from 1 to n.
     """
-    require_shapes(counts=(counts, "A"))
     if counts.is_floating_point() or bool((counts < 0).any()):
         raise ValueError(f"counts of shape {tuple(counts.shape)}; expected integers ≥ 0")
     votes = counts.tolist()
@@ -114,42 +111,31 @@ def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
 # -- best of n ---------------------------------------------------------------------------------------------------
 
 
-def _require_n(n: int) -> None:
-    if n < 1:
-        raise ValueError(f"n = {n}; expected an integer ≥ 1")
-
-
+@takes(n=at_least(1))
 def best_of_n_cdf(cdf: Tensor, *, n: int) -> Tensor:
     """The distribution function of the largest of n independent draws: F(x)^n, since all n must be at most x.
 
     Label: eq:best-of-n-cdf
     Source: order statistics, e.g. David and Nagaraja (2003), "Order statistics", section 2.1.
-    Args: cdf, values of F, any shape; n ≥ 1.
-    Returns: the same shape.
-    Raises: ValueError if n < 1 or a value lies outside [0, 1] (by more than rounding).
+    Raises: ValueError too if a value of F lies outside [0, 1] by more than rounding.
     """
-    _require_n(n)
     if not bool(((cdf >= 0) & (cdf <= 1 + 1e-6)).all()):
         raise ValueError(f"cdf of shape {tuple(cdf.shape)} holds values outside [0, 1]")
     return cdf**n
 
 
+@takes(probs="... N", rewards="... N", n=at_least(1))
 def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     """The law of best-of-n: π_n(y) = [F(r_y)^n − F(r_y−)^n] · π(y)/π(reward = r_y), exactly, ties included.
 
-    F is the distribution function of the reward under π and F(r−) its value just below r. Among draws that tie for the
-    best, any rule that does not look at the answers (the first one, a random one) gives this.
+    F is the distribution function of the reward under π, whose ``probs`` sum to 1, and F(r−) its value just
+    below r. Among draws that tie for the best, any rule that does not look at the answers (the first one, a
+    random one) gives this.
 
     Label: eq:best-of-n-law
-    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct rewards.
-    Args: probs ``(..., N)`` over all responses, rows sum to 1; rewards ``(..., N)``; n ≥ 1.
-    Returns: ``(..., N)``.
-    Raises: ValueError if shapes differ, a value is not finite, a row does not sum to 1, or n < 1.
+    Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct
+        rewards.
     """
-    _require_n(n)
-    axes = " ".join([*(f"axis{i}" for i in range(probs.dim() - 1)), "N"])
-    require_shapes(probs=(probs, axes), rewards=(rewards, axes))
-    require_finite(probs=probs, rewards=rewards)
     if bool((probs < 0).any()) or not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
         raise ValueError(f"probs of shape {tuple(probs.shape)}; expected distributions along the last axis")
     order = rewards.argsort(-1)
@@ -163,68 +149,53 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     return probs * torch.where(tied > 0, gained / tied, best_of_n_density_ratio(upto, n=n))
 
 
+@takes(quantile=finite("...", "[0, 1]"), n=at_least(1))
 def best_of_n_density_ratio(quantile: Tensor, *, n: int) -> Tensor:
-    """π_n(y)/π(y) = n u^(n−1) where u = F(r_y): the law of best-of-n when no two answers tie and none has much mass.
+    """π_n(y)/π(y) = n u^(n−1) where u = F(r_y): the law of best-of-n when no two answers tie or have much mass.
 
     Label: eq:best-of-n-density
     Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
-    Args: quantile u in [0, 1], any shape; n ≥ 1.
-    Returns: the same shape.
-    Raises: ValueError if n < 1 or a quantile lies outside [0, 1].
     """
-    _require_n(n)
-    if not bool(((quantile >= 0) & (quantile <= 1)).all()):
-        raise ValueError(f"quantile of shape {tuple(quantile.shape)} holds values outside [0, 1]")
     return n * quantile ** (n - 1)
 
 
+@takes(n=at_least(1))
 def best_of_n_kl(n: int) -> float:
-    """log n − (n−1)/n: KL of best-of-n to the policy it draws from when no answers tie; an upper bound always.
+    """log n − (n−1)/n nats: KL of best-of-n to the policy it draws from without ties; an upper bound always.
 
     Label: eq:best-of-n-kl, eq:best-of-n-kl-bound
-    Source: Stiennon et al. (2020), "Learning to summarize from human feedback", appendix G.3; that it is a bound,
-        Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
-    Args: n ≥ 1.
-    Returns: nats.
-    Raises: ValueError if n < 1.
+    Source: Stiennon et al. (2020), "Learning to summarize from human feedback", appendix G.3; that it is a
+        bound, Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy".
     """
-    _require_n(n)
     return math.log(n) - (n - 1) / n
 
 
+@takes(n=at_least(1))
 def best_of_n_win_rate(n: int) -> float:
-    """n/(n+1): how often best-of-n beats a single draw of the same policy, by the reward it selects with, without ties.
+    """n/(n+1): how often best-of-n beats a single draw by the reward it selects with, without ties.
 
     Label: eq:best-of-n-win-rate
-    Source: Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n sampling".
-    Args: n ≥ 1.
-    Returns: a probability.
-    Raises: ValueError if n < 1.
+    Source: Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n
+        sampling".
     """
-    _require_n(n)
     return n / (n + 1)
 
 
+@takes(scores="... N", values="... N")
 def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
-    """Unbiased estimates of best-of-n for every n = 1 … N at once, from the same N samples.
+    """Unbiased estimates ``(..., N)`` of best-of-n for every n = 1 … N at once, from the same N samples. Float64.
 
-    Entry n−1 is the mean, over all C(N, n) subsets, of the value of the sample with the best score; ties share evenly.
-    A sample with L others strictly below it and T tied (itself included) is best in C(L+T, n) − C(L, n) subsets' worth
-    of its tie.
+    Entry n−1 is the mean, over all C(N, n) subsets, of the value (the gold reward; by default the score) of the
+    sample with the best score (the proxy); ties share evenly. A sample with L others strictly below it and T
+    tied (itself included) is best in C(L+T, n) − C(L, n) subsets' worth of its tie.
 
     Label: eq:best-of-n-estimator
     Source: Nakano et al. (2021), "WebGPT", appendix I, there for one n and distinct scores.
-    Args: scores ``(..., N)`` that select, e.g. a proxy reward; values ``(..., N)`` to average, e.g. the gold reward
-        (default: the scores themselves).
-    Returns: ``(..., N)``, float64.
-    Raises: ValueError if shapes differ, there is no sample, or a value is not finite.
     """
     values = scores if values is None else values
-    axes = " ".join([*(f"axis{i}" for i in range(scores.dim() - 1)), "N"])
-    size = require_shapes(scores=(scores, axes), values=(values, axes))["N"]
+    size = scores.shape[-1]
     if size == 0:
         raise ValueError(f"scores has shape {tuple(scores.shape)}; expected at least one sample")
-    require_finite(scores=scores, values=values)
     below = (scores.unsqueeze(-2) < scores.unsqueeze(-1)).sum(-1)  # (..., N)
     tied = (scores.unsqueeze(-2) == scores.unsqueeze(-1)).sum(-1)  # (..., N)
     i = torch.arange(size, device=scores.device)  # (N,)

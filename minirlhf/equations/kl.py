@@ -1,9 +1,10 @@
-"""Divergences between policies: exact, estimated from samples, and what keeps them in bounds.
+"""Divergences between policies: exact, estimated from samples, and what keeps them in bounds. In nats.
 
 Throughout, π is the policy that is trained and samples, π_ref the reference. *Reverse* KL is KL(π‖π_ref), *forward* KL
-is KL(π_ref‖π). Functions of whole distributions take logits ``(..., V)``; log-probabilities are logits too, and −inf
-marks an impossible token; the sums are made in float32 at least. Functions of samples take the log-probabilities of the tokens that π sampled. NaN passes
-through, so that a mask can drop it afterwards.
+is KL(π_ref‖π). Functions of whole distributions take logits ``(..., V)`` of π and of π_ref and return ``(...)``;
+log-probabilities are logits too, and −inf marks an impossible token; the sums are made in float32 at least. Functions of
+samples take the log-probabilities of the tokens that π sampled, any shape, and return that shape. NaN passes through, so
+that a mask can drop it afterwards.
 """
 
 from __future__ import annotations
@@ -15,20 +16,11 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.logprobs import token_entropies
-from minirlhf.core.validate import require_mask, require_positive, require_range, require_shapes
+from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, POSITIVE, number, shape, takes
+
+_two_policies = takes(logits=shape("... V"), ref_logits=shape("... V"))
 
 # -- exact: sums over the vocabulary -----------------------------------------------------------------------------
-
-
-def _axes(x: Tensor) -> str:
-    return " ".join(f"axis{i}" for i in range(x.dim()))
-
-
-def _log_distributions(logits: Tensor, ref_logits: Tensor) -> tuple[Tensor, Tensor]:
-    if logits.dim() == 0:
-        raise ValueError("logits has shape (); expected (..., V)")
-    require_shapes(logits=(logits, _axes(logits)), ref_logits=(ref_logits, _axes(logits)))
-    return _log_softmax(logits), _log_softmax(ref_logits)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
@@ -43,53 +35,43 @@ def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * log_ratio).sum(-1)
 
 
+@_two_policies
 def reverse_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """Reverse KL divergence KL(π‖π_ref) = Σ π (log π − log π_ref), in nats.
+    """Reverse KL divergence KL(π‖π_ref) = Σ π (log π − log π_ref); +inf where π allows what π_ref forbids.
 
-    The expectation is under the policy, so it is large where π puts mass that π_ref does not: mode seeking. On logits
-    ``(B, T, V)`` this is the full-distribution KL of every position.
+    The expectation is under the policy, so it is large where π puts mass that π_ref does not: mode seeking.
+    On logits ``(B, T, V)`` this is the full-distribution KL of every position.
 
     Label: eq:reverse-kl
     Source: Kullback and Leibler (1951), "On information and sufficiency".
-    Args: logits ``(..., V)`` of π; ref_logits ``(..., V)`` of π_ref.
-    Returns: ``(...)``; +inf where π allows what π_ref forbids.
-    Raises: ValueError if the shapes differ.
     """
-    log_p, log_q = _log_distributions(logits, ref_logits)
-    return _divergence(log_p, log_q)
+    return _divergence(_log_softmax(logits), _log_softmax(ref_logits))
 
 
+@_two_policies
 def forward_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """Forward KL divergence KL(π_ref‖π) = Σ π_ref (log π_ref − log π), in nats.
+    """Forward KL divergence KL(π_ref‖π) = Σ π_ref (log π_ref − log π); +inf where π forbids what π_ref allows.
 
-    The expectation is under the reference (or the data, or a teacher): large where π misses mass: mode covering. Its
-    gradient is that of the supervised loss −Σ π_ref log π.
+    The expectation is under the reference (or the data, or a teacher): large where π misses mass: mode
+    covering. Its gradient is that of the supervised loss −Σ π_ref log π.
 
     Label: eq:forward-kl
     Source: Kullback and Leibler (1951), "On information and sufficiency".
-    Args: logits ``(..., V)`` of π; ref_logits ``(..., V)`` of π_ref.
-    Returns: ``(...)``; +inf where π forbids what π_ref allows.
-    Raises: ValueError if the shapes differ.
     """
-    log_p, log_q = _log_distributions(logits, ref_logits)
-    return _divergence(log_q, log_p)
+    return _divergence(_log_softmax(ref_logits), _log_softmax(logits))
 
 
+@takes(logits=shape("... V"), ref_logits=shape("... V"), beta=number("(0, 1)"))
 def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) -> Tensor:
     """Generalised Jensen–Shannon divergence β KL(π_ref‖m) + (1−β) KL(π‖m) with m = β π_ref + (1−β) π.
 
-    Bounded by the entropy of (β, 1−β), whatever the supports. Divided by β it tends to the forward KL as β → 0;
-    divided by 1−β to the reverse KL as β → 1.
+    Bounded by the entropy of (β, 1−β), whatever the supports. Divided by β it tends to the forward KL as
+    β → 0; divided by 1−β to the reverse KL as β → 1.
 
     Label: eq:generalised-jsd
     Source: Agarwal et al. (2024), "On-policy distillation of language models", with π_ref as the teacher.
-    Args: logits ``(..., V)`` of π; ref_logits ``(..., V)`` of π_ref; beta strictly between 0 and 1.
-    Returns: ``(...)``, nats.
-    Raises: ValueError if the shapes differ or beta is not inside (0, 1).
     """
-    if not 0.0 < beta < 1.0:
-        raise ValueError(f"beta = {beta!r}; expected a number strictly between 0 and 1")
-    log_p, log_q = _log_distributions(logits, ref_logits)
+    log_p, log_q = _log_softmax(logits), _log_softmax(ref_logits)
     impossible = (log_p == -math.inf) & (log_q == -math.inf)  # under both; logaddexp has no gradient there
     weighted = (log_q + math.log(beta), log_p + math.log1p(-beta))
     log_m = torch.logaddexp(*(x.masked_fill(impossible, 0.0) for x in weighted))
@@ -101,9 +83,6 @@ def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
 
     Label: eq:js-divergence
     Source: Lin (1991), "Divergence measures based on the Shannon entropy".
-    Args: logits ``(..., V)`` of π; ref_logits ``(..., V)`` of π_ref.
-    Returns: ``(...)``, nats.
-    Raises: ValueError if the shapes differ.
     """
     return generalised_jsd(logits, ref_logits, beta=0.5)
 
@@ -111,23 +90,22 @@ def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
 # -- f-divergences: D_f(π‖π_ref) = Σ π_ref f(π/π_ref); each f as a function of the log-ratio u = log(π/π_ref) ----------
 
 
+@takes(logits=shape("... V"), ref_logits=shape("... V"))
 def f_divergence(f: Callable[[Tensor], Tensor], logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """f-divergence D_f(π‖π_ref) = Σ π_ref f(π/π_ref) for a convex f with f(1) = 0.
+    """f-divergence D_f(π‖π_ref) = Σ π_ref f(π/π_ref) for a convex f with f(1) = 0; logits finite.
 
-    The ratio overflows where the log-ratio exceeds about 88 in float32 and 709 in float64.
+    f, one of ``f_*`` below, maps log-ratios to f(ratio) elementwise. The ratio overflows where the log-ratio
+    exceeds about 88 in float32 and 709 in float64.
 
     Label: eq:f-divergence
     Source: Csiszár (1967), "Information-type measures of difference of probability distributions".
-    Args: f maps log-ratios to f(ratio) elementwise, one of ``f_*`` below; logits and ref_logits ``(..., V)``, finite.
-    Returns: ``(...)``.
-    Raises: ValueError if the shapes differ.
     """
-    log_p, log_q = _log_distributions(logits, ref_logits)
+    log_p, log_q = _log_softmax(logits), _log_softmax(ref_logits)
     return (log_q.exp() * f(log_p - log_q)).sum(-1)
 
 
 def f_reverse_kl(log_ratio: Tensor) -> Tensor:
-    """The f of the reverse KL: f(t) = t log t, at t = exp(log_ratio). Same shape.
+    """The f of the reverse KL: f(t) = t log t, at t = exp(log_ratio).
 
     Label: eq:f-reverse-kl
     Source: Csiszár (1967).
@@ -136,7 +114,7 @@ def f_reverse_kl(log_ratio: Tensor) -> Tensor:
 
 
 def f_forward_kl(log_ratio: Tensor) -> Tensor:
-    """The f of the forward KL: f(t) = −log t, at t = exp(log_ratio). Same shape.
+    """The f of the forward KL: f(t) = −log t, at t = exp(log_ratio).
 
     Label: eq:f-forward-kl
     Source: Csiszár (1967).
@@ -145,7 +123,7 @@ def f_forward_kl(log_ratio: Tensor) -> Tensor:
 
 
 def f_jensen_shannon(log_ratio: Tensor) -> Tensor:
-    """The f of the Jensen–Shannon divergence: f(t) = ½ [t log t − (t + 1) log((t + 1)/2)]. Same shape.
+    """The f of the Jensen–Shannon divergence: f(t) = ½ [t log t − (t + 1) log((t + 1)/2)].
 
     Some papers leave the ½ away; theirs is twice this one.
 
@@ -158,15 +136,15 @@ def f_jensen_shannon(log_ratio: Tensor) -> Tensor:
 
 
 def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
-    """The f of the α-divergence: f(t) = (t^(1−α) − (1−α) t − α) / (α (α − 1)). Same shape.
+    """The f of the α-divergence: f(t) = (t^(1−α) − (1−α) t − α) / (α (α − 1)), α neither 0 nor 1.
 
-    α → 0 gives the reverse KL and α → 1 the forward KL (both up to a multiple of t − 1, which sums to nothing).
+    α → 0 gives the reverse KL and α → 1 the forward KL (both up to a multiple of t − 1, which sums to
+    nothing).
 
     Label: eq:f-alpha
-    Source: Amari (1985), "Differential-geometrical methods in statistics"; in this parametrisation Wang et al. (2024),
-        "Beyond reverse KL: generalizing direct preference optimization with diverse divergence constraints".
-    Args: log_ratio any shape; alpha, neither 0 nor 1.
-    Raises: ValueError if alpha is 0, 1 or not finite.
+    Source: Amari (1985), "Differential-geometrical methods in statistics"; in this parametrisation Wang et
+        al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse divergence
+        constraints".
     """
     if not math.isfinite(alpha) or alpha in (0.0, 1.0):
         raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 and 1 (use the KL there)")
@@ -175,7 +153,7 @@ def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
 
 
 def f_chi_squared(log_ratio: Tensor) -> Tensor:
-    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is Var of the ratio under π_ref. Same shape.
+    """The f of Pearson's χ² divergence: f(t) = (t − 1)². The divergence is Var of the ratio under π_ref.
 
     Label: eq:f-chi-squared
     Source: Pearson (1900); as an f-divergence Csiszár (1967).
@@ -184,7 +162,7 @@ def f_chi_squared(log_ratio: Tensor) -> Tensor:
 
 
 def f_total_variation(log_ratio: Tensor) -> Tensor:
-    """The f of the total variation distance: f(t) = ½ |t − 1|; the divergence lies in [0, 1]. Same shape.
+    """The f of the total variation distance: f(t) = ½ |t − 1|; the divergence lies in [0, 1].
 
     Label: eq:f-total-variation
     Source: Csiszár (1967).
@@ -195,6 +173,7 @@ def f_total_variation(log_ratio: Tensor) -> Tensor:
 # -- estimated from samples of π ---------------------------------------------------------------------------------
 
 
+@takes(logps=shape("..."), ref_logps=shape("..."))
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k1 = log π − log π_ref of KL(π‖π_ref), for tokens sampled from π.
 
@@ -202,24 +181,18 @@ def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
     Label: eq:k1
     Source: Schulman (2020), "Approximating KL divergence".
-    Args: logps, ref_logps: log-probabilities of the sampled tokens, any shape, the same.
-    Returns: the same shape, nats.
-    Raises: ValueError if the shapes differ.
     """
-    require_shapes(logps=(logps, _axes(logps)), ref_logps=(ref_logps, _axes(logps)))
     return logps - ref_logps
 
 
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k2 = ½ (log π − log π_ref)² of KL(π‖π_ref), for tokens sampled from π.
 
-    Biased (third order in the difference), never negative. As a loss its expected gradient is that of KL(π‖π_ref).
+    Biased (third order in the difference), never negative. As a loss its expected gradient is that of
+    KL(π‖π_ref).
 
     Label: eq:k2
     Source: Schulman (2020), "Approximating KL divergence".
-    Args: logps, ref_logps: log-probabilities of the sampled tokens, any shape, the same.
-    Returns: the same shape, nats.
-    Raises: ValueError if the shapes differ.
     """
     return 0.5 * k1(logps, ref_logps) ** 2
 
@@ -229,9 +202,6 @@ def ratio_minus_one(logps: Tensor, ref_logps: Tensor) -> Tensor:
 
     Label: eq:k3-zero-mean
     Source: Schulman (2020), "Approximating KL divergence".
-    Args: logps, ref_logps: log-probabilities of the sampled tokens, any shape, the same.
-    Returns: the same shape.
-    Raises: ValueError if the shapes differ.
     """
     return torch.expm1(-k1(logps, ref_logps))
 
@@ -241,9 +211,6 @@ def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) 
 
     Label: eq:k3-control-variate
     Source: Schulman (2020), "Approximating KL divergence".
-    Args: logps, ref_logps: log-probabilities of the sampled tokens, any shape, the same; weight any number.
-    Returns: the same shape, nats.
-    Raises: ValueError if the shapes differ.
     """
     return k1(logps, ref_logps) + weight * ratio_minus_one(logps, ref_logps)
 
@@ -251,34 +218,28 @@ def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k3 = (r − 1) − log r of KL(π‖π_ref), r = π_ref/π, for tokens sampled from π.
 
-    Unbiased as k1 is, and never negative, because log r lies below its tangent r − 1. As a loss its expected gradient
-    is that of the *other* KL, KL(π_ref‖π): dk3/dlogps = 1 − r.
+    Unbiased as k1 is, and never negative, because log r lies below its tangent r − 1. As a loss its expected
+    gradient is that of the *other* KL, KL(π_ref‖π): dk3/dlogps = 1 − r. Overflows where π_ref is e^88
+    (float32) times as likely as π.
 
     Label: eq:k3, eq:k3-nonnegative, eq:k3-gradient
     Source: Schulman (2020), "Approximating KL divergence".
-    Args: logps, ref_logps: log-probabilities of the sampled tokens, any shape, the same.
-    Returns: the same shape, nats. Overflows where π_ref is e^88 (float32) times as likely as π.
-    Raises: ValueError if the shapes differ.
     """
     log_r = -k1(logps, ref_logps)
     return torch.expm1(log_r) - log_r
 
 
+@takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"))
 def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
-    """KL of whole responses from their positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the sampled prefixes.
+    """KL of whole responses ``(B,)`` from their positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
 
-    The chain rule of KL: its expectation over responses of π is the KL between the distributions of responses. It has
-    less variance than the sum of k1, and costs two rows of logits instead of two numbers per token. As a loss it lacks
-    the part of the gradient that comes from the choice of prefixes.
+    The chain rule of KL: its expectation over responses of π is the KL between the distributions of
+    responses. It has less variance than the sum of k1, and costs two rows of logits instead of two numbers
+    per token. As a loss it lacks the part of the gradient that comes from the choice of prefixes.
 
     Label: eq:full-kl
     Source: the chain rule, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
-    Args: logits, ref_logits ``(B, T, V)`` that predicted the tokens of mask ``(B, T)``.
-    Returns: ``(B,)``, nats.
-    Raises: ValueError if shapes do not fit or a row of the mask is empty.
     """
-    require_mask(mask)
-    require_shapes(mask=(mask, "B T"), logits=(logits, "B T V"), ref_logits=(ref_logits, "B T V"))
     padding = ~mask.bool().unsqueeze(-1)  # filled before the softmax, so that no NaN of the padding reaches a gradient
     return reverse_kl(logits.masked_fill(padding, 0.0), ref_logits.masked_fill(padding, 0.0)).sum(-1)
 
@@ -286,40 +247,37 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
 # -- keeping it in bounds ----------------------------------------------------------------------------------------
 
 
+@takes(beta=POSITIVE, observed=FINITE, target=POSITIVE, horizon=POSITIVE, num_samples=POSITIVE, error_clip=POSITIVE)
 def adaptive_kl_beta(
     beta: float, observed: float, *, target: float, horizon: float, num_samples: int = 1, error_clip: float = 0.2
 ) -> float:
-    """The next KL coefficient of the proportional controller: β (1 + clip(observed/target − 1) · num_samples/horizon).
+    """The next coefficient of a proportional controller: β (1 + clip(observed/target − 1) · num_samples/horizon).
 
     Too much KL raises β, too little lowers it; the clip keeps one odd batch from throwing it off.
 
     Label: eq:adaptive-kl
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", section 2.2.
-    Args: beta > 0 now; observed KL of the batch in nats (an estimate, so it may be negative); target KL > 0; horizon
-        and num_samples in the same unit, e.g. 10,000 and the responses per batch; error_clip, .2 in the paper.
-    Returns: the new beta, > 0.
-    Raises: ValueError for a beta, target or horizon that is not > 0, a non-finite observation, or an update so long
-        (error_clip · num_samples ≥ horizon) that beta could reach 0.
+    Args:
+        observed: KL of the batch, an estimate, so it may be negative.
+        target: the KL wanted, > 0.
+        horizon, num_samples: in the same unit, e.g. 10,000 and the responses per batch; an update so long
+            (error_clip · num_samples ≥ horizon) that beta could reach 0 is an error.
+        error_clip: .2 in the paper.
     """
-    require_positive(beta=beta, target=target, horizon=horizon, num_samples=num_samples, error_clip=error_clip)
-    if not math.isfinite(observed):
-        raise ValueError(f"observed = {observed!r}; expected a finite number")
     if error_clip * num_samples >= horizon:
         raise ValueError(f"horizon = {horizon!r} is too short for num_samples = {num_samples}: beta could reach 0")
     error = min(max(observed / target - 1.0, -error_clip), error_clip)
     return beta * (1.0 + error * num_samples / horizon)
 
 
+@takes(coef=NOT_NEGATIVE)
 def entropy_bonus(logits: Tensor, *, coef: float) -> Tensor:
     """Entropy bonus coef · H(π), to be added to an objective: it pays for staying undecided.
 
     H(π) = log V − KL(π‖uniform), so it is a KL penalty whose reference is the uniform distribution.
 
     Label: eq:entropy-bonus
-    Source: Williams and Peng (1991), "Function optimization using connectionist reinforcement learning algorithms".
-    Args: logits ``(..., V)``; coef ≥ 0.
-    Returns: ``(...)``, nats, float32 or wider.
-    Raises: ValueError if coef is negative or NaN.
+    Source: Williams and Peng (1991), "Function optimization using connectionist reinforcement learning
+        algorithms".
     """
-    require_range(0.0, math.inf, coef=coef)
     return coef * token_entropies(logits)

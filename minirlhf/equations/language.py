@@ -1,8 +1,9 @@
 """A language model as a policy: sequences, likelihood, temperature and truncated sampling.
 
-Logits are ``(..., V)``. Log-probabilities are logits too, and −inf marks an impossible token. The truncation rules set
-more of them to −inf and leave the rest alone, so that they compose: temperature first, then top-k, top-p or min-p, then
-softmax. Log-probabilities of single tokens and the entropy live in ``minirlhf.core.logprobs``.
+Logits are ``(..., V)``. Log-probabilities are logits too, and −inf marks an impossible token; NaN, +inf, or a row in which
+no token is possible, is an error. The truncation rules set more of them to −inf and leave the rest alone, so that they
+compose: temperature first, then top-k, top-p or min-p, then softmax. Log-probabilities of single tokens and the entropy
+live in ``minirlhf.core.logprobs``.
 """
 
 from __future__ import annotations
@@ -14,56 +15,62 @@ from torch import Tensor
 
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import require_finite_where, require_mask, require_range, require_shapes
+from minirlhf.core.validate import MASK, UNIT, Rule, Seen, at_least, number, require_mask, shape, takes, under_mask
+
+
+def _logits(name: str, logits: Tensor, seen: Seen) -> Tensor:
+    shape("... V").apply(name, logits, seen)
+    if logits.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1")
+    bad = int((logits.isnan() | (logits == math.inf)).sum())
+    if bad:
+        raise ValueError(f"{name} of shape {tuple(logits.shape)} holds {bad} value(s) that are NaN or +inf")
+    if not bool((logits > -math.inf).any(-1).all()):
+        raise ValueError(f"{name} of shape {tuple(logits.shape)} has a row in which no token is possible")
+    return logits
+
+
+LOGITS = Rule("(..., V) without NaN or +inf, a token possible in every row", _logits)
 
 # -- sequences ----------------------------------------------------------------------------------------------------
 
 
+@takes(logits=shape("B S V"), input_ids=shape("B S"), mask=shape("B S"))
 def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Log-probability of a response, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
+    """Log-probability ``(B,)`` of a response, log π(y|x) = Σ_t log π(y_t|x, y_<t): the chain rule.
 
-    One forward pass over prompt and response gives every factor, because each position is fed the true tokens before it.
+    One forward pass over prompt and response gives every factor, because each position is fed the true tokens
+    before it. The mask is set on the tokens that count and never on the first, which nothing predicts.
 
     Label: eq:chain-rule
     Source: Bengio et al. (2003), "A neural probabilistic language model".
-    Args: logits ``(B, S, V)``; input_ids ``(B, S)``; mask ``(B, S)``, set on the tokens that count and never on the first,
-        which nothing predicts; temperature > 0.
-    Returns: ``(B,)``, nats, ≤ 0.
-    Raises: ValueError if shapes differ, the mask is set on the first token or has an empty row.
     """
-    require_shapes(logits=(logits, "B S V"), input_ids=(input_ids, "B S"), mask=(mask, "B S"))
     require_mask(mask)
     if bool(mask[:, 0].any()):
         raise ValueError(f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts")
     return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, S-1) -> (B,)
 
 
+@takes(mask=MASK, logps=under_mask())
 def nll(logps: Tensor, mask: Tensor) -> Tensor:
-    """Negative log-likelihood −Σ_t log π(y_t|x, y_<t) of each sequence, in nats.
+    """Negative log-likelihood −Σ_t log π(y_t|x, y_<t) of each sequence, ``(B,)``, in nats.
 
     Its expectation under data p is H(p) + KL(p‖π), so minimising it is minimising the forward KL.
 
     Label: eq:nll
     Source: Shannon (1948), "A mathematical theory of communication", for the code length −log p.
-    Args: logps ``(B, T)`` of the true tokens; mask ``(B, T)``.
-    Returns: ``(B,)``, ≥ 0.
-    Raises: ValueError if shapes differ, the mask has an empty row, or logps is NaN or infinite under the mask.
     """
-    _require_tokens(logps, mask)
     return -masked_sum(logps, mask, -1)
 
 
 def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
-    """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence: how many equally likely tokens would be as surprising.
+    """Perplexity exp(−(1/n) Σ_t log π(y_t|·)) of each sequence, ``(B,)``: this many tokens would be as surprising.
 
-    The geometric mean of 1/π per token. For a corpus, pass all of it as one row: the mean of the perplexities of its
-    parts is another and larger number.
+    The geometric mean of 1/π per token, +inf where it exceeds the range of the dtype. For a corpus, pass all of
+    it as one row: the mean of the perplexities of its parts is another and larger number.
 
     Label: eq:perplexity
     Source: Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks".
-    Args: logps ``(B, T)``; mask ``(B, T)``.
-    Returns: ``(B,)``, ≥ 1; +inf where it exceeds the range of the dtype.
-    Raises: ValueError as :func:`nll`.
     """
     return torch.exp(nll(logps, mask) / lengths(mask))
 
@@ -71,20 +78,16 @@ def perplexity(logps: Tensor, mask: Tensor) -> Tensor:
 # -- temperature and truncation ------------------------------------------------------------------------------------
 
 
+@takes(logits=LOGITS, temperature=number("[0, inf]"))
 def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
-    """Sampling distribution π_T ∝ exp(logits / T) ∝ π^(1/T).
+    """Sampling distribution π_T ∝ exp(logits / T) ∝ π^(1/T), ``(..., V)``.
 
-    The limits are part of it: T = 0 is greedy (ties share evenly), T = ∞ uniform over the tokens that are possible.
+    The limits are part of it: T = 0 is greedy (ties share evenly), T = ∞ uniform over the tokens that are
+    possible.
 
     Label: eq:temperature
     Source: Ackley, Hinton and Sejnowski (1985), "A learning algorithm for Boltzmann machines".
-    Args: logits ``(..., V)``; temperature in [0, ∞].
-    Returns: probabilities ``(..., V)``.
-    Raises: ValueError if the temperature is negative or NaN, logits holds NaN or +inf, or a row has no possible token.
     """
-    _require_logits(logits)
-    if not temperature >= 0.0:
-        raise ValueError(f"temperature = {temperature!r}; expected a number in [0, inf]")
     gap = logits - logits.amax(-1, keepdim=True)  # ≤ 0, and subtracted first, so that a small T cannot overflow
     if temperature == 0.0 or math.isinf(temperature):
         kept = gap == 0.0 if temperature == 0.0 else logits > -math.inf
@@ -93,21 +96,17 @@ def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
     return torch.softmax(gap / temperature, -1)
 
 
+@takes(logits=LOGITS, top_k=at_least(1))
 def top_k_logits(logits: Tensor, *, top_k: int) -> Tensor:
     """Keep the ``top_k`` most probable tokens. Exactly that many: among equals, those with the lowest id.
 
     Label: eq:top-k
     Source: Fan, Lewis and Dauphin (2018), "Hierarchical neural story generation".
-    Args: logits ``(..., V)``; top_k ≥ 1 (from V on, nothing changes).
-    Returns: logits ``(..., V)`` with −inf on what was cut.
-    Raises: ValueError if top_k < 1, logits holds NaN or +inf, or a row has no possible token.
     """
-    _require_logits(logits)
-    if top_k < 1:
-        raise ValueError(f"top_k = {top_k!r}; expected an integer of at least 1")
     return logits.masked_fill(_rank(logits) >= top_k, -math.inf)
 
 
+@takes(logits=LOGITS, top_p=number("(0, 1]"))
 def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
     """Nucleus: keep the smallest set of most probable tokens whose mass reaches ``top_p``.
 
@@ -115,13 +114,7 @@ def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
 
     Label: eq:top-p
     Source: Holtzman et al. (2020), "The curious case of neural text degeneration".
-    Args: logits ``(..., V)``, temperature already applied; top_p in (0, 1].
-    Returns: logits ``(..., V)`` with −inf on what was cut.
-    Raises: ValueError if top_p is outside (0, 1], logits holds NaN or +inf, or a row has no possible token.
     """
-    _require_logits(logits)
-    if not 0.0 < top_p <= 1.0:
-        raise ValueError(f"top_p = {top_p!r}; expected a number in (0, 1]")
     if top_p == 1.0:  # the cumulative sum may round up to 1 before the last token
         return logits
     ordered, order = torch.sort(_wide(logits), dim=-1, descending=True, stable=True)
@@ -131,42 +124,32 @@ def top_p_logits(logits: Tensor, *, top_p: float) -> Tensor:
     return logits.masked_fill(cut, -math.inf)
 
 
+@takes(logits=LOGITS, min_p=UNIT)
 def min_p_logits(logits: Tensor, *, min_p: float) -> Tensor:
     """Keep the tokens that are at least ``min_p`` times as probable as the most probable one.
 
-    How many that are adapts to how sure the model is.
+    How many that are adapts to how sure the model is: 0 keeps all, 1 only the most probable.
 
     Label: eq:min-p
     Source: Nguyen et al. (2024), "Turning up the heat: min-p sampling for creative and coherent LLM outputs".
-    Args: logits ``(..., V)``, temperature already applied; min_p in [0, 1] (0 keeps all, 1 only the most probable).
-    Returns: logits ``(..., V)`` with −inf on what was cut.
-    Raises: ValueError if min_p is outside [0, 1], logits holds NaN or +inf, or a row has no possible token.
     """
-    _require_logits(logits)
-    require_range(0.0, 1.0, min_p=min_p)
     if min_p == 0.0:
         return logits
     wide = _wide(logits)
     return logits.masked_fill(wide - wide.amax(-1, keepdim=True) < math.log(min_p), -math.inf)
 
 
+@takes(logits=LOGITS, truncated_logits=LOGITS)
 def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
-    """Kept mass Z = Σ_{kept} π(a): what truncation leaves of the model's probability.
+    """Kept mass Z = Σ_{kept} π(a), ``(...)`` in (0, 1]: what truncation leaves of the model's probability.
 
-    A kept token was sampled with π_trunc(a) = π(a)/Z, so log π_trunc(a) = log π(a) − log Z, and the ratio π/π_trunc has
-    the expectation Z, not 1, under the truncated distribution: what was cut can never be weighted back in.
+    A kept token was sampled with π_trunc(a) = π(a)/Z, so log π_trunc(a) = log π(a) − log Z, and the ratio
+    π/π_trunc has the expectation Z, not 1, under the truncated distribution: what was cut can never be weighted
+    back in. The truncated logits are the others with −inf on what was cut.
 
     Label: eq:kept-mass, eq:truncated-logp, eq:kept-mass-identity
     Source: the definition of conditional probability.
-    Args: logits ``(..., V)``; truncated_logits ``(..., V)``, the same with −inf on what was cut.
-    Returns: ``(...)``, in (0, 1].
-    Raises: ValueError if shapes differ, either holds NaN or +inf, a row has no possible token, or the logits of a kept
-        token differ.
     """
-    axes = " ".join(f"axis{i}" for i in range(logits.dim()))
-    require_shapes(logits=(logits, axes), truncated_logits=(truncated_logits, axes))
-    _require_logits(logits)
-    _require_logits(truncated_logits, "truncated_logits")
     if bool(((truncated_logits != logits) & (truncated_logits > -math.inf)).any()):
         raise ValueError(
             f"truncated_logits of shape {tuple(truncated_logits.shape)} differs from logits on a kept token; apply the "
@@ -188,19 +171,3 @@ def _rank(logits: Tensor) -> Tensor:
     order = torch.argsort(logits, dim=-1, descending=True, stable=True)
     ranks = torch.arange(logits.shape[-1], device=logits.device).expand_as(order)
     return torch.empty_like(order).scatter(-1, order, ranks)
-
-
-def _require_logits(logits: Tensor, name: str = "logits") -> None:
-    if logits.dim() == 0 or logits.shape[-1] == 0:
-        raise ValueError(f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1")
-    bad = int((logits.isnan() | (logits == math.inf)).sum())
-    if bad:
-        raise ValueError(f"{name} of shape {tuple(logits.shape)} holds {bad} value(s) that are NaN or +inf")
-    if not bool((logits > -math.inf).any(-1).all()):
-        raise ValueError(f"{name} of shape {tuple(logits.shape)} has a row in which no token is possible")
-
-
-def _require_tokens(logps: Tensor, mask: Tensor) -> None:
-    require_shapes(logps=(logps, "B T"), mask=(mask, "B T"))
-    require_mask(mask)
-    require_finite_where(mask, logps=logps)

@@ -1,6 +1,9 @@
 """Over-optimisation: what a proxy reward does to the gold reward as the policy moves away from its reference.
 
-Distance is d = √KL(π‖π_ref), KL in nats.
+Distance is d = √KL(π‖π_ref) ≥ 0, KL in nats, any shape; gold gained is above the reference's, in that shape. Functions of
+whole distributions take normalised log-probabilities and rewards ``(..., N)``.
+
+"Gao et al. (2023)" is Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization".
 """
 
 from __future__ import annotations
@@ -10,65 +13,61 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
+from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Rule, Seen, finite, number, shape, takes
 
 # -- functional forms that are fitted ----------------------------------------------------------------------------
 
 
-def _require_distance(distance: Tensor) -> None:
+def _distance(name: str, distance: Tensor, seen: Seen) -> Tensor:
     if not bool((distance >= 0).all()):
-        raise ValueError(f"distance of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0")
+        raise ValueError(f"{name} of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0")
+    return distance
 
 
+DISTANCE = Rule("√KL ≥ 0", _distance)
+
+
+@takes(distance=DISTANCE)
 def gold_best_of_n(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Gold reward gained by best-of-n against a proxy, d (α − β d): a parabola.
+    """Gold reward gained by best-of-n against a proxy, d (α − β d), α and β fitted: a parabola.
 
     Label: eq:gold-best-of-n
-    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization".
-    Args: distance d = √KL ≥ 0, any shape; alpha, beta fitted.
-    Returns: the same shape, gold reward above the reference's.
-    Raises: ValueError if a distance is negative or NaN.
+    Source: Gao et al. (2023).
     """
-    _require_distance(distance)
     return distance * (alpha - beta * distance)
 
 
+@takes(alpha=POSITIVE, beta=POSITIVE)
 def gold_best_of_n_peak(*, alpha: float, beta: float) -> tuple[float, float]:
-    """Where the parabola d (α − β d) peaks and how high: α/(2β) and α²/(4β).
+    """At which distance the parabola d (α − β d) peaks and how high: α/(2β) and α²/(4β).
+
+    With beta ≤ 0 nothing ever falls.
 
     Label: eq:gold-best-of-n-peak
-    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization"; by differentiation.
-    Args: alpha, beta > 0; with beta ≤ 0 nothing ever falls.
-    Returns: the distance and the gold reward at the peak.
-    Raises: ValueError if alpha or beta is not > 0.
+    Source: Gao et al. (2023); by differentiation.
     """
-    require_positive(alpha=alpha, beta=beta)
     return alpha / (2 * beta), alpha**2 / (4 * beta)
 
 
+@takes(distance=DISTANCE)
 def gold_rl(distance: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """Gold reward gained by reinforcement learning against a proxy, d (α − β log d), continued by 0 at d = 0.
+    """Gold reward gained by reinforcement learning against a proxy, d (α − β log d), fitted; 0 at d = 0.
 
     Label: eq:gold-rl
-    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization".
-    Args: distance d = √KL ≥ 0, any shape; alpha, beta fitted.
-    Returns: the same shape, gold reward above the reference's.
-    Raises: ValueError if a distance is negative or NaN.
+    Source: Gao et al. (2023).
     """
-    _require_distance(distance)
     return alpha * distance - beta * torch.special.xlogy(distance, distance)
 
 
+@takes(beta=POSITIVE)
 def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
-    """Where d (α − β log d) peaks and how high: d = exp(α/β − 1), and β d there.
+    """At which distance d (α − β log d) peaks and how high: d = exp(α/β − 1), and β d there.
+
+    With beta ≤ 0 nothing ever falls.
 
     Label: eq:gold-rl-peak
-    Source: Gao, Schulman and Hilton (2023), "Scaling laws for reward model overoptimization"; by differentiation.
-    Args: alpha any number; beta > 0; with beta ≤ 0 nothing ever falls.
-    Returns: the distance and the gold reward at the peak.
-    Raises: ValueError if beta is not > 0.
+    Source: Gao et al. (2023); by differentiation.
     """
-    require_positive(beta=beta)
     peak = math.exp(alpha / beta - 1)
     return peak, beta * peak
 
@@ -76,53 +75,39 @@ def gold_rl_peak(*, alpha: float, beta: float) -> tuple[float, float]:
 # -- exact: the family of tilted policies ------------------------------------------------------------------------
 
 
+@takes(rewards="... N", ref_logps=shape("... N"), strength=FINITE)
 def tilt(ref_logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
-    """The tilted policy π_λ ∝ π_ref exp(λ r), as log-probabilities: the RLHF optimum at β = 1/λ.
+    """The tilted policy π_λ ∝ π_ref exp(λ r), as log-probabilities ``(..., N)``: the RLHF optimum at β = 1/λ.
 
-    λ = 0 is the reference; λ grows with the optimisation pressure, and no policy with the same KL has more of r.
+    The strength λ = 0 is the reference; it grows with the optimisation pressure, and no policy with the same
+    KL has more of r.
 
     Label: eq:tilt
     Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
-    Args: ref_logps ``(..., N)`` normalised; rewards ``(..., N)``; strength λ, any finite number.
-    Returns: ``(..., N)``.
-    Raises: ValueError if shapes differ or a reward or the strength is not finite.
     """
-    axes = " ".join([*(f"axis{i}" for i in range(rewards.dim() - 1)), "N"])
-    require_shapes(rewards=(rewards, axes), ref_logps=(ref_logps, axes))
-    require_finite(rewards=rewards)
-    if not math.isfinite(strength):
-        raise ValueError(f"strength = {strength!r}; expected a finite number")
     return torch.log_softmax(ref_logps + strength * rewards, -1)
 
 
+@takes(logps=shape("... N"), values="... N", rewards="... N")
 def tilt_slope(logps: Tensor, values: Tensor, rewards: Tensor) -> Tensor:
-    """dE[values]/dλ along the tilted family: Cov(values, rewards) under the policy itself.
+    """dE[values]/dλ along the tilted family: Cov(values, rewards) under the policy π_λ itself, ``(...)``.
 
-    With values = rewards it is the variance of the proxy, so the proxy always rises. With values = gold it is the
-    covariance of gold and proxy *where the policy is now*: gold turns down where that becomes negative.
+    With values = rewards it is the variance of the proxy, so the proxy always rises. With values = gold it is
+    the covariance of gold and proxy *where the policy is now*: gold turns down where that becomes negative.
 
     Label: eq:tilt-slope
     Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
-    Args: logps ``(..., N)`` of π_λ, normalised; values, rewards ``(..., N)``.
-    Returns: ``(...)``.
-    Raises: ValueError if shapes differ or a value or reward is not finite.
     """
-    axes = " ".join([*(f"axis{i}" for i in range(logps.dim() - 1)), "N"])
-    require_shapes(logps=(logps, axes), values=(values, axes), rewards=(rewards, axes))
-    require_finite(values=values, rewards=rewards)
     probs = logps.exp()
     centred = rewards - (probs * rewards).sum(-1, keepdim=True)
     return (probs * values * centred).sum(-1)
 
 
 def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
-    """dKL(π_λ‖π_ref)/dλ = λ Var(r) under π_λ. With :func:`tilt_slope` it gives gold gained per nat spent.
+    """dKL(π_λ‖π_ref)/dλ = λ Var(r) under π_λ, ``(...)``. With :func:`tilt_slope`: gold gained per nat spent.
 
     Label: eq:tilt-kl-slope
     Source: exponential families, e.g. Brown (1986), "Fundamentals of statistical exponential families".
-    Args: logps ``(..., N)`` of π_λ, normalised; rewards ``(..., N)``; strength λ.
-    Returns: ``(...)``, nats per unit of λ.
-    Raises: ValueError if shapes differ or a reward is not finite.
     """
     return strength * tilt_slope(logps, rewards, rewards)
 
@@ -130,39 +115,31 @@ def tilt_kl_slope(logps: Tensor, rewards: Tensor, *, strength: float) -> Tensor:
 # -- exact: Gaussian features ------------------------------------------------------------------------------------
 
 
+@takes(distance=DISTANCE, correlation=number("[-1, 1]"), gold_std=POSITIVE)
 def linear_gold(distance: Tensor, *, correlation: float, gold_std: float) -> Tensor:
     """Gold gained by tilting with a proxy that is jointly Gaussian with it: √2 ρ σ_gold d. It never falls.
 
-    A proxy with independent Gaussian error has ρ = σ_gold/σ_proxy: the error costs a constant factor, and no amount of
-    optimisation makes it worse. Over-optimisation needs more than noise: misspecification or heavy tails.
+    Correlation ρ and deviation are those under π_ref. A proxy with independent Gaussian error has
+    ρ = σ_gold/σ_proxy: the error costs a constant factor, and no amount of optimisation makes it worse.
+    Over-optimisation needs more than noise: misspecification or heavy tails.
 
     Label: eq:linear-gold
-    Source: the mean shift of a tilted Gaussian; compare Gao, Schulman and Hilton (2023) on regressional
-        Goodhart.
-    Args: distance d = √KL ≥ 0, any shape; correlation ρ in [−1, 1] under π_ref; gold_std > 0 under π_ref.
-    Returns: the same shape, gold reward above the reference's.
-    Raises: ValueError if a distance is negative, ρ is outside [−1, 1], or gold_std is not > 0.
+    Source: the mean shift of a tilted Gaussian; compare Gao et al. (2023) on regressional Goodhart.
     """
-    _require_distance(distance)
-    require_range(-1.0, 1.0, correlation=correlation)
-    require_positive(gold_std=gold_std)
     return math.sqrt(2.0) * correlation * gold_std * distance
 
 
+@takes(direction="F", slope="F", curvature="F F")
 def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Tensor) -> tuple[float, float]:
     """α and β of d (α − β d) when features are N(0, I), the proxy is linear and the gold quadratic: then it is exact.
 
-    With proxy v·x and gold w·x − ½ xᵀCx, tilting moves the mean to λv at KL = ½ λ²‖v‖². So gold changes by
-    √2 (w·u) d − (uᵀCu) d² with u = v/‖v‖: diminishing returns that a linear proxy cannot see.
+    With proxy v·x (the direction, not 0) and gold w·x − ½ xᵀCx (slope and curvature), tilting moves the mean to
+    λv at KL = ½ λ²‖v‖². So gold changes by √2 (w·u) d − (uᵀCu) d² with u = v/‖v‖: diminishing returns that a
+    linear proxy cannot see.
 
     Label: eq:quadratic-gold
-    Source: derived here; the form is that of Gao, Schulman and Hilton (2023).
-    Args: direction v ``(F,)`` of the proxy, not 0; slope w ``(F,)``; curvature C ``(F, F)``.
-    Returns: alpha, beta.
-    Raises: ValueError if shapes do not fit, a value is not finite, or direction is 0.
+    Source: derived here; the form is that of Gao et al. (2023).
     """
-    require_shapes(direction=(direction, "F"), slope=(slope, "F"), curvature=(curvature, "F F"))
-    require_finite(direction=direction, slope=slope, curvature=curvature)
     length = direction.norm()
     if length == 0:
         raise ValueError(f"direction of shape {tuple(direction.shape)} is 0; expected a proxy that wants something")
@@ -170,64 +147,55 @@ def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Ten
     return math.sqrt(2.0) * float(unit @ slope), float(unit @ curvature @ unit)
 
 
-# -- ensembles of proxies ----------------------------------------------------------------------------------------
+# -- ensembles of proxies: rewards (M, ...) of M reward models on one scale, results (...) -----------------------
 
 
-def _require_ensemble(rewards: Tensor) -> None:
+def _ensemble(name: str, rewards: Tensor, seen: Seen) -> Tensor:
     if rewards.dim() < 2 or rewards.shape[0] == 0:
-        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members")
-    require_finite(rewards=rewards)
+        raise ValueError(f"{name} has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members")
+    return finite("...").apply(name, rewards, seen)
 
 
+ENSEMBLE = Rule("(M, ...), finite", _ensemble)
+
+
+@takes(rewards=ENSEMBLE)
 def worst_case(rewards: Tensor) -> Tensor:
     """Worst-case ensemble: the smallest reward among the members. What all of them like is hard to fake.
 
     Label: eq:ensemble-worst-case
     Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
-    Args: rewards ``(M, ...)`` of M reward models, on one scale.
-    Returns: ``(...)``.
-    Raises: ValueError if there is no member axis beside others, or a reward is not finite.
     """
-    _require_ensemble(rewards)
     return rewards.amin(0)
 
 
+@takes(rewards=ENSEMBLE, coef=NOT_NEGATIVE)
 def uncertainty_weighted(rewards: Tensor, *, coef: float) -> Tensor:
-    """Uncertainty-weighted ensemble: mean − coef · variance among the members (divisor M); coef = 0 is the mean.
+    """Uncertainty-weighted ensemble: mean − coef · variance among the members (divisor M); 0 is the mean.
 
     Label: eq:ensemble-uncertainty
     Source: Coste et al. (2024), "Reward model ensembles help mitigate overoptimization".
-    Args: rewards ``(M, ...)`` of M reward models, on one scale; coef ≥ 0, per unit of reward.
-    Returns: ``(...)``.
-    Raises: ValueError if there is no member axis beside others, a reward is not finite, or coef is negative.
     """
-    _require_ensemble(rewards)
-    require_range(0.0, math.inf, coef=coef)
     return rewards.mean(0) - coef * rewards.var(0, correction=0)
 
 
 # -- constraints in place of a price -----------------------------------------------------------------------------
 
 
+@takes(rewards="N", ref_logps=shape("N"), costs="K N", limits="K", strength=POSITIVE)
 def constraint_multipliers(
     ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor, *, strength: float
 ) -> Tensor:
-    """The prices μ ≥ 0 at which the best policy with E[cost_k] ≤ limit_k is the tilt by r − Σ_k μ_k cost_k.
+    """The prices μ ≥ 0, ``(K,)``, at which the best policy with E[cost_k] ≤ limit_k is the tilt by r − Σ_k μ_k cost_k.
 
-    The best policy maximises E[r] − KL(π‖π_ref)/strength under the limits. At it a limit either holds with equality or
-    has price 0 (complementary slackness). The dual is convex; projected Newton steps descend it.
+    The best policy maximises E[r] − KL(π‖π_ref)/strength under the limits, each above the smallest cost that
+    the reference allows. At it a limit either holds with equality or has price 0 (complementary slackness).
+    The dual is convex; projected Newton steps descend it.
 
     Label: eq:constrained-tilt
-    Source: Lagrangian duality, Boyd and Vandenberghe (2004), "Convex optimization", chapter 5; in RLHF Moskovitz et al.
-        (2024), "Confronting reward model overoptimization with constrained RLHF".
-    Args: ref_logps, rewards ``(N,)``; costs ``(K, N)``; limits ``(K,)``, each above the smallest cost that the reference
-        allows; strength > 0.
-    Returns: μ ``(K,)``.
-    Raises: ValueError if shapes differ, a value is not finite, strength is not > 0, or a limit cannot be met.
+    Source: Lagrangian duality, Boyd and Vandenberghe (2004), "Convex optimization", chapter 5; in RLHF
+        Moskovitz et al. (2024), "Confronting reward model overoptimization with constrained RLHF".
     """
-    require_positive(strength=strength)
-    require_shapes(rewards=(rewards, "N"), ref_logps=(ref_logps, "N"), costs=(costs, "K N"), limits=(limits, "K"))
-    require_finite(rewards=rewards, costs=costs, limits=limits)
     least = costs[:, ref_logps > -math.inf].amin(-1)
     if not bool((limits > least).all()):
         raise ValueError(f"limits of shape {tuple(limits.shape)}: no policy spends less than {least.tolist()}")
@@ -255,43 +223,36 @@ def constraint_multipliers(
     return prices
 
 
-# -- tampering with the approval ---------------------------------------------------------------------------------
+# -- tampering with the approval: a scalar to be maximised; its gradient is the expected policy gradient, its value
+#    has no meaning. feedback[a, b] is the grade that b is given in a world where a has been carried out ----------
+
+_approval = takes(logps=shape("N"), feedback="N N")
 
 
-def _require_feedback(logps: Tensor, feedback: Tensor) -> None:
-    require_shapes(logps=(logps, "N"), feedback=(feedback, "N N"))
-    require_finite(feedback=feedback)
-
-
+@_approval
 def coupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
     """What ordinary policy gradient climbs when actions can touch their own grade: Σ_a sg[π(a) F(a, a)] log π(a).
 
-    ``feedback[a, b]`` is the grade that b is given in a world where a has been carried out; the policy that carries out a
-    asks for the grade of a. The gradient is that of Σ_a π(a) F(a, a): touching the grade pays.
+    The policy that carries out a asks for the grade of a. The gradient is that of Σ_a π(a) F(a, a): touching
+    the grade pays.
 
     Label: eq:coupled-approval
     Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
-    Args: logps ``(N,)`` of the policy; feedback ``(N, N)``.
-    Returns: a scalar to be maximised; its gradient is the expected policy gradient, its value has no meaning.
-    Raises: ValueError if shapes do not fit or a grade is not finite.
     """
-    _require_feedback(logps, feedback)
     return (logps.detach().exp() * feedback.diagonal() * logps).sum()
 
 
+@_approval
 def decoupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
-    """Decoupled approval (DA-PG): carry out a, ask for the grade of an independent draw b: Σ_ab sg[π(a) π(b) F(a, b)] log π(b).
+    """Decoupled approval (DA-PG): carry out a, ask for the grade of an independent draw b.
 
-    What a does to the grades reaches the gradient only as its mean over π(a), the same for every b: if it adds one number
-    to all grades, that number multiplies Σ_b ∇π(b) = 0. Nothing is left to gain by touching them.
+    Σ_ab sg[π(a) π(b) F(a, b)] log π(b): what a does to the grades reaches the gradient only as its mean over
+    π(a), the same for every b: if it adds one number to all grades, that number multiplies Σ_b ∇π(b) = 0.
+    Nothing is left to gain by touching them.
 
     Label: eq:decoupled-approval
     Source: Uesato et al. (2020), "Avoiding tampering incentives in deep RL via decoupled approval".
-    Args: logps ``(N,)`` of the policy; feedback ``(N, N)``, the grade of b (columns) where a (rows) was carried out.
-    Returns: a scalar to be maximised; its gradient is the expected policy gradient, its value has no meaning.
-    Raises: ValueError if shapes do not fit or a grade is not finite.
     """
-    _require_feedback(logps, feedback)
     probs = logps.detach().exp()
     return (probs * (probs @ feedback) * logps).sum()
 
@@ -299,17 +260,16 @@ def decoupled_approval(logps: Tensor, feedback: Tensor) -> Tensor:
 # -- detectors ---------------------------------------------------------------------------------------------------
 
 
+@takes(scores="N", positives="N", negatives="N")
 def roc_auc(scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """Area under the ROC curve: the chance that a positive scores higher than a negative, ties counting one half.
 
+    ``positives`` and ``negatives`` say how much of either class each of N outcomes holds, ≥ 0. ½ is guessing.
+
     Label: eq:roc-auc
-    Source: Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating characteristic curve".
-    Args: scores ``(N,)`` of N outcomes; positives, negatives ``(N,)``, how much of either class each outcome holds, ≥ 0.
-    Returns: a scalar in [0, 1]; ½ is guessing.
-    Raises: ValueError if shapes differ, a value is not finite, or a class is empty.
+    Source: Hanley and McNeil (1982), "The meaning and use of the area under a receiver operating
+        characteristic curve".
     """
-    require_shapes(scores=(scores, "N"), positives=(positives, "N"), negatives=(negatives, "N"))
-    require_finite(scores=scores, positives=positives, negatives=negatives)
     for name, mass in (("positives", positives), ("negatives", negatives)):
         if bool((mass < 0).any()) or float(mass.sum()) == 0:
             raise ValueError(f"{name} of shape {tuple(mass.shape)}; expected numbers ≥ 0 that do not all vanish")

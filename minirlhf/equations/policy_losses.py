@@ -1,10 +1,12 @@
 """Policy objectives: what one step of each algorithm maximises, per token or per sequence.
 
 All take ``logps, old_logps, advantages, mask``, each ``(B, T)``, and return ``(B, T)``, or ``(B, 1)`` where a whole
-sequence has one ratio; :mod:`~minirlhf.equations.aggregation` makes one number of it. They are *maximised*.
-Gradients run through ``logps`` only, and what stands outside the mask never matters.
+sequence has one ratio; :mod:`~minirlhf.equations.aggregation` makes one number of it. They are *maximised*. The
+decorators check the tensors and put zeros outside the mask, so that what stands there never matters; gradients run
+through ``logps`` only.
 
-Every function raises ``ValueError`` for other shapes, an empty row of the mask, or values that are not finite under it.
+A clip range ``epsilon`` > 0 is also the upper one unless ``epsilon_high`` > 0 is given. Log-ratios beyond ±30 count as
+±30, so that ratios are finite.
 """
 
 from __future__ import annotations
@@ -13,49 +15,85 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
-from minirlhf.core.validate import require_finite_where, require_mask, require_positive, require_shapes
+from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Rule, Seen, sampled, takes, under_mask
 
 # exp(±30) ≈ 10^±13: a ratio beyond is a broken run, and clamping keeps values and gradients finite.
 LOG_RATIO_LIMIT = 30.0
 
+# -- what the formulas are written in ----------------------------------------------------------------------------
+
+
+def _one_per_response(name: str, advantages: Tensor, seen: Seen) -> Tensor:
+    under_mask().apply(name, advantages, seen)
+    advantage = advantages.detach().gather(-1, last_index(seen.mask)[:, None])  # (B, 1)
+    if bool(((advantages != advantage) & seen.mask.bool()).any()):
+        raise ValueError(
+            f"{name} of shape {tuple(advantages.shape)} differ within a row; a sequence-level objective needs one "
+            "per response"
+        )
+    return advantage
+
+
+ONE_PER_RESPONSE = Rule("(B, T), one value in each row; the body gets (B, 1)", _one_per_response)
+_BOTH_LOGPS = {"mask": MASK, "logps": sampled(gradient=True), "old_logps": sampled(gradient=False)}
+ratio_inputs = takes(**_BOTH_LOGPS)
+objective = takes(**_BOTH_LOGPS, advantages=sampled(gradient=False))
+sequence_objective = takes(**_BOTH_LOGPS, advantages=ONE_PER_RESPONSE)
+
+
+def clip_interval(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
+    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive."""
+    if not epsilon > 0.0:
+        raise ValueError(f"epsilon = {epsilon!r}; expected a number > 0")
+    if epsilon_high is not None and not epsilon_high > 0.0:
+        raise ValueError(f"epsilon_high = {epsilon_high!r}; expected a number > 0")
+    return 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
+
+
+def _exp(log_ratio: Tensor) -> Tensor:
+    return _limited(log_ratio).exp()
+
+
+def _limited(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
 # -- one ratio per token -----------------------------------------------------------------------------------------
 
 
+@objective
 def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``A_t · log π(a_t)``: its gradient is the policy gradient when the batch is fresh. ``old_logps`` plays no part.
+    """``A_t · log π(a_t)``: the policy gradient when the batch is fresh. ``old_logps`` plays no part.
 
     Label: eq:reinforce-objective
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning".
-    Returns: ``(B, T)``.
+    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
+        reinforcement learning".
     """
-    logps, _, advantages = policy_inputs(logps, old_logps, advantages, mask)
     return advantages * logps
 
 
+@ratio_inputs
 def policy_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t = π(a_t) / π_old(a_t)``, the weight that makes samples of the old policy count for the new one.
-
-    Log-ratios beyond ±30 count as ±30, so that the ratio is finite.
+    """``ρ_t = π(a_t) / π_old(a_t)``: makes samples of the old policy count for the new one; 0 outside the mask.
 
     Label: eq:policy-ratio
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3.
-    Returns: ``(B, T)``, 0 outside the mask.
     """
-    logps, old_logps, _ = policy_inputs(logps, old_logps, torch.zeros_like(logps), mask)
     return zero_where_masked(_exp(logps - old_logps), mask)
 
 
+@objective
 def importance_weighted(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """``ρ_t · A_t``, the surrogate without any clip: its gradient is right for the new policy, its variance has no bound.
+    """``ρ_t · A_t``, the surrogate without any clip: right for the new policy, its variance has no bound.
 
     Label: eq:importance-weighted
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy iteration).
-    Returns: ``(B, T)``.
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 6 (conservative policy
+        iteration).
     """
-    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
     return _exp(logps - old_logps) * advantages
 
 
+@objective
 def ppo_clip(
     logps: Tensor,
     old_logps: Tensor,
@@ -68,45 +106,44 @@ def ppo_clip(
 ) -> Tensor:
     """``min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A)``: no reward for leaving the interval.
 
-    The clip removes a gradient, it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's clip-higher. With
-    ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual clip): the first ρ becomes ``min(ρ, δ)``.
+    The clip removes a gradient, it does not bound the ratio. ``epsilon_high > epsilon`` is DAPO's
+    clip-higher. With ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual
+    clip): the first ρ becomes ``min(ρ, δ)``.
 
     Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et al. (2025), DAPO;
-        ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep Reinforcement Learning" (dual clip).
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et
+        al. (2025), DAPO; ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep
+        Reinforcement Learning" (dual clip).
     Args:
         epsilon: lower clip range, > 0; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0.
         delta: upper bound of the ratio where the advantage is negative, > 1 + ``epsilon_high``.
-    Returns: ``(B, T)``.
     """
     low, high = clip_interval(epsilon, epsilon_high)
     if delta is not None and not delta > high:
         raise ValueError(f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}")
-    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
     ratio = _exp(logps - old_logps)
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
 
 
+@takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), beta=NOT_NEGATIVE)
 def ppo_penalty(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *, beta: float) -> Tensor:
     """``ρA − β·(ρ − 1 − log ρ)``: a penalty on KL(π_old‖π) in place of the clip.
 
     Under π_old the bracket has the KL divergence as its expectation and is never negative.
 
     Label: eq:ppo-penalty
-    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated from the samples.
+    Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 8, with the KL estimated
+        from the samples.
     Args:
         beta: penalty coefficient, ≥ 0; the paper adapts it to a KL target.
-    Returns: ``(B, T)``.
     """
-    if not 0.0 <= beta < float("inf"):
-        raise ValueError(f"beta = {beta!r}; expected a finite number ≥ 0")
-    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
-    log_ratio = (logps - old_logps).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    log_ratio = _limited(logps - old_logps)
     return log_ratio.exp() * advantages - beta * (torch.expm1(log_ratio) - log_ratio)
 
 
+@objective
 def cispo(
     logps: Tensor,
     old_logps: Tensor,
@@ -116,21 +153,21 @@ def cispo(
     epsilon: float | None = None,
     epsilon_high: float = 4.0,
 ) -> Tensor:
-    """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight. No token ever loses its gradient.
+    """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight; all keep a gradient.
 
     Label: eq:cispo
-    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention" (CISPO).
+    Source: MiniMax (2025), "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention"
+        (CISPO).
     Args:
         epsilon: lower clip range; None, as in the paper's experiments, means no lower bound.
         epsilon_high: the weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself).
-    Returns: ``(B, T)``.
     """
     low, high = clip_interval(1.0 if epsilon is None else epsilon, epsilon_high)
-    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
     weight = _exp(logps.detach() - old_logps).clamp(low, high)
     return weight * advantages * logps
 
 
+@takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), sapo_temperature_pos=POSITIVE, sapo_temperature_neg=POSITIVE)
 def sapo(
     logps: Tensor,
     old_logps: Tensor,
@@ -149,48 +186,42 @@ def sapo(
     Args:
         sapo_temperature_pos: τ where the advantage is positive, > 0.
         sapo_temperature_neg: τ elsewhere, > 0.
-    Returns: ``(B, T)``.
     """
-    require_positive(sapo_temperature_pos=sapo_temperature_pos, sapo_temperature_neg=sapo_temperature_neg)
-    logps, old_logps, advantages = policy_inputs(logps, old_logps, advantages, mask)
     ratio = _exp(logps - old_logps)
     positive = 4.0 / sapo_temperature_pos * torch.sigmoid(sapo_temperature_pos * (ratio - 1))
     negative = 4.0 / sapo_temperature_neg * torch.sigmoid(sapo_temperature_neg * (ratio - 1))
     return torch.where(advantages > 0, positive, negative) * advantages
 
 
+@takes(mask=MASK, logps=sampled(gradient=True), ptx_coef=NOT_NEGATIVE)
 def pretraining(logps: Tensor, mask: Tensor, *, ptx_coef: float) -> Tensor:
     """``γ log π(x_t)`` on texts that the policy must not forget: the "ptx" term of PPO for language models.
 
-    Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: the other direction than the penalty on KL(π‖π_ref).
+    Its expectation over texts is ``−γ·KL(texts‖π)`` plus a constant: the other direction than the penalty
+    on KL(π‖π_ref).
 
     Label: eq:ptx
     Source: Ouyang et al. (2022), "Training language models to follow instructions with human feedback", eq. 2.
     Args:
-        logps, mask: ``(B, T)``, of the texts.
         ptx_coef: γ ≥ 0.
-    Returns: ``(B, T)``, 0 outside the mask.
     """
-    if not 0.0 <= ptx_coef < float("inf"):
-        raise ValueError(f"ptx_coef = {ptx_coef!r}; expected a finite number ≥ 0")
-    logps, _, _ = policy_inputs(logps, logps, torch.zeros_like(logps), mask)
     return ptx_coef * logps
 
 
 # -- one ratio per sequence --------------------------------------------------------------------------------------
 
 
+@ratio_inputs
 def sequence_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """``s = (π(y) / π_old(y))^(1/|y|)``, the geometric mean of the token ratios.
+    """``s = (π(y) / π_old(y))^(1/|y|)``, the geometric mean of the token ratios, ``(B, 1)``.
 
     Label: eq:gspo-ratio
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
-    Returns: ``(B, 1)``.
     """
-    logps, old_logps, _ = policy_inputs(logps, old_logps, torch.zeros_like(logps), mask)
     return _exp(masked_mean(logps - old_logps, mask, -1)).unsqueeze(-1)
 
 
+@sequence_objective
 def gspo(
     logps: Tensor,
     old_logps: Tensor,
@@ -200,21 +231,20 @@ def gspo(
     epsilon: float = 3e-4,
     epsilon_high: float | None = None,
 ) -> Tensor:
-    """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``: a whole response is clipped or kept. Ranges are far smaller than PPO's.
+    """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``, ``(B, 1)``: a whole response is clipped or kept.
 
     Label: eq:gspo-objective, eq:gspo-gradient
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization".
     Args:
-        advantages: ``(B, T)``, one value per response.
-        epsilon, epsilon_high: as in :func:`ppo_clip`; the paper has 3e-4 and 4e-4.
-    Returns: ``(B, 1)``.
+        epsilon: lower clip range, > 0, far smaller than PPO's; the upper one too unless ``epsilon_high`` is given.
+        epsilon_high: upper clip range, > 0; the paper has 3e-4 and 4e-4.
     """
     low, high = clip_interval(epsilon, epsilon_high)
     ratio = sequence_ratio(logps, old_logps, mask)
-    advantage = sequence_advantage(advantages, mask)
-    return torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    return torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
 
 
+@objective
 def gspo_token(
     logps: Tensor,
     old_logps: Tensor,
@@ -226,19 +256,16 @@ def gspo_token(
 ) -> Tensor:
     """GSPO with an advantage per token: ``s_t = sg[s]·π(a_t)/sg[π(a_t)]`` in place of ``s``.
 
-    Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per response and the mean
-    over tokens it is :func:`gspo`, in value and gradient.
+    Every ``s_t`` has the value of ``s`` and the gradient of its own token. With one advantage per response
+    and the mean over tokens it is :func:`gspo`, in value and gradient.
 
     Label: eq:gspo-token
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).
     Args:
-        epsilon, epsilon_high: as in :func:`ppo_clip`.
-    Returns: ``(B, T)``.
+        epsilon, epsilon_high: as in :func:`gspo`.
     """
     low, high = clip_interval(epsilon, epsilon_high)
-    sequence = sequence_ratio(logps, old_logps, mask).detach()
-    logps, _, advantages = policy_inputs(logps, old_logps, advantages, mask)
-    ratio = sequence * (logps - logps.detach()).exp()  # (B, T)
+    ratio = sequence_ratio(logps, old_logps, mask).detach() * (logps - logps.detach()).exp()  # (B, T)
     return torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
 
 
@@ -251,18 +278,18 @@ def luspo(
     epsilon: float = 3e-4,
     epsilon_high: float | None = None,
 ) -> Tensor:
-    """``|y| · gspo``: GSPO without its length bias, each token of a response as heavy as each token of any other.
+    """``|y| · gspo``, ``(B, 1)``: no length bias, each token as heavy as each token of any other response.
 
     Label: eq:luspo
     Source: Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".
     Args:
-        advantages, epsilon, epsilon_high: as in :func:`gspo`.
-    Returns: ``(B, 1)``.
+        epsilon, epsilon_high: as in :func:`gspo`.
     """
-    objective = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high)
-    return objective * mask.bool().sum(-1, keepdim=True)
+    per_response = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high)
+    return per_response * mask.bool().sum(-1, keepdim=True)
 
 
+@sequence_objective
 def gmpo(
     logps: Tensor,
     old_logps: Tensor,
@@ -272,65 +299,18 @@ def gmpo(
     epsilon: float = 0.4,
     epsilon_high: float | None = None,
 ) -> Tensor:
-    """``A · (Π_t ρ̂_t)^(1/|y|)``: GRPO with the geometric mean over tokens; each ρ is clipped before, on the log scale.
+    """``A · (Π_t ρ̂_t)^(1/|y|)``, ``(B, 1)``: the geometric mean over tokens, each ρ clipped on the log scale.
 
     ``ρ̂`` is ρ or its clip to ``[e^−ε, e^ε_high]``, whichever makes the objective smaller.
 
     Label: eq:gmpo
     Source: Zhao et al. (2025), "Geometric-Mean Policy Optimization".
     Args:
-        advantages: ``(B, T)``, one value per response.
         epsilon: lower range of ``log ρ``, > 0; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper range of ``log ρ``, > 0.
-    Returns: ``(B, 1)``.
     """
     clip_interval(epsilon, epsilon_high)  # for its errors
-    advantage = sequence_advantage(advantages, mask)
-    logps, old_logps, _ = policy_inputs(logps, old_logps, advantages, mask)
     log_ratio = logps - old_logps
     clipped = log_ratio.clamp(-epsilon, epsilon if epsilon_high is None else epsilon_high)
-    worse = torch.where(advantage > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
-    return advantage * _exp(masked_mean(worse, mask, -1)).unsqueeze(-1)
-
-
-# -- shared steps ------------------------------------------------------------------------------------------------
-
-
-def clip_interval(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
-    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive."""
-    if not epsilon > 0.0:
-        raise ValueError(f"epsilon = {epsilon!r}; expected a number > 0")
-    if epsilon_high is not None and not epsilon_high > 0.0:
-        raise ValueError(f"epsilon_high = {epsilon_high!r}; expected a number > 0")
-    return 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
-
-
-def sequence_advantage(advantages: Tensor, mask: Tensor) -> Tensor:
-    """The one advantage of each response: ``(B, T), (B, T) -> (B, 1)``; ``ValueError`` if its tokens disagree."""
-    require_mask(mask)
-    require_shapes(mask=(mask, "B T"), advantages=(advantages, "B T"))
-    require_finite_where(mask, advantages=advantages)
-    advantage = advantages.detach().gather(-1, last_index(mask)[:, None])  # (B, 1)
-    if bool(((advantages != advantage) & mask.bool()).any()):
-        raise ValueError(
-            f"advantages of shape {tuple(advantages.shape)} differ within a row; a sequence-level objective needs one per response"
-        )
-    return advantage
-
-
-def policy_inputs(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three tensors, checked, with zeros outside the mask; only ``logps`` keeps its gradient."""
-    require_mask(mask)
-    require_shapes(
-        mask=(mask, "B T"), logps=(logps, "B T"), old_logps=(old_logps, "B T"), advantages=(advantages, "B T")
-    )
-    require_finite_where(mask, logps=logps, old_logps=old_logps, advantages=advantages)
-    return (
-        zero_where_masked(logps, mask),
-        zero_where_masked(old_logps.detach(), mask),
-        zero_where_masked(advantages.detach(), mask),
-    )
-
-
-def _exp(log_ratio: Tensor) -> Tensor:
-    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    worse = torch.where(advantages > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
+    return advantages * _exp(masked_mean(worse, mask, -1)).unsqueeze(-1)

@@ -1,7 +1,10 @@
 """The problem that RLHF solves: reward minus β times the KL to a reference, and its exact optimum.
 
 Functions of whole distributions take log-probabilities over every possible response, ``(..., N)``, normalised along the
-last axis, and the rewards of these responses in the same shape. Functions of samples take what a rollout holds.
+last axis, and the rewards of these responses in the same shape; what they sum over N is ``(...)``. β > 0 is in units of
+reward per nat. Functions of samples take what a rollout holds.
+
+"DPO paper" stands for Rafailov et al. (2023), "Direct preference optimization".
 """
 
 from __future__ import annotations
@@ -12,111 +15,93 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import require_finite, require_mask, require_positive, require_range, require_shapes
+from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Rule, Seen, shape, takes
 from minirlhf.equations import kl, returns, shaping
 
 
-def _require(beta: float, rewards: Tensor, **logps: Tensor) -> None:
-    """β > 0, one shape ``(..., N)``, finite rewards, and log-probabilities that sum to 1 (to within rounding)."""
-    require_positive(beta=beta)
-    axes = " ".join([*(f"axis{i}" for i in range(rewards.dim() - 1)), "N"])
-    require_shapes(rewards=(rewards, axes), **{name: (x, axes) for name, x in logps.items()})
-    require_finite(rewards=rewards)
-    for name, x in logps.items():
-        if not bool((torch.logsumexp(x.detach().float(), -1).abs() < 0.05).all()):
-            raise ValueError(f"{name} of shape {tuple(x.shape)} is not normalised along its last axis; use log_softmax")
+def _log_distribution(name: str, logps: Tensor, seen: Seen) -> Tensor:
+    shape("... N").apply(name, logps, seen)
+    if not bool((torch.logsumexp(logps.detach().float(), -1).abs() < 0.05).all()):
+        raise ValueError(f"{name} of shape {tuple(logps.shape)} is not normalised along its last axis; use log_softmax")
+    return logps
 
+
+LOG_DISTRIBUTION = Rule("(..., N), log-probabilities normalised along the last axis", _log_distribution)
+_tilts = takes(rewards="... N", ref_logps=LOG_DISTRIBUTION, beta=POSITIVE)
+_scores_policy = takes(rewards="... N", logps=LOG_DISTRIBUTION, ref_logps=LOG_DISTRIBUTION, beta=POSITIVE)
 
 # -- the objective and its optimum, in the steps of the derivation -----------------------------------------------
 
 
+@_scores_policy
 def rlhf_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The KL-regularised objective J(π) = E_π[r] − β KL(π‖π_ref), to be maximised.
 
     Label: eq:rlhf-objective
-    Source: Jaques et al. (2017), "Sequence tutor"; in RLHF since Ziegler et al. (2019), "Fine-tuning language models
-        from human preferences".
-    Args: logps, ref_logps ``(..., N)`` over all responses; rewards ``(..., N)``; beta > 0, reward units per nat.
-    Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: Jaques et al. (2017), "Sequence tutor"; in RLHF since Ziegler et al. (2019), "Fine-tuning language
+        models from human preferences".
     """
-    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     return (logps.exp() * rewards).sum(-1) - beta * kl.reverse_kl(logps, ref_logps)
 
 
+@_tilts
 def log_partition(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """log Z = log Σ π_ref exp(r/β), the normaliser of the optimum; one number per prompt.
 
     Label: eq:partition
-    Source: Rafailov et al. (2023), "Direct preference optimization", section 4.
-    Args: ref_logps, rewards ``(..., N)``; beta > 0.
-    Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: DPO paper, section 4.
     """
-    _require(beta, rewards, ref_logps=ref_logps)
     return torch.logsumexp(ref_logps + rewards / beta, -1)
 
 
+@_scores_policy
 def regrouped_objective(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """The objective as one expectation, with log Z added and taken away again.
+    """The objective as one expectation, with log Z added and taken away again; all log-probabilities finite.
 
-    J(π) = −β E_π[log π − (log π_ref + r/β − log Z) − log Z]: what stands in the round brackets is now the logarithm of
-    a normalised distribution.
+    J(π) = −β E_π[log π − (log π_ref + r/β − log Z) − log Z]: what stands in the round brackets is now the
+    logarithm of a normalised distribution.
 
     Label: eq:rlhf-regrouped
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.1.
-    Args: logps, ref_logps ``(..., N)``, finite; rewards ``(..., N)``; beta > 0.
-    Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: DPO paper, appendix A.1.
     """
-    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     log_z = log_partition(ref_logps, rewards, beta=beta).unsqueeze(-1)  # (..., 1)
     bracket = ref_logps + rewards / beta - log_z
     return -beta * (logps.exp() * (logps - bracket - log_z)).sum(-1)
 
 
+@_tilts
 def optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
-    """The optimum π* ∝ π_ref exp(r/β), as log-probabilities.
+    """The optimum π* ∝ π_ref exp(r/β), as log-probabilities ``(..., N)``.
 
-    β → 0 gives all mass to the best response that π_ref allows, β → ∞ gives π_ref back. A constant added to the rewards
-    of a prompt changes nothing.
+    β → 0 gives all mass to the best response that π_ref allows, β → ∞ gives π_ref back. A constant added to
+    the rewards of a prompt changes nothing.
 
     Label: eq:rlhf-optimum
-    Source: Korbak et al. (2022), "RL with KL penalties is better viewed as Bayesian inference"; Rafailov et al. (2023),
-        "Direct preference optimization", equation 4.
-    Args: ref_logps, rewards ``(..., N)``; beta > 0.
-    Returns: ``(..., N)``.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: Korbak et al. (2022), "RL with KL penalties is better viewed as Bayesian inference"; DPO paper,
+        equation 4.
     """
-    _require(beta, rewards, ref_logps=ref_logps)
     return torch.log_softmax(ref_logps + rewards / beta, -1)
 
 
+@_scores_policy
 def objective_from_optimum(logps: Tensor, ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The objective as a distance: J(π) = −β KL(π‖π*) + β log Z, where only the first term depends on π.
 
     Label: eq:rlhf-divergence-form
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.1.
-    Args: logps, ref_logps, rewards ``(..., N)``; beta > 0.
-    Returns: ``(...)``.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: DPO paper, appendix A.1.
     """
-    _require(beta, rewards, logps=logps, ref_logps=ref_logps)
     distance = kl.reverse_kl(logps, optimal_logps(ref_logps, rewards, beta=beta))
     return -beta * distance + beta * log_partition(ref_logps, rewards, beta=beta)
 
 
 def gibbs_terms(logps: Tensor, other_logps: Tensor) -> Tensor:
-    """The terms π log(π/q) − π + q of KL(π‖q): each is ≥ 0, and 0 only where π = q.
+    """The terms π log(π/q) − π + q of KL(π‖q), ``(..., N)``: each is ≥ 0, and 0 only where π = q. Inputs finite.
 
-    Their sum is the KL because both distributions sum to 1. That is Gibbs' inequality, term by term; each term is
-    π times the estimator k3.
+    Their sum is the KL because both distributions sum to 1. That is Gibbs' inequality, term by term; each
+    term is π times the estimator k3.
 
     Label: eq:gibbs
     Source: Gibbs' inequality, Cover and Thomas (2006), "Elements of information theory", theorem 2.6.3.
-    Args: logps of π and other_logps of q, ``(..., N)``, finite.
-    Returns: ``(..., N)``.
-    Raises: ValueError if the shapes differ.
     """
     return logps.exp() * kl.k3(logps, other_logps)
 
@@ -124,15 +109,12 @@ def gibbs_terms(logps: Tensor, other_logps: Tensor) -> Tensor:
 def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     """The largest value of the objective, J(π*) = β log Z: a soft maximum of the rewards.
 
-    It lies between E_ref[r] (β → ∞) and max r (β → 0). Applied to the action values of a prefix it is the soft Bellman
-    backup, so that going token by token gives the same optimum as choosing among whole responses.
+    It lies between E_ref[r] (β → ∞) and max r (β → 0). Applied to the action values of a prefix it is the
+    soft Bellman backup, so that going token by token gives the same optimum as choosing among whole
+    responses.
 
     Label: eq:rlhf-optimal-value, eq:soft-bellman
-    Source: Rafailov et al. (2023), "Direct preference optimization", appendix A.1; token by token Rafailov et al.
-        (2024), "From r to Q*".
-    Args: ref_logps, rewards ``(..., N)``; beta > 0.
-    Returns: ``(...)``, in units of reward.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: DPO paper, appendix A.1; token by token Rafailov et al. (2024), "From r to Q*".
     """
     return beta * log_partition(ref_logps, rewards, beta=beta)
 
@@ -140,39 +122,32 @@ def optimal_value(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
 # -- reading it backwards ----------------------------------------------------------------------------------------
 
 
+@takes(beta=POSITIVE)
 def implicit_reward(logps: Tensor, ref_logps: Tensor, *, beta: float) -> Tensor:
     """The reward that a policy is optimal for, β (log π − log π_ref), up to the constant β log Z of its prompt.
 
-    The constant cancels in any comparison of two answers to one prompt.
+    The constant cancels in any comparison of two answers to one prompt. Any shape, the same for both.
 
     Label: eq:implicit-reward
-    Source: Rafailov et al. (2023), "Direct preference optimization", equation 5.
-    Args: logps, ref_logps: log-probabilities of responses, any shape, the same; beta > 0.
-    Returns: the same shape, in units of reward.
-    Raises: ValueError if shapes differ or beta is not > 0.
+    Source: DPO paper, equation 5.
     """
-    require_positive(beta=beta)
     return beta * kl.k1(logps, ref_logps)
 
 
 # -- the budget that β stands for --------------------------------------------------------------------------------
 
 
+@takes(rewards="N", ref_logps=LOG_DISTRIBUTION, budget=POSITIVE)
 def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
-    """The β at which the optimum π* spends a given KL: the penalty is the Lagrangian of "E[r] at most, KL ≤ budget".
+    """The β at which the optimum π* for one prompt spends a given KL, the budget in nats.
 
-    KL(π*‖π_ref) falls strictly from −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds it.
+    The penalty is the Lagrangian of "largest E[r] with KL ≤ budget". KL(π*‖π_ref) falls strictly from
+    −log π_ref(best) at β → 0 to 0 at β → ∞, so bisection finds it.
 
     Label: eq:kl-budget
-    Source: the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a trust region
-        Peters, Mülling and Altün (2010), "Relative entropy policy search".
-    Args: ref_logps, rewards ``(N,)`` over all responses to one prompt; budget > 0, nats.
-    Returns: beta.
-    Raises: ValueError if shapes differ, rewards are not finite or all equal, or no β spends that much.
+    Source: the duality is standard (Boyd and Vandenberghe 2004, "Convex optimization", chapter 5); as a
+        trust region Peters, Mülling and Altün (2010), "Relative entropy policy search".
     """
-    require_positive(budget=budget)
-    _require(1.0, rewards, ref_logps=ref_logps)
-    require_shapes(rewards=(rewards, "N"))
     # -inf marks a response that the reference cannot give; its reward does not count.
     possible = ref_logps > -math.inf
     ref_logps, rewards = ref_logps[possible].double(), rewards[possible].double()
@@ -191,16 +166,13 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
 
 
 def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
-    """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, all under π*.
+    """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, under π*.
 
     Both fall as β grows, and one divided by the other is β: the slope of the frontier is the price of a nat.
 
     Label: eq:frontier-slope
-    Source: the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical models,
-        exponential families, and variational inference", section 3.5.
-    Args: ref_logps, rewards ``(..., N)``; beta > 0.
-    Returns: two tensors ``(...)``, both ≤ 0.
-    Raises: ValueError if shapes differ, a reward is not finite, a row does not sum to 1, or beta is not > 0.
+    Source: the fluctuation identity of exponential families, e.g. Wainwright and Jordan (2008), "Graphical
+        models, exponential families, and variational inference", section 3.5.
     """
     probs = optimal_logps(ref_logps, rewards, beta=beta).exp()
     centred = rewards - (probs * rewards).sum(-1, keepdim=True)
@@ -211,15 +183,12 @@ def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[
 # -- the same problem, token by token ----------------------------------------------------------------------------
 
 
+@takes(mask=MASK, tokens=shape("B T"))
 def prefix_states(tokens: Tensor, mask: Tensor) -> Tensor:
-    """The number of the prefix that each token was chosen after. Equal prefixes are one state; the empty one is 0.
+    """The number ``(B, T)`` of the prefix that each token was chosen after, 0 at padding.
 
-    Args: tokens ``(N, L)`` of N responses to one prompt; mask ``(N, L)``, right-padded.
-    Returns: ``(N, L)`` long, 0 at padding.
-    Raises: ValueError if shapes differ or a row of the mask is empty.
+    Equal prefixes are one state; the empty one is 0. The responses to one prompt are right-padded.
     """
-    require_shapes(tokens=(tokens, "N L"), mask=(mask, "N L"))
-    require_mask(mask)
     numbers: dict[tuple[int, ...], int] = {}
     states = torch.zeros_like(tokens)
     for i, (row, n) in enumerate(zip(tokens.tolist(), lengths(mask).tolist(), strict=True)):
@@ -228,24 +197,22 @@ def prefix_states(tokens: Tensor, mask: Tensor) -> Tensor:
     return states
 
 
+@takes(mask=MASK, tokens=shape("B T"), rewards="B")
 def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int) -> tuple[Tensor, Tensor]:
     """Answering one prompt as a decision process: a state is a prefix, an action a token, and nothing is random.
 
-    P(s'|s, a) is 1 for the prefix with the token appended and 0 for all else; the token that completes a response
-    earns its reward and leads to the last state, which is terminal. Undiscounted, the value of the empty prefix is the
-    bandit's E[r]. Tokens that no listed response has at a prefix end it and earn nothing.
+    P(s'|s, a) is 1 for the prefix with the token appended and 0 for all else; the token that completes a
+    response earns its reward and leads to the last state, which is terminal. Undiscounted, the value of the
+    empty prefix is the bandit's E[r]. Tokens that no listed response has at a prefix end it and earn nothing.
 
     Label: eq:token-mdp
-    Source: text generation as a decision process in Ranzato et al. (2016), "Sequence level training with recurrent
-        neural networks".
-    Args: tokens, mask ``(N, L)``, the responses that are possible, no two alike; rewards ``(N,)``; vocab_size V.
-    Returns: transitions ``(S, V, S)`` and step rewards ``(S, V)``, with the states of :func:`prefix_states` and the
-        terminal one: what :mod:`minirlhf.equations.mdp` takes.
-    Raises: ValueError if shapes differ, a row of the mask is empty, a reward is not finite, or a token is not below V.
+    Source: text generation as a decision process in Ranzato et al. (2016), "Sequence level training with
+        recurrent neural networks".
+    Args: tokens: the B responses that are possible, no two alike; vocab_size V.
+    Returns: transitions ``(S, V, S)`` and step rewards ``(S, V)``, with the states of :func:`prefix_states`
+        and the terminal one: what :mod:`minirlhf.equations.mdp` takes.
     """
     states = prefix_states(tokens, mask)
-    require_shapes(tokens=(tokens, "N L"), rewards=(rewards, "N"))
-    require_finite(rewards=rewards)
     if bool((tokens[mask.bool()] >= vocab_size).any() | (tokens[mask.bool()] < 0).any()):
         raise ValueError(
             f"tokens of shape {tuple(tokens.shape)} holds ids outside 0 .. vocab_size − 1 = {vocab_size - 1}"
@@ -259,38 +226,30 @@ def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int)
     return torch.nn.functional.one_hot(successor, size).to(rewards.dtype), earned
 
 
+@takes(mask=MASK, logps=shape("B T"), ref_logps=shape("B T"), rewards="B", beta=NOT_NEGATIVE)
 def regularised_return(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
-    """The return of a sampled response when the KL stands in the reward: r − β Σ_t (log π − log π_ref).
+    """The return ``(B,)`` of a sampled response when the KL stands in the reward: r − β Σ_t (log π − log π_ref).
 
-    In the token-level MDP every step pays −β k1 and the last one r on top; undiscounted, that is the reward of a bandit
-    whose one action is the whole response. The mean over responses of π is the objective. The log-ratio is a reward
-    here: detach it, its own gradient has mean 0.
+    In the token-level MDP every step pays −β k1 and the last one r on top; undiscounted, that is the reward
+    of a bandit whose one action is the whole response. The mean over responses of π is the objective. The
+    log-ratio is a reward here: detach it, its own gradient has mean 0.
 
     Label: eq:token-bandit, eq:kl-in-reward
     Source: Ziegler et al. (2019), "Fine-tuning language models from human preferences", equation 2.
-    Args: logps, ref_logps, mask ``(B, T)``; rewards ``(B,)``, one per response; beta ≥ 0.
-    Returns: ``(B,)``.
-    Raises: ValueError if shapes do not fit, a reward is not finite, a row of the mask is empty, or beta < 0.
     """
-    require_mask(mask)
-    require_shapes(mask=(mask, "B T"), logps=(logps, "B T"), ref_logps=(ref_logps, "B T"), rewards=(rewards, "B"))
-    require_finite(rewards=rewards)
-    require_range(0.0, math.inf, beta=beta)
     return rewards - beta * masked_sum(kl.k1(logps, ref_logps), mask, -1)
 
 
 def regularised_return_to_go(logps: Tensor, ref_logps: Tensor, rewards: Tensor, mask: Tensor, *, beta: float) -> Tensor:
-    """What each token can still have caused: G_t = r − β Σ_{k≥t} (log π − log π_ref), its own charge and the later ones.
+    """What each token can still have caused: G_t = r − β Σ_{k≥t} (log π − log π_ref), its own charge and later ones.
 
-    E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, as is E[R(y) ∇log π(y)] with the whole return R = G_1: the
-    charges before a token have the same expectation whatever the token is. No gradient flows through G.
+    ``(B, T)``, 0 outside the mask. E[Σ_t G_t ∇log π(y_t)] is the gradient of the objective, as is
+    E[R(y) ∇log π(y)] with the whole return R = G_1: the charges before a token have the same expectation
+    whatever the token is. No gradient flows through G.
 
     Label: eq:token-gradient
-    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning";
-        with these rewards Ziegler et al. (2019), "Fine-tuning language models from human preferences".
-    Args: logps, ref_logps, mask ``(B, T)``; rewards ``(B,)``; beta ≥ 0.
-    Returns: ``(B, T)``, 0 outside the mask.
-    Raises: ValueError if shapes do not fit, a value is not finite, a row of the mask is empty, or beta < 0.
+    Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
+        reinforcement learning"; with these rewards Ziegler et al. (2019), as above.
     """
     paid = shaping.kl_shaped_token_rewards(rewards, logps, ref_logps, mask, beta=beta, estimator=kl.k1)
     return returns.returns_to_go(paid, mask)

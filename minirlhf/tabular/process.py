@@ -12,8 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
-from minirlhf.equations.mdp import require_distributions
+from minirlhf.core.validate import (
+    require_distributions,
+    require_finite,
+    require_positive,
+    require_range,
+    require_shapes,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 The optimum of ``E[r] − β D_f(π‖π_ref)`` satisfies ``r = β f'(π/π_ref) + const``, so the implicit reward is ``β f'(t)`` at
 the ratio t. Each ``f_prime_*`` is the derivative, in t, of the f of the same name in :mod:`minirlhf.equations.kl`, written
-as a function of the log-ratio.
+as a function of the log-ratio, of any shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from minirlhf.core.validate import require_positive
+from minirlhf.core.validate import POSITIVE, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry_loss
 
@@ -23,22 +23,20 @@ EXPONENT_LIMIT = 80.0
 
 
 @Needs(PairLogps)
+@takes(beta=POSITIVE)
 def f_dpo(pair: PairLogps, *, beta: float, f_prime: Callable[[Tensor], Tensor]) -> Tensor:
     """f-DPO ``−log σ(β f'(t_w) − β f'(t_l))`` with t the ratio ``π/π_ref`` of an answer.
 
     Label: eq:f-dpo
-    Source: Wang et al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse divergence
-        constraints".
-    Args: pair with a reference; beta > 0; f_prime, one of ``f_prime_*``: log-ratios ``(B,) -> (B,)``.
-    Returns: ``(B,)``.
-    Raises: ValueError for beta ≤ 0 or a missing reference.
+    Source: Wang et al. (2024), "Beyond reverse KL: generalizing direct preference optimization with diverse
+        divergence constraints".
+    Args: f_prime, one of ``f_prime_*``: log-ratios ``(B,) -> (B,)``.
     """
-    require_positive(beta=beta)
     return bradley_terry_loss(beta * f_prime(pair.chosen_logratios), beta * f_prime(pair.rejected_logratios))
 
 
 def f_prime_reverse_kl(log_ratio: Tensor) -> Tensor:
-    """``f'(t) = log t + 1``: DPO itself. Any shape.
+    """``f'(t) = log t + 1``: DPO itself.
 
     Label: eq:f-prime-reverse-kl
     Source: Wang et al. (2024), table 1.
@@ -47,7 +45,7 @@ def f_prime_reverse_kl(log_ratio: Tensor) -> Tensor:
 
 
 def f_prime_forward_kl(log_ratio: Tensor) -> Tensor:
-    """``f'(t) = −1/t``: the reward of an answer that the policy forgets goes to −∞. Any shape; 1/t is capped at exp(80).
+    """``f'(t) = −1/t``: the reward of an answer that the policy forgets goes to −∞. 1/t is capped at exp(80).
 
     Label: eq:f-prime-forward-kl
     Source: Wang et al. (2024), table 1.
@@ -56,7 +54,7 @@ def f_prime_forward_kl(log_ratio: Tensor) -> Tensor:
 
 
 def f_prime_jensen_shannon(log_ratio: Tensor) -> Tensor:
-    """``f'(t) = ½ log(2t/(1 + t))``: rewards are bounded above by ``½ log 2``. Any shape.
+    """``f'(t) = ½ log(2t/(1 + t))``: rewards are bounded above by ``½ log 2``.
 
     The paper and TRL leave the ½ away: their β is half of the one to use here.
 
@@ -67,13 +65,12 @@ def f_prime_jensen_shannon(log_ratio: Tensor) -> Tensor:
 
 
 def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
-    """``f'(t) = (1 − t^(−α))/α``: between the reverse KL (α → 0) and the forward KL (α → 1). Any shape.
+    """``f'(t) = (1 − t^(−α))/α``: between the reverse KL (α → 0) and the forward KL (α → 1).
 
     TRL's coefficient is 1 − α.
 
     Label: eq:f-prime-alpha
     Source: Wang et al. (2024), table 1.
-    Raises: ValueError if alpha is 0 or not finite.
     """
     if not math.isfinite(alpha) or alpha == 0.0:
         raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)")

@@ -1,6 +1,7 @@
 """Pairs whose answers are each held against a level of their own, so that the chosen one's sign is not left open.
 
-``r = β log π/π_ref`` is an answer's implicit reward. All losses return ``(B,)`` and are minimised.
+``r = β log π/π_ref`` is an answer's implicit reward. All losses take :class:`PairLogps` with a reference, return ``(B,)``
+and are minimised.
 """
 
 from __future__ import annotations
@@ -8,54 +9,50 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import require_positive
+from minirlhf.core.validate import POSITIVE, takes
 from minirlhf.equations.preference_losses.pairs import dpo
 from minirlhf.equations.preference_losses.records import Needs, PairLogps
 
+_scaled = takes(beta=POSITIVE)
+
 
 @Needs(PairLogps)
+@_scaled
 def apo_zero(pair: PairLogps, *, beta: float) -> Tensor:
     """APO-zero ``1 − σ(r_w) + σ(r_l)``: the chosen answer up, the rejected one down. For data better than the model.
 
     Label: eq:apo-zero
-    Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 7, plus 1,
-        so that it is never negative.
-    Args: pair with a reference; beta > 0.
-    Returns: ``(B,)``, in (0, 2).
-    Raises: ValueError for beta ≤ 0 or a missing reference.
+    Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 7,
+        plus 1, so that it is never negative.
     """
-    require_positive(beta=beta)
     return torch.sigmoid(-beta * pair.chosen_logratios) + torch.sigmoid(beta * pair.rejected_logratios)
 
 
 @Needs(PairLogps)
+@_scaled
 def apo_down(pair: PairLogps, *, beta: float) -> Tensor:
     """APO-down ``σ(r_w) + 1 − σ(r_w − r_l)``: both down, the rejected one further. For data worse than the model.
 
     Label: eq:apo-down
-    Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 8, plus 1.
-    Args: pair with a reference; beta > 0.
-    Returns: ``(B,)``, in (0, 2).
-    Raises: ValueError for beta ≤ 0 or a missing reference.
+    Source: D'Oosterlinck et al. (2024), "Anchored preference optimization and contrastive revisions", eq. 8,
+        plus 1.
     """
-    require_positive(beta=beta)
     return torch.sigmoid(beta * pair.chosen_logratios) + torch.sigmoid(-beta * pair.margins)
 
 
 @Needs(PairLogps)
+@_scaled
 def sppo(
     pair: PairLogps, *, beta: float, chosen_win_rate: Tensor | float = 1.0, rejected_win_rate: Tensor | float = 0.0
 ) -> Tensor:
     """SPPO: square error of each log-ratio from ``(P − ½)/β``, P the answer's win rate against the reference policy.
 
+    That is the policy of the last iteration. Win rates are ``(B,)`` or numbers.
+
     Label: eq:sppo
-    Source: Wu et al. (2024), "Self-play preference optimization for language model alignment", eq. 4.7 (their η is
-        1/β); win rates 1 and 0 are its hard form.
-    Args: pair with a reference, which is the policy of the last iteration; beta > 0; win rates ``(B,)`` or numbers.
-    Returns: ``(B,)``.
-    Raises: ValueError for beta ≤ 0 or a missing reference.
+    Source: Wu et al. (2024), "Self-play preference optimization for language model alignment", eq. 4.7
+        (their η is 1/β); win rates 1 and 0 are its hard form.
     """
-    require_positive(beta=beta)
     chosen_error = pair.chosen_logratios - (chosen_win_rate - 0.5) / beta
     rejected_error = pair.rejected_logratios - (rejected_win_rate - 0.5) / beta
     return chosen_error**2 + rejected_error**2
@@ -65,10 +62,9 @@ def sppo(
 def cal_dpo(pair: PairLogps, *, beta: float) -> Tensor:
     """Cal-DPO: ``−log σ(h)`` plus squares that calibrate the log-ratios to ``+1/(2β)`` and ``−1/(2β)``.
 
+    The contrastive term has no β, as in the paper.
+
     Label: eq:cal-dpo
     Source: Xiao et al. (2024), "Cal-DPO: calibrated direct preference optimization for language model alignment".
-    Args: pair with a reference; beta > 0. The contrastive term has no β, as in the paper.
-    Returns: ``(B,)``.
-    Raises: ValueError for beta ≤ 0 or a missing reference.
     """
     return dpo(pair, beta=1.0) + sppo(pair, beta=beta)

@@ -85,12 +85,7 @@ class PairLogps:
     def swapped(self) -> PairLogps:
         """The same pairs with every label flipped."""
         return PairLogps(
-            self.rejected,
-            self.chosen,
-            self.ref_rejected,
-            self.ref_chosen,
-            self.rejected_lengths,
-            self.chosen_lengths,
+            self.rejected, self.chosen, self.ref_rejected, self.ref_chosen, self.rejected_lengths, self.chosen_lengths
         )
 
     def unpaired(self) -> UnpairedLogps:

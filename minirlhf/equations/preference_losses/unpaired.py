@@ -1,7 +1,7 @@
 """Losses for thumbs up and down: single answers, no pairs. Both compare an answer's implicit reward with a level that
 is a statistic of the *whole* batch: compute it once, before micro-batching, and pass it in.
 
-All losses return ``(B,)`` and are minimised.
+All need a reference. The losses return ``(B,)`` and are minimised; the levels are scalars without gradient.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from minirlhf.core.validate import require_finite, require_positive, require_range, require_shapes
+from minirlhf.core.validate import POSITIVE, UNIT, shape, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps, UnpairedLogps
 
 
+@takes(logps="M", ref_logps="M")
 def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) from answers that do not belong to their prompts.
+    """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) in nats, from answers of other prompts.
+
+    The sums are over answers that are each paired with another example's prompt.
 
     Label: eq:kto-reference-point
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.
-    Args: logps, ref_logps ``(M,)``: sums over answers that are each paired with another example's prompt.
-    Returns: a scalar without gradient, nats.
-    Raises: ValueError for other shapes, an empty batch, or values that are not finite.
     """
-    sizes = require_shapes(logps=(logps, "M"), ref_logps=(ref_logps, "M"))
-    if sizes["M"] == 0:
+    if len(logps) == 0:
         raise ValueError("logps has shape (0,); expected at least one mismatched answer")
-    require_finite(logps=logps, ref_logps=ref_logps)
     return (logps - ref_logps).mean().clamp(min=0).detach()
 
 
 @Needs(UnpairedLogps)
+@takes(reference_point=shape(""), beta=POSITIVE, desirable_weight=POSITIVE, undesirable_weight=POSITIVE)
 def kto(
     batch: UnpairedLogps,
     reference_point: Tensor,
@@ -41,17 +40,13 @@ def kto(
 ) -> Tensor:
     """KTO: ``λ_D (1 − σ(β(log-ratio − z₀)))`` for a good answer, ``λ_U (1 − σ(β(z₀ − log-ratio)))`` for a bad one.
 
-    A prospect-theoretic value: concave in gains, convex in losses, both measured from z₀. It saturates on both sides, so
-    an example that the policy has far on the wrong side is given up.
+    A prospect-theoretic value: concave in gains, convex in losses, both measured from z₀, a scalar from
+    :func:`kto_reference_point`. It saturates on both sides, so an example that the policy has far on the wrong
+    side is given up.
 
     Label: eq:kto
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", eq. 8.
-    Args: batch with a reference; reference_point z₀, a scalar from :func:`kto_reference_point`; beta and weights > 0.
-    Returns: ``(B,)``.
-    Raises: ValueError for an argument out of range, a reference point that is no scalar, or a missing reference.
     """
-    require_positive(beta=beta, desirable_weight=desirable_weight, undesirable_weight=undesirable_weight)
-    require_shapes(reference_point=(reference_point, ""))
     excess = beta * (batch.logratios - reference_point.detach())
     good = desirable_weight * torch.sigmoid(-excess)
     bad = undesirable_weight * torch.sigmoid(excess)
@@ -59,39 +54,33 @@ def kto(
 
 
 @Needs(UnpairedLogps, loss=False)
+@takes(beta=POSITIVE, previous=shape(""), decay=UNIT)
 def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = None, decay: float = 0.9) -> Tensor:
-    """BCO's reward shift δ: halfway between the mean implicit reward of the good and of the bad answers, as a moving mean.
+    """BCO's shift δ: halfway between the mean implicit reward of good and of bad answers, as a moving mean.
+
+    The batch is the whole one; without one of the two kinds it uses the mean of the other. The previous δ, a
+    scalar, is kept with weight ``decay``.
 
     Label: eq:bco-delta
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment".
-    Args: batch with a reference, the whole one; beta > 0; previous δ, a scalar, kept with weight decay in [0, 1).
-    Returns: a scalar without gradient. A batch without one of the two kinds uses the mean of the other.
-    Raises: ValueError for an argument out of range or a missing reference.
     """
-    require_positive(beta=beta)
-    require_range(0.0, 1.0, decay=decay)
     rewards = (beta * batch.logratios).detach()
     kinds = [rewards[kind] for kind in (batch.desirable, ~batch.desirable)]
     current = torch.stack([kind.mean() for kind in kinds if len(kind)]).mean()
-    if previous is None:
-        return current
-    require_shapes(previous=(previous, ""))
-    return decay * previous.detach() + (1 - decay) * current
+    return current if previous is None else decay * previous.detach() + (1 - decay) * current
 
 
 @Needs(UnpairedLogps)
+@takes(delta=shape(""), beta=POSITIVE)
 def bco(batch: UnpairedLogps, delta: Tensor, *, beta: float) -> Tensor:
-    """BCO: a binary classifier of good against bad, whose logit is the implicit reward minus δ.
+    """BCO: a binary classifier of good against bad, whose logit is the implicit reward minus δ, a scalar.
+
+    See :func:`bco_delta`.
 
     Label: eq:bco
-    Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment" (without the
-        density-ratio weights for bad answers from another distribution).
-    Args: batch with a reference; delta, a scalar, see :func:`bco_delta`; beta > 0.
-    Returns: ``(B,)``.
-    Raises: ValueError for beta ≤ 0, a delta that is no scalar, or a missing reference.
+    Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment" (without
+        the density-ratio weights for bad answers from another distribution).
     """
-    require_positive(beta=beta)
-    require_shapes(delta=(delta, ""))
     logits = beta * batch.logratios - delta.detach()
     return -logsigmoid(torch.where(batch.desirable, logits, -logits))
 
@@ -102,8 +91,5 @@ def bco_pair(pair: PairLogps, *, beta: float) -> Tensor:
 
     Label: eq:bco-bound
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment", the bound.
-    Args: pair with a reference; beta > 0.
-    Returns: ``(B,)``.
-    Raises: ValueError for beta ≤ 0 or a missing reference.
     """
     return bco(pair.unpaired(), torch.zeros(()), beta=beta).view(2, -1).sum(0)

@@ -1,0 +1,129 @@
+"""Every public function of floors 0 to 7 is there for somebody: a chapter, a command, a table, or a claim.
+
+Tests do not count. What a chapter that is still to come needs of the library, and nothing else uses yet, stands in its
+manifest: ``claims = ["minirlhf.models.turns.sample_turns", ...]``; what its checks prove counts as claimed too.
+"""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+from minirlhf.chapters import chapters
+from minirlhf.core import provenance
+
+ROOT = Path(__file__).resolve().parent.parent
+# Who may ask: floors 8 and 9, and all that lives outside the package but the tests.
+UPPER = tuple(f"minirlhf.{room}" for room in ("chapters", "classroom", "tour", "cli"))
+OUTSIDE = ("book", "notebooks", "exercises", "tools", "studies", "benchmarks", "examples")
+
+
+class Module:
+    """What one file defines at its top level, what it imports, and what each of its statements refers to."""
+
+    def __init__(self, name, path):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.name = name
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        self.definitions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        self.names = {local: f"{name}.{local}" for local in self.definitions}
+        self._chains = {}
+        for statement in tree.body:
+            chains = self._chains[statement] = set()
+            for node in ast.walk(statement):
+                if isinstance(node, ast.ImportFrom):
+                    base = ".".join(filter(None, [package if node.level else "", node.module or ""]))
+                    self.names |= {a.asname or a.name: f"{base}.{a.name}" for a in node.names}
+                elif isinstance(node, ast.Import):
+                    self.names |= {a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname}
+                elif isinstance(node, ast.Name | ast.Attribute):
+                    chains.add(_chain(node))
+
+    def references(self, but=()):
+        """Dotted names that all statements but these refer to, as far as imports tell."""
+        return set().union(*(self.referred(statement) for statement in self._chains if statement not in but))
+
+    def referred(self, statement):
+        """Dotted names that one statement refers to."""
+        return {".".join([self.names.get(head, head), *rest]) for head, *rest in self._chains[statement] if head}
+
+
+def _chain(node):
+    """``a.b.c`` as ``("a", "b", "c")``; ``("",)`` for an attribute of anything but a name."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ("",)
+
+
+class Library:
+    """All modules of the package, and which definition a dotted name means."""
+
+    def __init__(self):
+        self.modules = {name: Module(name, provenance.module_path(name)) for name in provenance.all_modules()}
+        self.lower = {name: m for name, m in self.modules.items() if not name.startswith(UPPER)}
+
+    @functools.cache  # noqa: B019
+    def resolve(self, name):
+        """``package.reexported.attribute`` as ``module.definition``; None for what is no definition of ours."""
+        head = name
+        while head and head not in self.modules:
+            head = head.rpartition(".")[0]
+        first = name.removeprefix(f"{head}.").partition(".")[0]
+        if not head or name == head:
+            return None
+        if first in self.modules[head].definitions:
+            return f"{head}.{first}"
+        target = self.modules[head].names.get(first, name)
+        return None if target == name else self.resolve(target)
+
+    def resolved(self, names):
+        return {found for found in map(self.resolve, names) if found}
+
+    def outside(self):
+        """What files beyond the package refer to: Python by its imports, text by dotted names or by names in code."""
+        found = set()
+        by_name = {}
+        for module in self.modules.values():
+            for name in module.definitions:
+                by_name.setdefault(name, set()).add(f"{module.name}.{name}")
+        for folder in OUTSIDE:
+            for path in sorted((ROOT / folder).rglob("*")):
+                if path.suffix == ".py":
+                    outside = Module(path.stem, path)
+                    found |= self.resolved(outside.references())
+                elif path.suffix == ".md":
+                    text = path.read_text(encoding="utf-8")
+                    found |= self.resolved(re.findall(r"minirlhf(?:\.\w+)+", text))
+                    for code in re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL):
+                        found.update(*(by_name.get(word, ()) for word in re.findall(r"[A-Za-z_]\w+", code)))
+        return found
+
+    def unused(self, claims=()):
+        """Public functions of floors 0 to 7 that nothing but tests leads to."""
+        frontier = self.outside() | set(claims)
+        for name, module in self.modules.items():
+            inside = set(module.definitions.values()) if name in self.lower else set()
+            frontier |= self.resolved(module.references(but=inside))
+        reached = set()
+        while frontier:
+            name = frontier.pop()
+            reached.add(name)
+            module, _, local = name.rpartition(".")
+            definition = self.modules[module].definitions[local]
+            frontier |= self.resolved(self.modules[module].referred(definition)) - reached
+        return {
+            f"{name}.{local}"
+            for name, module in self.lower.items()
+            for local, node in module.definitions.items()
+            if isinstance(node, ast.FunctionDef) and not local.startswith("_") and f"{name}.{local}" not in reached
+        }
+
+
+def test_every_public_function_is_used_or_claimed_and_every_claim_is_needed():
+    claimed = {claim: chapter for chapter in chapters() for claim in chapter.claims}
+    library = Library()
+    assert sorted(library.unused(claimed)) == [], "used by nothing but tests: claim them, or remove them"
+    assert sorted(claimed.keys() - library.unused()) == [], "claims of what is used already, or is no public function"
+    assert [c.name for c in claimed.values() if c.finished] == [], "a finished chapter has nothing left to claim"
