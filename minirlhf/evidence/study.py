@@ -71,17 +71,19 @@ class Study:
         for seed in range(self.first_seed, self.first_seed + args.seeds):
             numbers[seed] = self.one_seed(seed)
             print(seed, {name: round(value, 3) for name, value in numbers[seed].items()}, flush=True)
-        write(script.result, **behaviour, seeds=numbers)
+        write(script.result, behaviour, numbers)
         for name, (mean, deviation, low, high) in paired.summary(paired.read(script.result)).items():
             print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
 
 
-def write(path: Path, *, seeds: Seeds, **more: Any) -> None:
+def write(path: Path, made_by: Mapping[str, Any], seeds: Seeds) -> None:
     """Write the numbers of each seed, with what made them."""
+    _store(path, {**made_by, "torch": version("torch"), "machine": platform.machine(), "seeds": dict(seeds)})
+
+
+def _store(path: Path, evidence: Mapping[str, Any]) -> None:
     from minirlhf.models.checkpoints import write_text_atomic
 
-    made = {"torch": version("torch"), "machine": platform.machine(), **more}
-    evidence = {**made, "seeds": {str(seed): dict(numbers) for seed, numbers in seeds.items()}}
     write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
 
 
@@ -128,7 +130,9 @@ class Script:
             return ["its result has no probe"]
         if stored["shape"] != self.code.shape:
             reasons.append("its script has changed")
-        gone, new = (Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"])))
+        gone, new = (
+            Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
+        )
         if gone or new:
             reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
         seeds = Study.seeds if self.code.seeds is None else self.code.seeds
@@ -162,7 +166,7 @@ class Script:
         someone who knows that the study itself has not changed."""
         stored = paired.read(self.result)
         _one_thread()
-        write(self.result, **{**stored, **self.behaviour(self.load())})
+        _store(self.result, {**self.behaviour(self.load()), **{k: stored[k] for k in ("torch", "machine", "seeds")}})
 
 
 def _some(texts: Iterable[str]) -> str:
@@ -186,5 +190,7 @@ def discover(places: Iterable[Path] | None = None) -> dict[str, Script]:
     paths = [path for folder in looked for path in sorted(folder.glob("*.py"))]
     found = [Script(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
     if not found:
-        raise UserError(f"no studies in {', '.join(map(str, looked))}; they come with the repository, not with the package")
+        raise UserError(
+            f"no studies in {', '.join(map(str, looked))}; they come with the repository, not with the package"
+        )
     return {script.name: script for script in found}

@@ -25,9 +25,7 @@ STRATEGIES = {
 }
 
 
-def prediction_error(
-    n: int | None, alpha: float, seed: int, *, episodes: int = 100, learners: int = 100
-) -> Tensor:
+def prediction_error(n: int | None, alpha: float, seed: int, *, episodes: int = 100, learners: int = 100) -> Tensor:
     """Root mean square error over the states of a walk of five cells, ``(episodes + 1, learners)``."""
     process = worlds.random_walk()
     history = temporal_difference(
