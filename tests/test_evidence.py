@@ -311,8 +311,8 @@ def test_where_only_the_package_is_installed_there_are_no_studies(tmp_path):
 
 def test_numbers_move_by_more_than_a_change_of_machine_explains():
     stored = {"a": 1.0, "b": math.nan, "c": "grpo", "tiny": 1e-8}
-    assert probe.moved(stored, {**stored, "a": 1.0009, "tiny": -5e-7}) == []
-    assert probe.moved(stored, {**stored, "a": 1.002}) == ["a 1 → 1.002"]
+    assert probe.moved(stored, {**stored, "a": 1.002, "tiny": -5e-6}) == []
+    assert probe.moved(stored, {**stored, "a": 1.005}) == ["a 1 → 1.005"]
     assert probe.moved(stored, {**stored, "b": 0.0, "c": "ppo"}) == ["b nan → 0", "c grpo → ppo"]
     assert probe.moved({"a": 1.0}, {"b": 1.0}) == ["a 1 → nothing", "b nothing → 1"]
 
@@ -356,6 +356,7 @@ def test_the_study_is_fresh(name):
 
 def wrap(monkeypatch, function, change):
     """Make ``function`` another one wherever it has been imported to: ``change(original, *args, **kwargs)``."""
+    function = inspect.unwrap(function)
     original = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
     original.__kwdefaults__ = function.__kwdefaults__
     monkeypatch.setitem(function.__globals__, "_changed", lambda *args, **kwargs: change(original, *args, **kwargs))

@@ -17,8 +17,11 @@ import argparse
 import hashlib
 import importlib.util
 import json
+import os
 import platform
 import sys
+import tempfile
+import unittest.mock
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,9 +64,8 @@ class Study:
         parser.add_argument("--seeds", type=int, default=self.seeds, help=f"how many; {self.seeds} by default")
         parser.add_argument("--probe", action="store_true", help="print the probe's numbers; measure nothing")
         args = parser.parse_args()
-        _one_thread()
         if args.probe:
-            print(json.dumps(dict(self.probe()), indent=1))
+            print(json.dumps(probed(self), indent=1))
             return
         script = Script(Path(file).resolve())
         behaviour = script.behaviour(self)  # a study runs for minutes, in which files may be edited: this is of now
@@ -87,10 +89,13 @@ def _store(path: Path, evidence: Mapping[str, Any]) -> None:
     write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
 
 
-def _one_thread() -> None:
+def probed(study: Study) -> dict[str, float | str]:
+    """The numbers of its probe, on one thread and with an empty cache: what code of another day has left there does not count."""
     import torch
 
     torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, MINIRLHF_CACHE=folder):
+        return dict(study.probe())
 
 
 class Script:
@@ -118,7 +123,7 @@ class Script:
 
     def behaviour(self, study: Study) -> dict[str, Any]:
         """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
-        return {"shape": self.code.shape, "sizes": self.code.sizes, "probe": dict(study.probe())}
+        return {"shape": self.code.shape, "sizes": self.code.sizes, "probe": probed(study)}
 
     def stale(self) -> list[str]:
         """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
@@ -147,8 +152,7 @@ class Script:
         record, now = cache_folder() / "probes" / self.name, self._everything(stored)
         if record.is_file() and record.read_text(encoding="utf-8") == now:
             return []
-        _one_thread()
-        changes = moved(stored, self.load().probe())
+        changes = moved(stored, probed(self.load()))
         if not changes:
             record.parent.mkdir(parents=True, exist_ok=True)
             record.write_text(now, encoding="utf-8")
@@ -165,7 +169,6 @@ class Script:
         """Store the behaviour of today's code beside numbers that were measured before: for a probe that was written anew, by
         someone who knows that the study itself has not changed."""
         stored = paired.read(self.result)
-        _one_thread()
         _store(self.result, {**self.behaviour(self.load()), **{k: stored[k] for k in ("torch", "machine", "seeds")}})
 
 
