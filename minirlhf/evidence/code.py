@@ -204,10 +204,9 @@ def literals(node: ast.AST) -> Iterator[str]:
             yield from literals(node.test)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
             yield f"-{value!r}"
-        case ast.Constant(value=bool() | None):
-            return
         case ast.Constant(value=value):
-            yield repr(value)
+            if isinstance(value, int | float | str) and not isinstance(value, bool):
+                yield repr(value)
         case _:
             for child in _below(node):
                 yield from literals(child)
