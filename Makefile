@@ -4,7 +4,7 @@
 #   TORCH_ARGS=...       more arguments for pip, e.g. for the small CPU build of PyTorch on Linux:
 #                        TORCH_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 #   WORKERS=4            processes that run the tests
-#   ARGS=...             more arguments for pytest, `minirlhf tour` or `minirlhf verify`
+#   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf studies`
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
@@ -18,7 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) --dist loadscope
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast verify fuzz book slides notebooks lab clean
+.PHONY: help setup tour test test-fast verify studies fuzz book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ test-fast: setup ## the tests that train nothing, in a few minutes
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+studies: setup ## run the studies whose code behaves otherwise than when they ran, and no others
+	@OMP_NUM_THREADS=1 .venv/bin/minirlhf studies --run $(ARGS)
 
 fuzz: setup ## 100,000 made-up inputs each for loaders, chat templates and settings
 	@OMP_NUM_THREADS=1 $(PY) tests/fuzz.py $(ARGS)

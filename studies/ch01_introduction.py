@@ -8,12 +8,12 @@ times each. Writes ``studies/ch01_introduction.json``.
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
@@ -24,6 +24,7 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
 from minirlhf.equations.preference_losses import PairLogps, dpo
 from minirlhf.evaluation import Evaluation, evaluate
+from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
@@ -36,7 +37,6 @@ from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.reward import PairTokens
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-RESULT = Path(__file__).with_suffix(".json")
 COUNTS = [25, 50, 100, 200, 400, 800]
 GARDENS = 4  # for each seed
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -102,7 +102,6 @@ def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[st
     """Winners only, losers only, both; and both from the base. Then RL from the base."""
     plan = RewardPlan(pairs=600, held_out=200)
     pairs, unseen = (pair_tokens(sft.tokenizer, part) for part in preferences(WORLD, sft, with_seed(plan, seed)))
-    contrast = lambda pair: dpo(pair, beta=0.1)
     winners = learn_from(sft, pairs, lambda pair: -pair.chosen, seed)
     losers = learn_from(sft, pairs, lambda pair: pair.rejected, seed, steps=25)
     both = learn_from(sft, pairs, contrast, seed)
@@ -117,6 +116,11 @@ def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[st
     numbers |= {"rl_base_gold": mute.reward.mean, "rl_base_length": mute.length.mean}
     numbers["rl_base_empty"] = sum(text == "" for text in mute.completions) / len(mute.completions)
     return numbers
+
+
+def contrast(pair: PairLogps) -> Tensor:
+    """DPO's loss."""
+    return dpo(pair, beta=0.1)
 
 
 def six_animals(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
@@ -169,51 +173,84 @@ def specialists(sft: Trained, seed: int) -> dict[str, float]:
     return numbers
 
 
-def the_garden(seed: int) -> dict[str, float]:
+def the_garden(seed: int, counts: list[int] = COUNTS, gardens: int = GARDENS) -> dict[str, float]:
     """Worth of the policies that three kinds of feedback teach, by the number of answers, in four gardens."""
     still, wishes, start = GARDEN.transitions(), GARDEN.values_of(GARDEN_WISHES), GARDEN.start()
     rewards = still @ wishes
     wanted = hf.best_action_values(still, rewards)
     numbers = {}
-    for i in range(GARDENS):
-        answers = hf.ask_for_comparisons(still, wishes, COUNTS[-1], rng=generator("comparisons", seed, i))
+    for i in range(gardens):
+        answers = hf.ask_for_comparisons(still, wishes, counts[-1], rng=generator("comparisons", seed, i))
         policies = {
-            "comparing": [hf.plan(still, hf.fit_cell_values(answers.head(n), GARDEN.size)) for n in COUNTS],
-            "TAMER": hf.tamer(still, wanted, start, COUNTS, rng=generator("tamer", seed, i)),
-            "COACH": hf.coach(still, rewards, start, COUNTS, rng=generator("coach", seed, i)),
+            "comparing": [hf.plan(still, hf.fit_cell_values(answers.head(n), GARDEN.size)) for n in counts],
+            "TAMER": hf.tamer(still, wanted, start, counts, rng=generator("tamer", seed, i)),
+            "COACH": hf.coach(still, rewards, start, counts, rng=generator("coach", seed, i)),
         }
         for name, learned in policies.items():
-            for n, policy in zip(COUNTS, learned, strict=True):
+            for n, policy in zip(counts, learned, strict=True):
                 worth = exact_mdp.expected_return(start, still, rewards, policy, gamma=1.0, steps=hf.PATIENCE)
                 numbers[f"garden_{name}_{n}_{i}"] = float(worth)
     return numbers
 
 
-def main() -> None:
-    """Run all seeds and write down their numbers."""
-    base, sft = load("assistant-base"), load("assistant-sft")
-    turns = replace(base, tokenizer=sft.tokenizer)
+def without_template(base: Trained) -> Trained:
+    """The same model, which reads a bare prompt."""
     raw = copy.deepcopy(base.tokenizer)
     raw.chat_template = PLAIN
-    base = replace(base, tokenizer=raw)
+    return replace(base, tokenizer=raw)
 
-    def one_seed(seed: int) -> dict[str, float]:
-        return (
-            the_stages(base, sft, seed)
-            | the_pairs(base, sft, turns, seed)
-            | six_animals(base, sft, seed)
-            | specialists(sft, seed)
-            | the_garden(seed)
-        )
 
-    modules = [
-        "minirlhf.zoo",
-        "minirlhf.chapters.ch01_introduction.human_feedback",
-        "minirlhf.models.merging",
-        "minirlhf.feedback.facets",
-    ]
-    evidence.run_study(one_seed, RESULT, modules=modules)
+@cache
+def zoo_starts() -> tuple[Trained, Trained, Trained]:
+    """The base with a bare prompt, after fine-tuning, and the base that is asked in turns."""
+    base, sft = load("assistant-base"), load("assistant-sft")
+    return without_template(base), sft, replace(base, tokenizer=sft.tokenizer)
 
+
+def one_seed(seed: int) -> dict[str, float]:
+    """Every run of the chapter with one seed."""
+    base, sft, turns = zoo_starts()
+    return (
+        the_stages(base, sft, seed)
+        | the_pairs(base, sft, turns, seed)
+        | six_animals(base, sft, seed)
+        | specialists(sft, seed)
+        | the_garden(seed)
+    )
+
+
+def probe() -> dict[str, float | str]:
+    """Two steps of every kind of training, from a brief start; a garden with few answers."""
+    base, sft, numbers = starts.assistant()
+    base = without_template(base)
+    pairs, _ = preferences(WORLD, sft, starts.FEW_PAIRS)
+    judge = pipeline.reward_model(sft, pairs, starts.FEW_PAIRS, quiet=True)
+    few = {"batch_size": 4, "num_generations": 4}
+    reward, data = model_reward(judge.model, judge.tokenizer), pair_tokens(sft.tokenizer, pairs)
+    trained = {
+        "reward": judge,
+        "rl": pipeline.reinforce(WORLD, sft, brief(RL, **few), reward=reward, quiet=True),
+        "mute": pipeline.reinforce(WORLD, base, brief(STRAIGHT_RL, **few), quiet=True),
+        "content": pipeline.reinforce(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(content), quiet=True),
+        "manners": pipeline.reinforce(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(manners), quiet=True),
+    }
+    for name, policy in trained.items():
+        numbers |= trace(name, policy.history)
+    merged = merge([trained["content"].model, trained["manners"].model], [0.25, 0.75])
+    learned = {
+        "merged": replace(sft, model=merged),
+        "winners": learn_from(sft, data, lambda pair: -pair.chosen, 0, steps=2),
+        "losers": learn_from(sft, data, lambda pair: pair.rejected, 0, steps=2),
+        "both": learn_from(sft, data, contrast, 0, steps=2),
+    }
+    for name, policy in learned.items():
+        numbers[f"{name}_moved"] = moved(policy, sft, data)[0]
+    numbers["sft_gold"] = ask(sft, 0).reward.mean
+    plans = {name: zoo.get(f"assistant-{name}").plan for name in ("base", "sft", "reward")}
+    return numbers | the_garden(0, [10, 20], 1) | settings(**plans, grpo=RLPlan())
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch01_introduction",))
 
 if __name__ == "__main__":
-    main()
+    STUDY.main(__file__)

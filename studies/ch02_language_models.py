@@ -5,11 +5,12 @@ Seed 0 trains the very models of the zoo that the notebook loads; the others tel
 
 import copy
 import math
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
 import torch
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import pipeline, zoo
 from minirlhf.core.logprobs import token_logps
 from minirlhf.core.masking import masked_sum
 from minirlhf.core.randomness import numpy_generator
@@ -19,15 +20,29 @@ from minirlhf.data.collate import collate
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
 from minirlhf.evaluation import Candidates, candidates
+from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.pipeline import Trained, with_seed
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-RESULT = Path(__file__).with_suffix(".json")
 TEMPERATURES, TOP_PS = (0.3, 0.6, 1.0, 1.5), (0.5, 0.8, 1.0)
 FORGETFUL = SFTConfig(max_steps=40, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear")
+
+
+def drawn_from(policy: Trained, seed: int, num_generations: int = 8, stream: int = 0, **how: float) -> Candidates:
+    """Replies to every test prompt of the assistant world, graded."""
+    world = tasks.get("assistant")
+    return candidates(
+        policy.model,
+        task_problems(world, "test"),
+        task_reward(world),
+        tokenizer=policy.tokenizer,
+        sampling=Sampling(max_completion_length=world.max_completion_length, **how),
+        num_generations=num_generations,
+        seed=1000 * (stream + 1) + seed,
+    )
 
 
 def assistant(seed: int) -> dict[str, float]:
@@ -36,18 +51,7 @@ def assistant(seed: int) -> dict[str, float]:
     base = pipeline.pretrain(world, with_seed(pipeline.PretrainPlan(), seed), quiet=True)
     sft = pipeline.sft(world, base, with_seed(pipeline.SFTPlan(), seed), quiet=True)
 
-    def draw(num_generations: int = 8, stream: int = 0, **how: float) -> Candidates:
-        return candidates(
-            sft.model,
-            task_problems(world, "test"),
-            task_reward(world),
-            tokenizer=sft.tokenizer,
-            sampling=Sampling(max_completion_length=world.max_completion_length, **how),
-            num_generations=num_generations,
-            seed=1000 * (stream + 1) + seed,
-        )
-
-    numbers = {}
+    draw, numbers = partial(drawn_from, sft, seed), {}
     for temperature in TEMPERATURES:
         for top_p in TOP_PS:
             drawn = draw(temperature=temperature, top_p=top_p)
@@ -83,15 +87,16 @@ def ratios(model: torch.nn.Module, draw) -> dict[str, float]:
     return numbers
 
 
+def blind(shown: list[Tokens], eos: int) -> list[Tokens]:
+    """The same examples, the end not among the labels."""
+    return [Tokens(x.input_ids, [m and i != eos for i, m in zip(x.input_ids, x.loss_mask, strict=True)]) for x in shown]
+
+
 def endings(base: Trained, seed: int) -> dict[str, float]:
     """Share of replies that end, after fine-tuning with and without the end of the sequence among the labels."""
     world, numbers = tasks.get("assistant"), {}
     shown = pipeline.demonstrations(world, base.tokenizer, 1280, seed)
-    eos = base.tokenizer.eos_token_id
-    blind = [
-        Tokens(x.input_ids, [m and i != eos for i, m in zip(x.input_ids, x.loss_mask, strict=True)]) for x in shown
-    ]
-    for name, examples in (("labelled", shown), ("unlabelled", blind)):
+    for name, examples in (("labelled", shown), ("unlabelled", blind(shown, base.tokenizer.eos_token_id))):
         model = copy.deepcopy(base.model)
         settings = with_seed(pipeline.SFTPlan(training=FORGETFUL), seed).training
         history = train_sft(model, examples, settings, pad_token_id=base.tokenizer.pad_token_id, quiet=True)
@@ -154,9 +159,13 @@ def nlls(policy: Trained, prompts: list[str], replies: list[str]) -> float:
 def phrasebook(seed: int) -> dict[str, float]:
     """Surprise at the next word and right translations, after 0 to 7 examples; the perfect reader's beside them."""
     world = tasks.get("phrasebook")
-    trained = pipeline.pretrain(world, with_seed(zoo.PHRASEBOOK, seed), quiet=True)
-    rng, tokenizer = numpy_generator("pages", seed), trained.tokenizer
-    pages, languages = zip(*(world.page(rng) for _ in range(1000)), strict=True)
+    return read_pages(pipeline.pretrain(world, with_seed(zoo.PHRASEBOOK, seed), quiet=True), seed, 1000)
+
+
+def read_pages(trained: Trained, seed: int, count: int) -> dict[str, float]:
+    """The same on so many new pages."""
+    world, rng, tokenizer = tasks.get("phrasebook"), numpy_generator("pages", seed), trained.tokenizer
+    pages, languages = zip(*(world.page(rng) for _ in range(count)), strict=True)
     ids = torch.tensor([tokenizer(page).input_ids for page in pages])
     with torch.no_grad():
         logits = trained.model(input_ids=ids).logits
@@ -176,9 +185,32 @@ def phrasebook(seed: int) -> dict[str, float]:
     return numbers
 
 
+def one_seed(seed: int) -> dict[str, float]:
+    """Everything that the chapter measures."""
+    return assistant(seed) | shell_game(seed) | phrasebook(seed)
+
+
+def probe() -> dict[str, float | str]:
+    """Two steps of every training, a reply to each prompt in every way of sampling, and the surprise on a few pages."""
+    base, sft, numbers = starts.assistant()
+    player, more = starts.shell_game()
+    numbers |= more | ratios(sft.model, partial(drawn_from, sft, 0, 2))
+    for name, how in {"cool": {"temperature": 0.6}, "cut": {"top_p": 0.8}, "greedy": {"greedy": True}}.items():
+        drawn = drawn_from(sft, 0, 1, **how)
+        numbers |= {f"{name}_logp": float(drawn.rollout.old_logps.mean()), f"{name}_mean": drawn.average.mean}
+    shown = pipeline.demonstrations(tasks.get("assistant"), base.tokenizer, 64, 0)
+    for name, examples in (("labelled", shown), ("unlabelled", blind(shown, base.tokenizer.eos_token_id))):
+        model, config = copy.deepcopy(base.model), replace(FORGETFUL, max_steps=2)
+        numbers |= trace(name, train_sft(model, examples, config, pad_token_id=base.tokenizer.pad_token_id, quiet=True))
+    game = tasks.get("shell_game")
+    prompts = game.prompts("test")[:16]
+    numbers["nll"] = nlls(player, prompts, [game.reference(p) for p in prompts])
+    reader = pipeline.pretrain(tasks.get("phrasebook"), brief(zoo.PHRASEBOOK, documents=200), quiet=True)
+    numbers |= trace("phrasebook", reader.history) | read_pages(reader, 0, 20)
+    return numbers | settings(phrasebook=zoo.PHRASEBOOK)
+
+
+STUDY = Study(one_seed, probe)
+
 if __name__ == "__main__":
-    evidence.run_study(
-        lambda seed: assistant(seed) | shell_game(seed) | phrasebook(seed),
-        RESULT,
-        modules=["minirlhf.zoo", "minirlhf.evaluation", "minirlhf.data.tasks.phrasebook"],
-    )
+    STUDY.main(__file__)

@@ -5,13 +5,9 @@ DQN in the hall of doors, and the time limit that is taken for an end. Each seed
 ``studies/ch03_learning.json``.
 """
 
-from pathlib import Path
-
-from minirlhf import evidence
 from minirlhf.chapters.ch03_markov_decision_processes import runs
 from minirlhf.control import dqn
-
-RESULT = Path(__file__).with_suffix(".json")
+from minirlhf.evidence import Study
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -36,5 +32,25 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
+def probe() -> dict[str, float]:
+    """A few episodes of every run."""
+    numbers: dict[str, float] = {}
+    for name, n in (("td", 1), ("td4", 4), ("mc", None)):
+        numbers[f"{name}_error"] = float(runs.prediction_error(n, 0.05, 0, episodes=5, learners=10)[-1].mean())
+    for name, wrong in (("right", False), ("wrong", True)):
+        numbers[f"limit_{name}"] = float(runs.cut_off_values(wrong, 0, episodes=60).mean())
+    for name, off_policy in (("sarsa", False), ("q", True)):
+        numbers[f"{name}_return"] = float(runs.cliff(off_policy, 0, episodes=5).returns.mean())
+    for steps in (0, 5):
+        numbers[f"dyna_{steps}_length"] = float(runs.maze(steps, 0, episodes=3).lengths.double().mean())
+    for name, strategy in runs.STRATEGIES.items():
+        numbers[f"regret {name}"] = float(runs.bandit_regret(strategy, 0, steps=50, players=20)[:, -1].mean())
+    for name, target in (("dqn", dqn.dqn), ("double", dqn.double_dqn)):
+        numbers[f"{name}_belief"] = float(runs.doors(target, 0, runs=1, updates=60).mean())
+    return numbers
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch03_markov_decision_processes",))
+
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch03_markov_decision_processes.runs"])
+    STUDY.main(__file__)

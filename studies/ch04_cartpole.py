@@ -5,12 +5,9 @@ seeds 0 to 4; these are others. Writes ``studies/ch04_cartpole.json``.
 """
 
 import time
-from pathlib import Path
 
-from minirlhf import evidence
 from minirlhf.chapters.ch04_policy_gradients_to_ppo import poles
-
-RESULT = Path(__file__).with_suffix(".json")
+from minirlhf.evidence import Study
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -29,7 +26,17 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
+def probe() -> dict[str, float]:
+    """Two rollouts of every method: how far the policy moves, and what the critic then says."""
+    numbers: dict[str, float] = {}
+    for name, train in poles.RUNS.items():
+        run = train(10, total_steps=1024, num_envs=4)
+        numbers |= {f"{name}_kl_{i}": kl for i, kl in enumerate(run.kls[:2])}
+        numbers[f"{name}_value"] = poles.balanced_value(run)
+    return numbers
+
+
+STUDY = Study(one_seed, probe, first_seed=10, labs=("minirlhf.chapters.ch04_policy_gradients_to_ppo",))
+
 if __name__ == "__main__":
-    evidence.run_study(
-        one_seed, RESULT, modules=["minirlhf.chapters.ch04_policy_gradients_to_ppo.poles"], first_seed=10
-    )
+    STUDY.main(__file__)

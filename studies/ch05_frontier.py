@@ -6,26 +6,26 @@ KL with its sign reversed. Writes ``studies/ch05_frontier.json``.
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
-from minirlhf import evidence
 from minirlhf.core import exact
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import kl, rlhf
+from minirlhf.evidence import Study, settings
 from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
-RESULT = Path(__file__).with_suffix(".json")
 BETAS = (2.0, 1.0, 0.5, 0.25)
+SHORT = replace(TOY_RUN, max_steps=20)
 
 
-def one_seed(seed: int) -> dict[str, float]:
-    """Every run of the chapter with one seed."""
+def one_seed(seed: int, long: OnlineConfig = TOY_RUN, short: OnlineConfig = SHORT) -> dict[str, float]:
+    """Every run of the chapter with one seed; the short ones use their rollouts several times."""
     world = poem_critic()
     ref_logps = world.reference.distribution()[0].log().detach()
     numbers: dict[str, float] = {}
 
-    def run(name, recipe, config=TOY_RUN):
+    def run(name, recipe, config=long):
         policy = copy.deepcopy(world.reference)
         history = train_toy(
             policy,
@@ -59,10 +59,17 @@ def one_seed(seed: int) -> dict[str, float]:
     against_the_optimum("loo_k3_in_loss", RLOO.with_(kl=InLoss(kl.k3, 0.5)), 0.5)
     run("no_kl", RLOO.with_(kl=None))
     for passes in (1, 2, 4, 8):
-        run(f"passes_{passes}", GRPO.with_(num_iterations=passes), replace(TOY_RUN, max_steps=20))
+        run(f"passes_{passes}", GRPO.with_(num_iterations=passes), short)
     return numbers
 
 
+def probe() -> dict[str, float | str]:
+    """Every run of the study, for two steps."""
+    two = replace(TOY_RUN, max_steps=2)
+    return one_seed(0, two, two) | settings(run=TOY_RUN)
+
+
+STUDY = Study(one_seed, probe)
+
 if __name__ == "__main__":
-    modules = ["minirlhf.trainers.toy", "minirlhf.data.toys", "minirlhf.equations.rlhf"]
-    evidence.run_study(one_seed, RESULT, modules=modules)
+    STUDY.main(__file__)

@@ -6,16 +6,16 @@ and without a critic; a sampler that is eight steps behind. All seeds start from
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import zoo
 from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import policy_losses
 from minirlhf.evaluation import evaluate
+from minirlhf.evidence import Study, settings, starts, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.critics import new_critic
 from minirlhf.models.sampling import Sampling
@@ -23,7 +23,6 @@ from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
-RESULT = Path(__file__).with_suffix(".json")
 WARMUP, LAG = 8, 8
 
 
@@ -40,14 +39,19 @@ OBJECTIVES = {
 }
 
 
+def reused(name: str, seed: int, steps: int):
+    """The history of a run that uses each rollout of the poem critic 16 times."""
+    world = poem_critic()
+    config = replace(TOY_RUN, max_steps=steps, learning_rate=0.3, lr_scheduler_type="constant", seed=seed)
+    recipe = RLOO.with_(kl=None, objective=OBJECTIVES[name], num_iterations=16)
+    return train_toy(copy.deepcopy(world.reference), world.rewards[None], recipe, config, ref_model=world.reference)
+
+
 def reuse(seed: int) -> dict[str, float]:
-    """Each rollout of the poem critic used 16 times."""
-    world, numbers = poem_critic(), {}
-    config = replace(TOY_RUN, max_steps=10, learning_rate=0.3, lr_scheduler_type="constant", seed=seed)
-    for name, objective in OBJECTIVES.items():
-        recipe = RLOO.with_(kl=None, objective=objective, num_iterations=16)
-        policy = copy.deepcopy(world.reference)
-        history = train_toy(policy, world.rewards[None], recipe, config, ref_model=world.reference)
+    """Ten steps with each objective."""
+    numbers = {}
+    for name in OBJECTIVES:
+        history = reused(name, seed, 10)
         numbers[f"reuse_{name}_after_5"], numbers[f"reuse_{name}_after_10"] = (
             history["exact_reward"][i] for i in (4, 9)
         )
@@ -55,12 +59,29 @@ def reuse(seed: int) -> dict[str, float]:
     return numbers
 
 
-class Game:
-    """The shell game from the zoo's fine-tuned model on."""
+RUN = OnlineConfig(batch_size=16, num_generations=8, learning_rate=5e-4)
 
-    def __init__(self, seed: int) -> None:
-        self.world, self.seed = tasks.get("shell_game"), seed
-        self.sft, self.tokenizer = zoo.load("shell-game-sft", quiet=True)
+BASE = PPO.with_(kl=None, num_iterations=1, num_minibatches=4, critic_learning_rate_ratio=3.0)
+WITH_CRITICS = {
+    "warm": BASE.with_(critic_warmup=WARMUP),
+    "cold": BASE,
+    "lambda_1": BASE.with_(critic_warmup=WARMUP, lam=1.0),
+    "no_critic": get("reinforce_pp").with_(kl=None, num_minibatches=4),
+}
+BEHIND = {
+    "fresh": DR_GRPO,
+    "ignored": DR_GRPO.with_(objective=policy_losses.reinforce),
+    "clip": DR_GRPO,
+    "truncated": get("decoupled_ppo"),
+}
+
+
+class Game:
+    """The shell game from a fine-tuned model on, by default with all of its training prompts."""
+
+    def __init__(self, seed: int, sft, tokenizer, games: int | None = None) -> None:
+        self.world, self.seed, self.sft, self.tokenizer = tasks.get("shell_game"), seed, sft, tokenizer
+        self.problems = task_problems(self.world, "train")[:games]
 
     def play(self, model, count: int = 400):
         """How a policy does on held-out games, sampled."""
@@ -73,21 +94,19 @@ class Game:
             seed=1000 + self.seed,
         )
 
-    def train(self, recipe, steps, **more):
+    def train(self, recipe, steps, staleness=0, config=RUN, **more):
         """A policy, its history, and how it does."""
         policy = copy.deepcopy(self.sft)
-        config = OnlineConfig(
+        config = replace(
+            config,
             max_steps=steps,
-            batch_size=16,
-            num_generations=8,
-            learning_rate=5e-4,
             max_completion_length=self.world.max_completion_length,
-            staleness=more.pop("staleness", 0),
+            staleness=staleness,
             seed=self.seed,
         )
         history = train_online(
             policy,
-            task_problems(self.world, "train"),
+            self.problems,
             task_reward(self.world),
             recipe,
             config,
@@ -114,14 +133,7 @@ def with_critics(game: Game) -> dict[str, float]:
         "sft_right_thinking": float(start.rewards[thinking].mean()),
         "sft_right_blurting": float(start.rewards[~thinking].mean()),
     }
-    base = PPO.with_(kl=None, num_iterations=1, num_minibatches=4, critic_learning_rate_ratio=3.0)
-    plans = {
-        "warm": base.with_(critic_warmup=WARMUP),
-        "cold": base,
-        "lambda_1": base.with_(critic_warmup=WARMUP, lam=1.0),
-        "no_critic": get("reinforce_pp").with_(kl=None, num_minibatches=4),
-    }
-    for name, recipe in plans.items():
+    for name, recipe in WITH_CRITICS.items():
         key, more = f"ppo_{name}", {}
         if recipe.credit.critic is not None:
             more["critic"] = new_critic(game.sft, shared=False)
@@ -148,14 +160,8 @@ def with_critics(game: Game) -> dict[str, float]:
 
 def behind(game: Game) -> dict[str, float]:
     """A sampler that is :data:`LAG` steps behind the learner; and, for comparison, one that is not."""
-    plans = {
-        "fresh": DR_GRPO,
-        "ignored": DR_GRPO.with_(objective=policy_losses.reinforce),
-        "clip": DR_GRPO,
-        "truncated": get("decoupled_ppo"),
-    }
     numbers = {}
-    for name, recipe in plans.items():
+    for name, recipe in BEHIND.items():
         history, after = game.train(recipe, 40, staleness=0 if name == "fresh" else LAG)
         numbers[f"stale_{name}_right"] = float(after.rewards.mean())
         numbers[f"stale_{name}_best"] = max(sum(history["reward"][i : i + 4]) / 4 for i in range(0, 40, 4))
@@ -164,16 +170,35 @@ def behind(game: Game) -> dict[str, float]:
 
 def one_seed(seed: int) -> dict[str, float]:
     """Every run of the chapter with one seed."""
-    game = Game(seed)
+    game = Game(seed, *zoo.load("shell-game-sft", quiet=True))
     return {**reuse(seed), **with_critics(game), **behind(game)}
 
 
+def probe() -> dict[str, float | str]:
+    """Two steps of every run, from a brief start; of the stale ones three, behind by one."""
+    sft, numbers = starts.shell_game()
+    for name in OBJECTIVES:
+        numbers |= trace(f"reuse_{name}", reused(name, 0, 2), "loss", "grad_norm", "exact_reward")
+    game, few = Game(0, sft.model, sft.tokenizer, games=16), replace(RUN, batch_size=4, num_generations=4)
+    prompt = task_problems(game.world, "test")[0].prompt
+    for name, recipe in WITH_CRITICS.items():
+        if recipe.credit.critic is None:
+            history, _ = game.train(recipe, 2, config=few)
+        else:
+            critic = new_critic(game.sft, shared=False)
+            warm = recipe.with_(critic_warmup=min(recipe.credit.critic.critic_warmup, 1))
+            history, _ = game.train(warm, 3, config=few, critic=critic)
+            seen = CriticProbe(critic, game.tokenizer, {"think": [(prompt, "think")], "blurt": [(prompt, "answer")]})
+            seen.look()
+            numbers |= {f"{name}_value_{place}": value for place, value in seen.seen[0].items()}
+        numbers |= {f"{name}_{key}": history.last[key] for key in ("loss", "grad_norm", "reward")}
+    for name, recipe in BEHIND.items():
+        history, after = game.train(recipe, 3, staleness=int(name != "fresh"), config=few)
+        numbers |= trace(f"stale_{name}", history) | {f"stale_{name}_right": float(after.rewards.mean())}
+    return numbers | settings(toy=TOY_RUN, run=RUN)
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch12_policy_gradients",))
+
 if __name__ == "__main__":
-    modules = [
-        "minirlhf.trainers.toy",
-        "minirlhf.data.toys",
-        "minirlhf.zoo",
-        "minirlhf.evaluation",
-        "minirlhf.chapters.ch12_policy_gradients.critic_probe",
-    ]
-    evidence.run_study(one_seed, RESULT, modules=modules)
+    STUDY.main(__file__)

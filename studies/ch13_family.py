@@ -6,18 +6,17 @@ thoughts. Writes ``studies/ch13_family.json``.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
-from minirlhf import evidence
 from minirlhf.chapters.ch13_group_relative_methods import group_family
+from minirlhf.evidence import Study, settings, starts, trace
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.parts import soft_overlong
 
-RESULT = Path(__file__).with_suffix(".json")
 ONE_UPDATE, FOUR_UPDATES = (
     range(2_000, 12_001, 2_000),
     range(1_000, 6_001, 1_000),
 )  # sampled tokens at which runs are compared
+PUNISHED = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -52,10 +51,24 @@ def one_seed(seed: int) -> dict[str, float]:
             run(name, recipe, ONE_UPDATE, 10 if name == "dapo" else 20)
     for name, recipe in group_family.off_policy().items():
         run(f"four_{name}", recipe, FOUR_UPDATES, 6)
-    punished = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
-    played("punished_end", run("punished", punished, ONE_UPDATE, 18, length=11))
+    played("punished_end", run("punished", PUNISHED, ONE_UPDATE, 18, length=11))
     return numbers
 
 
+def probe() -> dict[str, float | str]:
+    """Two steps of every recipe, from a brief start."""
+    begin, numbers = starts.shell_game()
+    recipes = group_family.on_policy() | {f"four_{name}": x for name, x in group_family.off_policy().items()}
+    recipes["punished"] = PUNISHED
+    for name, recipe in recipes.items():
+        config = replace(group_family.RUN, max_steps=2, batch_size=4, num_generations=4)
+        history = group_family.train(begin, recipe, config, games=16).history
+        numbers |= trace(name, history, "loss", "grad_norm", "reward")
+    played = {f"start_{key}": x for key, x in group_family.play(begin, games=64).items()}
+    return numbers | played | settings(run=group_family.RUN)
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch13_group_relative_methods",))
+
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch13_group_relative_methods.group_family"])
+    STUDY.main(__file__)

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
+from minirlhf.evidence import Study, brief, starts, trace
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
 from minirlhf.trainers.offline import Compared
 
-RESULT = Path(__file__).with_suffix(".json")
 STOPS = (8, 15, 30, 60, 120)
 FLIPS = (0.2, 0.4)  # labels without flips, and β = 0.1, are the main table's
 BETAS = (0.02, 0.05, 0.3, 1.0)
 RATES = (0.3, 3.0, 10.0, 30.0)  # multiples of the rate of all other runs
 SHORT = 60  # steps on a quarter of the pairs
+LIKES_LENGTH = Labeller(temperature=0.3, biases=(length_bias(0.3),))
 CURES = {  # with the numbers of the losses' own table, not the weaker ones of the comparison
     "dpo": {},
     "dpo_nll": {"nll_weight": 1.0},
@@ -86,8 +87,7 @@ def one_seed(seed: int) -> dict[str, float]:
             )
             note(f"{name}_{loss}", policy)
 
-    judge = Labeller(temperature=0.3, biases=(length_bias(0.3),))
-    biased = direct.compared(sft, direct.labelled_pairs(world, sft, plan.pairs, judge, seed=seed), world)
+    biased = direct.compared(sft, direct.labelled_pairs(world, sft, plan.pairs, LIKES_LENGTH, seed=seed), world)
     for loss in ("dpo", "dpo_length_normalised", "simpo"):
         along(f"long_{loss}", loss, biased)
 
@@ -103,5 +103,41 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
+def probe() -> dict[str, float | str]:
+    """Two steps of every loss, of the rounds and of the tagged imitation, from a brief start."""
+    world, (_, sft, numbers) = tasks.get("assistant"), starts.assistant()
+    plan, training = (
+        brief(direct.PAIRS, batch_size=8, pairs=48, held_out=8),
+        replace(direct.TRAINING, max_steps=2, batch_size=8),
+    )
+    pairs, _ = pipeline.preferences(world, sft, plan)
+    examples = direct.compared(sft, pairs, world)
+    runs = [(loss, loss, {}) for loss in direct.COMPARED]
+    runs += [(f"cure_{loss}", loss, options) for loss, options in CURES.items()]
+    runs += [(f"flip_{loss}", loss, {"label_smoothing": FLIPS[0]}) for loss in ("cdpo", "robust_dpo")]
+    for name, loss, options in runs:
+        numbers |= trace(name, direct.align(sft, examples, loss, training, **options).history)
+    near, _ = direct.alike(pairs)
+    liked = direct.labelled_pairs(world, sft, 32, LIKES_LENGTH)
+    policies = {
+        "near": direct.align(sft, direct.compared(sft, near), "dpo", training),
+        "long": direct.align(sft, direct.compared(sft, liked, world), "dpo", training),
+        "online": direct.rounds(world, sft, plan, "dpo", training, count=2),
+        "moving": direct.rounds(world, sft, plan, "sppo", training, count=2, moving=True),
+        "d2po": direct.with_discriminator(world, sft, plan, "dpo", training, count=2),
+        "tagged": direct.tagged(sft, pairs, replace(direct.TAGGING, max_steps=2)),
+    }
+    for name, policy in policies.items():
+        numbers |= trace(name, policy.history)
+        numbers |= {f"{name}_{key}": x for key, x in direct.moved(policy, sft, examples).items() if key != "accuracy"}
+    places = {
+        "": direct.measure(world, policies["online"], sft, replies=1),
+        "_tagged": direct.measure_tagged(world, policies["tagged"], sft, direct.GOOD, replies=1),
+    }
+    return numbers | {f"{key}{name}": x for name, place in places.items() for key, x in vars(place).items()}
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch14_direct_alignment",))
+
 if __name__ == "__main__":
-    evidence.run_study(one_seed, RESULT, modules=["minirlhf.chapters.ch14_direct_alignment.direct", "minirlhf.zoo"])
+    STUDY.main(__file__)

@@ -5,11 +5,10 @@ Everything is summed over all replies; seeds differ in the comparisons that the 
 ``studies/ch20_exact.json``.
 """
 
-from pathlib import Path
+from functools import cache
 
 import torch
 
-from minirlhf import evidence
 from minirlhf.chapters.ch20_overoptimization import leash, remedies
 from minirlhf.chapters.ch20_overoptimization.curves import (
     POLICY_SIZES,
@@ -32,8 +31,8 @@ from minirlhf.chapters.ch20_overoptimization.proxies import (
     with_noise,
 )
 from minirlhf.chapters.ch20_overoptimization.words import bags, decisions, lifted, replies
+from minirlhf.evidence import Study
 
-RESULT = Path(__file__).with_suffix(".json")
 SIZES = (50, 100, 200, 400, 1600)
 
 
@@ -44,7 +43,23 @@ def short(name: str) -> str:
     return name
 
 
-def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
+@cache
+def limits() -> dict[str, torch.Tensor]:
+    """What each class of proxies learns from all comparisons that there could be."""
+    return {proxy_class: fit_everything(bags(), proxy_class) for proxy_class in CLASSES}
+
+
+def every_comparison() -> dict[str, float]:
+    """What does not depend on the draw."""
+    world, numbers = bags(), dict[str, float]()
+    for name, proxy in {**limits(), "gold": world.gold, "flipped": with_flipped_tail(world)}.items():
+        curve = tilt_curve(world.ref_logps, proxy, world.gold)
+        numbers[f"all_{name}_peak"], numbers[f"all_{name}_fall"] = curve.peak[1], curve.fall
+        numbers[f"all_{name}_end"] = float(curve.gold[-1])
+    return numbers
+
+
+def one_seed(seed: int) -> dict[str, float]:
     """All measurements on one draw of comparisons."""
     world, every = bags(), replies()
     numbers: dict[str, float] = {}
@@ -108,7 +123,7 @@ def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
             key = f"{proxy_class}_beta_{beta:g}"
             numbers[f"{key}_distance"], numbers[f"{key}_gold"] = float(held.distance[k]), float(held.gold[k])
             numbers[f"{key}_proxy_ahead"], numbers[f"{key}_gold_ahead"] = map(float, ahead)
-        parts = decompose(world, limits[proxy_class], single, trained, distance=1.5)
+        parts = decompose(world, limits()[proxy_class], single, trained, distance=1.5)
         for part in ("approximation", "estimation", "optimisation"):
             numbers[f"{proxy_class}_{part}"] = getattr(parts, part)
     few = remedies.Evidence(world, compare(world, 100, seed=seed), "counts", seed)
@@ -120,24 +135,49 @@ def one_seed(seed: int, limits: dict[str, torch.Tensor]) -> dict[str, float]:
     alarm = detection(remedies.Evidence(world, compare(world, 400, seed=seed), "counts", seed))
     for name in alarm.scores:
         numbers[f"auc_{short(name)}"] = alarm.auc(name)
-    return numbers
+    return numbers | every_comparison()
 
 
-def main() -> None:
-    """Run all seeds and write down their numbers."""
-    world = bags()
-    limits = {proxy_class: fit_everything(world, proxy_class) for proxy_class in CLASSES}
-    constant: dict[str, float] = {}
-    for name, proxy in {**limits, "gold": world.gold, "flipped": with_flipped_tail(world)}.items():
-        curve = tilt_curve(world.ref_logps, proxy, world.gold)
-        constant[f"all_{name}_peak"], constant[f"all_{name}_fall"] = curve.peak[1], curve.fall
-        constant[f"all_{name}_end"] = float(curve.gold[-1])
-    modules = [
-        f"minirlhf.chapters.ch20_overoptimization.{name}"
-        for name in ("curves", "detector", "errors", "fits", "leash", "networks", "proxies", "remedies", "words")
-    ]
-    evidence.run_study(lambda seed: one_seed(seed, limits) | constant, RESULT, modules=modules, seeds=20)
+def probe() -> dict[str, float]:
+    """Every proxy, optimiser and remedy once, with fewer steps; of the limits the cheapest."""
+    world, every = bags(), replies()
+    numbers, limit = {}, fit_everything(world, "counts")
 
+    def note(name, curve):
+        middle = len(curve.gold) // 2
+        numbers.update({f"{name}_distance": float(curve.distance[-1]), f"{name}_proxy": float(curve.proxy[-1])})
+        numbers.update({f"{name}_gold": float(curve.gold[-1]), f"{name}_gold_between": float(curve.gold[middle])})
+
+    for proxy_class in CLASSES:
+        learned = fit(world, compare(world, 400, seed=0), proxy_class)
+        note(proxy_class, tilt_curve(world.ref_logps, learned, world.gold))
+    note("limit", tilt_curve(world.ref_logps, limit, world.gold))
+    note("flipped", tilt_curve(world.ref_logps, with_flipped_tail(world), world.gold))
+    case = remedies.Evidence(world, compare(world, 100, seed=0), "counts", 0)
+    single = remedies.single(case)
+    paths = {size: policy_gradient(every, decisions(), lifted(single), size=size, steps=5) for size in POLICY_SIZES}
+    paths["leash"] = policy_gradient(every, decisions(), lifted(single), beta=leash.BETAS[1], steps=5)
+    walked = {size: along(path, every.ref_logps, lifted(single), every.gold) for size, path in paths.items()}
+    noisy = tilt_curve(every.ref_logps, with_noise(every, std=0.8, seed=0), every.gold)
+    curves = walked | {"noise": noisy, "bon": best_of_n_curve(world.ref_logps, single, world.gold)}
+    curves |= {short(name): remedies.curve_of(name, case) for name in remedies.REMEDIES}
+    curves["constraints"] = remedies.constrained_curve(case)
+    for name, curve in curves.items():
+        note(name, curve)
+    grid, gains = on_a_grid([curves["bon"]])
+    for key, form in zip(("square", "log"), FORMS, strict=True):
+        numbers[f"r2_{key}"] = fit_form(grid, gains[0], form).r2
+    stop = leash.stop_where_another_turns(tilted(world.ref_logps, single), world, fit(world, case.pairs, "pairs"))
+    numbers["stop_place"], numbers["stop_gold"] = stop
+    parts = decompose(world, limit, single, curves["bon"], distance=0.5)
+    numbers |= {part: getattr(parts, part) for part in ("approximation", "estimation", "optimisation")}
+    for kind in DIFFERENCES:
+        numbers[f"{short(kind)}_apart"] = float(world.probs @ members(case, kind, count=2).std(0))
+    alarm = detection(case)
+    return numbers | {f"auc_{short(name)}": alarm.auc(name) for name in alarm.scores}
+
+
+STUDY = Study(one_seed, probe, seeds=20, labs=("minirlhf.chapters.ch20_overoptimization",))
 
 if __name__ == "__main__":
-    main()
+    STUDY.main(__file__)

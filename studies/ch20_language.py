@@ -4,21 +4,20 @@ The assistant world: RLOO without a leash, best-of-n and DPO against a reward mo
 remedies, RLOO on a leash and best-of-n by the worst case of three reward models. Writes ``studies/ch20_language.json``.
 """
 
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import zoo
 from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
 from minirlhf.chapters.ch20_overoptimization.language_ensemble import more_grades
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, reinforce
 from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
+from minirlhf.evidence import Study, brief, starts, trace
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
-
-RESULT = Path(__file__).with_suffix(".json")
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -50,6 +49,25 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
+def probe() -> dict[str, float | str]:
+    """A reward model of two steps, three steps of every optimiser, and two more reward models, from a brief start."""
+    _, sft, numbers = starts.assistant()
+    plan = LanguagePlan(prompts=8, draws=16)
+    short = replace(plan.rl, max_steps=3, batch_size=2, num_generations=8)
+    plan = replace(plan, reward=brief(plan.reward, batch_size=16, pairs=48, held_out=16), rl=short)
+    world = language_world(tasks.get("assistant"), sft, plan)
+    curves = {"bon": best_of_n(world), "dpo": dpo(world, segments=2, steps=1)}
+    for name, beta in (("rl", 0.0), ("held", 0.1)):
+        curves[name], history, _ = reinforce(world, plan, beta=beta)
+        numbers |= trace(name, history)
+    for name, curve in curves.items():
+        numbers |= {f"{name}_{key}": float(x[-1]) for key, x in vars(curve).items()}
+    scores = torch.cat([world.drawn[0][None], more_grades(world, plan)])
+    numbers["worst_case"] = float(worst_case(scores).mean())
+    return numbers | {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
+
+
+STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch20_overoptimization",))
+
 if __name__ == "__main__":
-    modules = [f"minirlhf.chapters.ch20_overoptimization.language_{name}" for name in ("dpo", "ensemble", "model")]
-    evidence.run_study(one_seed, RESULT, modules=modules)
+    STUDY.main(__file__)

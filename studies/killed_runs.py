@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from minirlhf import recipes
-from minirlhf.core.provenance import source_hash
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.formats import Problem
@@ -36,7 +35,6 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 RESULT = Path(__file__).with_suffix(".json")
 STEPS = 8
-MODULES = [f"minirlhf.trainers.{name}" for name in ("sft", "reward", "online", "offline")]
 
 
 def _chats() -> tuple[object, object, Callable[..., object]]:
@@ -183,7 +181,6 @@ def main() -> None:
     parser.add_argument("--trainers", nargs="*", choices=TRAINERS, default=list(TRAINERS))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    code = source_hash(*MODULES)
     failed = []
     for trainer in args.trainers:
         with tempfile.TemporaryDirectory() as folder:
@@ -194,8 +191,8 @@ def main() -> None:
             failed.append(trainer)
         elif args.moments >= 20:
             known = json.loads(RESULT.read_text(encoding="utf-8"))["trainers"] if RESULT.is_file() else {}
-            known[trainer] = {**found, "seed": args.seed, "code": code}
-            evidence = {"command": "python studies/killed_runs.py", "modules": MODULES, "trainers": known}
+            known[trainer] = {**found, "seed": args.seed}
+            evidence = {"command": "python studies/killed_runs.py", "trainers": known}
             write_text_atomic(RESULT, json.dumps(evidence, indent=1) + "\n")
     if failed:
         raise SystemExit(f"did not end with the same bits: {', '.join(failed)}")

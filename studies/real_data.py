@@ -53,12 +53,7 @@ def main() -> None:
     for seed in range(SEEDS):
         seeds[seed] = one_seed(seed, args.hh, args.gsm8k)
         print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
-    evidence.write(
-        RESULT,
-        command="python studies/real_data.py --hh FILE --gsm8k FILE",
-        modules=["minirlhf.trainers.reward", "minirlhf.trainers.sft"],
-        seeds=seeds,
-    )
+    evidence.write(RESULT, {"command": "python studies/real_data.py --hh FILE --gsm8k FILE"}, seeds)
 
 
 if __name__ == "__main__":

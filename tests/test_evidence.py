@@ -1,39 +1,36 @@
-"""Evidence: a study is written with what it depends on, and a claim holds only by three standard deviations between seeds."""
+"""Evidence: what makes a study stale and what does not, and that a claim holds only by three deviations between seeds."""
 
+import inspect
 import json
+import math
+import shutil
+import sys
+import time
+import types
 
 import pytest
 
 from minirlhf import evidence
+from minirlhf.cli import main
+from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
+from minirlhf.equations import aggregation, policy_losses
+from minirlhf.equations.preference_losses import pairs
+from minirlhf.evidence import probe, study
+
+# -- claims ------------------------------------------------------------------------------------------------------
 
 NUMBERS = {0: {"high": 1.0, "low": 0.1}, 1: {"high": 1.1, "low": 0.0}, 2: {"high": 0.9, "low": -0.1}}
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
-    """The script of a study that measures :data:`NUMBERS`, as the command line would run it."""
-    result = tmp_path / "studies" / "made_up.json"
-    result.parent.mkdir()
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["made_up.py", *arguments])
-        evidence.run_study(lambda seed: NUMBERS[seed % 3], result, modules=["minirlhf.core.masking"], seeds=3)
-        return result
-
-    return run
+def seen(tmp_path):
+    path = tmp_path / "made_up.json"
+    evidence.write(path, {"command": "c"}, NUMBERS)
+    return evidence.Seen(path)
 
 
-def test_a_study_writes_every_seed_and_its_command(study, capsys):
-    found = json.loads(study().read_text())
-    assert found["seeds"] == {str(seed): numbers for seed, numbers in NUMBERS.items()}
-    assert found["command"] == "python studies/made_up.py" and not evidence.is_stale(found)
-    assert "1.0000 ± 0.1000 between seeds, 0.9000 to 1.1000" in capsys.readouterr().out
-    assert json.loads(study("--seeds", "4").read_text())["command"] == "python studies/made_up.py --seeds 4"
-
-
-def test_a_claim_holds_by_three_standard_deviations(study):
-    seen = evidence.Seen(study())  # the deviation of both is 0.1
+def test_a_claim_holds_by_three_standard_deviations(seen):  # the deviation of both is 0.1
     assert seen and seen.values("high") == [1.0, 1.1, 0.9]
     assert seen.holds("high", above=0.69) and not seen.holds("high", above=0.71)
     assert seen.holds("high", below=1.31) and not seen.holds("high", below=1.29)
@@ -42,16 +39,353 @@ def test_a_claim_holds_by_three_standard_deviations(study):
         seen.holds("high")
 
 
-def test_two_numbers_are_compared_seed_by_seed(study):
-    seen = evidence.Seen(study())  # differences 0.9, 1.1, 1.0
+def test_two_numbers_are_compared_seed_by_seed(seen):  # differences 0.9, 1.1, 1.0
     assert seen.exceeds("high", "low") and not seen.exceeds("low", "high")
     assert not seen.exceeds("high", "high")
 
 
-def test_where_only_the_package_is_installed_nothing_is_refused_and_a_lost_file_is_an_error(study, tmp_path):
+def test_where_only_the_package_is_installed_nothing_is_refused_and_a_lost_file_is_an_error(seen, tmp_path):
     nowhere = evidence.Seen(tmp_path / "elsewhere" / "made_up.json")
     assert not nowhere and nowhere.values("high") == []
     assert nowhere.holds("high", above=100.0) and nowhere.exceeds("low", "high")
-    study()
     with pytest.raises(UserError, match="no such evidence"):
-        evidence.Seen(tmp_path / "studies" / "another.json")
+        evidence.Seen(tmp_path / "another.json")
+
+
+# -- a chapter that is made up -----------------------------------------------------------------------------------
+
+FILES = {
+    "__init__.py": "",
+    "losses.py": '''
+"""Equations."""
+
+def squared(x, mask):
+    """The loss."""
+    kept = [a * a for a, m in zip(x, mask) if m]
+    return sum(kept) / len(kept)
+''',
+    "training.py": '''
+from madeup.losses import squared
+
+def train(start, steps, rate=0.25):
+    """Walk towards 0."""
+    x, losses = start, []
+    for _ in range(steps):
+        losses.append(squared([x, 9.0], [True, False]))
+        x -= rate * 2 * x
+    return x, losses
+''',
+    "chapters/__init__.py": "",
+    "chapters/ch01_walk/__init__.py": "",
+    "chapters/ch01_walk/lab.py": '''
+"""The runs of the chapter."""
+
+from madeup import training
+
+RUN = {"steps": 60}
+
+def walk(seed, run=RUN, *, rate=0.25):
+    """One run."""
+    if seed < 0:
+        raise ValueError(f"seed = {seed}; expected none below 0")
+    return training.train(1.0 + seed, rate=rate, **run)
+''',
+    "chapters/ch01_walk/study.py": '''
+"""Several walks."""
+
+from madeup.chapters.ch01_walk import lab
+from minirlhf.evidence import Study
+
+TAIL = 10
+
+def one_seed(seed):
+    """A walk."""
+    end, losses = lab.walk(seed)
+    return {"end": end, "late": sum(losses[-TAIL:]) / TAIL}
+
+def probe():
+    """Two steps."""
+    end, losses = lab.walk(0, {"steps": 2})
+    return {"end": end, "loss_1": losses[1]}
+
+STUDY = Study(one_seed, probe, seeds=3)
+
+if __name__ == "__main__":
+    STUDY.main(__file__)
+''',
+}  # fmt: skip
+
+
+class MadeUp:
+    """A package with one chapter, whose study has been run."""
+
+    def __init__(self, root):
+        self.root, self.chapter = root, root / "chapters" / "ch01_walk"
+        for name, text in FILES.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+
+    def script(self):
+        """The study as a new process would find it."""
+        for cached in (provenance.source, provenance.imports):
+            cached.cache_clear()
+        for name in [name for name in sys.modules if name.split(".")[0] == "madeup"]:
+            del sys.modules[name]
+        for folder in self.root.rglob("__pycache__"):  # an edit within a second leaves a size and a time that look old
+            shutil.rmtree(folder)
+        [script] = study.discover([self.chapter]).values()
+        return script
+
+    def edit(self, name, *pairs):
+        """Replace texts in a file."""
+        text = (self.root / name).read_text()
+        for old, new in pairs:
+            assert old in text
+            text = text.replace(old, new)
+        (self.root / name).write_text(text)
+
+    def run(self, monkeypatch, *arguments):
+        """Run the script."""
+        script = self.script()
+        monkeypatch.setattr("sys.argv", ["study.py", *arguments])
+        script.load().main(str(script.path))
+        return json.loads(script.result.read_text())
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    root = tmp_path / "madeup"
+    monkeypatch.setattr(provenance, "PACKAGE", root)
+    monkeypatch.setattr(provenance, "ROOT_NAME", "madeup")
+    monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    repository = MadeUp(root)
+    repository.run(monkeypatch)
+    yield repository
+    for cached in (provenance.source, provenance.imports):
+        cached.cache_clear()
+
+
+def test_a_study_writes_every_seed_and_how_its_code_behaves(made_up, monkeypatch, capsys):
+    found = made_up.run(monkeypatch)
+    assert found["seeds"] == {str(seed): {"end": (1 + seed) / 2**60, "late": pytest.approx(0)} for seed in range(3)}
+    assert found["probe"] == {"end": 0.25, "loss_1": 0.25}
+    assert found["sizes"] == ["'steps'", "0", "0.25", "1.0", "60"]
+    assert "late" in capsys.readouterr().out and made_up.script().stale() == []
+    assert len(made_up.run(monkeypatch, "--seeds", "2")["seeds"]) == 2
+    assert made_up.script().stale() == ["2 of 3 seeds were measured"]
+    before = made_up.script().result.read_text()
+    capsys.readouterr()
+    made_up.run(monkeypatch, "--probe")
+    assert json.loads(capsys.readouterr().out) == found["probe"] and made_up.script().result.read_text() == before
+
+
+def move_the_lab(house):
+    (house.chapter / "lab.py").rename(house.chapter / "runs.py")
+    house.edit("chapters/ch01_walk/study.py", ("import lab", "import runs as lab"))
+
+
+def move_an_equation(house):
+    (house.root / "equations").mkdir()
+    (house.root / "equations" / "__init__.py").write_text("")
+    (house.root / "losses.py").rename(house.root / "equations" / "losses.py")
+    house.edit("training.py", ("madeup.losses", "madeup.equations.losses"))
+
+
+def move_the_chapter(house):
+    house.chapter = house.chapter.rename(house.chapter.with_name("ch09_walk"))
+    house.edit("chapters/ch09_walk/study.py", ("ch01_walk", "ch09_walk"))
+
+
+STUDY, LAB = "chapters/ch01_walk/study.py", "chapters/ch01_walk/lab.py"
+HARMLESS = {
+    "the lab is moved": move_the_lab,
+    "an equation is moved": move_an_equation,
+    "the chapter is moved, with its result": move_the_chapter,
+    "a function of the lab has another name": lambda house: (
+        house.edit(LAB, ("def walk", "def stroll")),
+        house.edit(STUDY, ("lab.walk", "lab.stroll")),
+    ),
+    "an equation has another name": lambda house: (
+        house.edit("losses.py", ("def squared", "def mean_squared")),
+        house.edit("training.py", ("squared", "mean_squared")),
+    ),
+    "names of the script": lambda house: house.edit(STUDY, ("one_seed", "measure"), ("losses", "path"), ("TAIL", "END")),
+    "a name is imported another way": lambda house: house.edit(
+        STUDY, ("from madeup.chapters.ch01_walk import lab", "from madeup.chapters.ch01_walk.lab import walk"), ("lab.walk", "walk")
+    ),
+    "nobody calls it, in the lab": lambda house: house.edit(LAB, ("def walk", "def idle(n=7):\n    return 8\n\ndef walk")),
+    "nobody calls it, in the library": lambda house: house.edit("losses.py", ("def squ", "def idle():\n    return 8\n\ndef squ")),
+    "nobody calls it, in the script": lambda house: house.edit(STUDY, ("def probe", "def idle():\n    return 8\n\ndef probe")),
+    "docstrings and comments": lambda house: (
+        house.edit("losses.py", ("The loss.", "Mean square.")),
+        house.edit(LAB, ('"""One run."""', '"""A run."""  # short')),
+        house.edit(STUDY, ('"""Two steps."""', "# two steps"), ('"""A walk."""', '"""One walk."""')),
+    ),
+    "types": lambda house: house.edit(STUDY, ("(seed):", "(seed: int) -> dict:"), ("TAIL = 10", "TAIL: int = 10")),
+    "the message of an error": lambda house: house.edit(LAB, ("expected none", "none may lie")),
+    "the same sum, otherwise": lambda house: house.edit("training.py", ("x -= rate * 2 * x", "x = x * (1 - 2 * rate)")),
+}  # fmt: skip
+DECISIVE = {
+    "steps in the lab": (lambda house: house.edit(LAB, ("60", "6")), "sizes have changed: 60 → 6"),
+    "a default in the lab": (lambda house: house.edit(LAB, ("rate=0.25", "rate=0.5")), "sizes have changed: 0.25 → 0.5"),
+    "steps in the script": (lambda house: house.edit(STUDY, ("TAIL = 10", "TAIL = 20")), "its script has changed"),
+    "what the script computes": (lambda house: house.edit(STUDY, ("sum(", "max(")), "its script has changed"),
+    "more seeds": (lambda house: house.edit(STUDY, ("seeds=3", "seeds=4")), "its script has changed; 3 of 4 seeds were measured"),
+    "the sign of the gradient": (
+        lambda house: house.edit("training.py", ("x -=", "x +=")),
+        "its probe has moved: end 0.25 → 2.25, loss_1 0.25 → 2.25",
+    ),
+    "the sign of a loss": (lambda house: house.edit("losses.py", ("return sum", "return -sum")), "its probe has moved: loss_1 0.25 → -0.25"),
+    "a mask": (lambda house: house.edit("losses.py", (" if m]", "]")), "its probe has moved: loss_1 0.25 → 40.625"),
+    "no result": (lambda house: (house.chapter / "study.json").unlink(), "it has never run"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", HARMLESS)
+def test_what_changes_nothing_leaves_the_study_fresh(edit, made_up):
+    before = {path: path.read_text() for path in made_up.root.rglob("*.py")}
+    HARMLESS[edit](made_up)
+    assert {path: path.read_text() for path in made_up.root.rglob("*.py")} != before
+    assert made_up.script().stale() == []
+
+
+@pytest.mark.parametrize("edit", DECISIVE)
+def test_what_changes_the_numbers_makes_it_stale_and_is_named(edit, made_up):
+    change, why = DECISIVE[edit]
+    change(made_up)
+    assert "; ".join(made_up.script().stale()) == why
+
+
+def test_the_probe_runs_only_where_the_code_has_changed(made_up, monkeypatch):
+    assert made_up.script().stale() == []
+    loaded = []
+    load = study.Script.load
+    monkeypatch.setattr(study.Script, "load", lambda self: loaded.append(self.name) or load(self))
+    made_up.edit("losses.py", ('"""Equations."""', '"""Words."""'))
+    assert made_up.script().stale() == [] and loaded == []
+    made_up.edit("losses.py", ("def squ", "def idle():\n    return 8\n\ndef squ"))
+    assert made_up.script().stale() == [] and loaded == ["ch01_walk"]
+    assert made_up.script().stale() == [] and loaded == ["ch01_walk"]
+    made_up.edit("losses.py", (" if m]", "]"))
+    assert made_up.script().stale() and made_up.script().stale(), "what failed is not remembered"
+
+
+def test_the_command_names_reasons_runs_what_is_stale_and_records_a_new_probe(made_up, monkeypatch, capfd):
+    monkeypatch.setattr(study, "folders", lambda: [made_up.chapter])
+    made_up.script()
+    assert main(["studies"]) == 0 and "ch01_walk" in capfd.readouterr().out
+    result = made_up.script().result
+    made_up.edit(STUDY, ('"loss_1": losses[1]', '"first": losses[0]'))
+    made_up.script()
+    assert main(["studies"]) == 1
+    assert "stale: its probe has moved: loss_1 0.25 → nothing, first nothing → 1" in capfd.readouterr().out
+    measured = json.loads(result.read_text())["seeds"]
+    assert main(["studies", "--record", "ch01_walk"]) == 0
+    assert json.loads(result.read_text())["probe"] == {"end": 0.25, "first": 1.0}
+    assert json.loads(result.read_text())["seeds"] == measured
+
+    commands = []
+    monkeypatch.setattr(
+        "subprocess.run", lambda command: commands.append(command) or types.SimpleNamespace(returncode=0)
+    )
+    assert main(["studies", "--run"]) == 0 and commands == []
+    made_up.edit(LAB, ("60", "6"))
+    made_up.script()
+    assert main(["studies", "--run"]) == 0
+    assert commands == [[sys.executable, "-P", str(made_up.chapter / "study.py")]]
+    assert main(["studies", "ch99"]) == 2 and "unknown study 'ch99'" in capfd.readouterr().err
+    assert main(["studies", "--record"]) == 2
+
+
+def test_where_only_the_package_is_installed_there_are_no_studies(tmp_path):
+    with pytest.raises(UserError, match="they come with the repository"):
+        study.discover([tmp_path])
+    (tmp_path / "study.py").write_text("STUDY = Study()\n")
+    with pytest.raises(UserError, match=r"study\.py: declares no study"):
+        study.discover([tmp_path])
+
+
+# -- numbers of a probe ------------------------------------------------------------------------------------------
+
+
+def test_numbers_move_by_more_than_a_change_of_machine_explains():
+    stored = {"a": 1.0, "b": math.nan, "c": "grpo", "tiny": 1e-8}
+    assert probe.moved(stored, {**stored, "a": 1.002, "tiny": -5e-6}) == []
+    assert probe.moved(stored, {**stored, "a": 1.005}) == ["a 1 → 1.005"]
+    assert probe.moved(stored, {**stored, "b": 0.0, "c": "ppo"}) == ["b nan → 0", "c grpo → ppo"]
+    assert probe.moved({"a": 1.0}, {"b": 1.0}) == ["a 1 → nothing", "b nothing → 1"]
+
+
+def test_settings_say_every_size_of_a_plan_and_nothing_of_defaults():
+    from minirlhf.pipeline import ASSISTANT_PPO, SFTPlan
+    from minirlhf.trainers.sft import SFTConfig
+
+    found = probe.settings(sft=SFTPlan(7, SFTConfig(max_steps=400)), ppo=ASSISTANT_PPO)
+    assert found["sft.demonstrations"] == 7 and found["sft.training.max_steps"] == 400
+    assert "sft.training.seed" not in found and found["ppo.options.beta"] == 0.3
+    assert probe.settings(sft=probe.brief(SFTPlan(), 3, demonstrations=5)) == {
+        **probe.settings(sft=SFTPlan()),
+        "sft.training.max_steps": 3,
+        "sft.demonstrations": 5,
+    }
+    with pytest.raises(TypeError, match="is no setting"):
+        probe.settings(broken=[1, 2])
+
+
+# -- the studies of the repository -------------------------------------------------------------------------------
+
+STUDIES = study.discover()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_script_and_the_sizes_are_those_that_were_measured(name):
+    script = STUDIES[name]
+    found = evidence.read(script.result)
+    assert (found["shape"], found["sizes"]) == (script.code.shape, script.code.sizes), "run: minirlhf studies"
+    assert len(found["seeds"]) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_study_is_fresh(name):
+    began = time.process_time()
+    assert STUDIES[name].stale() == [], "run: minirlhf studies --run"
+    print(f"{name}: {time.process_time() - began:.1f} s of the processor")
+
+
+def wrap(monkeypatch, function, change):
+    """Make ``function`` another one wherever it has been imported to: ``change(original, *args, **kwargs)``."""
+    function = inspect.unwrap(function)
+    original = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
+    monkeypatch.setitem(function.__globals__, "_changed", lambda *args, **kwargs: change(original, *args, **kwargs))
+    monkeypatch.setattr(function, "__signature__", inspect.signature(function), raising=False)
+    monkeypatch.setattr(function, "__code__", (lambda *args, **kwargs: _changed(*args, **kwargs)).__code__)  # noqa: F821
+
+
+def negated(original, *args, **kwargs):
+    return -original(*args, **kwargs)
+
+
+def unmasked(original, mask, *args, **kwargs):
+    return original(mask | True, *args, **kwargs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "function", "change", "moves"),
+    [
+        ("ch12_policy_gradients", policy_losses.ppo_clip, negated, "reuse_clip_loss_0"),
+        ("ch12_policy_gradients", aggregation.token_mean, unmasked, "cold_grad_norm"),
+        ("ch13_family", policy_losses.ppo_clip, negated, "grpo_grad_norm_1"),
+        ("ch13_family", aggregation.token_mean, unmasked, "reinforce_pp_grad_norm_0"),
+        ("ch14_direct_alignment", pairs.dpo, negated, "dpo_loss_0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_mistake_in_an_equation_moves_the_probe(name, function, change, moves, monkeypatch):
+    stored = evidence.read(STUDIES[name].result)["probe"]
+    wrap(monkeypatch, function, change)
+    moved = [text.split()[0] for text in probe.moved(stored, STUDIES[name].load().probe())]
+    assert moves in moved and len(moved) < len(stored)

@@ -9,11 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from minirlhf import evidence
-
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
-STUDIES = sorted((ROOT / "studies").glob("ch[0-9][0-9]_*.json"))
 
 
 def load_tool() -> ModuleType:
@@ -54,15 +51,6 @@ def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
     drawn = [c for c in code if any("image/png" in out.get("data", {}) for out in c["outputs"])]
     assert drawn, "a chapter's notebook draws at least one figure"
     assert all(len(c["metadata"]["mystnb"]["image"]["alt"]) > 20 for c in drawn)
-
-
-@pytest.mark.parametrize("study", STUDIES, ids=lambda p: p.stem)
-def test_the_study_was_made_by_this_code(study: Path) -> None:
-    """With at least five seeds, by the script beside it."""
-    found = evidence.read(study)
-    assert found["command"] == f"python studies/{study.stem}.py" and study.with_suffix(".py").is_file()
-    assert len(found["seeds"]) >= 5
-    assert not evidence.is_stale(found), f"what it measured has changed since; run {found['command']}"
 
 
 @pytest.mark.slow

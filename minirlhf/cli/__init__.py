@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "zoo": ("minirlhf.cli.zoo", "trained checkpoints by name: list, train, copy"),
     "doctor": ("minirlhf.cli.doctor", "versions, device, cores, cache; what will be slow here, and why"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
+    "studies": ("minirlhf.cli.studies", "measurements over several seeds: what is stale and why, and run that"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
     "rehearse": ("minirlhf.cli.rehearse", "make a class of submissions of all kinds, to rehearse grading on"),

@@ -44,9 +44,14 @@ def source(name: str) -> str:
 @functools.cache
 def imports(name: str) -> frozenset[str]:
     """The modules of this package that a module imports directly, also inside functions and for typing, or names in a string."""
+    return imported(source(name), name) - {name}
+
+
+def imported(text: str, name: str) -> frozenset[str]:
+    """The same for a source text, also of a script outside the package; ``name`` is what an error calls it."""
     known = set(all_modules())
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source(name))):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
         elif isinstance(node, ast.ImportFrom):
@@ -58,7 +63,7 @@ def imports(name: str) -> frozenset[str]:
                     found.add(child if child in known else node.module)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.update(_named(node.value) & known)
-    return frozenset(found - {name})
+    return frozenset(found)
 
 
 def _named(text: str) -> set[str]:
@@ -83,6 +88,7 @@ def closure(names: Iterable[str]) -> set[str]:
     return seen
 
 
+@functools.cache
 def code_without_docs(text: str) -> str:
     """The syntax tree of a source as text, without comments and docstrings: rewording a sentence changes nothing."""
     tree = ast.parse(text)

@@ -19,7 +19,7 @@ from minirlhf.evaluation import Evaluation, Measured, evaluate, win_rate
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.pipeline import Trained, with_seed
+from minirlhf.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
 from minirlhf.trainers.history import History
 from minirlhf.trainers.reward import pair_accuracy
 
@@ -115,34 +115,48 @@ class Tour:
         }
 
 
-def run(seed: int = 0, *, say: Say = print, quiet: bool = False) -> Tour:
+@dataclass(frozen=True)
+class Plans:
+    """The settings of every stage; a run gives them its seed."""
+
+    pretrain: PretrainPlan = PretrainPlan()
+    sft: SFTPlan = SFTPlan()
+    reward: RewardPlan = RewardPlan()
+    grpo: RLPlan = RLPlan()
+    ppo: RLPlan = pipeline.ASSISTANT_PPO
+    dpo: AlignPlan = AlignPlan()
+    game_sft: SFTPlan = pipeline.SHELL_GAME_SFT
+    game_rl: RLPlan = pipeline.SHELL_GAME_RL
+
+
+def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool = False) -> Tour:
     """The whole tour on one thread; the same seed gives the same numbers on one machine."""
+    plans = replace(plans, **{name: with_seed(plan, seed) for name, plan in vars(plans).items()})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     tour = Tour(seed)
     try:
         with tour.timed("total"):
-            _assistant(tour, say, quiet)
-            _shell_game(tour, say, quiet)
+            _assistant(tour, plans, say, quiet)
+            _shell_game(tour, plans, say, quiet)
     finally:
         torch.set_num_threads(threads)
     return tour
 
 
-def _assistant(tour: Tour, say: Say, quiet: bool) -> None:
-    world, seed = tasks.get("assistant"), tour.seed
+def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
+    world = tasks.get("assistant")
     say("\n1 · Pretraining: a language model of raw chatter about animals")
     with tour.timed("pretrain"):
-        base = pipeline.pretrain(world, with_seed(pipeline.PretrainPlan(), seed), quiet=quiet)
+        base = pipeline.pretrain(world, plans.pretrain, quiet=quiet)
     tour.parameters = num_parameters(base.model)
     say("2 · Supervised fine-tuning: imitate a hurried assistant")
     with tour.timed("sft"):
-        sft = pipeline.sft(world, base, with_seed(pipeline.SFTPlan(), seed), quiet=quiet)
+        sft = pipeline.sft(world, base, plans.sft, quiet=quiet)
     say("3 · Preferences and reward model: which of two of its own replies is better?")
-    plan = with_seed(pipeline.RewardPlan(), seed)
     with tour.timed("reward"):
-        pairs, held_out = pipeline.preferences(world, sft, plan)
-        judge = pipeline.reward_model(sft, pairs, plan, quiet=quiet)
+        pairs, held_out = pipeline.preferences(world, sft, plans.reward)
+        judge = pipeline.reward_model(sft, pairs, plans.reward, quiet=quiet)
         held_tokens = pipeline.pair_tokens(sft.tokenizer, held_out)
         tour.judge_accuracy = pair_accuracy(judge.model, held_tokens, pad_token_id=sft.tokenizer.pad_token_id)
     gaps = [world.grade(p.prompt, p.chosen) - world.grade(p.prompt, p.rejected) for p in held_out]
@@ -153,13 +167,13 @@ def _assistant(tour: Tour, say: Say, quiet: bool) -> None:
     proxy = model_reward(judge.model, judge.tokenizer)
     graded: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(world)}, "quiet": quiet}
     with tour.timed("grpo"):
-        grpo = pipeline.reinforce(world, sft, with_seed(pipeline.RLPlan(), seed), **graded)
+        grpo = pipeline.reinforce(world, sft, plans.grpo, **graded)
     say("5 · The same with PPO: a critic says which token earned what")
     with tour.timed("ppo"):
-        ppo = pipeline.reinforce(world, sft, with_seed(pipeline.ASSISTANT_PPO, seed), **graded)
+        ppo = pipeline.reinforce(world, sft, plans.ppo, **graded)
     say("6 · The same preferences without a reward model and without sampling (DPO)")
     with tour.timed("dpo"):
-        dpo = pipeline.align(sft, pairs, with_seed(pipeline.AlignPlan(), seed), quiet=quiet)
+        dpo = pipeline.align(sft, pairs, plans.dpo, quiet=quiet)
     say("7 · Evaluation on held-out prompts")
     with tour.timed("evaluation"):
         plain = copy.deepcopy(base.tokenizer)
@@ -205,16 +219,14 @@ def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> li
     ]
 
 
-def _shell_game(tour: Tour, say: Say, quiet: bool) -> None:
-    world, seed = tasks.get("shell_game"), tour.seed
+def _shell_game(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
+    world = tasks.get("shell_game")
     say("\n8 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
     with tour.timed("game_sft"):
-        sft = pipeline.sft_from_scratch(world, with_seed(pipeline.SHELL_GAME_SFT, seed), quiet=quiet)
+        sft = pipeline.sft_from_scratch(world, plans.game_sft, quiet=quiet)
     say("9 · Reinforcement learning on right answers alone (Dr. GRPO)")
     with tour.timed("game_rl"):
-        rl = pipeline.reinforce(
-            world, sft, with_seed(pipeline.SHELL_GAME_RL, seed), monitors={"thinks": _thinks}, quiet=quiet
-        )
+        rl = pipeline.reinforce(world, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
     with tour.timed("game_evaluation"):
         tour.game = [_play("SFT", sft), _play("RL", rl)]
     tour.histories["game_sft"], tour.histories["game_rl"] = sft.history, rl.history

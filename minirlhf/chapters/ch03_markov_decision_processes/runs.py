@@ -25,8 +25,8 @@ STRATEGIES = {
 }
 
 
-def prediction_error(n: int | None, alpha: float, seed: int) -> Tensor:
-    """Root mean square error over the states of a walk of five cells, ``(101, 100)``: per episode, per learner."""
+def prediction_error(n: int | None, alpha: float, seed: int, *, episodes: int = 100, learners: int = 100) -> Tensor:
+    """Root mean square error over the states of a walk of five cells, ``(episodes + 1, learners)``."""
     process = worlds.random_walk()
     history = temporal_difference(
         process,
@@ -34,15 +34,15 @@ def prediction_error(n: int | None, alpha: float, seed: int) -> Tensor:
         gamma=1.0,
         alpha=alpha,
         n=n,
-        episodes=100,
-        learners=100,
+        episodes=episodes,
+        learners=learners,
         rng=generator("ch03", "prediction", seed),
         initial=0.5,
     )
     return (history[:, :, 1:-1] - torch.arange(1, 6) / 6).square().mean(-1).sqrt()
 
 
-def cut_off_values(limit_is_an_end: bool, seed: int) -> Tensor:
+def cut_off_values(limit_is_an_end: bool, seed: int, *, episodes: int = 250) -> Tensor:
     """Values ``(50, 5)`` that TD(0) learns for a walk of five cells whose episodes are cut off after six steps."""
     process = worlds.random_walk()
     history = temporal_difference(
@@ -50,7 +50,7 @@ def cut_off_values(limit_is_an_end: bool, seed: int) -> Tensor:
         process.uniform_policy(),
         gamma=1.0,
         alpha=0.05,
-        episodes=250,
+        episodes=episodes,
         learners=50,
         rng=generator("ch03", "limit", seed),
         initial=0.5,
@@ -60,18 +60,18 @@ def cut_off_values(limit_is_an_end: bool, seed: int) -> Tensor:
     return history[-50:].mean(0)[:, 1:-1]
 
 
-def cliff(off_policy: bool, seed: int) -> Learned:
+def cliff(off_policy: bool, seed: int, *, episodes: int = 120) -> Learned:
     """Thirty learners at the cliff, 120 episodes."""
     learner = control.q_learning if off_policy else control.sarsa
     rng = generator("ch03", "cliff", seed)
     return learner(
-        worlds.cliff_walking().process, gamma=1.0, alpha=0.5, epsilon=0.1, episodes=120, learners=30, rng=rng
+        worlds.cliff_walking().process, gamma=1.0, alpha=0.5, epsilon=0.1, episodes=episodes, learners=30, rng=rng
     )
 
 
-def maze(planning_steps: int, seed: int) -> Learned:
+def maze(planning_steps: int, seed: int, *, episodes: int = 20) -> Learned:
     """Twenty learners in the maze, 20 episodes; 0 planning steps is Q-learning."""
-    settings: dict[str, Any] = {"gamma": 0.95, "alpha": 0.5, "epsilon": 0.1, "episodes": 20, "learners": 20}
+    settings: dict[str, Any] = {"gamma": 0.95, "alpha": 0.5, "epsilon": 0.1, "episodes": episodes, "learners": 20}
     rng = generator("ch03", "maze", seed)
     if planning_steps == 0:
         return control.q_learning(worlds.maze().process, rng=rng, **settings)
@@ -85,7 +85,7 @@ def bandit_regret(strategy: bandits.Strategy, seed: int, *, steps: int = 1_000, 
     return regret(means, bandits.play(means, strategy, steps=steps, players=players, rng=rng))
 
 
-def doors(target: Target, seed: int, *, runs: int = 4) -> Tensor:
+def doors(target: Target, seed: int, *, runs: int = 4, updates: int = 300) -> Tensor:
     """What ``runs`` networks believe that entering the hall is worth, ``(runs,)``; the truth is −.09."""
     process = worlds.many_doors()
     believed = [
@@ -94,7 +94,7 @@ def doors(target: Target, seed: int, *, runs: int = 4) -> Tensor:
             torch.eye(3, dtype=torch.float64),
             target,
             gamma=0.9,
-            updates=300,
+            updates=updates,
             noise=1.0,
             learning_rate=0.2,
             epsilon=0.5,

@@ -31,18 +31,18 @@ def small_rewards() -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.TransformReward(cartpole(), lambda reward: 0.01 * float(reward))
 
 
-def _with(method: Method, config: ControlConfig | None = None, make: Make = cartpole) -> Callable[[int], ControlRun]:
+def _with(method: Method, config: ControlConfig | None = None, make: Make = cartpole) -> Callable[..., ControlRun]:
     config = ControlConfig() if config is None else config
-    return lambda seed: po.train_policy(make, method, replace(config, seed=seed))
+    return lambda seed, **changes: po.train_policy(make, method, replace(config, seed=seed, **changes))
 
 
-#: name -> run of a seed.
-RUNS: dict[str, Callable[[int], ControlRun]] = {
+#: name -> run of a seed; changes to its :class:`ControlConfig` by name.
+RUNS: dict[str, Callable[..., ControlRun]] = {
     "reinforce": _with(po.REINFORCE, EPISODES),
     "reinforce_with_baseline": _with(po.REINFORCE_WITH_BASELINE, EPISODES),
     "actor_critic": _with(po.ACTOR_CRITIC, SHORT),
     "a2c": _with(po.A2C, SHORT),
-    "trpo": lambda seed: trpo.train_trpo(cartpole, ControlConfig(seed=seed), max_kl=0.02)[0],
+    "trpo": lambda seed, **changes: trpo.train_trpo(cartpole, ControlConfig(seed=seed, **changes), max_kl=0.02)[0],
     "ppo": _with(po.PPO),
     "ppo_adaptive": _with(po.PPO_ADAPTIVE),
     "ppo_value_clip": _with(replace(po.PPO, cliprange_value=0.2)),

@@ -73,12 +73,23 @@ def start(seed: int, *, quiet: bool = True) -> Trained:
     return pipeline.sft_from_scratch(tasks.get("shell_game"), plan, quiet=quiet)
 
 
-def train(begin: Trained, recipe: Recipe, config: OnlineConfig = RUN, *, seed: int = 0, quiet: bool = True) -> Trained:
-    """A copy of ``begin``, improved on right answers alone (a recipe of process rewards: on right positions of the ball)."""
+def train(
+    begin: Trained,
+    recipe: Recipe,
+    config: OnlineConfig = RUN,
+    *,
+    seed: int = 0,
+    games: int | None = None,
+    quiet: bool = True,
+) -> Trained:
+    """A copy of ``begin``, improved on right answers alone (a recipe of process rewards: on right positions of the ball).
+
+    Of the training games only the first ``games`` are played, if that is given.
+    """
     world, model = tasks.get("shell_game"), copy.deepcopy(begin.model)
     history = train_online(
         model,
-        task_problems(world, "train"),
+        task_problems(world, "train")[:games],
         task_reward(world),
         recipe,
         replace(config, seed=seed),

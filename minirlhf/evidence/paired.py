@@ -1,38 +1,14 @@
-"""Layer 7: evidence under ``studies/``: a small JSON file with what several seeds gave, the command that made it, and a hash
-of the code it depends on, so that a test can say when it is stale."""
+"""Numbers of several seeds, compared: a claim holds where it does by three standard deviations between seeds."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from minirlhf.core.errors import UserError
-from minirlhf.core.provenance import all_modules, source, source_hash
-from minirlhf.models.checkpoints import write_text_atomic
-
-# A study runs for minutes, in which its files may be edited: what it depends on is read now.
-for _name in all_modules():
-    source(_name)
-
-
-def write(path: Path, *, command: str, modules: Sequence[str], seeds: Mapping[int, Mapping[str, float]]) -> None:
-    """Write the numbers of each seed, with the command and the hash of ``modules`` and all that they import."""
-    evidence = {
-        "command": command,
-        "modules": list(modules),
-        "code": source_hash(*modules),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "seeds": {str(seed): dict(numbers) for seed, numbers in seeds.items()},
-    }
-    write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -41,11 +17,6 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such evidence; run the study beside it")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
-
-
-def is_stale(evidence: Mapping[str, Any]) -> bool:
-    """Has the code that it depends on changed since?"""
-    return source_hash(*evidence["modules"]) != evidence["code"]
 
 
 def values(evidence: Mapping[str, Any], name: str) -> list[float]:
@@ -78,35 +49,9 @@ def summary(evidence: Mapping[str, Any]) -> dict[str, tuple[float, float, float,
     return rows
 
 
-def run_study(
-    one_seed: Callable[[int], Mapping[str, float]],
-    result: Path,
-    *,
-    modules: Sequence[str],
-    seeds: int = 5,
-    first_seed: int = 0,
-) -> None:
-    """The body of a study's script: measure every seed on one thread, write the evidence, print its summary.
-
-    The script's ``--seeds`` says how many; without it there are ``seeds`` of them.
-    """
-    parser = argparse.ArgumentParser(description="Measure several seeds and write the numbers down.")
-    parser.add_argument("--seeds", type=int, default=seeds, help=f"how many; {seeds} by default")
-    count = parser.parse_args().seeds
-    torch.set_num_threads(1)
-    numbers = {}
-    for seed in range(first_seed, first_seed + count):
-        numbers[seed] = one_seed(seed)
-        print(seed, {name: round(value, 3) for name, value in numbers[seed].items()}, flush=True)
-    command = f"python studies/{result.stem}.py" + (f" --seeds {count}" if count != seeds else "")
-    write(result, command=command, modules=modules, seeds=numbers)
-    for name, (mean, deviation, low, high) in summary(read(result)).items():
-        print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
-
-
 class Seen:
-    """What a study saw, as a notebook asks for it. Where only the package is installed, as on Colab, there are no studies: then
-    nothing is known and no claim is refused.
+    """What a study saw, as a notebook asks for it. Where only the package is installed, as on Colab, there are no studies:
+    then nothing is known and no claim is refused.
 
     Args:
         path: of the evidence, in a folder ``studies``.

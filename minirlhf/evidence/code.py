@@ -1,0 +1,263 @@
+"""What decides a study and no probe of a few steps can see, read from the syntax tree: the *shape* of its script, and the *sizes*
+that stand in its lab, the modules written for its chapter alone.
+
+Both follow names from the script's ``STUDY = Study(one_seed, probe, ...)``; what is not reached from ``one_seed`` does not count, nor
+do the names themselves: moving a module, renaming a function, adding one that nobody calls change neither.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minirlhf.core import provenance
+from minirlhf.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class Module:
+    """The top level of a source.
+
+    Attributes:
+        statements: what is said of each name: the definition or assignment, and other statements that mention it.
+        imports: local name -> dotted name, also of imports inside functions.
+        bound: every name that is given a value somewhere.
+    """
+
+    statements: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    bound: set[str] = field(default_factory=set)
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    """``if __name__ == "__main__":``"""
+    return isinstance(statement, ast.If) and "__name__" in {
+        node.id for node in ast.walk(statement.test) if isinstance(node, ast.Name)
+    }
+
+
+@functools.cache
+def parsed(text: str) -> Module:
+    """The top level of a source text."""
+    module, tree = Module(), ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:  # `import a.b` binds a, `import a.b as c` binds c
+                local = alias.asname or alias.name.split(".")[0]
+                module.imports[local] = alias.name if alias.asname else local
+        elif isinstance(node, ast.ImportFrom):
+            module.imports.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            module.bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            module.bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            module.bound.add(node.name)
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names = [statement.name]
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        elif isinstance(statement, ast.Import | ast.ImportFrom) or _is_guard(statement):
+            names = []
+        else:  # a loop that fills a table, a call that adds to one
+            names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in module.bound]
+        for name in dict.fromkeys(names):
+            module.statements.setdefault(name, []).append(statement)
+    return module
+
+
+def _dotted(node: ast.AST) -> list[str] | None:
+    """``a.b.c`` as a list, None for anything else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return None if before is None else [*before, node.attr]
+    return None
+
+
+def _split(dotted: list[str], known: Collection[str]) -> tuple[str, list[str]] | None:
+    """The longest of our ``known`` modules that a dotted name begins with, and the rest; None for a name of another library."""
+    for end in range(len(dotted), 0, -1):
+        if (module := ".".join(dotted[:end])) in known:
+            return module, dotted[end:]
+    return None
+
+
+def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
+    """The fields of a node that say what is done: no types, no docstrings, no imports."""
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(value, list):
+            yield name, [s for s in value if not isinstance(s, ast.Import | ast.ImportFrom) and not _is_text(s)]
+        elif name not in ("annotation", "returns", "type_comment", "type_params", "ctx", "kind", "simple"):
+            yield name, value
+
+
+def _is_text(statement: ast.AST) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _below(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes directly below that say what is done."""
+    for _, value in _fields(node):
+        yield from (child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST))
+
+
+class _Reach:
+    """The statements of a script, and of its lab, that are reached by name.
+
+    Attributes:
+        script, lab: in the order in which they are met.
+    """
+
+    def __init__(self, known: Collection[str], labs: Collection[str]) -> None:
+        self._known, self._labs = known, labs
+        self.script: dict[ast.stmt, None] = {}
+        self.lab: dict[ast.stmt, None] = {}
+
+    def follow(self, node: ast.AST, module: Module, found: dict[ast.stmt, None]) -> None:
+        """Go on to what a node of ``module`` names."""
+        if (dotted := _dotted(node)) is None:
+            for child in _below(node):
+                self.follow(child, module, found)
+        elif dotted[0] in module.statements:
+            self._visit(dotted[0], module, found)
+        elif dotted[0] in module.imports:
+            self._enter([*module.imports[dotted[0]].split("."), *dotted[1:]])
+
+    def _visit(self, name: str, module: Module, found: dict[ast.stmt, None]) -> None:
+        for statement in module.statements[name]:
+            if statement not in found:
+                found[statement] = None
+                self.follow(statement, module, found)
+
+    def _enter(self, dotted: list[str]) -> None:
+        match _split(dotted, self._known):
+            case (name, rest) if name in self._labs:
+                module = parsed(provenance.source(name))
+                for wanted in rest[:1] or list(module.statements):  # a module by itself: all that it holds
+                    if wanted in module.statements:
+                        self._visit(wanted, module, self.lab)
+                    elif wanted in module.imports:
+                        self._enter(module.imports[wanted].split("."))
+
+
+class _Eraser:
+    """Syntax trees as text in which our own names are numbered as they come; those of other libraries, and attributes, stay."""
+
+    def __init__(self, module: Module, known: Collection[str]) -> None:
+        self._module, self._known = module, known
+        self._numbers: dict[str, int] = {}
+
+    def _number(self, name: str) -> str:
+        return f"#{self._numbers.setdefault(name, len(self._numbers))}"
+
+    def said(self, node: Any) -> str:
+        """The node as text."""
+        if isinstance(node, list):
+            return "[" + ",".join(map(self.said, node)) + "]"
+        if not isinstance(node, ast.AST):
+            return repr(node)
+        if dotted := _dotted(node):
+            return self._name(*dotted)
+        if isinstance(node, ast.AnnAssign):  # with or without a type, it is an assignment
+            return f"Assign([{self.said(node.target)}],{self.said(node.value)})"
+        parts = [
+            self._number(value) if isinstance(value, str) and self._is_name(node, name) else self.said(value)
+            for name, value in _fields(node)
+        ]
+        return f"{type(node).__name__}({','.join(parts)})"
+
+    @staticmethod
+    def _is_name(node: ast.AST, name: str) -> bool:
+        return name == "name" or (name == "arg" and isinstance(node, ast.arg))
+
+    def _name(self, root: str, *rest: str) -> str:
+        if root in self._module.bound:
+            return ".".join([self._number(root), *rest])
+        if root not in self._module.imports:
+            return ".".join([root, *rest])  # a builtin
+        dotted = [*self._module.imports[root].split("."), *rest]
+        match _split(dotted, self._known):
+            case None:
+                return ".".join(dotted)
+            case (module, [name, *more]):  # one name, in whichever module it is today and however it is imported
+                return ".".join([self._number(name), *more])
+            case (module, _):
+                return self._number(module.rpartition(".")[2])
+        raise AssertionError
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    """Numbers and strings below a node, as text: no docstrings, types, messages of errors or truth values."""
+    match node:
+        case ast.Raise():
+            return
+        case ast.Assert():
+            yield from literals(node.test)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
+            yield f"-{value!r}"
+        case ast.Constant(value=value):
+            if isinstance(value, int | float | str) and not isinstance(value, bool):
+                yield repr(value)
+        case _:
+            for child in _below(node):
+                yield from literals(child)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a study.
+
+    Attributes:
+        shape: hash (16 hex digits) of what the script does, our own names erased.
+        sizes: the numbers and strings that stand in the lab, where the script reaches it, sorted.
+        seeds: how many are measured, None for the default.
+    """
+
+    shape: str
+    sizes: list[str]
+    seeds: int | None
+
+
+def declaration(text: str) -> ast.Call | None:
+    """``Study(...)`` of ``STUDY = Study(...)`` at a script's top level, if it is there."""
+    for statement in ast.parse(text).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="STUDY")], value=ast.Call() as call):
+                return call
+    return None
+
+
+def read(path: Path, text: str) -> Code:
+    """Read a study's script and what it reaches in its lab: modules in its own folder, and modules and packages that it names as ``labs``.
+
+    Raises:
+        UserError: the script declares no study.
+    """
+    call = declaration(text)
+    if call is None or len(call.args) != 2:
+        raise UserError(f"{path}: declares no study; expected 'STUDY = Study(one_seed, probe)' at its top level")
+    options = {keyword.arg: keyword.value for keyword in call.keywords}
+    places = {name: provenance.module_path(name) for name in provenance.all_modules()}
+    labs = {name for name, place in places.items() if place.is_relative_to(path.parent) and place != path}
+    named = ast.literal_eval(options.pop("labs")) if "labs" in options else ()
+    labs |= {name for name in places for lab in named if f"{name}.".startswith(f"{lab}.")}
+    module, reach = parsed(text), _Reach(places.keys(), labs)
+    measured = [call.args[0], *options.values()]  # the probe may change, and the folder of the lab
+    for node in measured:
+        reach.follow(node, module, reach.script)
+    eraser = _Eraser(module, places.keys())
+    shape = "\n".join(eraser.said(node) for node in [*measured, *reach.script])
+    return Code(
+        shape=hashlib.sha256(shape.encode()).hexdigest()[:16],
+        sizes=sorted(literal for statement in reach.lab for literal in literals(statement)),
+        seeds=ast.literal_eval(options["seeds"]) if "seeds" in options else None,
+    )

@@ -1,0 +1,199 @@
+"""A study: a script that measures several seeds, and its result beside it. It is *fresh* as long as its code behaves as it did.
+
+A script declares itself, and is its own command::
+
+    STUDY = Study(one_seed, probe, seeds=5)
+
+    if __name__ == "__main__":
+        STUDY.main(__file__)
+
+Its result is stale if the shape of the script or the sizes in its lab (:mod:`.code`) are others, or if the numbers of its probe have moved.
+Where nothing that the script imports has changed since its probe last passed on this machine, the probe need not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import sys
+import tempfile
+import unittest.mock
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from minirlhf.core import provenance
+from minirlhf.core.errors import UserError
+from minirlhf.core.folders import cache_folder
+from minirlhf.evidence import code, paired
+from minirlhf.evidence.probe import Numbers, moved
+
+Seeds = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a script measures.
+
+    Attributes:
+        one_seed: all measurements with one seed, by name.
+        probe: a few seconds of the same on every path that it takes: numbers that move if the code behaves otherwise.
+        seeds, first_seed: how many, from which on.
+        labs: modules that were written for this study and do not lie in its script's folder.
+    """
+
+    one_seed: Callable[[int], Mapping[str, float]]
+    probe: Callable[[], Numbers]
+    seeds: int = 5
+    first_seed: int = 0
+    labs: tuple[str, ...] = ()
+
+    def main(self, file: str) -> None:
+        """The body of the script ``file``: measure every seed on one thread, write the evidence, print its summary.
+
+        ``--seeds N`` measures another number of them; ``--probe`` prints the probe and measures nothing.
+        """
+        parser = argparse.ArgumentParser(description="Measure several seeds and write the numbers down.")
+        parser.add_argument("--seeds", type=int, default=self.seeds, help=f"how many; {self.seeds} by default")
+        parser.add_argument("--probe", action="store_true", help="print the probe's numbers; measure nothing")
+        args = parser.parse_args()
+        if args.probe:
+            print(json.dumps(probed(self), indent=1))
+            return
+        script = Script(Path(file).resolve())
+        behaviour = script.behaviour(self)  # a study runs for minutes, in which files may be edited: this is of now
+        numbers = {}
+        for seed in range(self.first_seed, self.first_seed + args.seeds):
+            numbers[seed] = self.one_seed(seed)
+            print(seed, {name: round(value, 3) for name, value in numbers[seed].items()}, flush=True)
+        write(script.result, behaviour, numbers)
+        for name, (mean, deviation, low, high) in paired.summary(paired.read(script.result)).items():
+            print(f"{name:40} {mean:9.4f} ± {deviation:.4f} between seeds, {low:.4f} to {high:.4f}")
+
+
+def write(path: Path, made_by: Mapping[str, Any], seeds: Seeds) -> None:
+    """Write the numbers of each seed, with what made them."""
+    _store(path, {**made_by, "torch": version("torch"), "machine": platform.machine(), "seeds": dict(seeds)})
+
+
+def _store(path: Path, evidence: Mapping[str, Any]) -> None:
+    from minirlhf.models.checkpoints import write_text_atomic
+
+    write_text_atomic(path, json.dumps(evidence, indent=1) + "\n")
+
+
+def probed(study: Study) -> dict[str, float | str]:
+    """The numbers of its probe, on one thread and with an empty cache: what code of another day has left there does not count."""
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, MINIRLHF_CACHE=folder):
+        return dict(study.probe())
+
+
+class Script:
+    """The script of a study, as it was when this was made.
+
+    Attributes:
+        path: of the script; its result lies beside it.
+        name: of the file, or of its chapter's folder if the file is ``study.py`` or ``study_more.py``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.result = path, path.with_suffix(".json")
+        self.name = path.parent.name + path.stem.removeprefix("study") if path.stem.startswith("study") else path.stem
+        self._text = path.read_text(encoding="utf-8")
+        self.code = code.read(path, self._text)
+
+    def load(self) -> Study:
+        """Import the script."""
+        spec = importlib.util.spec_from_file_location(f"study of {self.name}", self.path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        study: Study = module.STUDY
+        return study
+
+    def behaviour(self, study: Study) -> dict[str, Any]:
+        """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
+        return {"shape": self.code.shape, "sizes": self.code.sizes, "probe": probed(study)}
+
+    def stale(self) -> list[str]:
+        """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
+        if not self.result.is_file():
+            return ["it has never run"]
+        stored = paired.read(self.result)
+        reasons = []
+        if "probe" not in stored:
+            return ["its result has no probe"]
+        if stored["shape"] != self.code.shape:
+            reasons.append("its script has changed")
+        gone, new = (
+            Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
+        )
+        if gone or new:
+            reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
+        seeds = Study.seeds if self.code.seeds is None else self.code.seeds
+        if len(stored["seeds"]) < seeds:
+            reasons.append(f"{len(stored['seeds'])} of {seeds} seeds were measured")
+        if not reasons and (changes := self._moved(stored["probe"])):
+            reasons.append(f"its probe has moved: {_some(changes)}")
+        return reasons
+
+    def _moved(self, stored: Numbers) -> list[str]:
+        """What has changed in the probe; remembered as long as no code that it imports changes."""
+        record, now = cache_folder() / "probes" / self.name, self._everything(stored)
+        if record.is_file() and record.read_text(encoding="utf-8") == now:
+            return []
+        changes = moved(stored, probed(self.load()))
+        if not changes:
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.write_text(now, encoding="utf-8")
+        return changes
+
+    def _everything(self, stored: Numbers) -> str:
+        """Hash of all that the outcome of a probe depends on."""
+        imported = provenance.imported(self._text, str(self.path))
+        parts = [provenance.code_without_docs(self._text), provenance.source_hash(*imported), json.dumps(stored)]
+        parts += [version(name) for name in ("torch", "transformers", "numpy")]
+        return hashlib.sha256("\n".join([*parts, platform.platform(), sys.version]).encode()).hexdigest()
+
+    def record(self) -> None:
+        """Store the behaviour of today's code beside numbers that were measured before: for a probe that was written anew, by
+        someone who knows that the study itself has not changed."""
+        stored = paired.read(self.result)
+        _store(self.result, {**self.behaviour(self.load()), **{k: stored[k] for k in ("torch", "machine", "seeds")}})
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first three of them, and how many more there are."""
+    all_ = list(texts)
+    return ", ".join(all_[:3]) + (f" and {len(all_) - 3} more" if len(all_) > 3 else "") or "nothing"
+
+
+def folders() -> list[Path]:
+    """Where studies lie: beside the package, and in its chapters."""
+    return [provenance.PACKAGE.parent / "studies", *sorted((provenance.PACKAGE / "chapters").glob("ch*"))]
+
+
+def discover(places: Iterable[Path] | None = None) -> dict[str, Script]:
+    """The scripts in these folders that declare a study, by name.
+
+    Raises:
+        UserError: there are none, as where only the package is installed.
+    """
+    looked = folders() if places is None else list(places)
+    paths = [path for folder in looked for path in sorted(folder.glob("*.py"))]
+    found = [Script(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
+    if not found:
+        raise UserError(
+            f"no studies in {', '.join(map(str, looked))}; they come with the repository, not with the package"
+        )
+    return {script.name: script for script in found}
