@@ -47,9 +47,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long
 
 world = tasks.get("assistant")
-seen = evidence.Seen(
-    "../studies/ch01_introduction.json"
-)  # five seeds of what follows; on Colab only the package is installed
+seen = evidence.Seen("ch01")  # five seeds of what follows; on Colab only the package is installed
 
 
 # %% [markdown]

@@ -24,7 +24,7 @@ from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episo
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.Seen("../studies/ch03_learning.json")  # five seeds of the runs of this notebook
+seen = evidence.Seen("ch03")  # five seeds of the runs of this notebook
 
 
 # %% [markdown]

@@ -27,7 +27,7 @@ from minirlhf.tabular.process import sample_episodes
 torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-seen = evidence.Seen("../studies/ch04_cartpole.json")  # five seeds of the runs on CartPole
+seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
 
 # %% [markdown]
 # ## Six estimators of one gradient

@@ -181,7 +181,7 @@ plt.show()
 # compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
 
 # %%
-seen = evidence.Seen("../studies/ch05_frontier.json")  # five seeds of the runs of this notebook
+seen = evidence.Seen("ch05")  # five seeds of the runs of this notebook
 
 
 def over_seeds(name):

@@ -38,7 +38,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 world = poem_critic()
 reward = world.rewards  # (40,)
 mask = world.reference.responses().mask  # (40, 3)
-seen = evidence.Seen("../studies/ch12_policy_gradients.json")  # five seeds
+seen = evidence.Seen("ch12")  # five seeds
 
 # %% [markdown]
 # **Predict** before you go on, and write it down.

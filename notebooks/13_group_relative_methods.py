@@ -39,7 +39,7 @@ from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-seen = evidence.Seen("../studies/ch13_family.json")  # several seeds of the runs of this notebook, and more
+seen = evidence.Seen("ch13")  # several seeds of the runs of this notebook, and more
 world = tasks.get("shell_game")
 begin = Trained(*zoo.load("shell-game-sft", quiet=True), History())
 

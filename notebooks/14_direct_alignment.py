@@ -569,7 +569,7 @@ for name, p in (("reference", ref), ("tag", tagged), ("DPO, β = ½", rest["dpo"
 # true reward with noise. **Predict** what the log-probabilities of the *chosen* replies do while the accuracy rises.
 
 # %%
-seen = evidence.Seen("../studies/ch14_direct_alignment.json")  # five seeds of the runs of this notebook, and more
+seen = evidence.Seen("ch14")  # five seeds of the runs of this notebook, and more
 assistant = tasks.get("assistant")
 sft = pipeline.Trained(*zoo.load("assistant-sft"), history=None)
 pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)

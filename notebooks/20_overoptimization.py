@@ -56,7 +56,7 @@ from minirlhf.trainers.history import History
 plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})
 
 everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
-seen = evidence.Seen("../studies/ch20_exact.json")  # 20 draws of the comparisons
+seen = evidence.Seen("ch20_exact")  # 20 draws of the comparisons
 
 
 # %%

@@ -1,6 +1,6 @@
 """Whatever is thrown at them, the loaders, the template parser and the settings read it or refuse it with one clear line.
 
-    python tests/fuzz.py                     100,000 inputs for each, and the evidence in studies/fuzz.json
+    python tests/fuzz.py                     100,000 inputs for each, and the evidence in benchmarks/fuzz.json
     python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
 
 An input is a good one that was damaged: bytes cut out, doubled, swapped or replaced, or a value of its JSON replaced by
@@ -39,7 +39,7 @@ datasets.disable_progress_bars()
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "tests" / "samples"
-RESULT = ROOT / "studies" / "fuzz.json"
+RESULT = ROOT / "benchmarks" / "fuzz.json"
 SECONDS = 5
 
 JUNK = (None, True, False, 0, -1, 1e308, float("nan"), float("inf"), "", " ", "\ud800", "\x00", "a" * 500, "ß你", "1", "true", [], {}, [[]])  # fmt: skip

@@ -16,6 +16,7 @@ import pytest
 from browser import Browser
 from pages import faults, served
 
+from minirlhf import evidence
 from minirlhf.chapters import load_checks
 from minirlhf.ledger.pages import scientific
 from minirlhf.ledger.registry import run
@@ -156,8 +157,8 @@ $$ (eq:planted)
 
 {eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
 {py:func}`minirlhf.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
-{measured}`ch05_frontier no_such_number .2f` {measured}`ch05_frontier rloo_2_gap > no_such_rival count`
-{measured}`ch05_frontier rloo_2_gap >= 0 count` {measured}`ch05_frontier rloo_2_gap > 0 .2f` {measured}`ch05_frontier rloo_2_gap`
+{measured}`ch05 no_such_number .2f` {measured}`ch05 rloo_2_gap > no_such_rival count`
+{measured}`ch05 rloo_2_gap >= 0 count` {measured}`ch05 rloo_2_gap > 0 .2f` {measured}`ch05 rloo_2_gap`
 
 ```{library} minirlhf.equations.kl.k9
 ```
@@ -196,8 +197,8 @@ COMPLAINTS = {
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
     "no such function referred to": "target not found: minirlhf.evaluation.no_such_function",
-    "no such measurement": "unknown measurement of ch05_frontier 'no_such_number'",
-    "no such measurement to compare with": "unknown measurement of ch05_frontier 'no_such_rival'",
+    "no such measurement": "unknown measurement of ch05 'no_such_number'",
+    "no such measurement to compare with": "unknown measurement of ch05 'no_such_rival'",
     "no such comparison": "'>= 0 count' is none of its forms",
     "comparison with a format": "'> 0 .2f' is none of its forms",
     "measurement without a form": "expected a study, a measurement and a form",
@@ -212,7 +213,6 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the build says about a book that is full of faults."""
     folder = tmp_path_factory.mktemp("faulty")
     shutil.copytree(BOOK, folder / "book", ignore=shutil.ignore_patterns("[0-9][0-9]-*.md", "notebooks", "_generated"))
-    shutil.copytree(ROOT / "studies", folder / "studies")
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / "notebooks").mkdir()
     (folder / "book" / "05-faults.md").write_text(CHAPTER, encoding="utf-8")
@@ -276,7 +276,7 @@ def measured() -> ModuleType:
 @pytest.mark.parametrize("text", TOLD)
 def test_a_study_is_quoted(text: str, measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges, means, and in how many seeds; a number that changes in the study changes in the text."""
-    monkeypatch.setattr(measured, "STUDIES", tmp_path)
+    monkeypatch.setattr(evidence.paired, "results", lambda: {"mine": tmp_path / "mine.json"})
     seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
     (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
     assert measured.told(f"mine {text}") == TOLD[text]

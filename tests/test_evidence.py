@@ -27,11 +27,11 @@ NUMBERS = {0: {"high": 1.0, "low": 0.1}, 1: {"high": 1.1, "low": 0.0}, 2: {"high
 def seen(tmp_path):
     path = tmp_path / "made_up.json"
     evidence.write(path, {"command": "c"}, NUMBERS)
-    return evidence.Seen(path)
+    return evidence.Seen(evidence.read(path))
 
 
 def test_a_claim_holds_by_three_standard_deviations(seen):  # the deviation of both is 0.1
-    assert seen and seen.values("high") == [1.0, 1.1, 0.9]
+    assert seen.values("high") == [1.0, 1.1, 0.9]
     assert seen.holds("high", above=0.69) and not seen.holds("high", above=0.71)
     assert seen.holds("high", below=1.31) and not seen.holds("high", below=1.29)
     assert not seen.holds("high", above=0.69, below=1.29)
@@ -44,12 +44,13 @@ def test_two_numbers_are_compared_seed_by_seed(seen):  # differences 0.9, 1.1, 1
     assert not seen.exceeds("high", "high")
 
 
-def test_where_only_the_package_is_installed_nothing_is_refused_and_a_lost_file_is_an_error(seen, tmp_path):
-    nowhere = evidence.Seen(tmp_path / "elsewhere" / "made_up.json")
-    assert not nowhere and nowhere.values("high") == []
-    assert nowhere.holds("high", above=100.0) and nowhere.exceeds("low", "high")
+def test_results_come_with_the_package_and_are_found_by_name(tmp_path):
+    assert {"ch05", "ch20_exact", "ch20_language", "tour"} <= set(evidence.results())
+    assert evidence.Seen("ch05").values("rloo_2_gap") == evidence.values(evidence.result("ch05"), "rloo_2_gap")
+    with pytest.raises(UserError, match="unknown study 'ch55': did you mean 'ch05'"):
+        evidence.Seen("ch55")
     with pytest.raises(UserError, match="no such evidence"):
-        evidence.Seen(tmp_path / "another.json")
+        evidence.read(tmp_path / "another.json")
 
 
 # -- a chapter that is made up -----------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class MadeUp:
             del sys.modules[name]
         for folder in self.root.rglob("__pycache__"):  # an edit within a second leaves a size and a time that look old
             shutil.rmtree(folder)
-        [script] = study.discover([self.chapter]).values()
+        [script] = study.discover(self.chapter).values()
         return script
 
     def edit(self, name, *pairs):
@@ -265,23 +266,22 @@ def test_the_probe_runs_only_where_the_code_has_changed(made_up, monkeypatch):
     made_up.edit("losses.py", ('"""Equations."""', '"""Words."""'))
     assert made_up.script().stale() == [] and loaded == []
     made_up.edit("losses.py", ("def squ", "def idle():\n    return 8\n\ndef squ"))
-    assert made_up.script().stale() == [] and loaded == ["ch01_walk"]
-    assert made_up.script().stale() == [] and loaded == ["ch01_walk"]
+    assert made_up.script().stale() == [] and loaded == ["ch01"]
+    assert made_up.script().stale() == [] and loaded == ["ch01"]
     made_up.edit("losses.py", (" if m]", "]"))
     assert made_up.script().stale() and made_up.script().stale(), "what failed is not remembered"
 
 
 def test_the_command_names_reasons_runs_what_is_stale_and_records_a_new_probe(made_up, monkeypatch, capfd):
-    monkeypatch.setattr(study, "folders", lambda: [made_up.chapter])
     made_up.script()
-    assert main(["studies"]) == 0 and "ch01_walk" in capfd.readouterr().out
+    assert main(["studies"]) == 0 and "ch01 " in capfd.readouterr().out
     result = made_up.script().result
     made_up.edit(STUDY, ('"loss_1": losses[1]', '"first": losses[0]'))
     made_up.script()
     assert main(["studies"]) == 1
     assert "stale: its probe has moved: loss_1 0.25 → nothing, first nothing → 1" in capfd.readouterr().out
     measured = json.loads(result.read_text())["seeds"]
-    assert main(["studies", "--record", "ch01_walk"]) == 0
+    assert main(["studies", "--record", "ch01"]) == 0
     assert json.loads(result.read_text())["probe"] == {"end": 0.25, "first": 1.0}
     assert json.loads(result.read_text())["seeds"] == measured
 
@@ -298,12 +298,12 @@ def test_the_command_names_reasons_runs_what_is_stale_and_records_a_new_probe(ma
     assert main(["studies", "--record"]) == 2
 
 
-def test_where_only_the_package_is_installed_there_are_no_studies(tmp_path):
-    with pytest.raises(UserError, match="they come with the repository"):
-        study.discover([tmp_path])
+def test_a_folder_without_studies_and_a_script_without_one_are_errors(tmp_path):
+    with pytest.raises(UserError, match="no studies in"):
+        study.discover(tmp_path)
     (tmp_path / "study.py").write_text("STUDY = Study()\n")
     with pytest.raises(UserError, match=r"study\.py: declares no study"):
-        study.discover([tmp_path])
+        study.discover(tmp_path)
 
 
 # -- numbers of a probe ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-STUDY = Path(__file__).resolve().parents[1] / "studies" / "killed_runs.py"
+STUDY = Path(__file__).resolve().parents[1] / "benchmarks" / "killed_runs.py"
 TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
 
 

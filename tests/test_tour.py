@@ -11,7 +11,7 @@ import pytest
 from minirlhf import evidence
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "studies" / "tour.json"
+STUDY = ROOT / "minirlhf" / "tour" / "study.json"
 
 # What the report and the README say, as "this number exceeds that one".
 CLAIMS = {

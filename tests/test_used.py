@@ -15,7 +15,7 @@ from minirlhf.core import provenance
 ROOT = Path(__file__).resolve().parent.parent
 # Who may ask: floors 8 and 9, and all that lives outside the package but the tests.
 UPPER = tuple(f"minirlhf.{room}" for room in ("chapters", "classroom", "tour", "cli"))
-OUTSIDE = ("book", "notebooks", "exercises", "tools", "studies", "benchmarks", "examples")
+OUTSIDE = ("book", "notebooks", "exercises", "tools", "benchmarks", "examples")
 
 
 class Module:

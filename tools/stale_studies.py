@@ -45,7 +45,7 @@ for name, script in found.items():
 
 def rename(copy: Path) -> None:
     """``token_mean`` is ``mean_over_tokens`` everywhere."""
-    for path in [*(copy / "minirlhf").rglob("*.py"), *(copy / "studies").glob("*.py")]:
+    for path in (copy / "minirlhf").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(r"\btoken_mean\b", "mean_over_tokens", text), encoding="utf-8")
 
@@ -72,8 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, edits in EDITS.items():
             copy = Path(folder) / "copy"
-            for part in ("minirlhf", "studies"):
-                shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / "minirlhf", copy / "minirlhf", ignore=shutil.ignore_patterns("__pycache__"))
             for file, pattern, new in edits:
                 path = copy / file
                 text, count = re.subn(pattern, new, path.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""``{measured}`ch05_frontier rloo_2_gap .4f```: what a study found over its seeds, so that no number of the text is typed.
+"""``{measured}`ch05 rloo_2_gap .4f```: what a study found over its seeds, so that no number of the text is typed.
 
 ===============================  =====================================================================================
 ``NAME .2f``                     the range from the smallest to the largest, "1.94 to 2.05"; over all of them, if several
@@ -11,14 +11,13 @@
 ``NAME,NAME,NAME apart``         how many pairs of these differ by three deviations of their difference, "47 of 136"
 ===============================  =====================================================================================
 
-The study is ``studies/NAME.json``.
+``minirlhf studies`` lists the studies.
 """
 
 from collections.abc import Callable
 from fnmatch import filter as matching
 from itertools import combinations
 from operator import gt, lt
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -29,7 +28,6 @@ from sphinx.util.docutils import SphinxRole
 from minirlhf import evidence
 from minirlhf.core.errors import UserError, unknown
 
-STUDIES = Path(__file__).resolve().parents[2] / "studies"
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 PARTS: dict[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 
@@ -44,7 +42,7 @@ def told(text: str) -> str:
         study, names, *rest, form = text.split()
     except ValueError:
         raise ValueError(f"{text!r}: expected a study, a measurement and a form") from None
-    found = evidence.read(STUDIES / f"{study}.json")
+    found = evidence.result(study)
     known = list(next(iter(found["seeds"].values())))
 
     def lists(names: str) -> list[list[float]]:
@@ -112,7 +110,7 @@ class Measured(SphinxRole):
         except (UserError, ValueError) as problem:
             said = self.inliner.reporter.error(f"{{measured}} {self.text!r}: {problem}", line=self.lineno)
             return [], [said]
-        self.env.note_dependency(str(STUDIES / f"{self.text.split()[0]}.json"))
+        self.env.note_dependency(str(evidence.results()[self.text.split()[0]]))
         return [nodes.Text(text)], []
 
 

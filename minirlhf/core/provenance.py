@@ -1,6 +1,6 @@
 """What depends on what, read from the syntax tree: the import graph and source hashes.
 
-The layer test, the checkpoint cache and the evidence under ``studies/`` all ask here.
+The layer test, the checkpoint cache and the evidence all ask here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _named(text: str) -> set[str]:
     """What a string of a program names: a module as ``import_module`` takes it, or the package of a file that is opened."""
     if text.startswith(f"{ROOT_NAME}."):
         return {text}
-    if text.rpartition(".")[2] in OPENED and not text.startswith("*"):
+    if text.rpartition(".")[2] in OPENED and "*" not in text:
         paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob(text.rpartition("/")[2]))
         return {".".join([ROOT_NAME, *path.parent.parts]) for path in paths}
     return set()

@@ -9,8 +9,21 @@ behaves as it did.
 ==================  ==============================================================================
 """
 
-from minirlhf.evidence.paired import Seen, margin, read, summary, values
+from minirlhf.evidence.paired import Seen, margin, read, result, results, summary, values
 from minirlhf.evidence.probe import brief, settings, trace
 from minirlhf.evidence.study import Study, write
 
-__all__ = ["Seen", "Study", "brief", "margin", "read", "settings", "summary", "trace", "values", "write"]
+__all__ = [
+    "Seen",
+    "Study",
+    "brief",
+    "margin",
+    "read",
+    "result",
+    "results",
+    "settings",
+    "summary",
+    "trace",
+    "values",
+    "write",
+]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minirlhf.core.errors import UserError
+from minirlhf.core import provenance
+from minirlhf.core.errors import UserError, unknown
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -49,37 +51,54 @@ def summary(evidence: Mapping[str, Any]) -> dict[str, tuple[float, float, float,
     return rows
 
 
-class Seen:
-    """What a study saw, as a notebook asks for it. Where only the package is installed, as on Colab, there are no studies:
-    then nothing is known and no claim is refused.
+def name_of(path: Path) -> str:
+    """What the study or the result in this file is called: ``chapters/ch20_overoptimization/study_exact.py`` is ``ch20_exact``."""
+    folder = path.parent.name
+    chapter = re.match(r"ch\d\d(?=_)", folder)
+    return (chapter[0] if chapter else folder) + path.stem.removeprefix("study")
 
-    Args:
-        path: of the evidence, in a folder ``studies``.
+
+def results() -> dict[str, Path]:
+    """The results of the package's studies, by name."""
+    return {name_of(path): path for path in sorted(provenance.PACKAGE.rglob("study*.json"))}
+
+
+def result(study: str) -> dict[str, Any]:
+    """The evidence of a study of the package.
 
     Raises:
-        UserError: the folder is there and the file is not.
+        UserError: there is none of this name.
+    """
+    if study not in (found := results()):
+        raise unknown("study", study, found)
+    return read(found[study])
+
+
+class Seen:
+    """What a study saw, as a notebook asks for it.
+
+    Args:
+        study: its name, as ``minirlhf studies`` lists it, or its result as it was read.
+
+    Raises:
+        UserError: there is no such study.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._evidence = read(Path(path)) if Path(path).parent.is_dir() else None
-
-    def __bool__(self) -> bool:
-        return self._evidence is not None
+    def __init__(self, study: str | Mapping[str, Any]) -> None:
+        self._evidence = result(study) if isinstance(study, str) else study
 
     def values(self, name: str) -> list[float]:
-        """One number of every seed; none where nothing is known."""
-        return [] if self._evidence is None else values(self._evidence, name)
+        """One number of every seed."""
+        return values(self._evidence, name)
 
     def holds(self, name: str, *, above: float = -math.inf, below: float = math.inf) -> bool:
         """Is a number above or below a threshold, by three standard deviations between seeds?"""
         if above == -math.inf and below == math.inf:
             raise ValueError(f"{name}: neither above nor below is given")
-        if self._evidence is None:
-            return True
         numbers = self.values(name)
         return margin(numbers, above) >= 3 and margin([-x for x in numbers], -below) >= 3
 
     def exceeds(self, name: str, other: str) -> bool:
         """Is a number larger than another, seed by seed, by three standard deviations of their difference?"""
         differences = [x - y for x, y in zip(self.values(name), self.values(other), strict=True)]
-        return self._evidence is None or margin(differences, 0.0) >= 3
+        return margin(differences, 0.0) >= 3

@@ -33,6 +33,7 @@ from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
 from minirlhf.evidence import code, paired
+from minirlhf.evidence.paired import name_of
 from minirlhf.evidence.probe import Numbers, moved
 
 Seeds = Mapping[int, Mapping[str, float]]
@@ -103,12 +104,12 @@ class Script:
 
     Attributes:
         path: of the script; its result lies beside it.
-        name: of the file, or of its chapter's folder if the file is ``study.py`` or ``study_more.py``.
+        name: see :func:`~minirlhf.evidence.paired.name_of`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.result = path, path.with_suffix(".json")
-        self.name = path.parent.name + path.stem.removeprefix("study") if path.stem.startswith("study") else path.stem
+        self.name = name_of(path)
         self._text = path.read_text(encoding="utf-8")
         self.code = code.read(path, self._text)
 
@@ -178,22 +179,15 @@ def _some(texts: Iterable[str]) -> str:
     return ", ".join(all_[:3]) + (f" and {len(all_) - 3} more" if len(all_) > 3 else "") or "nothing"
 
 
-def folders() -> list[Path]:
-    """Where studies lie: beside the package, and in its chapters."""
-    return [provenance.PACKAGE.parent / "studies", *sorted((provenance.PACKAGE / "chapters").glob("ch*"))]
-
-
-def discover(places: Iterable[Path] | None = None) -> dict[str, Script]:
-    """The scripts in these folders that declare a study, by name.
+def discover(package: Path | None = None) -> dict[str, Script]:
+    """The scripts of the package, or of another folder, that declare a study, by name: ``study.py`` and ``study_topic.py``.
 
     Raises:
         UserError: there are none, as where only the package is installed.
     """
-    looked = folders() if places is None else list(places)
-    paths = [path for folder in looked for path in sorted(folder.glob("*.py"))]
+    folder = provenance.PACKAGE if package is None else package
+    paths = sorted(folder.rglob("study*.py"))
     found = [Script(path) for path in paths if code.declaration(path.read_text(encoding="utf-8")) is not None]
     if not found:
-        raise UserError(
-            f"no studies in {', '.join(map(str, looked))}; they come with the repository, not with the package"
-        )
+        raise UserError(f"no studies in {folder}")
     return {script.name: script for script in found}

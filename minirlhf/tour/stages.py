@@ -1,4 +1,4 @@
-"""What the tour runs and measures. Its numbers are what ``studies/tour.py`` repeats over seeds."""
+"""What the tour runs and measures. Its numbers are what ``minirlhf/tour/study.py`` repeats over seeds."""
 
 from __future__ import annotations
 

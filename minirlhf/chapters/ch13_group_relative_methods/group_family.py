@@ -1,6 +1,6 @@
 """Layer 7: the group-relative family on the shell game: the same start, the same prompts, the same number of sampled tokens.
 
-Everything that ``studies/ch13_family.py`` repeats over seeds and that the notebook of chapter 13 runs once.
+Everything that ``minirlhf/chapters/ch13_group_relative_methods/study.py`` repeats over seeds and that the notebook of chapter 13 runs once.
 """
 
 from __future__ import annotations

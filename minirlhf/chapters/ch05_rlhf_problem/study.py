@@ -1,7 +1,7 @@
-"""Where a trained policy comes to rest, against the exact optimum: ``python studies/ch05_frontier.py`` (about three minutes).
+"""Where a trained policy comes to rest, against the exact optimum: ``python -m minirlhf.chapters.ch05_rlhf_problem.study`` (about three minutes).
 
 The poem critic of chapter 05, 40 possible replies: RLOO with the KL in the reward, GRPO with its KL in the loss, no KL, and the
-KL with its sign reversed. Writes ``studies/ch05_frontier.json``.
+KL with its sign reversed. Writes ``study.json``.
 """
 
 import copy

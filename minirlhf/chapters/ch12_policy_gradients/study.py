@@ -1,4 +1,4 @@
-"""Chapter 12 on several seeds: ``python studies/ch12_policy_gradients.py`` (about five minutes).
+"""Chapter 12 on several seeds: ``python -m minirlhf.chapters.ch12_policy_gradients.study`` (about five minutes).
 
 A rollout of the poem critic used sixteen times, with four objectives; PPO on the shell game with and without a warm-up of its critic,
 and without a critic; a sampler that is eight steps behind. All seeds start from the zoo's fine-tuned model.
@@ -198,7 +198,7 @@ def probe() -> dict[str, float | str]:
     return numbers | settings(toy=TOY_RUN, run=RUN)
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch12_policy_gradients",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

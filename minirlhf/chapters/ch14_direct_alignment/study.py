@@ -1,9 +1,9 @@
-"""Which loss, when: ``python studies/ch14_direct_alignment.py`` (about half an hour of one core).
+"""Which loss, when: ``python -m minirlhf.chapters.ch14_direct_alignment.study`` (about half an hour of one core).
 
 The assistant world, five seeds, one learning rate. Every row of the chapter's table along one run, so that gold rewards can be compared at
 equal KL; labels flipped; pairs that differ by little; a labeller who likes length; the β sweep and the learning-rate sweep; offline
 against online against D2PO; quality tags. A run that never reaches a KL gives its end there (``_kl_1`` says so). Writes
-``studies/ch14_direct_alignment.json``.
+``study.json``.
 """
 
 import tempfile
@@ -137,7 +137,7 @@ def probe() -> dict[str, float | str]:
     return numbers | {f"{key}{name}": x for name, place in places.items() for key, x in vars(place).items()}
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch14_direct_alignment",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -1,4 +1,4 @@
-"""Chapter 02 over five seeds: ``python studies/ch02_language_models.py`` (about six minutes on one core).
+"""Chapter 02 over five seeds: ``python -m minirlhf.chapters.ch02_language_models.study`` (about six minutes on one core).
 
 Seed 0 trains the very models of the zoo that the notebook loads; the others tell how much depends on that.
 """

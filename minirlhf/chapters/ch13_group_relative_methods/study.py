@@ -1,8 +1,8 @@
-"""The group-relative family on the shell game: ``python studies/ch13_family.py`` (about ten minutes).
+"""The group-relative family on the shell game: ``python -m minirlhf.chapters.ch13_group_relative_methods.study`` (about ten minutes).
 
 Five seeds, each with a fresh policy from supervised fine-tuning. Dr. GRPO learns to think; sixteen other recipes get the same
 prompts and the same number of sampled tokens; four objectives get four updates on every rollout; and one run is punished for the length of its
-thoughts. Writes ``studies/ch13_family.json``.
+thoughts. Writes ``study.json``.
 """
 
 from dataclasses import replace
@@ -68,7 +68,7 @@ def probe() -> dict[str, float | str]:
     return numbers | played | settings(run=group_family.RUN)
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch13_group_relative_methods",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

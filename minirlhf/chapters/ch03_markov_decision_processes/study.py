@@ -1,8 +1,8 @@
-"""The runs of chapter 03 with five seeds: ``python studies/ch03_learning.py`` (about three minutes).
+"""The runs of chapter 03 with five seeds: ``python -m minirlhf.chapters.ch03_markov_decision_processes.study`` (about three minutes).
 
 Prediction on the random walk, Sarsa and Q-learning at the cliff, Dyna-Q in the maze, five strategies on five arms, DQN and Double
 DQN in the hall of doors, and the time limit that is taken for an end. Each seed is a whole crowd of learners. Writes
-``studies/ch03_learning.json``.
+``study.json``.
 """
 
 from minirlhf.chapters.ch03_markov_decision_processes import runs
@@ -50,7 +50,7 @@ def probe() -> dict[str, float]:
     return numbers
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch03_markov_decision_processes",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

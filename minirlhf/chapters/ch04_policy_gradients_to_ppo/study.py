@@ -1,7 +1,7 @@
-"""CartPole with five seeds: ``python studies/ch04_cartpole.py`` (about fifteen minutes).
+"""CartPole with five seeds: ``python -m minirlhf.chapters.ch04_policy_gradients_to_ppo.study`` (about fifteen minutes).
 
 Six methods of chapter 04 at 100,000 steps each, PPO with value clipping, and the mistakes of its gallery. Settings were chosen on
-seeds 0 to 4; these are others. Writes ``studies/ch04_cartpole.json``.
+seeds 0 to 4; these are others. Writes ``study.json``.
 """
 
 import time
@@ -36,7 +36,7 @@ def probe() -> dict[str, float]:
     return numbers
 
 
-STUDY = Study(one_seed, probe, first_seed=10, labs=("minirlhf.chapters.ch04_policy_gradients_to_ppo",))
+STUDY = Study(one_seed, probe, first_seed=10)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -1,8 +1,8 @@
-"""What each kind of feedback does to one model, over five seeds: ``python studies/ch01_introduction.py`` (some four minutes).
+"""What each kind of feedback does to one model, over five seeds: ``python -m minirlhf.chapters.ch01_introduction.study`` (some four minutes).
 
-The models of the zoo are fixed (``studies/tour.py`` varies those too); what varies is every sample drawn and every training run of
+The models of the zoo are fixed (``minirlhf/tour/study.py`` varies those too); what varies is every sample drawn and every training run of
 chapter 01: RL, learning from winners, losers and both, skipping SFT, tuning on six animals, merging specialists, and the garden, four
-times each. Writes ``studies/ch01_introduction.json``.
+times each. Writes ``study.json``.
 """
 
 import copy
@@ -250,7 +250,7 @@ def probe() -> dict[str, float | str]:
     return numbers | the_garden(0, [10, 20], 1) | settings(**plans, grpo=RLPlan())
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch01_introduction",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

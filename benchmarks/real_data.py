@@ -1,8 +1,8 @@
 """Training on real files: a reward model on HH-RLHF pairs and an SFT run on GSM8K, from random weights.
 
-    python studies/real_data.py --hh FILE --gsm8k FILE
+    python benchmarks/real_data.py --hh FILE --gsm8k FILE
 
-Writes ``studies/real_data.json``. The files are 800 pairs of anthropics/hh-rlhf (harmless) and 1,000 problems of
+Writes ``benchmarks/real_data.json``. The files are 800 pairs of anthropics/hh-rlhf (harmless) and 1,000 problems of
 openai/grade-school-math; they are not part of this repository.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
     for seed in range(SEEDS):
         seeds[seed] = one_seed(seed, args.hh, args.gsm8k)
         print(seed, {name: round(value, 3) for name, value in seeds[seed].items()}, flush=True)
-    evidence.write(RESULT, {"command": "python studies/real_data.py --hh FILE --gsm8k FILE"}, seeds)
+    evidence.write(RESULT, {"command": "python benchmarks/real_data.py --hh FILE --gsm8k FILE"}, seeds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Over-optimisation of a trained language model, five seeds: ``python studies/ch20_language.py`` (about five minutes of one core).
+"""Over-optimisation of a trained language model, five seeds: ``python -m minirlhf.chapters.ch20_overoptimization.study_language`` (about five minutes of one core).
 
 The assistant world: RLOO without a leash, best-of-n and DPO against a reward model from 1,600 comparisons, and against gold; then two
-remedies, RLOO on a leash and best-of-n by the worst case of three reward models. Writes ``studies/ch20_language.json``.
+remedies, RLOO on a leash and best-of-n by the worst case of three reward models. Writes ``study_language.json``.
 """
 
 from dataclasses import replace
@@ -67,7 +67,7 @@ def probe() -> dict[str, float | str]:
     return numbers | {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
 
 
-STUDY = Study(one_seed, probe, labs=("minirlhf.chapters.ch20_overoptimization",))
+STUDY = Study(one_seed, probe)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -1,4 +1,4 @@
-"""Killed and resumed: ``python studies/killed_runs.py`` (three minutes on a core; ``--moments 2`` for a sample).
+"""Killed and resumed: ``python benchmarks/killed_runs.py`` (three minutes on a core; ``--moments 2`` for a sample).
 
 Each trainer runs once undisturbed. Then ten runs of it are killed (SIGKILL) at a random moment, resumed, killed again, and resumed
 to the end: twenty moments. The last checkpoint and the metrics of each must be those of the undisturbed run, bit for bit. Runs are forked from this process, so that a moment falls into the run and not into the import of PyTorch.
@@ -192,7 +192,7 @@ def main() -> None:
         elif args.moments >= 20:
             known = json.loads(RESULT.read_text(encoding="utf-8"))["trainers"] if RESULT.is_file() else {}
             known[trainer] = {**found, "seed": args.seed}
-            evidence = {"command": "python studies/killed_runs.py", "trainers": known}
+            evidence = {"command": "python benchmarks/killed_runs.py", "trainers": known}
             write_text_atomic(RESULT, json.dumps(evidence, indent=1) + "\n")
     if failed:
         raise SystemExit(f"did not end with the same bits: {', '.join(failed)}")

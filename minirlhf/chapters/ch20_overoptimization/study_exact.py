@@ -1,8 +1,8 @@
-"""Over-optimisation in the seven-word world, 20 draws of the comparisons: ``python studies/ch20_exact.py`` (about six minutes of one
+"""Over-optimisation in the seven-word world, 20 draws of the comparisons: ``python -m minirlhf.chapters.ch20_overoptimization.study_exact`` (about six minutes of one
 core).
 
 Everything is summed over all replies; seeds differ in the comparisons that the proxies learn from. Writes
-``studies/ch20_exact.json``.
+``study_exact.json``.
 """
 
 from functools import cache
@@ -177,7 +177,7 @@ def probe() -> dict[str, float]:
     return numbers | {f"auc_{short(name)}": alarm.auc(name) for name in alarm.scores}
 
 
-STUDY = Study(one_seed, probe, seeds=20, labs=("minirlhf.chapters.ch20_overoptimization",))
+STUDY = Study(one_seed, probe, seeds=20)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
