@@ -78,7 +78,7 @@ def test_no_method_of_ours_is_missing():
     records = [preference_losses.PairLogps, preference_losses.UnpairedLogps, preference_losses.ListLogps]
     methods = {n for r in records for n in preference_losses.Needs.losses(r)}
     methods |= set(functions(policy_losses, "logps", "old_logps", "advantages"))
-    methods |= set(functions(advantages, "rewards", "valid")) - {"groups", "valid_mask"}
+    methods |= set(functions(advantages, "rewards", "valid")) - {"valid_mask"}
     methods |= {"remax", "process_zscore", "whiten"}
     methods |= set(functions(difficulty, "rewards", "valid")) - {"mixed_groups", "pass_rate_weighting"}
     methods |= set(functions(aggregation, "mask"))
@@ -86,8 +86,7 @@ def test_no_method_of_ours_is_missing():
     methods |= set(functions(value_losses, "values"))
     methods |= set(functions(distillation))
     methods |= set(functions(kl, "logps", "ref_logps")) & {"k1", "k2", "k3"}
-    methods |= set(functions(off_policy)) - {"sequence_advantage"}
-    methods -= {"policy_inputs"}
+    methods |= set(functions(off_policy))
     assert methods - {p.method for p in PEERS} == set()
 
 

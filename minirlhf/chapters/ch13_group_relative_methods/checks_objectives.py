@@ -10,12 +10,17 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
-from minirlhf.core.masking import zero_where_masked
+from minirlhf.core.masking import last_index, zero_where_masked
 from minirlhf.equations import aggregation as agg
 from minirlhf.equations import off_policy, shaping
 from minirlhf.equations import policy_losses as pg
 from minirlhf.ledger.inputs.rollouts import clip_cases
 from minirlhf.ledger.registry import Comparison, Draw, chain, check
+
+
+def _of_response(advantages, mask):
+    """The one advantage of each response, ``(B, 1)``, where its last token stands."""
+    return advantages.gather(-1, last_index(mask)[:, None])
 
 
 def _float64(values: object) -> Tensor:
@@ -146,7 +151,7 @@ def _token_clip_mean(logps, old, a, mask, *, epsilon, epsilon_high):
 
 def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
     ratio = pg.sequence_ratio(logps, old, mask) ** mask.sum(-1, keepdim=True)
-    advantage = pg.sequence_advantage(a, mask)
+    advantage = _of_response(a, mask)
     return torch.minimum(ratio * advantage, ratio.clamp(1 - epsilon, 1 + epsilon_high) * advantage)
 
 
@@ -373,7 +378,7 @@ def _(sapo, draw: Draw) -> Comparison:
 
 def _gmpo_clip_after(logps, old, a, mask, *, epsilon):
     ratio = pg.sequence_ratio(logps, old, mask).clamp(math.exp(-epsilon), math.exp(epsilon))
-    return ratio * pg.sequence_advantage(a, mask)
+    return ratio * _of_response(a, mask)
 
 
 @check(
