@@ -1,5 +1,5 @@
 # %% [markdown]
-# # It has read everything. Why won't it answer?
+# # 01 · It has read everything. Why won't it answer?
 #
 # A language model has read every page there is about cats. Somebody asks it what cats do, and it asks a question back. Nothing is wrong
 # with it: on its pages, questions came in crowds. **What has to be added to make an assistant of it, who has to say what, and in which
@@ -19,7 +19,9 @@ import torch
 
 from minirlhf import evidence, pipeline, zoo
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact_mdp
+from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN, conversation, encode_prompt
@@ -48,6 +50,7 @@ STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the lar
 
 world = tasks.get("assistant")
 seen = evidence.Seen("ch01")  # five seeds of what follows; on Colab only the package is installed
+predict = Predictions("01")
 
 
 # %% [markdown]
@@ -56,12 +59,17 @@ seen = evidence.Seen("ch01")  # five seeds of what follows; on Colab only the pa
 # The base model first, then two things made from it: a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
 # from 4,000 comparisons which of two replies people like better.
 #
-# **Predict** before you look. Asked *what do bees and dogs do?*, what does the base model write? And the demonstrations are by people in a hurry, who say
-# *um* and are wrong now and then: can a model that imitates them become better than they are?
+# Asked *what do bees and dogs do?*, what does the base model write? And the demonstrations are by people in a hurry, who say
+# *um* and are wrong now and then.
 
 # %%
-base, sft = (Trained(*zoo.load(name, quiet=True), History()) for name in ("assistant-base", "assistant-sft"))
-judge, judge_tokenizer = zoo.load("assistant-reward", quiet=True)
+copy_of_people = predict(
+    "Is a model that imitates them worse than they are, as good, or better?", "worse", "as good", "better"
+)
+
+# %%
+base, sft = (Trained(*zoo.load(name), History()) for name in ("assistant-base", "assistant-sft"))
+judge, judge_tokenizer = zoo.load("assistant-reward")
 opinion = model_reward(judge, judge_tokenizer)
 raw = copy.deepcopy(base.tokenizer)
 raw.chat_template = PLAIN  # a base model has never seen a turn: it gets the bare text and goes on writing
@@ -81,7 +89,6 @@ rl = pipeline.reinforce(
     RLPlan(training=OnlineConfig(max_steps=35 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
     reward=opinion,
     monitors={"gold": task_reward(world)},
-    quiet=True,
 )
 answers = {"base": ask(base), "SFT": ask(sft), "RL": ask(rl)}
 for i in (2, 3, 5):
@@ -93,6 +100,8 @@ people = [world.grade(p, world.demonstration(p, rng)) for p in world.prompts("te
 print(f"\npeople who wrote the demonstrations earn {sum(people) / len(people):.2f}")
 for name, found in answers.items():
     print(f"{name:5} earns {found.reward}, writes {found.length} tokens")
+ahead = answers["SFT"].reward.mean - sum(people) / len(people)
+copy_of_people.reveal("as good" if abs(ahead) < 0.2 else "better" if ahead > 0 else "worse")
 
 # %%
 # figure: pipeline
@@ -116,6 +125,8 @@ plt.show()
 
 # %%
 means = {name: found.reward.mean for name, found in answers.items()}
+
+# %%
 assert means["base"] < -1 < 0.5 < means["SFT"] < means["RL"]
 assert seen.holds("gold_base", below=-1) and seen.holds("gold_sft", above=0.5) and seen.holds("rl_gain", above=0.0)
 
@@ -187,8 +198,11 @@ plt.show()
 # degrees. The comparison touches nobody else. The reward pushes each reply by what it is worth *and by how often it is said*; the polite
 # one is rare, so its bar is short.
 #
-# Is the difference worth anything? The same 600 pairs, used in three ways. **Predict the order** of: *imitate the winners*, *push down the
+# Is the difference worth anything? The same 600 pairs, used in three ways: *imitate the winners*, *push down the
 # losers*, *both* (the third is DPO, chapter 14, in the few lines below).
+
+# %%
+best_use = predict("Which of the three earns most?", "winners only", "losers only", "both (DPO)")
 
 # %%
 pairs, unseen = preferences(world, sft, RewardPlan(pairs=600, held_out=200))
@@ -205,7 +219,7 @@ def learn_from(start, old, loss_of, steps=40):
     """A copy of ``start``, trained on the pairs; ``loss_of`` gets log π of chosen and rejected, new and ``old``."""
     policy = replace(start, model=copy.deepcopy(start.model))
     optimiser = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0.0)
-    for step in range(steps):
+    for step in progress(range(steps), "pairs"):
         some = list(batch_indices(len(data), 32, step, 0))
         chosen, rejected = sums(policy, [data[i] for i in some])
         loss = loss_of(PairLogps(chosen, rejected, *old[some].T)).mean()
@@ -241,6 +255,8 @@ with torch.no_grad():
             f"{name:14} {found.reward}   {found.length.mean:5.1f}   {moved[0]:10.1f} {moved[1]:8.1f}            {found.completions[3]!r}"
         )
 
+best_use.reveal(max(heard, key=lambda name: heard[name].reward.mean))
+
 # %%
 # figure: pairs
 # alt: Bars of the true reward: SFT 0.8, winners only about 0.9, both about 1.2. The bar of losers only points the other way.
@@ -261,9 +277,10 @@ ax.axvline(0, color="0.3", lw=0.8)
 plt.show()
 
 # %%
-assert fell["losers only"] < -3 and seen.holds(
-    "losers_winner_fell", below=-3
-)  # nats: the good replies fell with the bad
+# In nats: the good replies fell with the bad.
+assert fell["losers only"] < -3 and seen.holds("losers_winner_fell", below=-3)
+
+# %%
 if seen:
     gains = seen.values("contrast_gain")
     print(
@@ -276,8 +293,11 @@ if seen:
 #
 # ## Skipping the first stage
 #
-# If comparisons and rewards are so good, why imitate at all? Take the same pairs and the same rewards to the *base* model. **Predict** three
-# things: will DPO on the base learn to tell winner from loser? Will its replies get good? And what does RL discover there, if it is given the *true* reward?
+# If comparisons and rewards are so good, why imitate at all? Take the same pairs and the same rewards to the *base* model. Does DPO on the
+# base learn to tell winner from loser? Do its replies get good? And what does RL discover there, if it is given the *true* reward?
+
+# %%
+straight_rl = predict("The base earns about −1.9. What does it earn after RL with the true reward?", -2, 0, 1, 2)
 
 # %%
 turns = replace(
@@ -307,7 +327,6 @@ silence = pipeline.reinforce(
         training=OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
     ),
     monitors={"gold": task_reward(world)},
-    quiet=True,
 )
 mute = ask(silence)
 print(f"DPO from SFT : right about {accuracy['SFT']:.2f} of new pairs, true reward {after['SFT'].reward}")
@@ -316,6 +335,7 @@ print(f"   e.g. {world.prompts('test')[5]!r} -> {after['base'].completions[5]!r}
 print(f"RL from base : true reward {mute.reward}, {mute.length} tokens")
 nothing = sum(text == "" for text in mute.completions)
 print(f"   {nothing} of {len(mute.completions)} replies are empty")
+straight_rl.reveal(mute.reward.mean)
 
 # %%
 # figure: skipped
@@ -414,7 +434,16 @@ plt.show()
 # The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal is spoken of, how a reply begins, how it is seasoned, and that it *ends*; least
 # of all which facts are told. That is the **superficial alignment** view: knowledge from pretraining, a manner of speaking from tuning.
 #
-# **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well. What will the tuned model say about whales?
+# **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well.
+
+# %%
+unshown_animals = predict(
+    "In what share of the replies does it tell something true about an animal that was not demonstrated?",
+    0,
+    0.2,
+    0.4,
+    0.6,
+)
 
 # %%
 known, other = ANIMALS[:6], ANIMALS[6:]
@@ -427,7 +456,7 @@ shown = [
 ]
 six = Trained(copy.deepcopy(base.model), sft.tokenizer, History())
 plan = SFTConfig(max_steps=80, batch_size=32, learning_rate=2e-3, lr_scheduler_type="linear")
-train_sft(six.model, shown, plan, pad_token_id=sft.tokenizer.pad_token_id, quiet=True)
+train_sft(six.model, shown, plan, pad_token_id=sft.tokenizer.pad_token_id)
 asks = ("tell me about {}", "tell me what {} do", "what do {} do?", "please tell me about {}")
 on_topic = {}
 for name, group in (("demonstrated", known), ("never demonstrated", other)):
@@ -445,6 +474,9 @@ for name, group in (("demonstrated", known), ("never demonstrated", other)):
     print(
         f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about; e.g. {found.completions[-1]!r}"
     )
+unshown_animals.reveal(on_topic["never demonstrated"])
+
+# %%
 assert on_topic["never demonstrated"] < 0.2 < 0.4 < on_topic["demonstrated"]
 assert seen.holds("known_on_topic", above=0.4) and seen.holds("other_on_topic", below=0.2)
 
@@ -491,7 +523,7 @@ for i, e in enumerate(error.tolist()):
 # %%
 EPISODES = (1, 2, 4, 8, 16)
 tries = {"owner walks in the still": [], "owner walks in the wind": [], "robot walks, owner corrects": []}
-for episodes in EPISODES:
+for episodes in progress(EPISODES, "walks"):
     got = {name: [] for name in tries}
     for seed in range(8):
         rng = generator("imitation", seed, episodes)
@@ -530,7 +562,7 @@ assert tries["owner walks in the still"][-1] < 24 < 25.5 < tries["robot walks, o
 
 # %% [markdown]
 # Then **feedback**, in the three ways that were tried before 2018. The owner compares two aimless walks; or says *good* and *bad* to each step
-# (TAMER predicts that, COACH takes it for an advantage). One answer in ten to TAMER and COACH is a slip of the finger. **Predict:** which needs the fewest answers?
+# (TAMER predicts that, COACH takes it for an advantage). One answer in ten to TAMER and COACH is a slip of the finger. Which needs the fewest answers?
 
 # %%
 COUNTS = [25, 50, 100, 200, 400, 800]
@@ -573,7 +605,14 @@ right.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# **A failure on purpose.** Praise is a number, so why not hand it to a planner as a reward? *Good* is +1, *bad* is −½, and the robot looks ahead.
+# ## A failure on purpose: applause as a reward
+#
+# Praise is a number, so why not hand it to a planner as a reward? *Good* is +1, *bad* is −½, and the robot looks ahead.
+
+# %%
+applauded = predict(
+    "How many of twenty steps does a robot that looks far ahead (γ = .95) spend on the bench, its goal?", 14, 7, 0
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -586,6 +625,7 @@ for gamma in (0.0, 0.5, 0.8, 0.95):
     print(
         f"γ = {gamma:4}: praise in 20 steps {applause:5.1f}, steps on the bench {at_goal:4.0f}, worth to the owner {worth(plan_for_praise):6.1f}"
     )
+applauded.reveal(at_goal)
 
 # %% [markdown]
 # The robot that looks ahead walks to and fro for ever: forward earns +1, back costs ½, and arriving would end the applause. Human feedback is not a reward; it is a statement
@@ -593,15 +633,16 @@ for gamma in (0.0, 0.5, 0.8, 0.95):
 #
 # ## One model from two
 #
-# Two specialists, grown from the same SFT model by a few steps of RL each: one earns only by *content*, one only by *manners*. The sum of the two rewards is the truth. **Predict** what the mean of their
-# weights can do: half of each, nothing, or more?
+# Two specialists, grown from the same SFT model by a few steps of RL each: one earns only by *content*, one only by *manners*. The sum of the two rewards is the truth. What can a mean of their
+# weights do: half of each, nothing, or more?
+
+# %%
+merged = predict("Is some mean of their weights worth more than the better specialist?", "yes", "no")
 
 # %%
 short = OnlineConfig(max_steps=20 * STEPS, batch_size=8, num_generations=8, learning_rate=5e-4)
 specialists = [
-    pipeline.reinforce(
-        world, sft, RLPlan(options=(("beta", 0.1),), training=short), reward=facet_reward(facet), quiet=True
-    ).model
+    pipeline.reinforce(world, sft, RLPlan(options=(("beta", 0.1),), training=short), reward=facet_reward(facet)).model
     for facet in (content, manners)
 ]
 
@@ -627,7 +668,7 @@ def shuffled(model):
 
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-line = [scores(merge(specialists, [1 - share, share])) for share in SHARES]
+line = [scores(merge(specialists, [1 - share, share])) for share in progress(SHARES, "merging")]
 relative = shuffled(specialists[1])
 stranger = scores(merge([specialists[0], relative], [0.5, 0.5]))
 some = torch.arange(12)[None]
@@ -638,6 +679,8 @@ for share, (c, m, total) in zip(SHARES, line, strict=True):
     print(f"{share:16.2f} {c:9.2f} {m:9.2f} {total:7.2f}")
 print(f"       SFT       {origin[0]:9.2f} {origin[1]:9.2f} {origin[2]:7.2f}")
 print(f"the second, units shuffled: the same function; the first merged with that one {stranger[2]:.2f}")
+worths = [total for _, _, total in line]
+merged.reveal("yes" if max(worths[1:-1]) > max(worths[0], worths[-1]) else "no")
 
 # %%
 # figure: merging
@@ -661,6 +704,8 @@ half_way = (line[0][2] + line[-1][2]) / 2
 print(
     f"merged half and half {line[2][2]:.2f}, mean of the two specialists {half_way:.2f}, better one {best_specialist:.2f}"
 )
+
+# %%
 assert (
     max(line[1][2], line[2][2], line[3][2]) > best_specialist and min(seen.values("merge_over_better"), default=1.0) > 0
 )
@@ -701,11 +746,14 @@ TIMELINE = [  # year, month, name, what was new, where, line of work
     (2025, 1, "DeepSeek-R1", "reasoning by RL, first without SFT", "arXiv 2501.12948", "reasoning"),
     (2025, 3, "DAPO", "open large-scale reasoning RL", "arXiv 2503.14476", "reasoning"),
 ]
-assert sorted(TIMELINE, key=lambda row: row[:2]) == TIMELINE
 for year, month, name, new, where, _ in TIMELINE:
+    print(f"{year}-{month:02}  {name:29} {new:40} {where}")
+
+# %%
+assert sorted(TIMELINE, key=lambda row: row[:2]) == TIMELINE
+for year, month, name, _, where, _ in TIMELINE:
     if where.startswith("arXiv"):  # an arXiv identifier begins with year and month
         assert where.split()[1].startswith(f"{year - 2000:02}{month:02}"), name
-    print(f"{year}-{month:02}  {name:29} {new:40} {where}")
 
 # %%
 # figure: timeline
@@ -734,6 +782,9 @@ ax.spines["left"].set_visible(False)
 for n, (name, tone) in enumerate(tones.items()):
     ax.annotate(name, (2008.2 + 2.2 * n, -15.2), color=tone, fontweight="bold")
 plt.show()
+
+# %%
+predict.tally()
 
 # %% [markdown]
 # ## Now you

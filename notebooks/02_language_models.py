@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What else would it have said?
+# # 02 · What else would it have said?
 #
 # Ask a language model something and it answers. Ask again and it answers something else. It never held one reply in store: it
 # holds a probability for *every* reply there could be, and what you saw was a draw. **What is in that distribution, and what do
@@ -19,7 +19,9 @@ import torch
 import torch.nn.functional as F
 
 from minirlhf import evidence, pipeline, zoo
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.logprobs import token_entropies, token_logps
+from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN, conversation, encode, encode_prompt
@@ -39,9 +41,10 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # test prompts in the sampling experiments
 
 world = tasks.get("assistant")
-model, tokenizer = zoo.load("assistant-sft", quiet=True)
+model, tokenizer = zoo.load("assistant-sft")
 model.eval()
 seen = evidence.Seen("ch02")  # five seeds of everything below; on Colab only the package is installed
+predict = Predictions("02")
 
 
 # %% [markdown]
@@ -134,10 +137,8 @@ def shift_and_gather(logits, ids):
 torch.testing.assert_close(shift_and_gather(logits, ids), token_logps(logits, ids))
 
 # %% [markdown]
-# **Predict.** Somebody asks `tell me about cats`. Which of these replies does the model find most probable, which least? And which would
-# *you* like best? Write both orders down.
-#
-# `cats nap` · `cats bark` · `clever cats purr and nap` · `sure! clever cats purr and nap and pounce` · `cats nap nap nap`
+# Somebody asks `tell me about cats`. Here are five replies. Which does the model find most probable, which least? And which would
+# *you* like best?
 
 # %%
 question = "tell me about cats"
@@ -149,7 +150,11 @@ replies = (
     "cats nap nap nap",
 )
 
+# %%
+likely = predict("Which reply to “tell me about cats” does the model find most probable?", *replies)
 
+
+# %%
 def scored(reply):
     """The reply's tokens and the log-probability of each."""
     tokens = encode(tokenizer, conversation(question, reply))
@@ -160,6 +165,8 @@ def scored(reply):
 
 
 scores = {reply: scored(reply) for reply in replies}
+total = {reply: sum(logps) for reply, (_, logps) in scores.items()}
+likely.reveal(max(total, key=total.get))
 
 # %%
 # figure: surprise
@@ -190,8 +197,9 @@ plt.show()
 # answer. It tells what people *write* in this world. Making it say what people *want* is the rest of the book.
 
 # %%
-total = {reply: sum(logps) for reply, (_, logps) in scores.items()}
 assert max(total, key=total.get) == "cats nap" and min(total, key=total.get) == "cats nap nap nap"
+
+# %%
 for reply, (_, logps) in scores.items():
     row = torch.tensor([logps])
     print(
@@ -204,13 +212,13 @@ for reply, (_, logps) in scores.items():
 # The shell game: a ball under one of four cups, six swaps, where is it? One demonstration in five writes the ball's way down
 # (`think b a a c c c b answer b`), the others give the bare answer. The model was trained on 6,400 of them, by teacher forcing.
 #
-# **Predict its loss** on new demonstrations, in nats per reply, before you look. You can: (1) nobody can know whether a demonstration thinks
+# What is its loss on new demonstrations, in nats per reply? You can say before you look: (1) nobody can know whether a demonstration thinks
 # or blurts; what does a coin with ⅕ cost? (2) Suppose the model cannot follow six swaps in its head. What does the bare answer
 # cost it? (3) And the chain?
 
 # %%
 game = tasks.get("shell_game")
-player, game_tokenizer = zoo.load("shell-game-sft", quiet=True)
+player, game_tokenizer = zoo.load("shell-game-sft")
 player.eval()
 games = game.prompts("test")[:300]
 chains = [game.reference(p) for p in games]
@@ -231,6 +239,8 @@ entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
 nll = share * float(losses["think"].sum()) + (1 - share) * float(losses["answer"].sum())
 print(f"\nloss {nll:.3f} = entropy of the demonstrations {entropy:.3f} + divergence {nll - entropy:.3f}")
 print(f"a player that thinks right and blurts at random diverges by 4/5 · log 4 = {(1 - share) * math.log(4):.3f}")
+
+# %%
 assert seen.holds("kl_from_demonstrations", below=1.25) and seen.holds("kl_from_demonstrations", above=1.05)
 assert 1.05 < nll - entropy < 1.25
 
@@ -241,7 +251,7 @@ assert 1.05 < nll - entropy < 1.25
 #
 # ## The temperature
 #
-# **Predict.** One distribution over 63 words. What is its entropy as $T \to 0$? As $T \to \infty$? Is the curve a straight line, does it have a
+# One distribution over 63 words. What is its entropy as $T \to 0$? As $T \to \infty$? Is the curve a straight line, does it have a
 # plateau, can it fall?
 
 # %%
@@ -273,17 +283,21 @@ places = {
     'after "clever"': next_logits(question, "clever"),
 }
 
+temperatures = torch.logspace(-4, 2.5, 250).tolist()
+curves = {name: [float(token_entropies(z, temperature)) for temperature in temperatures] for name, z in places.items()}
+
+# %%
+for curve in curves.values():
+    assert all(a <= b + 1e-5 for a, b in itertools.pairwise(curve))  # it never falls
+
 # %%
 # figure: temperature
 # alt: Entropy of the next word against temperature on a logarithmic axis, for three places in a reply. All three curves rise
 #   from 0 at low temperature to the dotted line log 63 at high temperature. At temperature 1 they differ: 2.2 nats at
 #   the first word, 1.6 after "cats", 0.3 after "clever". The curve after "cats" has a long plateau at log 3.
-temperatures = torch.logspace(-4, 2.5, 250).tolist()
 fig, ax = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 for (name, z), colour in zip(places.items(), ("blue", "red", "green"), strict=True):
-    curve = [float(token_entropies(z, temperature)) for temperature in temperatures]
-    assert all(a <= b + 1e-5 for a, b in itertools.pairwise(curve))  # it never falls
-    ax.plot(temperatures, curve, color=PALETTE[colour], label=name)
+    ax.plot(temperatures, curves[name], color=PALETTE[colour], label=name)
     ax.plot(1.0, float(token_entropies(z)), "o", color=PALETTE[colour], ms=4)
 ax.axhline(math.log(len(tokenizer)), color="0.4", lw=0.8, ls=":")
 ax.text(1.2e-4, math.log(len(tokenizer)) - 0.08, "log 63: every word alike", va="top", color="0.3")
@@ -335,8 +349,10 @@ plt.show()
 # Top-k does not look at the distribution: where the model is sure it still admits four absurd words. The other two follow it.
 #
 # **What does the cut do to log-probabilities?** A kept word was sampled with probability π/Z, where Z is the mass that was kept. Training code
-# that uses π instead weighs each word with π/π_trunc. **Predict** the mean of that weight over what is sampled: below, equal to, or
-# above 1?
+# that uses π instead weighs each word with π/π_trunc.
+
+# %%
+weight = predict("What is the mean of that weight over what is sampled?", "below 1", "1", "above 1")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -347,12 +363,9 @@ kept = truncated > 0
 print("sampled from:", [round(p, 4) for p in truncated.tolist()])
 print("log π − log π_trunc:", [round(x, 4) for x in (probs.log() - truncated.log())[kept].tolist()])
 print("log Z:", round(float(language.kept_mass(probs.log(), cut).log()), 4))
-print(
-    "mean weight:",
-    float((truncated * probs / truncated)[kept].sum()),
-    "= Z =",
-    float(language.kept_mass(probs.log(), cut)),
-)
+mean_weight = float((truncated * probs / truncated)[kept].sum())
+print("mean weight:", mean_weight, "= Z =", float(language.kept_mass(probs.log(), cut)))
+weight.reveal("1" if math.isclose(mean_weight, 1.0) else "below 1" if mean_weight < 1 else "above 1")
 
 # %% [markdown]
 # Below 1, and exactly Z: no weight can bring back what is never sampled. Whole replies multiply their factors. A `Rollout` therefore keeps two
@@ -385,6 +398,8 @@ print(
     f"top-p 0.9: mean weight of a token {float(gap.exp()[rollout.mask].mean()):.3f}, of a reply {float(gap.sum(-1).exp().mean()):.3f}"
 )
 torch.testing.assert_close(reread(rollout)[rollout.mask], rollout.old_logps[rollout.mask], atol=1e-3, rtol=1e-3)
+
+# %%
 assert seen.holds("ratio_cut", below=0.95) and float(gap.exp()[rollout.mask].mean()) < 0.95
 
 # %% [markdown]
@@ -393,7 +408,10 @@ assert seen.holds("ratio_cut", below=0.95) and float(gap.exp()[rollout.mask].mea
 # ## A failure on purpose: the temperature forgotten
 #
 # Sample at $T = 1.5$. Read the same tokens again with the same weights, and forget to divide by the temperature. The policy has not moved, so
-# every ratio π_new/π_old has to be 1. **Predict** what the *mean* ratio will be. Would your dashboard notice?
+# every ratio π_new/π_old has to be 1. Would your dashboard notice?
+
+# %%
+average = predict("What is the mean of these wrong ratios?", "below 0.9", "between 0.9 and 1.1", "above 1.1")
 
 # %%
 rollout = ask(8, temperature=1.5).rollout
@@ -402,6 +420,10 @@ outside = float(((wrong - 1).abs() > 0.2).float().mean())
 print(f"temperature given:     mean {right.mean():.4f}, smallest {right.min():.4f}, largest {right.max():.4f}")
 print(f"temperature forgotten: mean {wrong.mean():.4f}, smallest {wrong.min():.1g}, largest {wrong.max():.2f}")
 print(f"outside 1 ± 0.2, where PPO would clip: {outside:.0%} of the tokens")
+mean = float(wrong.mean())
+average.reveal("below 0.9" if mean < 0.9 else "above 1.1" if mean > 1.1 else "between 0.9 and 1.1")
+
+# %%
 assert (
     seen.holds("outside_hot", above=0.3) and seen.holds("ratio_hot", above=0.94) and seen.holds("ratio_hot", below=1.06)
 )
@@ -428,17 +450,24 @@ plt.show()
 #
 # ## Different answers
 #
-# For preference pairs, for best-of-n, for RL, one wants *several* replies to a prompt, good ones and different ones. **Predict**, for eight
-# replies per prompt: which corner of the grid below (temperature × top-p) has the best *average* reply? Which the best *best-of-8*? Which the largest
+# For preference pairs, for best-of-n, for RL, one wants *several* replies to a prompt, good ones and different ones. Here are eight
+# replies per prompt: which corner of the grid (temperature × top-p) has the best *average* reply? Which the best *best-of-8*? Which the largest
 # gap between best and worst? Is greedy decoding best at anything?
 
 # %%
+warmth = predict("Where is the best average reply?", "greedy", "T = 0.3", "T = 0.6 or 1", "T = 1.5")
+
+# %%
 TEMPERATURES, TOP_PS = (0.3, 0.6, 1.0, 1.5), (0.5, 0.8, 0.95, 1.0)
-grid = {(t, p): ask(8, temperature=t, top_p=p) for t in TEMPERATURES for p in TOP_PS}
+corners = list(itertools.product(TEMPERATURES, TOP_PS))
+grid = {(t, p): ask(8, temperature=t, top_p=p) for t, p in progress(corners, "sampling")}
 greedy = ask(1, greedy=True)
 print(f"greedy: true reward {greedy.average}; e.g. {greedy.completions[0][0]!r}")
 for t in (0.3, 1.0, 1.5):
     print(f"T = {t}: {grid[t, 1.0].completions[0][:3]}")
+warmest, _ = max(corners, key=lambda corner: grid[corner].average.mean)
+where = {0.3: "T = 0.3", 0.6: "T = 0.6 or 1", 1.0: "T = 0.6 or 1", 1.5: "T = 1.5"}[warmest]
+warmth.reveal("greedy" if greedy.average.mean > max(found.average.mean for found in grid.values()) else where)
 
 # %%
 # figure: grid
@@ -485,6 +514,8 @@ ladder = torch.cat(rungs, 1)  # (P, 8)
 print("            average  best of 8  gap")
 for name, r in {**{f"T = {t}": grid[t, 1.0].rewards for t in TEMPERATURES}, "ladder": ladder}.items():
     print(f"{name:10} {r.mean():8.2f} {r.amax(1).mean():9.2f} {(r.amax(1) - r.amin(1)).mean():7.2f}")
+
+# %%
 assert seen.holds("best_ladder", above=1.6) and float(ladder.amax(1).mean()) > 1.6
 
 # %% [markdown]
@@ -496,14 +527,16 @@ first, again, other = (ask(2, seed=s, prompts=n).completions for s, n in ((0, 8)
 print("same seed, smaller batch: same replies", first[:3] == again)
 print("two samples of one prompt:", first[0])
 print("another seed:             ", other[0])
+
+# %%
 assert first[:3] == again and first[:3] != other
 
 # %% [markdown]
 # **One temperature for all prompts?** Three kinds of prompt: a translation with one right answer, a shell game that has to be thought through, and
-# an open question. **Predict** for each whether its curve over temperature rises, falls, or has a summit.
+# an open question. Does the curve over temperature rise, fall, or have a summit?
 
 # %%
-book, book_tokenizer = zoo.load("phrasebook-base", quiet=True)
+book, book_tokenizer = zoo.load("phrasebook-base")
 book_tokenizer = copy.deepcopy(book_tokenizer)
 book_tokenizer.chat_template = PLAIN  # a base model: it goes on writing, nobody taught it turns
 phrases = tasks.get("phrasebook")
@@ -538,9 +571,9 @@ def translate(**how):
 
 heat = (0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)
 kinds_of_prompt = {
-    "translation: right": [translate(temperature=t) for t in heat],
-    "shell game, thinking: right": [play("think", games[:150], temperature=t) for t in heat],
-    "open question: true reward": [ask(4, temperature=t).average.mean for t in heat],
+    "translation: right": [translate(temperature=t) for t in progress(heat, "translating")],
+    "shell game, thinking: right": [play("think", games[:150], temperature=t) for t in progress(heat, "playing")],
+    "open question: true reward": [ask(4, temperature=t).average.mean for t in progress(heat, "asking")],
 }
 
 # %%
@@ -556,6 +589,8 @@ plt.show()
 
 # %%
 thinking = dict(zip(heat, kinds_of_prompt["shell game, thinking: right"], strict=True))
+
+# %%
 assert seen.holds("right_thinks_sampled", above=0.95) and seen.holds("right_thinks_hot", below=0.85)
 assert thinking[1.0] > 0.95 and thinking[1.5] < 0.85
 
@@ -566,8 +601,11 @@ assert thinking[1.0] > 0.95 and thinking[1.5] < 0.85
 # ## What the prompt can do
 #
 # No weight will change any more. First, **examples**. The phrasebook's pages are in Spanish, French or German, they do not say which, and one word in six
-# slips in from another language. **Predict:** how often does the model translate right after 0 examples? After 1? And what would a
+# slips in from another language. How often does the model translate right after 0 examples? And what would a
 # perfect reader achieve?
+
+# %%
+one_example = predict("What share of its translations is right after one example?", 0.35, 0.5, 0.65, 0.8, 0.95)
 
 # %%
 for prompt in (
@@ -605,7 +643,12 @@ for examples in range(8):
         )
         / len(words)
     )
-print("right after 0, 1, 2, 4, 7 examples:", [round(correct[n], 2) for n in (0, 1, 2, 4, 7)])
+print("examples   right")
+for n in (0, 1, 2, 4, 7):
+    print(f"{n:8} {correct[n]:7.2f}")
+one_example.reveal(correct[1])
+
+# %%
 assert seen.holds("right_after_0", below=0.45) and seen.holds("right_after_7", above=0.95)
 assert correct[0] < 0.45 and correct[7] > 0.95
 
@@ -630,8 +673,13 @@ plt.show()
 # It learns from the prompt, with its weights frozen, and about as fast as anybody could. Nobody trained it to; it was trained to predict pages, and
 # predicting a page well *requires* working out its language.
 #
-# Second, **thinking**. Back to the shell game: the same player, the same games; only the first word of its reply is decided by us.
-# **Predict** the share of right answers when it begins with `answer`, when it begins with `think`, and when it may choose.
+# Second, **thinking**. Back to the shell game: the same player, the same games; only the first word of its reply is decided by us: it begins
+# with `answer`, or with `think`, or it may choose.
+
+# %%
+free = predict(
+    "It decodes greedily and may choose its first word. What share of the games does it win?", 0.25, 0.5, 0.75, 1
+)
 
 # %%
 results = {
@@ -641,6 +689,9 @@ results = {
 print("                      greedy  sampled")
 for name, (g, s) in results.items():
     print(f"{name:22} {g:5.2f} {s:8.2f}")
+free.reveal(results["may choose"][0])
+
+# %%
 assert seen.holds("right_blurts_greedy", below=0.35) and seen.holds("right_thinks_greedy", above=0.9)
 assert results["must answer at once"][0] < 0.35 and results["must think first"][0] > 0.9
 
@@ -680,11 +731,11 @@ plt.show()
 #
 # ## A second failure on purpose: the end is padding
 #
-# A tokenizer without a padding token; someone sets `pad_token = eos_token`, and the collator removes padding from the labels. **Predict** how the
-# loss compares with that of a correct run, and what the replies look like.
+# A tokenizer without a padding token; someone sets `pad_token = eos_token`, and the collator removes padding from the labels. How does the
+# loss compare with that of a correct run, and what do the replies look like?
 
 # %%
-base, _ = zoo.load("assistant-base", quiet=True)
+base, _ = zoo.load("assistant-base")
 shown = pipeline.demonstrations(world, tokenizer, 1280, seed=0)
 blind = [
     Tokens(
@@ -696,7 +747,7 @@ settings = SFTConfig(max_steps=40, batch_size=32, learning_rate=2e-3, lr_schedul
 ended = {}
 for name, examples in {"end labelled": shown, "end taken for padding": blind}.items():
     tuned = copy.deepcopy(base)
-    history = train_sft(tuned, examples, settings, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    history = train_sft(tuned, examples, settings, pad_token_id=tokenizer.pad_token_id)
     drawn = candidates(
         tuned,
         task_problems(world, "test")[:PROMPTS],
@@ -708,14 +759,22 @@ for name, examples in {"end labelled": shown, "end taken for padding": blind}.it
     ended[name] = float(drawn.rollout.terminated.float().mean())
     loss = sum(history["loss"][-10:]) / 10
     print(f"{name}: loss {loss:.2f}, ended by itself {ended[name]:.0%}\n   {drawn.completions[0][0]}")
+
+# %%
 assert seen.holds("ended_labelled", above=0.9) and seen.holds("ended_unlabelled", below=0.4)
 assert ended["end labelled"] > 0.9 and ended["end taken for padding"] < 0.4
 
 # %% [markdown]
 # The loss is a little higher than it should be, and who knows what it should be? Lengths tell, and the share of replies that end by themselves: plot both in every run.
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
 #
-# ## Exercises
+# * Write a sixth reply that the model finds more probable than `cats nap`. Is it a good one?
+# * Draw the curve of entropy against temperature after `cats purr and`. Where is its plateau, and why there?
+# * Give the padded run a longer limit. Does any of its replies ever end?
 #
-# Five of them wait in `exercises/02_language_models`: the probability of a reply, teacher forcing and perplexity, what a truncated sampler
-# hides, a distribution of your own to read, and the model that would not stop. `minirlhf check 02` checks your answers here or
-# on the command line.
+# The graded exercises of this chapter: `minirlhf check 02`.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What is it worth to be here?
+# # 03 · What is it worth to be here?
 #
 # Every method in this book that trains a language model estimates, in one way or another, what a situation is worth. This notebook asks the
 # question in worlds of six, sixteen and forty-eight states, where the answer can be computed. **How do learners that see nothing but
@@ -13,8 +13,10 @@ import torch
 
 from minirlhf import evidence
 from minirlhf.chapters.ch03_markov_decision_processes import runs
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.control import dqn
 from minirlhf.core import exact_mdp
+from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp
 from minirlhf.equations.value_learning import epsilon_greedy
@@ -25,6 +27,7 @@ from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episo
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 seen = evidence.Seen("ch03")  # five seeds of the runs of this notebook
+predict = Predictions("03")
 
 
 # %% [markdown]
@@ -43,8 +46,8 @@ for walk in sample_chain(P, start, steps=7, count=3, rng=generator("notebook", 3
     print(" → ".join(f"s{i + 1}" for i in walk))
 
 # %% [markdown]
-# **Predict.** Discount each step by γ = ½. (1) What is the return of the path s1 → s2 → s3 → s6? (2) Which state is worth most, and is it worth more or
-# less than its own reward of 10? (3) Is any state worth less than −2?
+# Discount each step by γ = ½. What is the return of the path s1 → s2 → s3 → s6? Which state is worth most, and is it worth more or
+# less than its own reward of 10? Is any state worth less than −2? Work them out on paper, then run the cell.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -63,8 +66,11 @@ print("values:", [round(v, 4) + 0.0 for v in V.tolist()])
 # %% [markdown]
 # ## When the past matters after all
 #
-# In this chain the state says everything: where you were before does not matter. That is a property of *what we call the state*. **Predict:** somebody
-# cannot tell s3 from s4, and calls both "middle". Does the probability of s6 after "middle" then depend on what came before?
+# In this chain the state says everything: where you were before does not matter. That is a property of *what we call the state*. Somebody
+# cannot tell s3 from s4, and calls both "middle".
+
+# %%
+memory = predict("Does the probability of s6 after “middle” depend on what came before?", "yes", "no")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -79,10 +85,11 @@ for a in range(6):
             twice.setdefault(key, [0.0, 0.0])
             twice[key][0] += p
             twice[key][1] += p * (c == 5)
-for before in ("s2", "s5", "middle"):
-    total, to_end = twice[before, "middle"]
-    print(f"P(s6 next | middle now, {before:6} before) = {to_end / total:.3f}")
+ends = {before: twice[before, "middle"][1] / twice[before, "middle"][0] for before in ("s2", "s5", "middle")}
+for before, chance in ends.items():
+    print(f"P(s6 next | middle now, {before:6} before) = {chance:.3f}")
 print(f"and truly: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever was before")
+memory.reveal("yes" if max(ends.values()) - min(ends.values()) > 1e-9 else "no")
 
 # %% [markdown]
 # With two states merged, the chain of labels has a memory. A language model's state is the whole text so far, and so it never has this problem; a model
@@ -115,10 +122,16 @@ for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
 # ## Where does a policy spend its time?
 #
 # The gamble of s4, as a share of all discounted time: exact, counted in 20,000 episodes, and counted in the way of somebody who divides, at each time step, by
-# the number of episodes *that are still going on*. **Predict:** is the third number too large or too small?
+# the number of episodes *that are still going on*.
+
+# %%
+among = predict(
+    "Is the share of the gamble, counted among survivors, too large or too small?", "too large", "too small", "right"
+)
 
 # %%
 exact_share, counted, survivors = {}, {}, {}
+print("share of the gamble in s4")
 for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
     exact_share[name] = float(mdp.occupancy(game.transitions, policy, game.start, gamma=0.5)[3, 1])
     walks = sample_episodes(game, policy, count=20_000, rng=generator("occupancy", name), time_limit=40)
@@ -127,6 +140,11 @@ for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
     weight = 0.5 * 0.5 ** torch.arange(gambles.shape[1])
     survivors[name] = float((weight * gambles.sum(0) / walks.mask.sum(0).clamp(min=1)).sum())
     print(f"{name}: exact {exact_share[name]:.4f}, counted {counted[name]:.3f}, among survivors {survivors[name]:.3f}")
+excess = [survivors[name] - exact_share[name] for name in survivors]
+among.reveal("too large" if min(excess) > 0.01 else "too small" if max(excess) < -0.01 else "right")
+
+# %%
+for name in survivors:
     assert abs(counted[name] - exact_share[name]) < 0.01 and survivors[name] > exact_share[name] + 0.01
 
 # %% [markdown]
@@ -135,16 +153,29 @@ for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
 #
 # ## Planning: the answer spreads
 #
-# On the frozen lake a step goes where you want only one time in three, and to either side otherwise. Reaching G earns 1, H is a hole. **Predict:** value iteration starts at zero
-# everywhere. Which cells know something after two sweeps? And which way does the best policy step in the second cell of the first column, with a hole on its right?
+# On the frozen lake a step goes where you want only one time in three, and to either side otherwise. Reaching G earns 1, H is a hole. Value iteration starts at zero
+# everywhere. Which cells know something after two sweeps?
+
+# %%
+away = predict(
+    "Where does the best policy step in the second cell of the first column, with a hole on its right?",
+    "←",
+    "↓",
+    "→",
+    "↑",
+)
+
+# %%
+lake = worlds.frozen_lake()
+plan = planning.value_iteration(lake.process, gamma=0.95)
+Q = mdp.action_values(lake.process.transitions, lake.process.expected_rewards, plan.values, gamma=0.95)
+away.reveal(lake.process.actions[Q[lake.columns].argmax()])
 
 # %%
 # figure: lake
 # alt: Four maps of the frozen lake after 2, 4, 10 and all sweeps of value iteration with discount 0.95. After two sweeps only the cells next to the
 #   goal have a value; it spreads to the start. In the last map arrows show the best policy, which in several cells points away from
 #   holes and into the wall rather than towards the goal.
-lake = worlds.frozen_lake()
-plan = planning.value_iteration(lake.process, gamma=0.95)
 shown = [2, 4, 10, len(plan.history) - 1]
 fig, axes = plt.subplots(1, 4, figsize=(9, 2.7), layout="constrained")
 for ax, sweep in zip(axes, shown, strict=True):
@@ -209,18 +240,32 @@ print("promised", float(theirs.values[36]), "earned", gym.play(env, theirs.polic
 # %% [markdown]
 # ## Prediction from steps alone
 #
-# From here on nobody sees the tables. A walk of five cells, left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. **Predict:** with a
-# step size of .05 and a first guess of ½ everywhere, which is closer to the truth after 20 episodes: the method that waits for the end of each episode, or the one that believes its own
-# guesses about the next cell? And after 100?
+# From here on nobody sees the tables. A walk of five cells, left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. The
+# step size is .05, the first guess ½ everywhere. Monte Carlo waits for the end of each episode; TD(0) believes its own guess about the next cell.
+
+# %%
+waits = predict(
+    "Which of the two is closer to the truth after 20 episodes, and which after 100?",
+    "Monte Carlo, then Monte Carlo",
+    "Monte Carlo, then TD(0)",
+    "TD(0), then Monte Carlo",
+    "TD(0), then TD(0)",
+)
+
+# %%
+depths = {"TD(0)": 1, "4-step TD": 4, "Monte Carlo": None}
+error = {name: runs.prediction_error(n, 0.05, seed=0) for name, n in progress(depths.items(), "walks")}  # (101, 100)
+for name, e in error.items():
+    print(f"{name:12} after 20 episodes {e[20].mean():.3f}, after 100 {e[100].mean():.3f}")
+closer = [min(("TD(0)", "Monte Carlo"), key=lambda name: float(error[name][after].mean())) for after in (20, 100)]
+waits.reveal(", then ".join(closer))
 
 # %%
 # figure: prediction
 # alt: Root mean square error of the values against episodes for TD(0), four-step TD and Monte Carlo on the random walk, mean over 100 learners with bands from the
 #   tenth to the ninetieth percentile. TD(0) falls slowly and ends lowest; four-step TD and Monte Carlo fall faster at first and then stay higher, Monte Carlo with the widest band.
 fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
-error = {}
-for name, n, colour in (("TD(0)", 1, "blue"), ("4-step TD", 4, "green"), ("Monte Carlo", None, "red")):
-    error[name] = runs.prediction_error(n, 0.05, seed=0)  # (101, 100)
+for name, colour in zip(error, ("blue", "green", "red"), strict=True):
     ax.plot(error[name].mean(1), color=PALETTE[colour], label=name)
     low, high = error[name].quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=1)
     ax.fill_between(range(101), low, high, color=PALETTE[colour], alpha=0.15, lw=0)
@@ -228,22 +273,29 @@ ax.set(xlabel="episodes", ylabel="error of the values (RMS)", xlim=(0, 100), yli
 ax.legend(frameon=False)
 plt.show()
 
-# %%
-for name, e in error.items():
-    print(f"{name:12} after 20 episodes {e[20].mean():.3f}, after 100 {e[100].mean():.3f}")
-
 # %% [markdown]
 # ## Decision: the walk along the cliff
 #
-# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. Thirty learners each, exploring with ε = .1. **Predict:** Q-learning learns the best
-# way, thirteen steps along the edge. Which of the two *earns* more while it learns?
+# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. Thirty learners each, exploring with ε = .1. Q-learning learns the best
+# way, thirteen steps along the edge.
+
+# %%
+richer = predict("Which of the two earns more while it learns?", "Sarsa", "Q-learning")
+
+# %%
+cliff = worlds.cliff_walking()
+ways = progress({"Sarsa": False, "Q-learning": True}.items(), "learners")
+learned = {name: runs.cliff(greedy, seed=0) for name, greedy in ways}
+late = {name: float(result.returns[:, -40:].mean()) for name, result in learned.items()}
+print("mean return of the last 40 episodes")
+for name, x in late.items():
+    print(f"{name:10} {x:6.1f}")
+richer.reveal(max(late, key=late.get))
 
 # %%
 # figure: cliff
 # alt: Left, mean return per episode of Sarsa and Q-learning over 120 episodes with bands; both rise from below minus 200, Sarsa to about minus 30, Q-learning to about minus 50. Right, two
 #   maps of where the final policies walk with their exploration: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
-learned = {"Sarsa": runs.cliff(False, seed=0), "Q-learning": runs.cliff(True, seed=0)}
-cliff = worlds.cliff_walking()
 fig = plt.figure(figsize=(9, 3.3), layout="constrained")
 grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25))
 ax = fig.add_subplot(grid[:, 0])
@@ -271,8 +323,6 @@ ax.legend(frameon=False, loc="lower right")
 plt.show()
 
 # %%
-late = {name: float(result.returns[:, -40:].mean()) for name, result in learned.items()}
-print("mean return of the last 40 episodes:", {name: round(x, 1) for name, x in late.items()})
 assert late["Sarsa"] > -38 > late["Q-learning"]
 assert seen.holds("sarsa_late_return", above=-38) and seen.holds("q_late_return", below=-38)
 
@@ -303,53 +353,62 @@ for name, policy in (("along the edge (13 steps)", best), ("along the top (17 st
 # %% [markdown]
 # ## Dyna-Q: practise in the head
 #
-# A maze of 54 cells, 14 steps from S to G. Dyna-Q remembers what each action did and learns from 0, 5 or 20 memories after each real step. **Predict** how many episodes each of them needs.
+# A maze of 54 cells, 14 steps from S to G. Dyna-Q remembers what each action did and learns from 0, 5 or 20 memories after each real step. How many episodes does each of them need?
+
+# %%
+lengths = {n: runs.maze(n, seed=0).lengths.double() for n in progress((0, 5, 20), "mazes")}
+for n, x in lengths.items():
+    print(
+        f"{n:2} planning steps: {x[:, 5:10].mean():6.1f} steps per episode in episodes 6 to 10, {x.sum(1).mean():5.0f} in all"
+    )
 
 # %%
 # figure: dyna
 # alt: Steps per episode over 20 episodes in the maze, on a logarithmic axis, for Q-learning and Dyna-Q with 5 and 20 planning steps, with bands. With 20 planning steps the way is
 #   nearly the shortest, 14, after five episodes; with 5 after about fifteen; Q-learning still needs about fifty steps after twenty.
 fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
-for steps, colour in ((0, "black"), (5, "orange"), (20, "blue")):
-    lengths = runs.maze(steps, seed=0).lengths.double()
-    ax.plot(
-        range(1, 21), lengths.mean(0), color=PALETTE[colour], label=f"{steps} planning steps" if steps else "Q-learning"
-    )
-    low, high = lengths.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+for (n, x), colour in zip(lengths.items(), ("black", "orange", "blue"), strict=True):
+    ax.plot(range(1, 21), x.mean(0), color=PALETTE[colour], label=f"{n} planning steps" if n else "Q-learning")
+    low, high = x.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
     ax.fill_between(range(1, 21), low, high, color=PALETTE[colour], alpha=0.15, lw=0)
-    print(
-        f"{steps:2} planning steps: {lengths[:, 5:10].mean():6.1f} steps per episode in episodes 6 to 10, {lengths.sum(1).mean():5.0f} in all"
-    )
 ax.axhline(14, color="0.5", lw=0.8, ls=":")
 ax.set(xlabel="episode", ylabel="steps to the goal", yscale="log", xticks=range(1, 21, 2))
 ax.set_yticks([14, 20, 50, 100, 200, 500], labels=["14", "20", "50", "100", "200", "500"])
 ax.minorticks_off()
 ax.legend(frameon=False)
 plt.show()
+
+# %%
 assert seen.holds("dyna_20_length_5_10", below=25) and seen.holds("dyna_0_length_5_10", above=50)
 
 # %% [markdown]
 # ## Five slot machines
 #
-# No states at all: five arms that pay with probability .3, .4, .5, .6 and .7. Two hundred players each. Regret counts what was lost against pulling the best arm always. **Predict** the
-# order of: greedy, ε-greedy, UCB with its textbook constant √2, UCB with ½, Thompson sampling, after a thousand pulls.
+# No states at all: five arms that pay with probability .3, .4, .5, .6 and .7. Two hundred players each. Regret counts what was lost against pulling the best arm always. UCB is played
+# with its textbook constant √2 and with ½.
+
+# %%
+least = predict("Who has lost least after a thousand pulls?", *runs.STRATEGIES)
+
+# %%
+players = progress(runs.STRATEGIES.items(), "players")
+lost = {name: runs.bandit_regret(strategy, seed=0) for name, strategy in players}  # (200, 1000) each
+for name, x in lost.items():
+    print(f"{name:18} {x[:, -1].mean():6.1f}")
+least.reveal(min(lost, key=lambda name: float(lost[name][:, -1].mean())))
 
 # %%
 # figure: regret
 # alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy rises in a straight line to 400, the worst possible. UCB with constant root two reaches about 100, epsilon-greedy
 #   about 60 with a wide band, Thompson sampling and UCB with one half about 30 and flattening.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-lost = {}
-for (name, strategy), colour in zip(runs.STRATEGIES.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
-    lost[name] = runs.bandit_regret(strategy, seed=0)
-    ax.plot(lost[name].mean(0), color=PALETTE[colour], label=name)
-    low, high = lost[name].quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
+for (name, x), colour in zip(lost.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
+    ax.plot(x.mean(0), color=PALETTE[colour], label=name)
+    low, high = x.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), dim=0)
     ax.fill_between(range(1_000), low, high, color=PALETTE[colour], alpha=0.12, lw=0)
 ax.set(xlabel="pulls", ylabel="regret", ylim=(0, 160), xlim=(0, 1_000))
 ax.legend(frameon=False, ncols=2)
 plt.show()
-for name, x in lost.items():
-    print(f"{name:18} {x[:, -1].mean():6.1f}")
 
 # %% [markdown]
 # The greedy players all sit at the first arm, and sit there for ever: it paid sometimes, the others were never tried and count as 0. That is not bad luck, it is the rule. UCB's textbook
@@ -358,7 +417,13 @@ for name, x in lost.items():
 # ## A failure on purpose: the clock is not the end
 #
 # Back to the walk of five cells. Somebody limits episodes to six steps, to save time, and treats "time is up" like "the walk has ended": no value of the next state. The
-# world has not changed, nor what its cells are worth. **Predict** what that does to the value of the cell on the right, 5/6, and of the cell in the middle, ½.
+# world has not changed, nor what its cells are worth. What does that do to the value of the cell on the right, 5/6, and of the cell in the middle, ½?
+
+# %%
+ways = progress({"limit is no end": False, "limit taken for an end": True}.items(), "walks")
+limited = {name: runs.cut_off_values(wrong, seed=0).mean(0) for name, wrong in ways}
+for name, found in limited.items():
+    print(f"{name:24}", [round(v, 2) for v in found.tolist()])
 
 # %%
 # figure: limit
@@ -366,28 +431,30 @@ for name, x in lost.items():
 fig, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
 cells = range(1, 6)
 ax.plot(cells, torch.arange(1, 6) / 6, color="0.6", ls=":", label="true")
-for name, wrong, colour, marker in (
-    ("limit is no end", False, "blue", "o"),
-    ("limit taken for an end", True, "red", "^"),
-):
-    found = runs.cut_off_values(wrong, seed=0).mean(0)
+for (name, found), colour, marker in zip(limited.items(), ("blue", "red"), "o^", strict=True):
     ax.plot(cells, found, color=PALETTE[colour], marker=marker, label=name)
-    print(f"{name:24}", [round(v, 2) for v in found.tolist()])
 ax.set(xlabel="cell", ylabel="value", xticks=cells, ylim=(0, 1))
 ax.legend(frameon=False)
 plt.show()
-assert found[2] < 0.45 and seen.holds("limit_right_last", above=0.78) and seen.holds("limit_wrong_last", below=0.78)
+
+# %%
+assert (
+    limited["limit taken for an end"][2] < 0.45
+    and seen.holds("limit_right_last", above=0.78)
+    and seen.holds("limit_wrong_last", below=0.78)
+)
 
 # %% [markdown]
 # The same mistake in a language model: a reply that was cut off at the greatest length is treated as if it had been finished. Chapter 4 and chapter 12 come back to that line of code.
 #
 # ## A network in place of the table
 #
-# Go home for nothing, or enter a hall with ten doors; behind each waits −0.1, plus noise of standard deviation 1. Entering is worth −.09 at γ = .9. **Predict:** what does DQN, which takes the
-# maximum over ten noisy estimates, believe?
+# Go home for nothing, or enter a hall with ten doors; behind each waits −0.1, plus noise of standard deviation 1. Entering is worth −.09 at γ = .9. DQN
+# takes the maximum over ten noisy estimates, and passes it on. What does it believe?
 
 # %%
-believed = {"DQN": runs.doors(dqn.dqn, seed=0), "Double DQN": runs.doors(dqn.double_dqn, seed=0)}
+targets = progress({"DQN": dqn.dqn, "Double DQN": dqn.double_dqn}.items(), "networks")
+believed = {name: runs.doors(target, seed=0) for name, target in targets}
 for name, x in believed.items():
     print(
         f"{name:11} believes {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the truth is −0.090"
@@ -399,7 +466,11 @@ if seen:
 # %% [markdown]
 # The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other say the price; their errors are not independent, since one is an
 # old copy of the other, but the bias is smaller.
-#
+
+# %%
+predict.tally()
+
+# %% [markdown]
 # ## Now you
 #
 # * Give the gambler in s4 a reward of 2 instead of 1. Does the optimal policy change? At which reward does it?

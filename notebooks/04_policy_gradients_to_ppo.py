@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which way is up?
+# # 04 · Which way is up?
 #
 # Chapter 03 asked what a situation is worth. Now the policy is a function with parameters, and the question is in which direction to move them. The answer is an expectation, and there are
 # many ways to estimate it. **Which of them can be trusted after a handful of episodes, and how far may one step go before the estimate is about another policy?** First where everything can
@@ -15,7 +15,9 @@ import torch
 
 from minirlhf import evidence
 from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, mistakes, poles, steps
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.control import policy_optimisation as po
+from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp, returns
 from minirlhf.equations import policy_gradient as pg
@@ -28,6 +30,7 @@ torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
+predict = Predictions("04")
 
 # %% [markdown]
 # ## Six estimators of one gradient
@@ -35,8 +38,10 @@ seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
 # A hill with three ledges: each step costs 1, the top pays 6. Within five steps there are 692 possible episodes, so we can list them all: their probabilities, what each would
 # say the gradient is, and hence the mean and the variance of every estimator, without drawing anything.
 #
-# **Predict.** All six have the same mean. Order them by variance: total return, reward-to-go, reward-to-go less the value, $Q$, advantage, TD residual. By what factor do the
-# largest and the smallest differ?
+# All six have the same mean. Order them by variance: total return, reward-to-go, reward-to-go less the value, $Q$, advantage, TD residual.
+
+# %%
+factor = predict("By what factor do the largest and the smallest variance differ?", 2, 10, 50, 250)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -51,18 +56,20 @@ def gradient(psi):
 
 
 truth = listed.gradient()
+exact_variance = {}
 print("Ψ                    same gradient   variance of one episode's estimate")
 for name, psi in listed.choices().items():
     torch.testing.assert_close(gradient(psi), truth)
     bias, variance = listed.bias_and_variance(psi)
+    exact_variance[name] = variance
     print(f"{name:20} {'yes' if bias < 1e-20 else 'no':^13} {variance:17.3f}")
+factor.reveal(max(exact_variance.values()) / min(exact_variance.values()))
 
 # %%
 # figure: psi
 # alt: The variance of six estimators of the same gradient on a logarithmic axis, from 55 for the total return over 26, 20 and 7 to 2.2 for the TD residual and 1.1 for the advantage.
 #   Dots from four thousand drawn episodes lie on the exact bars.
 rng = generator("notebook", 4)
-exact_variance = {name: listed.bias_and_variance(psi)[1] for name, psi in listed.choices().items()}
 drawn = {name: listed.sampled_variance(psi, count=4_000, rng=rng) for name, psi in listed.choices().items()}
 fig, ax = plt.subplots(figsize=(6.4, 2.7), layout="constrained")
 names = list(exact_variance)
@@ -72,6 +79,8 @@ ax.set(xscale="log", xlabel="variance of one episode's estimate", xlim=(0.5, 100
 ax.invert_yaxis()
 ax.legend(frameon=False)
 plt.show()
+
+# %%
 assert all(abs(drawn[name] / exact_variance[name] - 1) < 0.25 for name in names)
 
 # %% [markdown]
@@ -80,25 +89,32 @@ assert all(abs(drawn[name] / exact_variance[name] - 1) < 0.25 for name in names)
 #
 # ## The best baseline is not the value
 #
-# One decision, one logit: $\pi = (.9, .1)$, $Q = (1, 0)$. The value is .9. **Predict:** is the variance smaller with the value as baseline, or with none?
+# One decision, one logit: $\pi = (.9, .1)$, $Q = (1, 0)$. The value is .9.
+
+# %%
+value_or_none = predict("With which baseline is the variance smaller?", "with the value", "with none", "it is the same")
+
+# %%
+pi, Q = torch.tensor([0.9, 0.1], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+scores = torch.tensor([[0.1], [-0.9]], dtype=torch.float64)  # d log π / d logit of the first action
+best = float(pg.optimal_baseline(pi, scores, Q))
+baselines = {"none": 0.0, "best": best, "the value": float(pi @ Q)}
+spread = {name: float(pg.gradient_variance(pi, scores * (Q - b)[:, None])) for name, b in baselines.items()}
+for name, b in baselines.items():
+    mean = float((pi[:, None] * scores * (Q - b)[:, None]).sum())
+    print(f"{name:9} b = {b:.1f}: mean {mean:.4f}, variance {spread[name]:.4f}")
+value_or_none.reveal("with the value" if spread["the value"] < spread["none"] else "with none")
 
 # %%
 # figure: baseline
 # alt: The variance of the estimate as a function of the baseline is a parabola. At baseline 0 it is 0.0009, at the value 0.9 it is 0.0576, and its lowest point, zero, is at 0.1.
-pi, Q = torch.tensor([0.9, 0.1], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
-scores = torch.tensor([[0.1], [-0.9]], dtype=torch.float64)  # d log π / d logit of the first action
-best = float(pg.optimal_baseline(pi, scores, Q))
 grid = torch.linspace(-0.3, 1.0, 100, dtype=torch.float64)
 fig, ax = plt.subplots(figsize=(5, 2.7), layout="constrained")
 ax.plot(grid, [float(pg.gradient_variance(pi, scores * (Q - b)[:, None])) for b in grid], color=PALETTE["blue"])
-for b, name, place in ((0.0, "none", "right"), (best, "best", "left"), (float(pi @ Q), "the value", "right")):
-    variance = float(pg.gradient_variance(pi, scores * (Q - b)[:, None]))
-    ax.plot(b, variance, "o", color=PALETTE["red"])
+for (name, b), place in zip(baselines.items(), ("right", "left", "right"), strict=True):
+    ax.plot(b, spread[name], "o", color=PALETTE["red"])
     shift = (-7 if place == "right" else 7, 6)
-    ax.annotate(f"{name}\n{variance:.4f}", (b, variance), xytext=shift, textcoords="offset points", ha=place)
-    print(
-        f"{name:9} b = {b:.1f}: mean {float((pi[:, None] * scores * (Q - b)[:, None]).sum()):.4f}, variance {variance:.4f}"
-    )
+    ax.annotate(f"{name}\n{spread[name]:.4f}", (b, spread[name]), xytext=shift, textcoords="offset points", ha=place)
 ax.set(xlabel="baseline", ylabel="variance", ylim=(-0.002, 0.085))
 plt.show()
 
@@ -106,7 +122,15 @@ plt.show()
 # The mean is .09 whatever the baseline. The rare action has the long score, −.9 against .1, and the best baseline listens to it: with $b = .1$ both actions give the same estimate, and there is no variance left. The
 # value listens to the frequent action, whose score is short. That the value is usually a good choice is true, and no theorem.
 #
-# A third candidate is the mean of the batch. **Predict:** if the own sample is in that mean, is the estimate still unbiased? Four samples each, all $2^4$ batches listed:
+# A third candidate is the mean of the batch. Four samples each, all $2^4$ batches listed:
+
+# %%
+own = predict(
+    "If the own sample is in that mean, is the estimate still unbiased?",
+    "yes",
+    "no, it is too short",
+    "no, it is too long",
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -121,24 +145,18 @@ for name, b in (
     mean = float((chance * ((earned - b) * score).mean(-1)).sum())
     print(f"{name:19} mean estimate {mean:.4f} = {mean / 0.09:.2f} of the gradient")
 print("(K − 1)/K =", pg.own_mean_shrinkage(4))
+own.reveal("yes" if math.isclose(mean, 0.09) else "no, it is too short" if mean < 0.09 else "no, it is too long")
 
 # %% [markdown]
 # ## REINFORCE where states look alike
 #
 # The short corridor: three cells, each step costs 1, and in the second cell left and right are exchanged. The policy cannot tell the cells apart; it has one number, the probability $p$ of going right. A deterministic
-# policy never arrives. **Predict** the best $p$.
+# policy never arrives. What is the best $p$?
+
 
 # %%
-# figure: corridor
-# alt: Left, the expected return as a function of the probability of going right, a curve with its maximum of minus 11.66 at 0.586. Right, that probability over 120 updates of REINFORCE
-#   from a start at 0.2, mean and range of four runs each: both climb towards the best probability, with reward-to-go less the value in a narrow band, with the total return in a wide one.
 process = steps.corridor(3, {1})
 alike = steps.alike(process)
-fig, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
-p = torch.linspace(0.08, 0.95, 100, dtype=torch.float64)
-axes[0].plot(p, -2 * (2 - p) / (p * (1 - p)), color=PALETTE["black"])
-axes[0].plot(2 - math.sqrt(2), -11.6569, "o", color=PALETTE["red"])
-axes[0].set(xlabel="probability of going right", ylabel="expected return", ylim=(-60, 0))
 
 
 def reinforce(weight, seed, updates=120, batch=10):
@@ -167,14 +185,26 @@ def centred(episodes, policy):
     return returns.subtract_baseline(to_go, V[episodes.states[:, :-1]], episodes.mask)
 
 
-for name, weight, colour in (("total return", total, "red"), ("reward-to-go − V", centred, "blue")):
-    traces = torch.tensor([reinforce(weight, seed) for seed in range(4)])
-    axes[1].plot(traces.mean(0), color=PALETTE[colour], label=name)
-    axes[1].fill_between(range(120), traces.amin(0), traces.amax(0), color=PALETTE[colour], alpha=0.15, lw=0)
-    last = traces[:, -40:]
+climbs = {}
+for name, weight in progress({"total return": total, "reward-to-go − V": centred}.items(), "climbing"):
+    climbs[name] = torch.tensor([reinforce(weight, seed) for seed in range(4)])
+    last = climbs[name][:, -40:]
     print(
         f"{name:16} the last 40 updates: p = {float(last.mean()):.3f} ± {float(last.std()):.3f}; the best is {2 - math.sqrt(2):.3f}"
     )
+
+# %%
+# figure: corridor
+# alt: Left, the expected return as a function of the probability of going right, a curve with its maximum of minus 11.66 at 0.586. Right, that probability over 120 updates of REINFORCE
+#   from a start at 0.2, mean and range of four runs each: both climb towards the best probability, with reward-to-go less the value in a narrow band, with the total return in a wide one.
+fig, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+p = torch.linspace(0.08, 0.95, 100, dtype=torch.float64)
+axes[0].plot(p, -2 * (2 - p) / (p * (1 - p)), color=PALETTE["black"])
+axes[0].plot(2 - math.sqrt(2), -11.6569, "o", color=PALETTE["red"])
+axes[0].set(xlabel="probability of going right", ylabel="expected return", ylim=(-60, 0))
+for (name, traces), colour in zip(climbs.items(), ("red", "blue"), strict=True):
+    axes[1].plot(traces.mean(0), color=PALETTE[colour], label=name)
+    axes[1].fill_between(range(120), traces.amin(0), traces.amax(0), color=PALETTE[colour], alpha=0.15, lw=0)
 axes[1].axhline(2 - math.sqrt(2), color="0.5", ls=":")
 axes[1].set(xlabel="update", ylabel="probability of going right", ylim=(0, 1))
 axes[1].legend(frameon=False, loc="lower right")
@@ -183,8 +213,8 @@ plt.show()
 # %% [markdown]
 # ## Believing a critic: λ
 #
-# GAE mixes the TD residual (λ = 0), which believes the critic at once, with the full return (λ = 1), which waits. Give it a *wrong* critic, one that says half of every value. **Predict**
-# how bias and variance change from λ = 0 to λ = 1.
+# GAE mixes the TD residual (λ = 0), which believes the critic at once, with the full return (λ = 1), which waits. Give it a *wrong* critic, one that says half of every value. How do
+# bias and variance change from λ = 0 to λ = 1?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -211,14 +241,20 @@ mine = gae([0.0, 0, 1], [0.5, 0.6, 0.7], 1.0, 0.95)
 torch.testing.assert_close(torch.tensor([mine]), returns.gae(**example, gamma=1.0, lam=0.95))
 
 # %%
-# figure: lambda
-# alt: Squared bias and variance of the gradient estimate against lambda with a critic that is half the truth. The variance of one episode rises from 2.3 to 12, the squared bias falls from 0.15 to zero.
-#   The squared error of an average of 64 episodes is least at 0.7.
 lams = torch.linspace(0, 1, 41).tolist()
 pairs = [
     listed.bias_and_variance(returns.gae(listed.rewards, 0.5 * listed.values, listed.mask, lam=lam)) for lam in lams
 ]
 bias, variance = (torch.tensor(x) for x in zip(*pairs, strict=True))
+least = {episodes: lams[int((bias + variance / episodes).argmin())] for episodes in (16, 64, 1000)}
+print(
+    f"least error with 64 episodes at λ = {least[64]:.2f}, with 16 at {least[16]:.2f}, with 1,000 at {least[1000]:.2f}"
+)
+
+# %%
+# figure: lambda
+# alt: Squared bias and variance of the gradient estimate against lambda with a critic that is half the truth. The variance of one episode rises from 2.3 to 12, the squared bias falls from 0.15 to zero.
+#   The squared error of an average of 64 episodes is least at 0.7.
 fig, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 ax.plot(lams, bias, color=PALETTE["red"], label="squared bias")
 ax.plot(lams, variance / 64, color=PALETTE["blue"], ls="--", label="variance, mean of 64 episodes")
@@ -226,18 +262,17 @@ ax.plot(lams, bias + variance / 64, color=PALETTE["black"], lw=2, label="error: 
 ax.set(xlabel="λ", ylabel="squared error of the gradient", ylim=(0, None))
 ax.legend(frameon=False)
 plt.show()
-lowest = lams[int((bias + variance / 64).argmin())]
-print(
-    f"least error with 64 episodes at λ = {lowest:.2f}, with 16 at {lams[int((bias + variance / 16).argmin())]:.2f}, with 1,000 at {lams[int((bias + variance / 1000).argmin())]:.2f}"
-)
 
 # %% [markdown]
 # With few episodes believe the critic, with many the rewards. A language model's critic, after a warm-up, is believed far less: λ is .95 to 1 there.
 #
 # ## Old samples
 #
-# A batch is used several times, so most updates are about a policy that did not draw it. Importance weights repair the mean. **Predict:** two policies that differ as $(.6,.4)$ and $(.5,.5)$ in every step; how large is the
-# second moment of the weight after 1, 10, 100 steps?
+# A batch is used several times, so most updates are about a policy that did not draw it. Importance weights repair the mean. Take two policies that differ as $(.6,.4)$ and $(.5,.5)$ in every step. After one step
+# the second moment of the weight is 1.04.
+
+# %%
+moment = predict("How large is the second moment of the weight after 100 steps?", 1.5, 5, 50, 5000)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -252,13 +287,28 @@ weights = returns.importance_weights(new.log()[flips], old.log()[flips], torch.o
 print(
     f"   10 steps, all 1,024 sequences listed: mean {float((old[flips].prod(-1) * weights).sum()):.4f}, E[w²] {float((old[flips].prod(-1) * weights**2).sum()):.4f}"
 )
+moment.reveal(per_step**100)
 
 # %% [markdown]
 # PPO gives up the product over steps and keeps each step's own ratio: a bias for a variance that does not explode. It then makes sure that no ratio is worth pushing far from 1.
 #
 # ## The clip, in six cases
 #
-# **Predict** for each: does the objective still have a slope? Advantage positive or negative; ratio below, inside or above $[.8, 1.2]$.
+# Advantage positive or negative; ratio below, inside or above $[.8, 1.2]$.
+
+# %%
+flat = predict("In how many of the six cases has PPO's objective no slope?", 0, 1, 2, 3, 4)
+
+# %%
+slopes = {}
+for A in (1.0, -1.0):
+    for r in (0.6, 1.0, 1.5):
+        at = torch.tensor([[math.log(r)]], requires_grad=True)
+        one, zero = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)
+        (slope,) = torch.autograd.grad(losses.ppo_clip(at, zero, torch.full((1, 1), A), one).sum(), at)
+        slopes[A, r] = float(slope)
+        print(f"A = {A:+.0f}, ρ = {r}: gradient in log π {float(slope):+.1f}")
+flat.reveal(sum(slope == 0 for slope in slopes.values()))
 
 # %%
 # figure: clip
@@ -273,12 +323,6 @@ for ax, A in zip(axes, (1.0, -1.0), strict=True):
     ax.plot(ratio, losses.ppo_clip(*inputs), color=PALETTE["blue"], lw=2, label="minimum: PPO")
     ax.plot(ratio, mistakes.maximum(*inputs), color=PALETTE["red"], ls="--", label="maximum: a bug")
     ax.set(title=f"advantage {'+1' if A > 0 else '−1'}", xlabel="ratio ρ", ylabel="objective")
-    for r in (0.6, 1.0, 1.5):
-        at = torch.tensor([[math.log(r)]], requires_grad=True)
-        slope = torch.autograd.grad(
-            losses.ppo_clip(at, torch.zeros(1, 1), torch.full((1, 1), A), torch.ones(1, 1, dtype=torch.bool)).sum(), at
-        )[0]
-        print(f"A = {A:+.0f}, ρ = {r}: gradient in log π {float(slope):+.1f}")
 axes[0].legend(frameon=False)
 plt.show()
 
@@ -288,13 +332,9 @@ plt.show()
 #
 # ## How far may a step go?
 #
-# The surrogate supposes that the new policy goes where the old one goes. In the short corridor that is badly wrong: from $p = .2$, "right" looks good in most states that one is in, and **predict** what the surrogate advises.
+# The surrogate supposes that the new policy goes where the old one goes. In the short corridor that is badly wrong: from $p = .2$, "right" looks good in most states that one is in. What does the surrogate advise?
 
 # %%
-# figure: region
-# alt: Left, true gain and surrogate gain against the new probability of going right, starting from 0.2. They touch at 0.2; the surrogate is a straight line that rises to 19, the truth bends, peaks at 3.6 and
-#   falls below minus 6. Right, true gain against KL for steps in a longer corridor on a logarithmic axis: all climb together at first; gradient, natural gradient and unclipped passes peak and then fall below zero, the
-#   penalty and the clip stop at a KL of a few hundredths with gains near 1.
 short = steps.Exact(process, steps.alike(process), 0.95)
 
 
@@ -303,6 +343,38 @@ def logit(x):
 
 
 here = logit(0.2)
+long_corridor = steps.corridor(7, {2, 5})
+world = steps.Exact(long_corridor, steps.place(long_corridor, scale=3.0), 0.95)
+start = torch.zeros(2, dtype=torch.float64)
+(slope,) = torch.autograd.grad(world.surrogate(start, at := start.clone().requires_grad_()), at)
+paths = {
+    "gradient, ever larger steps": [start + s * slope for s in torch.logspace(-2, 0.3, 40)],
+    "natural gradient (TRPO's step)": [
+        start + world.natural_step(start, max_kl=k) for k in torch.logspace(-4, -0.3, 40).tolist()
+    ],
+}
+for name, objective in {
+    "no clip, 300 passes": losses.importance_weighted,
+    "PPO-clip, 300 passes": losses.ppo_clip,
+    "PPO-penalty, β = 1": partial(losses.ppo_penalty, beta=1.0),
+}.items():
+    paths[name] = world.ascend(start, objective, passes=300, learning_rate=0.03)[1:]
+walked = {}
+for name, thetas in paths.items():
+    kls, gains = (
+        [float(f) for f in column]
+        for column in zip(*[(world.kl(start, t), world.value(t) - world.value(start)) for t in thetas], strict=True)
+    )
+    walked[name] = kls, gains
+    print(
+        f"{name:31} ends at KL {kls[-1]:.3f}, gain {gains[-1]:+.2f}; best gain on the way {max(gains):+.2f}, surrogate at the end {float(world.surrogate(start, thetas[-1])):+.2f}"
+    )
+
+# %%
+# figure: region
+# alt: Left, true gain and surrogate gain against the new probability of going right, starting from 0.2. They touch at 0.2; the surrogate is a straight line that rises to 19, the truth bends, peaks at 3.6 and
+#   falls below minus 6. Right, true gain against KL for steps in a longer corridor on a logarithmic axis: all climb together at first; gradient, natural gradient and unclipped passes peak and then fall below zero, the
+#   penalty and the clip stop at a KL of a few hundredths with gains near 1.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 grid = torch.linspace(0.02, 0.99, 98).tolist()
 axes[0].plot(
@@ -320,46 +392,17 @@ axes[0].axvspan(min(inside), max(inside), color=PALETTE["sky"], alpha=0.3, lw=0,
 axes[0].set(xlabel="new probability of going right", ylabel="gain", ylim=(-8, 20))
 axes[0].legend(frameon=False)
 
-long_corridor = steps.corridor(7, {2, 5})
-world = steps.Exact(long_corridor, steps.place(long_corridor, scale=3.0), 0.95)
-start = torch.zeros(2, dtype=torch.float64)
-(slope,) = torch.autograd.grad(world.surrogate(start, at := start.clone().requires_grad_()), at)
-paths = {
-    "gradient, ever larger steps": ([start + s * slope for s in torch.logspace(-2, 0.3, 40)], "orange", "-"),
-    "natural gradient (TRPO's step)": (
-        [start + world.natural_step(start, max_kl=k) for k in torch.logspace(-4, -0.3, 40).tolist()],
-        "blue",
-        "-",
-    ),
-    "no clip, 300 passes": (
-        world.ascend(start, losses.importance_weighted, passes=300, learning_rate=0.03)[1:],
-        "red",
-        "--",
-    ),
-    "PPO-clip, 300 passes": (world.ascend(start, losses.ppo_clip, passes=300, learning_rate=0.03)[1:], "green", "-"),
-    "PPO-penalty, β = 1": (
-        world.ascend(start, partial(losses.ppo_penalty, beta=1.0), passes=300, learning_rate=0.03)[1:],
-        "purple",
-        "-",
-    ),
-}
-final = {}
-for name, (thetas, colour, style) in paths.items():
-    kls, gains = (
-        [float(f) for f in column]
-        for column in zip(*[(world.kl(start, t), world.value(t) - world.value(start)) for t in thetas], strict=True)
-    )
+colours, styles = ("orange", "blue", "red", "green", "purple"), ("-", "-", "--", "-", "-")
+for (name, (kls, gains)), colour, style in zip(walked.items(), colours, styles, strict=True):
     axes[1].plot(kls, gains, color=PALETTE[colour], ls=style, label=name)
     axes[1].plot(kls[-1], gains[-1], "o", color=PALETTE[colour], ms=4)
-    final[name] = (kls[-1], gains[-1])
-    print(
-        f"{name:31} ends at KL {kls[-1]:.3f}, gain {gains[-1]:+.2f}; best gain on the way {max(gains):+.2f}, surrogate at the end {float(world.surrogate(start, thetas[-1])):+.2f}"
-    )
 axes[1].axhline(0, color="0.7", lw=0.8)
 axes[1].set(xscale="log", xlabel="KL(old‖new)", xlim=(3e-4, 4), ylim=(-4, 1.8), ylabel="true gain")
 axes[1].legend(frameon=False, fontsize=7.5, loc="lower left")
 plt.show()
-assert final["PPO-clip, 300 passes"][1] > 0.5 > 0 > final["no clip, 300 passes"][1]
+
+# %%
+assert walked["PPO-clip, 300 passes"][1][-1] > 0.5 > 0 > walked["no clip, 300 passes"][1][-1]
 
 # %% [markdown]
 # The surrogate promises more with every pass, +5.2 at the end, while the policy has become far worse than at the start. Inside a small region all methods agree, and that is what a trust region is for. Clip and penalty stop by themselves.
@@ -367,7 +410,7 @@ assert final["PPO-clip, 300 passes"][1] > 0.5 > 0 > final["no clip, 300 passes"]
 # ## CartPole
 #
 # Now with networks and samples: a pole on a cart, 1 per step until it falls or 500 steps are over. The functions are those of chapters 12 and 13: `gae`, `whiten`, `ppo_clip`, `value_mse`; an episode is a row, a step takes the
-# place of a token. **Predict** how many of the six methods below reach 475 within 100,000 steps.
+# place of a token. How many of the six methods below reach 475 within 100,000 steps?
 
 # %%
 config = po.ControlConfig(seed=0)
@@ -379,6 +422,8 @@ for k in range(4, len(run.returns), 10):
     )
 reached = poles.score(run)
 print(f"trained policy, 100 new episodes: {reached:.1f}")
+
+# %%
 assert reached >= 475
 assert seen.holds("ppo_score", above=475) and seen.holds("ppo_seconds", below=60)
 
@@ -419,7 +464,7 @@ for ax in axes[:, 0]:
 plt.show()
 
 # %% [markdown]
-# REINFORCE got *worse* with a learned baseline. That cannot be the baseline. **Predict** what else the critic has in common with the actor. (Look at `ControlConfig` before you read on.)
+# REINFORCE got *worse* with a learned baseline. That cannot be the baseline. What else has the critic in common with the actor? (Look at `ControlConfig` before you read on.)
 
 # %%
 joint = seen.values("reinforce_with_baseline_score")
@@ -434,7 +479,10 @@ print(f"not clipped, the same seed: {poles.score(without_clip):.0f}")
 #
 # ## Epochs, not episodes
 #
-# One rollout of 2,048 steps, 64 passes over it instead of 8, with and without the clip. **Predict** what happens to the KL.
+# One rollout of 2,048 steps, 64 passes over it instead of 8, with and without the clip.
+
+# %%
+apart = predict("By what factor is the KL after 64 passes larger without the clip?", 1, 10, 100, 300)
 
 
 # %%
@@ -464,14 +512,18 @@ def passes_over_one_rollout(objective, passes):
     return kls
 
 
-for name, objective in (("clip", losses.ppo_clip), ("no clip", losses.importance_weighted)):
+in_the_end = {}
+objectives = {"clip": losses.ppo_clip, "no clip": losses.importance_weighted}
+for name, objective in progress(objectives.items(), "passes"):
     kls = passes_over_one_rollout(objective, 64)
+    in_the_end[name] = kls[-1]
     print(f"{name:8} KL after 1, 8, 64 passes: " + ", ".join(f"{kls[k - 1]:.4f}" for k in (1, 8, 64)))
+apart.reveal(in_the_end["no clip"] / in_the_end["clip"])
 
 # %% [markdown]
 # ## A gallery of mistakes
 #
-# Each is one line of PPO changed. **Predict** which of them you would notice:
+# Each is one line of PPO changed. Which of them would you notice?
 #
 # 1. *Bootstrap forgotten:* at a cut, nothing comes after (`bootstrap = 0`).
 # 2. *Done mask forgotten:* the next episode is the future of a fall.
@@ -503,12 +555,18 @@ for name in ("ppo", *list(GALLERY)[:4], "small_rewards", "small_undetached", "pp
         print(
             f"{name:17} scores {', '.join(f'{x:5.0f}' for x in scores)}   critic's value of a still pole {min(worth):7.1f} to {max(worth):.1f}"
         )
+
+# %%
 assert seen.holds("ends_forgotten_score", below=100) and seen.holds("small_undetached_score", below=100)
 
 # %% [markdown]
 # Two of them fall on purpose, the maximum hardly learns at all; and two learn so well that one cannot tell from the curve that anything is wrong. Look instead at numbers whose right value is known. A pole that stands still
 # is worth about $1/(1-\gamma) = 100$; the critic that never bootstraps says half of that. And the leak lowers every value: no matter at 80, where falling still counts 0; fatal at −5, where 0 is an improvement.
-#
+
+# %%
+predict.tally()
+
+# %% [markdown]
 # ## Now you
 #
 # * In the hill, replace the true value by the mean return of the batch as baseline. Where does it stand among the six?

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # On a leash
+# # 05 · On a leash
 #
 # A reward model has opinions about every reply, also about replies that no person has ever rated. A policy that is trained
 # against it will find them. **How far should it be allowed to go, and how far does it go in fact?**
@@ -17,7 +17,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
+from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import mdp, rlhf
@@ -34,6 +36,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 world = poem_critic()
 ref = world.reference.distribution()[0].detach()  # (40,) probabilities
 reward, gold = world.rewards, world.gold
+predict = Predictions("05")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -49,12 +52,8 @@ print(f"…\n{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f
 # that the reference says, the reward model ranks sensibly; the reply that it likes best is one that the reference gives twice
 # in a thousand times, and nobody wants it.
 #
-# **Predict** before you go on, and write it down. A policy is trained to earn reward, and pays $\beta$ for each nat of KL between
-# itself and the reference.
-#
-# 1. Which reply does it give in the end when $\beta$ is tiny? Which when $\beta$ is huge?
-# 2. Between the two, does the *true* worth of its replies rise, fall, or something else?
-# 3. Training sees samples only. How close to the exact optimum will it come: to the first digit, the second, the third?
+# A policy is trained to earn reward, and pays $\beta$ for each nat of KL between itself and the reference. Which reply does it give in the
+# end when $\beta$ is tiny? Which when $\beta$ is huge?
 #
 # ## The exact answer
 #
@@ -81,7 +80,17 @@ print(f"objective  {exact.regularised_value(best, three, earns, 1.0):.6f} = β l
 # Now the forty replies, from a leash so short that nothing moves to one so long that nothing holds.
 
 # %%
+truth = predict(
+    "The leash gets longer and longer. What does the true worth of the replies do?",
+    "it rises",
+    "it falls",
+    "it rises, then falls",
+    "it falls, then rises",
+)
+
+# %%
 # NBVAL_CHECK_OUTPUT
+worths = []
 print("   β       KL  reward  truth   likeliest reply")
 for beta in (1000, 4, 2, 1, 0.7, 0.5, 0.25, 0.1, 0.03):
     p = tilt(ref, reward, beta)
@@ -89,15 +98,26 @@ for beta in (1000, 4, 2, 1, 0.7, 0.5, 0.25, 0.1, 0.03):
     print(
         f"{beta:6g} {exact.divergence(p, ref):7.3f} {p @ reward:7.3f} {p @ gold:6.2f}   {world.replies[top]} ({p[top]:.2f})"
     )
+    worths.append(float(p @ gold))
+middle = worths[1:-1]
+if max(middle) > max(worths[0], worths[-1]):
+    truth.reveal("it rises, then falls")
+elif min(middle) < min(worths[0], worths[-1]):
+    truth.reveal("it falls, then rises")
+else:
+    truth.reveal("it rises" if worths[-1] > worths[0] else "it falls")
 
 # %% [markdown]
-# Compare with your first two guesses. The reward rises all the way down the table. The truth rises, is best near β = 0.8, and then
+# The reward rises all the way down the table. The truth rises, is best near β = 0.8, and then
 # falls below where it began: chapter 20 is about that curve.
 #
 # ## Does training get there?
 #
 # Eight policies start from the reference. Four are trained by RLOO, which takes the KL off the reward; four by GRPO, which adds it
 # to the loss. Each sees 120 rollouts of 64 sampled replies, and no formula.
+
+# %%
+gap = predict("How far below the exact optimum does RLOO end, at β = ½?", "about 0.1", "about 0.01", "less than 0.001")
 
 # %%
 BETAS = (2.0, 1.0, 0.5, 0.25)
@@ -112,7 +132,7 @@ def train(recipe, config=TOY_RUN):
 
 trained, histories = {}, {}
 for recipe in (RLOO, GRPO):
-    for beta in BETAS:
+    for beta in progress(BETAS, recipe.name):
         trained[recipe.name, beta], histories[recipe.name, beta] = train(recipe.with_(beta=beta))
     print(f"{recipe.name}: trained at β = {', '.join(f'{beta:g}' for beta in BETAS)}")
 
@@ -133,6 +153,10 @@ print("           β    KL (exact)       reward (exact)    below the optimum by"
 for (name, beta), p in trained.items():
     (kl, r, _), (kl_star, r_star, _) = place(p), place(tilt(ref, reward, beta))
     print(f"{name:6} {beta:6g}   {kl:.3f} ({kl_star:.3f})    {r:.3f} ({r_star:.3f})    {missing(p, beta):.4f}")
+short = missing(trained["rloo", 0.5], 0.5)
+gap.reveal("less than 0.001" if short < 0.001 else "about 0.01" if short < 0.03 else "about 0.1")
+
+value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))  # β log Z
 
 # %%
 # figure: frontier
@@ -155,7 +179,6 @@ fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(3, 2), l
 left.scatter(cloud_kl, cloud @ reward, s=2, color="0.8", rasterized=True)
 left.annotate("random policies", (0.35, 0.02), color="0.4")
 left.plot(curve[:, 0], curve[:, 1], color=PALETTE["black"], lw=1.5, label="exact frontier")
-value = float(rlhf.optimal_value(ref.log(), reward, beta=0.5))
 left.plot([0, 3], [value, value + 0.5 * 3], ls="--", lw=1, color=PALETTE["purple"])
 left.annotate("slope β = ½, from β log Z up", (0.25, 2.95), color=PALETTE["purple"])
 for name, marker, colour in (("rloo", "o", "blue"), ("grpo", "^", "red")):
@@ -193,14 +216,17 @@ print("below the optimum by, five seeds:")
 for beta in BETAS:
     rloo, grpo = f"rloo_{beta:g}_gap", f"grpo_{beta:g}_gap"
     print(f"  β = {beta:4g}   RLOO {over_seeds(rloo)}   GRPO {over_seeds(grpo)}")
-    assert missing(trained["rloo", beta], beta) < 0.01 and seen.holds(rloo, below=0.01)
-    assert missing(trained["grpo", beta], beta) > 0.005 and seen.holds(grpo, above=0.005)
+
+# %%
+for beta in BETAS:
+    assert missing(trained["rloo", beta], beta) < 0.01 and seen.holds(f"rloo_{beta:g}_gap", below=0.01)
+    assert missing(trained["grpo", beta], beta) > 0.005 and seen.holds(f"grpo_{beta:g}_gap", above=0.005)
 
 # %% [markdown]
 # ## How a policy knows that it has arrived
 #
 # Take the charge off each reply's reward: $R(y) = r(y) - \beta \log \pi(y)/\pi_\mathrm{ref}(y)$. That is what the reply *really*
-# earns. **Predict:** at the start all charges are 0 and $R = r$. What do the forty values of $R$ look like at the optimum?
+# earns. At the start all charges are 0 and $R = r$. What do the forty values of $R$ look like at the optimum?
 
 # %%
 # figure: levelled
@@ -230,24 +256,42 @@ plt.show()
 # no noise in it either. That is why RLOO's digits are right although it only ever saw 64 samples at a time. GRPO has come to rest
 # without levelling them.
 #
-# Which of its choices does that? **Predict:** RLOO and GRPO differ in three. GRPO divides the advantage by the group's standard
+# Which of its choices does that? RLOO and GRPO differ in three. GRPO divides the advantage by the group's standard
 # deviation; its KL stands in the loss, not in the reward; and it estimates the KL by k3. Change one at a time.
 
 # %%
+harmless = predict(
+    "Which of these, changed alone, leaves RLOO on the optimum?",
+    "divide by the std",
+    "KL in the loss, by k2",
+    "KL in the loss, by k3",
+)
+
+# %%
+changes = {
+    "divide by the std": GRPO.with_(kl=InReward(k1, 0.5)),
+    "KL in the loss, by k2": RLOO.with_(kl=InLoss(k2, 0.5)),
+    "KL in the loss, by k3": RLOO.with_(kl=InLoss(k3, 0.5)),
+}
+alone = {name: train(recipe)[0] for name, recipe in progress(changes.items(), "changes")}
 one_at_a_time = {
     "RLOO": ("rloo_0.5_gap", trained["rloo", 0.5]),
-    "  divide by the std": ("zscore_k1_in_reward_gap", train(GRPO.with_(kl=InReward(k1, 0.5)))[0]),
-    "  KL in the loss, by k2": ("loo_k2_in_loss_gap", train(RLOO.with_(kl=InLoss(k2, 0.5)))[0]),
-    "  KL in the loss, by k3": ("loo_k3_in_loss_gap", train(RLOO.with_(kl=InLoss(k3, 0.5)))[0]),
+    "  divide by the std": ("zscore_k1_in_reward_gap", alone["divide by the std"]),
+    "  KL in the loss, by k2": ("loo_k2_in_loss_gap", alone["KL in the loss, by k2"]),
+    "  KL in the loss, by k3": ("loo_k3_in_loss_gap", alone["KL in the loss, by k3"]),
     "GRPO: all of it": ("grpo_0.5_gap", trained["grpo", 0.5]),
 }
 print("β = ½                    KL     below the optimum by   (five seeds)")
 for name, (key, p) in one_at_a_time.items():
     print(f"{name:24} {place(p)[0]:.3f}  {missing(p, 0.5):.4f}                 {over_seeds(key)}")
-    if name in ("RLOO", "  divide by the std"):
-        assert missing(p, 0.5) < 0.01 and seen.holds(key, below=0.01)
-    elif "k3" not in name:  # by k3 alone: short in five seeds of five, but by amounts too different to promise one
-        assert missing(p, 0.5) > 0.01 and seen.holds(key, above=0.01)
+harmless.reveal(min(alone, key=lambda name: missing(alone[name], 0.5)))
+
+# %%
+for name in ("RLOO", "  divide by the std"):
+    assert missing(one_at_a_time[name][1], 0.5) < 0.01 and seen.holds(one_at_a_time[name][0], below=0.01)
+for name in ("  KL in the loss, by k2", "GRPO: all of it"):
+    assert missing(one_at_a_time[name][1], 0.5) > 0.01 and seen.holds(one_at_a_time[name][0], above=0.01)
+# By k3 alone: short in five seeds of five, but by amounts too different to promise one.
 
 # %% [markdown]
 # Dividing by the standard deviation, alone, does no harm here: where all replies earn the same there is nothing to divide. What moves the
@@ -274,8 +318,8 @@ print(f"and from the variance of the reward: {reward_rate / kl_rate:.3f}")
 # ## One long decision, or three short ones
 #
 # So far a reply was one action. Now the model writes token by token, and we hand it to chapter 3: states are the prefixes, nothing
-# is random, the last token earns the reward. **Predict:** how many states? And will the value of the empty prefix, solved from
-# Bellman's equation, be larger than, smaller than or equal to $\sum_y \pi(y)\,r(y)$?
+# is random, the last token earns the reward. How many states are there? And is the value of the empty prefix, solved from
+# Bellman's equation, larger than, smaller than or equal to $\sum_y \pi(y)\,r(y)$?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -296,7 +340,16 @@ print(f"bandit, sum over replies:       {ref @ reward:.6f}")
 # %% [markdown]
 # The two views also give the same **gradient**. Three ways to give credit, each held against PyTorch's derivative of the objective,
 # for a half-trained policy: the whole return at every token (a bandit does not know which token did it); to each token what came
-# after it; to each token its own charge alone. **Predict** which of them differ.
+# after it; to each token its own charge alone.
+
+# %%
+off = predict(
+    "Which of the three differ from the exact gradient?",
+    "none",
+    "its own charge only",
+    "the whole return and its own charge only",
+    "all three",
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -319,8 +372,12 @@ objective = exact.regularised_value(probs, ref, reward, beta)
 automatic = torch.autograd.grad(objective, half.table, retain_graph=True)[0]
 own = reward[:, None] - beta * (logps.detach() - ref_logps)
 print("credit given to a token     largest difference from the exact gradient")
-for name, credit in {"the whole return": whole, "the return to go": to_go, "its own charge only": own}.items():
-    print(f"{name:27} {(gradient(credit) - automatic).abs().max():.4f}")
+credits = {"the whole return": whole, "the return to go": to_go, "its own charge only": own}
+errors = {name: float((gradient(credit) - automatic).abs().max()) for name, credit in credits.items()}
+for name, error in errors.items():
+    print(f"{name:27} {error:.4f}")
+wrong = [name for name, error in errors.items() if error > 1e-9]
+off.reveal(" and ".join(wrong) if 0 < len(wrong) < 3 else ("none", "all three")[len(wrong) // 3])
 
 # %% [markdown]
 # The last line is what a KL term *in the loss* amounts to, token by token: each token answers for its own charge and forgets what it
@@ -329,22 +386,31 @@ for name, credit in {"the whole return": whole, "the return to go": to_go, "its 
 # What does the token view buy? Credit. The advantage of a token is how much the expected reward moved when it was chosen.
 
 # %%
+action = mdp.action_values(transitions, step_rewards, values, gamma=1.0)
+advantage = action - values[:, None]  # (states, words)
+shares = {}
+for reply in ("yes very nice", "nice nice nice", "yes ."):
+    n = world.replies.index(reply)
+    shares[reply] = advantage[state[n], tokens[n].clamp(max=3)][mask[n]]
+    print(f"{reply:15}", "  ".join(f"{a:+.2f}" for a in shares[reply].tolist()))
+
+# %%
+for reply, gained in shares.items():
+    assert math.isclose(gained.sum(), reward[world.replies.index(reply)] - values[0])
+
+# %%
 # figure: credit
 # alt: Bars of the advantage of each token in three replies under the reference. In "yes very nice" the word yes loses 0.25, very gains
 #   0.91 and nice 0.15; in "nice nice nice" all three gain, the later ones more; in "yes ." both tokens lose. Each reply's bars add
 #   up to its reward minus the mean reward, 0.69.
-action = mdp.action_values(transitions, step_rewards, values, gamma=1.0)
-advantage = action - values[:, None]
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.5), sharey=True, layout="constrained")
-for ax, reply in zip(axes, ("yes very nice", "nice nice nice", "yes ."), strict=True):
+for ax, (reply, gained) in zip(axes, shares.items(), strict=True):
     n = world.replies.index(reply)
-    gained = advantage[state[n], tokens[n].clamp(max=3)][mask[n]]
     colours = [PALETTE["blue"] if x > 0 else PALETTE["red"] for x in gained.tolist()]
     ax.bar(range(len(gained)), gained, color=colours, width=0.6)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set_xticks(range(len(gained)), reply.split())
     ax.set_title(f"Σ = {gained.sum():.2f} = {reward[n]:.1f} − {values[0]:.2f}")
-    assert math.isclose(gained.sum(), reward[n] - values[0])
 axes[0].set_ylabel("advantage")
 plt.show()
 
@@ -370,10 +436,18 @@ print(
 print("same policy:", torch.allclose(token_by_token, tilt(ref, reward, beta)))
 
 # %% [markdown]
-# ## A failure on purpose
+# ## A failure on purpose: the sign of the KL
 #
-# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. **Predict:** what does the KL curve look like, and
-# what happens when they tighten the leash because of it?
+# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. The KL grows, and they tighten the leash because of it: β = 2 for β = ½.
+
+# %%
+tighter = predict(
+    "At which β does the reversed run end below a KL of 1.5 nats?",
+    "at neither",
+    "at β = ½ only",
+    "at β = 2 only",
+    "at both",
+)
 
 
 # %%
@@ -383,12 +457,15 @@ def upside_down(logps, ref_logps):
 
 
 failures = {("right", beta): histories["rloo", beta] for beta in (0.5, 2.0)}
-failures |= {("reversed", beta): train(RLOO.with_(beta=beta, estimator=upside_down))[1] for beta in (0.5, 2.0)}
+backwards = progress((0.5, 2.0), "reversed")
+failures |= {("reversed", beta): train(RLOO.with_(beta=beta, estimator=upside_down))[1] for beta in backwards}
 failures["no KL", 0.0] = train(RLOO.with_(kl=None))[1]
 for (name, beta), history in failures.items():
     print(
         f"{name:8} β = {beta:3g}   KL in the end {history['exact_kl'][-1]:.3f}, truth {history['exact_gold'][-1]:.2f}"
     )
+held = [failures["reversed", beta]["exact_kl"][-1] < 1.5 for beta in (0.5, 2.0)]
+tighter.reveal(tighter.choices[held[0] + 2 * held[1]])
 
 # %%
 # figure: failures
@@ -437,7 +514,7 @@ for n in range(1, 6):
 # %% [markdown]
 # ## Rollouts, passes, updates
 #
-# **Predict:** a rollout is sampled from the policy as it is. At the first update after it, what is the ratio $\pi/\pi_\mathrm{old}$ of every
+# A rollout is sampled from the policy as it is. At the first update after it, what is the ratio $\pi/\pi_\mathrm{old}$ of every
 # token? And after using the same rollout eight times?
 
 # %%
@@ -448,10 +525,12 @@ print(
 )
 print("passes over each rollout   largest |log ratio|, mean over updates")
 drift = {}
-for passes in (1, 2, 4, 8):
+for passes in progress((1, 2, 4, 8), "passes"):
     _, history = train(GRPO.with_(num_iterations=passes), replace(TOY_RUN, max_steps=20))
     drift[passes] = sum(history["policy_log_ratio_max"]) / len(history)
     print(f"{passes:5}                      {drift[passes]:.3f}")
+
+# %%
 assert drift[1] < 1e-12  # fresh samples: the ratio is 1, whatever the objective
 assert drift[1] < drift[2] < drift[4] < drift[8]
 assert seen.holds("passes_1_log_ratio", below=1e-9) and seen.holds("passes_2_log_ratio", below=0.1)
@@ -463,8 +542,10 @@ assert seen.holds("passes_4_log_ratio", above=0.1) and seen.holds("passes_8_log_
 #
 # ## What four models weigh
 #
-# PPO needs an actor, a critic, a reward model and a reference. Here are four of the size that our notebooks use, on the scales: weights, gradients and optimiser states after one step of AdamW. **Predict:** how many times as heavy as a frozen model is one that
-# is trained?
+# PPO needs an actor, a critic, a reward model and a reference. Here are four of the size that our notebooks use, on the scales: weights, gradients and optimiser states after one step of AdamW.
+
+# %%
+heavier = predict("How many times as heavy as a frozen model is one that is trained?", 1, 2, 3, 4, 8)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -495,16 +576,19 @@ def weigh(model, trained):
     return bytes_of
 
 
+per_parameter = {}
 print("                parameters   weights  gradients  optimiser   bytes per parameter")
 for name, (model, is_trained) in four.items():
     count = sum(p.numel() for p in model.parameters())
     kilobytes = weigh(model, is_trained)
     total = sum(kilobytes.values())
+    per_parameter[name] = total / count
     print(
         f"{name:14} {count:12,} "
         + " ".join(f"{x / 1000:7.0f} kB" for x in kilobytes.values())
         + f" {total / count:10.0f}"
     )
+heavier.reveal(per_parameter["actor"] / per_parameter["reference"])
 
 # %% [markdown]
 # Sixteen bytes per parameter for a model in training, four for one that only answers (float32 throughout; large models keep frozen
@@ -540,6 +624,9 @@ for i, total in enumerate(bottom):
 ax.set(ylabel="GB, without activations", ylim=(0, 320))
 ax.legend(frameon=False)
 plt.show()
+
+# %%
+predict.tally()
 
 # %% [markdown]
 # ## Now you

@@ -17,9 +17,11 @@ import torch
 from minirlhf import evidence, zoo
 from minirlhf.chapters.ch12_policy_gradients import gradient_noise
 from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.masking import last_index
+from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import advantages, aggregation, kl, policy_losses, returns, rlhf
@@ -39,15 +41,9 @@ world = poem_critic()
 reward = world.rewards  # (40,)
 mask = world.reference.responses().mask  # (40, 3)
 seen = evidence.Seen("ch12")  # five seeds
+predict = Predictions("12")
 
 # %% [markdown]
-# **Predict** before you go on, and write it down.
-#
-# 1. Four sampled replies make one estimate of the gradient. By what factor does the right baseline lower the variance of that estimate: 1.2,
-#    2, 10, 100?
-# 2. ReMax takes the reward of the *greedy* reply as the baseline. Is that better or worse than the mean of the other samples?
-# 3. A critic watches a model that sometimes thinks aloud before it answers and sometimes blurts. At which token does it see the reward coming?
-#
 # ## How noisy is an estimate?
 #
 # An estimate is a random vector. On the poem critic all groups of four replies can be listed (123,410 of them, order aside), so its mean
@@ -69,7 +65,15 @@ print("rewards 1 0 0 0:", [round(a, 3) for a in mean_of_the_others(group)[0].tol
 # %% [markdown]
 # Two moments of a training: the start, and a policy that has come half way (the optimum for β = 0.7). *Direction* is the cosine between the mean of
 # the estimator and the true gradient; *noise* is its variance divided by the squared length of its mean. A constant factor on all advantages
-# changes neither: Adam would divide it out.
+# changes neither: Adam would divide it out. ReMax takes the reward of the *greedy* reply as the baseline.
+
+# %%
+bare = predict(
+    "Half way, by what factor is the bare reward noisier than the reward minus the mean of the others?", 1, 2, 4, 20
+)
+
+# %%
+greedy_one = predict("At the start, is ReMax noisier than the bare reward?", "yes", "no")
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -115,7 +119,7 @@ def estimators(lm):
     }
 
 
-found = {when: estimators(lm) for when, lm in MOMENTS.items()}
+found = {when: estimators(lm) for when, lm in progress(MOMENTS.items(), "listing")}
 true = {when: gradient_noise.true_gradient(lm, reward[None]) for when, lm in MOMENTS.items()}
 for when, lm in MOMENTS.items():
     print(
@@ -129,6 +133,9 @@ for name in found["at the start"]:
         for w, m in found.items()
     ]
     print(f"{name:22}" + "".join(f"{c:12.3f} {length:7.2f} {noise:6.2f} " for c, length, noise in row))
+first, later = found["at the start"], found["half way"]
+bare.reveal(later["reward itself"].noise / later["minus mean of others"].noise)
+greedy_one.reveal("yes" if first["ReMax"].noise > first["reward itself"].noise else "no")
 
 # %%
 # figure: noise
@@ -154,14 +161,19 @@ plt.show()
 # * Only dividing by the group's standard deviation turns the gradient: a little, here.
 # * What a critic could bring lies below "minus V(x)": a factor of two or so for three tokens. Values of prefixes must be *known* for that.
 #
-# Now two prompts, an easy one that always earns 3 to 4 and a hard one that earns 0 or 1. **Predict:** how much noisier is one mean for the whole batch than one
-# mean per group?
+# Now two prompts, an easy one that always earns 3 to 4 and a hard one that earns 0 or 1.
+
+# %%
+one_mean = predict(
+    "How many times as noisy is one mean for the whole batch as the mean of the others in the group?", 1, 3, 9, 30
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 two = ToyLM(3, 2, num_prompts=2, seed=5)  # 7 replies to each prompt
 grades = torch.tensor([[0, 1, 1, 0, 0, 1, 0], [3, 3, 4, 4, 3, 3, 4]], dtype=torch.float64)
 ascent = gradient_noise.true_gradient(two, grades)
+noises = {}
 print("two prompts, two samples each    direction   noise")
 for name, rule in {
     "reward itself (REINFORCE)": advantages.raw_reward,
@@ -171,7 +183,9 @@ for name, rule in {
     "… then the batch's deviation": advantages.reinforce_pp_baseline,
 }.items():
     moments = gradient_noise.of_groups(two, grades, rule, num_generations=2)
+    noises[rule] = moments.noise
     print(f"{name:30} {moments.cosine(ascent):11.3f} {moments.noise:7.1f}")
+one_mean.reveal(noises[advantages.batch_center] / noises[advantages.leave_one_out])
 
 # %% [markdown]
 # The batch mean compares the replies to a hard question with those to an easy one: everything said to the easy prompt looks good.
@@ -179,7 +193,10 @@ for name, rule in {
 # ## How far back does a reward reach?
 #
 # The grader pays at the last token. Through GAE, the token $k$ places before the end sees $\lambda^k$ of it *directly*; the rest must come through the
-# critic's values. **Predict:** a reply of 200 tokens, λ = 0.95, a critic that says 0 everywhere. What share of the reward does the first token see?
+# critic's values. Take a reply of 200 tokens and a critic that says 0 everywhere.
+
+# %%
+first_token = predict("At λ = 0.95, what share of the reward does the first token see?", 0.95, 0.5, 0.05, 0.0001)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -193,6 +210,7 @@ for lam in (1.0, 0.999, 0.99, 0.95):
     print(
         f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; half of it is gone after {sum(share >= 0.5)} tokens"
     )
+first_token.reveal(float(share[0]))
 
 # %%
 # figure: reach
@@ -227,6 +245,8 @@ middle.set(xlabel="λ", ylabel="direction: cosine with ∇J", ylim=(0.6, 1.02))
 middle.legend(frameon=False, fontsize=8, loc="lower right")
 right.set(xlabel="λ", ylabel="noise", ylim=(0, 7))
 plt.show()
+
+# %%
 assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
 
 # %% [markdown]
@@ -286,27 +306,8 @@ for name, gradient in {
 #
 # PPO's objective of one token, against the ratio. The dots are slopes that the policy feels.
 
+
 # %%
-# figure: clip
-# alt: Left, the clipped objective of a token against the ratio, for a good and a bad token. The good token's line rises with the ratio and is flat
-#   beyond 1.2; the bad token's line falls and is flat below 0.8. Right, reward over rollouts of the poem for one, four and sixteen passes over each
-#   rollout, with clip, without, and with maximum for minimum. With one pass they are one line; with sixteen the unclipped runs and the one with the maximum fall behind.
-fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.8), layout="constrained", width_ratios=(1.25, 1, 1, 1))
-left = axes[0]
-ratio = torch.linspace(0.3, 1.8, 151, dtype=torch.float64)
-for advantage, colour, name in ((1.0, "blue", "A = 1"), (-1.0, "red", "A = −1")):
-    logps = ratio.log()[:, None].clone().requires_grad_()
-    value_of = policy_losses.ppo_clip(
-        logps, torch.zeros(151, 1).double(), torch.full((151, 1), advantage).double(), torch.ones(151, 1)
-    )
-    (slope,) = torch.autograd.grad(value_of.sum(), logps)
-    left.plot(ratio, value_of.detach(), color=PALETTE[colour], lw=1.5)
-    silent = slope[:, 0] == 0
-    left.plot(ratio[silent], value_of.detach()[silent], color="0.65", lw=4, zorder=0)
-    left.annotate(name, (0.35, 0.2 * advantage), color=PALETTE[colour])
-left.set(xlabel="ratio π/π_old", title="objective; grey: no gradient")
-
-
 def maximum(logps, old_logps, advantages, mask, *, epsilon=0.2):
     """PPO's objective with the maximum in place of the minimum."""
     return -policy_losses.ppo_clip(logps, old_logps, -advantages, mask, epsilon=epsilon)
@@ -327,7 +328,30 @@ def reuse(objective, passes):
     return train_toy(copy.deepcopy(world.reference), reward[None], recipe, REUSE, ref_model=world.reference)
 
 
-runs = {(name, passes): reuse(f, passes) for passes in (1, 4, 16) for name, (f, *_) in OBJECTIVES.items()}
+runs = {}
+for passes in progress((1, 4, 16), "passes"):
+    for name, (objective, *_) in OBJECTIVES.items():
+        runs[name, passes] = reuse(objective, passes)
+
+# %%
+# figure: clip
+# alt: Left, the clipped objective of a token against the ratio, for a good and a bad token. The good token's line rises with the ratio and is flat
+#   beyond 1.2; the bad token's line falls and is flat below 0.8. Right, reward over rollouts of the poem for one, four and sixteen passes over each
+#   rollout, with clip, without, and with maximum for minimum. With one pass they are one line; with sixteen the unclipped runs and the one with the maximum fall behind.
+fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.8), layout="constrained", width_ratios=(1.25, 1, 1, 1))
+left = axes[0]
+ratio = torch.linspace(0.3, 1.8, 151, dtype=torch.float64)
+for advantage, colour, name in ((1.0, "blue", "A = 1"), (-1.0, "red", "A = −1")):
+    logps = ratio.log()[:, None].clone().requires_grad_()
+    value_of = policy_losses.ppo_clip(
+        logps, torch.zeros(151, 1).double(), torch.full((151, 1), advantage).double(), torch.ones(151, 1)
+    )
+    (slope,) = torch.autograd.grad(value_of.sum(), logps)
+    left.plot(ratio, value_of.detach(), color=PALETTE[colour], lw=1.5)
+    silent = slope[:, 0] == 0
+    left.plot(ratio[silent], value_of.detach()[silent], color="0.65", lw=4, zorder=0)
+    left.annotate(name, (0.35, 0.2 * advantage), color=PALETTE[colour])
+left.set(xlabel="ratio π/π_old", title="objective; grey: no gradient")
 for ax, passes in zip(axes[1:], (1, 4, 16), strict=True):
     for name, (_, colour, style) in OBJECTIVES.items():
         ax.plot(runs[name, passes]["exact_reward"], color=PALETTE[colour], ls=style, label=name)
@@ -344,6 +368,8 @@ for (name, passes), history in runs.items():
         f"{sum(history['clip_fraction']) / len(history):10.1%} {max(history['policy_log_ratio_max']):15.2f}"
     )
 one_pass = [runs[name, 1]["exact_reward"] for name in OBJECTIVES]
+
+# %%
 assert max(abs(a - b) for row in one_pass for a, b in zip(row, one_pass[0], strict=True)) < 1e-9
 assert runs["clip", 1].last["clip_fraction"] == 0
 
@@ -440,6 +466,14 @@ print(
 for text in (probes.completions[int(thinks.int().argmax())], probes.completions[int((~thinks).int().argmax())]):
     print("   ", text)
 
+# %%
+sees = predict(
+    "At which token of a reply that thinks does the trained critic see the reward coming?",
+    "the first word",
+    "a word in between",
+    "the answer",
+)
+
 
 # %%
 WARMUP = 8
@@ -475,7 +509,6 @@ history = train_online(
     tokenizer=tokenizer,
     critic=critic,
     monitors={"thinks": watch},
-    quiet=True,
 )
 print("rollout   reward   thinks   explained variance   V(prompt)   V(… think)   V(… answer)")
 for i in (0, 2, 4, 6, 8, 12, 16, 20, 27):
@@ -484,6 +517,9 @@ for i in (0, 2, 4, 6, 8, 12, 16, 20, 27):
         f"{i:5} {history['reward'][i]:10.2f} {history['thinks'][i]:8.2f} {history['explained_variance'][i]:14.2f} "
         f"{row['before']:18.2f} {row['think']:11.2f} {row['blurt']:12.2f}"
     )
+expected = whole_replies[WARMUP][0]  # of a thinking reply, before each of its tokens
+step = int((expected[1:] - expected[:-1]).argmax())  # the token that raised it most
+sees.reveal("the first word" if step == 0 else "the answer" if step >= len(expected) - 3 else "a word in between")
 
 # %%
 # figure: critic
@@ -540,12 +576,17 @@ assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
 # ## A sampler that is behind
 #
 # The faster half of a run samples, the slower half learns, and neither wants to wait. So samples come from a policy that is some updates old. Here the sampler is the reference, and the learner has
-# taken $k$ exact steps since. Which gradient does it get from such samples? **Predict:** PPO's clip is there for old samples. What does its gradient look like after eight steps?
+# taken $k$ exact steps since. Which gradient does it get from such samples? PPO's clip is said to be there for old samples.
 
 # %%
-# figure: stale
-# alt: Direction and noise of five gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring it loses the direction slowly, token
-#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes. The clipped gradient turns round after three updates.
+turned = predict(
+    "The learner is eight steps ahead. Where does PPO's clipped gradient point?",
+    "uphill",
+    "neither up nor down",
+    "downhill",
+)
+
+# %%
 learner = copy.deepcopy(world.reference)
 optimiser = torch.optim.Adam([learner.table], lr=0.1)
 sampler = world.reference.distribution()[0].detach()
@@ -559,7 +600,7 @@ STALE = {
     "clip": "red",
 }
 ahead, direction, noise = [], {name: [] for name in STALE}, {name: [] for name in STALE}
-for _ in range(13):
+for _ in progress(range(13), "steps"):
     logps = learner.response_token_logps()[0].detach()
     leaf = logps.clone().requires_grad_()
     (clipped,) = torch.autograd.grad(policy_losses.ppo_clip(leaf, old, better, mask).sum(), leaf)
@@ -579,6 +620,16 @@ for _ in range(13):
     optimiser.zero_grad()
     (-exact.expectation(learner.distribution()[0], reward)).backward()
     optimiser.step()
+print("updates ahead   largest |log ratio|   " + "   ".join(STALE))
+for k in (0, 1, 2, 4, 8, 12):
+    print(f"{k:7} {ahead[k]:21.2f}         " + "   ".join(f"{direction[n][k]:{len(n)}.2f}" for n in STALE))
+cosine = direction["clip"][8]
+turned.reveal("uphill" if cosine > 0.3 else "downhill" if cosine < -0.3 else "neither up nor down")
+
+# %%
+# figure: stale
+# alt: Direction and noise of five gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring it loses the direction slowly, token
+#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes. The clipped gradient turns round after three updates.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for name, colour in STALE.items():
     left.plot(direction[name], "o-", ms=3, color=PALETTE[colour], label=name)
@@ -588,16 +639,15 @@ left.set(xlabel="updates ahead of the sampler", ylabel="direction: cosine with �
 right.legend(left.get_lines()[: len(STALE)], STALE, frameon=False, fontsize=8, loc="upper left")
 right.set(xlabel="updates ahead of the sampler", ylabel="noise, 64 samples", yscale="log")
 plt.show()
-print("updates ahead   largest |log ratio|   " + "   ".join(STALE))
-for k in (0, 1, 2, 4, 8, 12):
-    print(f"{k:7} {ahead[k]:21.2f}         " + "   ".join(f"{direction[n][k]:{len(n)}.2f}" for n in STALE))
+
+# %%
 assert min(direction["reply ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
 
 # %% [markdown]
 # The clip is no correction for old samples. It was made to *stop* at a ratio of 1.2: what it leaves of the gradient are the tokens that have gone the wrong way, and these point back to the
 # sampler. Correcting every reply exactly costs noise without bound; a ratio per token with a cap is the compromise that asynchronous systems make.
 #
-# Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. **Predict** their order at the end.
+# Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. In which order do they end?
 
 # %%
 LAG = 8
@@ -618,7 +668,7 @@ late = {}
 for name, (recipe, *_) in LEARNERS.items():
     policy = copy.deepcopy(sft)
     late[name] = train_online(
-        policy, task_problems(game, "train"), task_reward(game), recipe, behind, tokenizer=tokenizer, quiet=True
+        policy, task_problems(game, "train"), task_reward(game), recipe, behind, tokenizer=tokenizer
     )
 
 # %%
@@ -635,6 +685,8 @@ for name, history in late.items():
     print(
         f"{name:26} best four steps {max(smooth(history['reward'], 4)):.2f}, last four {smooth(history['reward'], 4)[-1]:.2f}"
     )
+
+# %%
 assert seen.holds("stale_truncated_right", above=0.9)  # five seeds
 
 # %% [markdown]
@@ -716,13 +768,19 @@ axes[0].set_ylabel("mean reward")
 plt.show()
 for name, (earned, off) in gallery.items():
     print(f"{name:34} ends at {earned[-1]:.2f}   |log ratio| before the first update {off:.2f}")
+
+# %%
 assert gallery["as it should be"][0][-1] > 2.95 and gallery["mask off by one: no first token"][0][-1] < 2.05
 assert gallery["temperature 0.7, forgotten"][0][-1] < 2.05 and gallery["temperature 0.7, forgotten"][1] > 0.1
 
 # %% [markdown]
 # **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an honest negative: leaving the end-of-sequence token
 # out of the mask does no harm *here*. In a table, the tokens that go on after a good reply are pushed down, and what is left is the end.
-#
+
+# %%
+predict.tally()
+
+# %% [markdown]
 # ## Now you
 #
 # * Give ReMax a world in which it shines: rewards that differ between prompts, one sample per prompt.

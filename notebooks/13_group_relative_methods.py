@@ -22,6 +22,8 @@ from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
     prompt_weight,
     sampled_step,
 )
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.chat import encode_prompt
 from minirlhf.equations import advantages as adv
@@ -40,8 +42,9 @@ from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 seen = evidence.Seen("ch13")  # several seeds of the runs of this notebook, and more
+predict = Predictions("13")
 world = tasks.get("shell_game")
-begin = Trained(*zoo.load("shell-game-sft", quiet=True), History())
+begin = Trained(*zoo.load("shell-game-sft"), History())
 
 # %%
 problems = task_problems(world, "train")
@@ -73,13 +76,6 @@ for text, grade in zip(texts[:8], grades[0].tolist(), strict=True):
     print(f"  {grade:.0f}   {text}")
 
 # %% [markdown]
-# **Predict**, and write it down.
-#
-# 1. The model is trained on right and wrong alone. After sixty rounds of 16 questions × 8 replies, how often will it be right? How often will it think?
-# 2. GRPO divides each advantage by the standard deviation of its group. Which questions gain by that: easy ones, hard ones, or both?
-# 3. It also divides each reply's loss by its length. Which replies become longer?
-# 4. Of seventeen recipes, how many can you tell apart with a handful of seeds each?
-#
 # ## One group, five advantages
 #
 # Four replies, one right. Our own lines on the left, the library on the right.
@@ -121,13 +117,18 @@ print("a group of equal rewards:", adv.group_zscore(torch.ones(1, 4)).tolist()[0
 # %% [markdown]
 # ## Learning to think
 #
-# Dr. GRPO: centred rewards, a constant divisor, one update per rollout, no KL, no critic.
+# Dr. GRPO: centred rewards, a constant divisor, one update per rollout, no KL, no critic. The model is trained on right and wrong alone, for sixty rounds of
+# 16 questions × 8 replies. How often will it think?
 
 # %%
-thinker = group_family.train(begin, DR_GRPO)
+right_after = predict("What share of its answers is right after sixty rounds? (It begins with 0.44.)", 0.4, 0.6, 0.8, 1)
+
+# %%
+thinker = group_family.train(begin, DR_GRPO, quiet=False)
 before, after = group_family.play(begin), group_family.play(thinker)
 for name, numbers in (("before", before), ("after", after)):
     print(f"{name:7} right {numbers['right']:.3f}   thinks {numbers['thinks']:.3f}   tokens {numbers['length']:.1f}")
+right_after.reveal(after["right"])
 
 # %%
 # figure: learns
@@ -156,18 +157,32 @@ assert after["thinks"] > 0.9 and seen.holds("end_thinks", above=0.9)
 # %% [markdown]
 # Nobody asked for thoughts. In each group the thinking replies were right more often, and that is all the method compares.
 #
-# Would RLOO do better? Its advantage is $G/(G-1)$ times this one. **Predict:** after six rounds with the same seed, by how much do the weights of the two
-# models differ?
+# Would RLOO do better? Its advantage is $G/(G-1)$ = 8/7 times this one. Both train for six rounds with the same seed.
+
+# %%
+twins_differ = predict(
+    "How far are the two models apart, as a share of how far they have moved?",
+    "below 0.05",
+    "about 1/7",
+    "more than 0.3",
+)
 
 # %%
 six = replace(group_family.RUN, max_steps=6)
-twins = [group_family.train(begin, DR_GRPO.with_(advantage=a), six) for a in (adv.group_center, adv.leave_one_out)]
+twins = [
+    group_family.train(begin, DR_GRPO.with_(advantage=a), six, quiet=False)
+    for a in (adv.group_center, adv.leave_one_out)
+]
 pairs = list(zip(*(twin.model.parameters() for twin in twins), begin.model.parameters(), strict=True))
 apart = max(float((a - b).detach().abs().max()) for a, b, _ in pairs)
 moved = max(float((a - start).detach().abs().max()) for a, _, start in pairs)
 print(f"rewards {[round(x, 3) for x in twins[0].history['reward']]}")
 print(f"    and {[round(x, 3) for x in twins[1].history['reward']]}")
 print(f"weights have moved by up to {moved:.4f} and differ by up to {apart:.1e}")
+share = apart / moved
+twins_differ.reveal("below 0.05" if share < 0.05 else "about 1/7" if share < 0.3 else "more than 0.3")
+
+# %%
 assert twins[0].history["reward"] == twins[1].history["reward"] and apart < 0.05 * moved
 
 # %% [markdown]
@@ -175,7 +190,13 @@ assert twins[0].history["reward"] == twins[1].history["reward"] and apart < 0.05
 #
 # ## Which questions count
 #
-# Rewards 0 and 1, pass rate $p$, groups of eight. What a method does to a question's gradient is a number, and it is a sum of nine terms.
+# Rewards 0 and 1, pass rate $p$, groups of eight. What a method does to a question's gradient is a number, and it is a sum of nine terms. GRPO
+# divides each advantage by the standard deviation of its group.
+
+# %%
+favoured = predict(
+    "Which questions get more weight by that than those with pass rate ½?", "easy ones", "hard ones", "both", "neither"
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -185,10 +206,12 @@ methods = {
     "MaxRL": maxrl,
 }
 rates = torch.tensor([0.02, 0.1, 0.5, 0.9, 0.98], dtype=torch.float64)
+weights = {name: prompt_weight(rates, method, num_generations=8) for name, method in methods.items()}
 print("pass rate            " + "".join(f"{p:8.2f}" for p in rates.tolist()))
-for name, method in methods.items():
-    weight = prompt_weight(rates, method, num_generations=8)
+for name, weight in weights.items():
     print(f"weight of ∇p, {name:8}" + "".join(f"{w:8.3f}" for w in weight.tolist()))
+hard, _, half, _, easy = weights["GRPO"].tolist()
+favoured.reveal(("neither", "hard ones", "easy ones", "both")[(hard > half) + 2 * (easy > half)])
 
 # %%
 # figure: difficulty
@@ -211,8 +234,11 @@ plt.show()
 #
 # ## Which replies grow
 #
-# A policy with three numbers: is it right, does it go on when right, does it go on when wrong. It earns 1 for being right, *whatever the length*. Expected steps are exact; dots
-# are sampled groups through the library's own objective and weights.
+# A policy with three numbers: is it right, does it go on when right, does it go on when wrong. It earns 1 for being right, *whatever the length*. GRPO divides each reply's loss by
+# its length. Expected steps are exact; dots are sampled groups through the library's own objective and weights.
+
+# %%
+longer = predict("Which replies become longer?", "right ones", "wrong ones", "both", "neither")
 
 # %%
 START = StoppingPolicy.start(0.3, 9.0)
@@ -232,7 +258,7 @@ def flow(policy, per_token_mean):
 def samples(policy, weights, rate, seed=0):
     """The same with sampled groups."""
     generator, places = torch.Generator().manual_seed(seed), []
-    for step in range(STEPS + 1):
+    for step in progress(range(STEPS + 1), "steps"):
         if step % 50 == 0:
             places.append(policy.describe())
         policy = policy.moved(rate * sampled_step(policy, weights=weights, generator=generator))
@@ -256,6 +282,8 @@ for name, places in {
     **sampled,
 }.items():
     print(f"{name:26} {places[-1]['length_right']:7.1f} {places[-1]['length_wrong']:7.1f}")
+grew = [by_reply[-1][f"length_{which}"] > by_reply[0][f"length_{which}"] + 1 for which in ("right", "wrong")]
+longer.reveal(("neither", "right ones", "wrong ones", "both")[grew[0] + 2 * grew[1]])
 
 # %%
 # figure: lengths
@@ -292,8 +320,10 @@ assert abs(blind[-1]["length_wrong"] - blind[0]["length_wrong"]) < 1e-6
 #
 # ## Groups that say nothing
 #
-# If all eight replies are right, or all wrong, there is nothing to compare. **Predict:** for the supervised model, what share of the groups of eight is dead? (It is right in four
-# replies of ten.)
+# If all eight replies are right, or all wrong, there is nothing to compare, and the group is dead. The supervised model is right in four replies of ten.
+
+# %%
+dead_share = predict("What share of its groups of eight is dead?", 0.02, 0.1, 0.25, 0.5)
 
 # %%
 _, grades = ask(96, 64)
@@ -310,6 +340,7 @@ print(
 )
 for count, a, b, c in zip(sizes, counted, own, average, strict=True):
     print(f"G = {count:2}   counted {a:.3f}   from each question's own rate {b:.3f}   from the mean rate {c:.3f}")
+dead_share.reveal(counted[sizes.index(8)])
 
 # %%
 # figure: dead
@@ -380,19 +411,26 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# **Predict.** Four updates on every rollout, so that clips have something to do. DAPO raises the upper fence to protect entropy. Will the run with the wider upper fence have more
+# Four updates on every rollout, so that clips have something to do. DAPO raises the upper clip to protect entropy. Does the run with the higher upper clip have more
 # entropy than PPO's clip when both have seen 6,000 tokens?
 
 # %%
-# figure: entropy
-# alt: Reward while learning against entropy per token after 6,000 sampled tokens, for four objectives with four updates per rollout, a dot per seed, with a mark for the mean. The clips
-#   of different widths overlap; GSPO with its paper's range learns most slowly and keeps most entropy.
 names = {
     "clip": ("clip, both .2", "blue", "o"),
     "clip_higher": ("upper .28", "sky", "^"),
     "clip_much_higher": ("upper 1", "purple", "^"),
     "gspo": ("GSPO, paper's range", "red", "D"),
 }
+if seen:
+    print("all seeds                  reward while learning    entropy at the end   clipped")
+for name, (label, _, _) in names.items() if seen else ():
+    spread = [seen.values(f"four_{name}_{key}") for key in ("area", "neg_logp", "clip_fraction")]
+    print(f"{label:22}" + "".join(f"   {min(x):8.3f} to {max(x):.3f}" for x in spread))
+
+# %%
+# figure: entropy
+# alt: Reward while learning against entropy per token after 6,000 sampled tokens, for four objectives with four updates per rollout, a dot per seed, with a mark for the mean. The clips
+#   of different widths overlap; GSPO with its paper's range learns most slowly and keeps most entropy.
 fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for name, (label, colour, marker) in names.items():
     areas, entropies = seen.values(f"four_{name}_area"), seen.values(f"four_{name}_neg_logp")
@@ -407,12 +445,7 @@ if seen:
 plt.show()
 
 # %%
-if seen:
-    print("all seeds                  reward while learning    entropy at the end   clipped")
-for name, (label, _, _) in names.items() if seen else ():
-    spread = [seen.values(f"four_{name}_{key}") for key in ("area", "neg_logp", "clip_fraction")]
-    print(f"{label:22}" + "".join(f"   {min(x):8.3f} to {max(x):.3f}" for x in spread))
-if seen:  # where the upper fence stands makes no difference that these seeds could show
+if seen:  # where the upper clip stands makes no difference that these seeds could show
     for other in ("clip_higher", "clip_much_higher"):
         assert not seen.exceeds(f"four_{other}_neg_logp", "four_clip_neg_logp")
 assert seen.holds("four_gspo_clip_fraction", above=0.3)
@@ -421,14 +454,26 @@ assert seen.exceeds("four_gspo_neg_logp", "four_clip_neg_logp") and seen.exceeds
 # %% [markdown]
 # ## Which one is best?
 #
-# Same start, same questions, same learning rate, one update per rollout, and *equal sampled tokens*: a recipe that throws groups away has paid for them.
+# Same start, same questions, same learning rate, one update per rollout, and *equal sampled tokens*: a recipe that throws groups away has paid for them. Of seventeen
+# recipes, how many pairs can be told apart with a handful of seeds each?
+
+# %%
+family = {name: seen.values(f"{name}_area") for name in group_family.ON_POLICY}
+order = sorted(family, key=lambda name: sum(family[name]))
+paired = {  # seed by seed: is one larger than the other by three deviations of their difference?
+    (a, b): seen.exceeds(f"{a}_area", f"{b}_area") for a in family for b in family if a != b and seen
+}
+clear = [(a, b) for (a, b), yes in paired.items() if yes]
+print(f"{len(clear)} of {len(paired) // 2} pairs can be told apart:")
+for loser in order:
+    winners = [a for a, b in clear if b == loser]
+    if winners:
+        print(f"  better than {loser:12} {', '.join(winners)}")
 
 # %%
 # figure: family
 # alt: Mean reward over the first 12,000 sampled tokens of seventeen recipes, a dot per seed. Thirteen overlap widely. ReMax lies a little lower, DAPO, which pays for thrown-away
 #   groups, clearly, and GFPO, which learns from short replies only, and VAPO, whose critic learns alone at first, lowest.
-family = {name: seen.values(f"{name}_area") for name in group_family.ON_POLICY}
-order = sorted(family, key=lambda name: sum(family[name]))
 fig, ax = plt.subplots(figsize=(7, 5.2), layout="constrained")
 for place, name in enumerate(order):
     values = family[name]
@@ -440,21 +485,11 @@ ax.grid(axis="y", alpha=0.3)
 plt.show()
 
 # %%
-paired = {  # seed by seed: is one larger than the other by three deviations of their difference?
-    (a, b): seen.exceeds(f"{a}_area", f"{b}_area") for a in family for b in family if a != b and seen
-}
-clear = [(a, b) for (a, b), yes in paired.items() if yes]
-print(f"{len(clear)} of {len(paired) // 2} pairs can be told apart:")
-for loser in order:
-    winners = [a for a, b in clear if b == loser]
-    if winners:
-        print(f"  better than {loser:12} {', '.join(winners)}")
 for slow in ("dapo", "gfpo", "vapo"):
     assert all(seen.exceeds(f"{name}_area", f"{slow}_area") for name in ("dr_grpo", "grpo", "maxrl"))
-strays = [
-    (a, b) for a, b in clear if b not in ("dapo", "gfpo", "vapo", "remax")
-]  # of 78 pairs some are apart by chance
-assert all(abs(sum(family[a]) - sum(family[b])) < 0.02 * len(family[a]) for a, b in strays)
+for a, b in clear:
+    if b not in ("dapo", "gfpo", "vapo", "remax"):  # of 78 pairs some are apart by chance
+        assert abs(sum(family[a]) - sum(family[b])) < 0.02 * len(family[a])
 
 # %% [markdown]
 # What stands apart pays for something. DAPO refills with whole batches: one dead group among sixteen, and sixteen more are sampled. GFPO learns from the four shortest of eight replies, and here the
@@ -467,7 +502,10 @@ assert all(abs(sum(family[a]) - sum(family[b])) < 0.02 * len(family[a]) for a, b
 
 # %%
 watched = group_family.train(
-    begin, DR_GRPO.with_(kl=InLoss(k3, 0.0), num_iterations=4), replace(group_family.RUN, max_steps=16)
+    begin,
+    DR_GRPO.with_(kl=InLoss(k3, 0.0), num_iterations=4),
+    replace(group_family.RUN, max_steps=16),
+    quiet=False,
 )
 
 # %%
@@ -496,13 +534,21 @@ plt.show()
 #
 # ## A failure on purpose: the punished thought
 #
-# DAPO's soft punishment: the last four tokens of the budget cost ¼ each. The budget is 11 tokens, exactly what a thought and its answer take. **Predict** the share of right answers.
+# DAPO's soft punishment: the last four tokens of the budget cost ¼ each. The budget is 11 tokens, exactly what a thought and its answer take.
+
+# %%
+punished_right = predict(
+    "What share of its answers is right after eighteen rounds? (It begins with 0.44.)", 0.25, 0.45, 0.7, 1
+)
 
 # %%
 punishment = DR_GRPO.with_(shape=(soft_overlong,), soft_punish_cache=4)
-punished = group_family.train(begin, punishment, replace(group_family.RUN, max_steps=18, max_completion_length=11))
+tight = replace(group_family.RUN, max_steps=18, max_completion_length=11)
+punished = group_family.train(begin, punishment, tight, quiet=False)
 score = group_family.play(punished)
+print("after eighteen rounds")
 print(f"right {score['right']:.3f}   thinks {score['thinks']:.3f}   tokens {score['length']:.1f}")
+punished_right.reveal(score["right"])
 
 # %%
 # figure: punished
@@ -533,6 +579,9 @@ level = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)  # one constant rewar
 sample_major = level.repeat(4)  # four samples: 0 1 2 0 1 2 ...
 print("read prompt-major: ", [round(x, 2) for x in adv.group_center(sample_major.view(3, 4)).flatten().tolist()])
 print("read sample-major: ", adv.group_center(sample_major.view(4, 3).T).flatten().tolist())
+
+# %%
+predict.tally()
 
 # %% [markdown]
 # ## Now you

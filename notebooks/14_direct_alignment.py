@@ -21,7 +21,9 @@ import torch
 
 from minirlhf import evidence, pipeline, zoo
 from minirlhf.chapters.ch14_direct_alignment import direct
+from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
+from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
 from minirlhf.data.toys import poem_critic
@@ -34,6 +36,7 @@ from minirlhf.report.plotting import PALETTE, smooth
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 torch.set_num_threads(1)
 
+predict = Predictions("14")
 world = poem_critic()
 ref = world.reference.distribution()[0].detach()  # (40,) probabilities
 lengths = world.reference.responses().lengths
@@ -47,13 +50,6 @@ def bradley_terry(rewards):
 
 
 # %% [markdown]
-# **Predict** before you go on, and write it down.
-#
-# 1. People compare two replies and choose by Bradley and Terry with the rewards above. A policy is fitted to their choices by
-#    DPO with β = ½. Where does it stand in the plot of chapter 5, reward against KL: on the frontier, near it, well below it?
-# 2. Now every comparison is certain: the better reply *always* wins. What does β do?
-# 3. DPO sees one pair, again and again. Does the chosen reply become more likely?
-#
 # ## The loss, and where it is smallest
 #
 # DPO is three lines. We write them down and hold them against the library.
@@ -123,7 +119,15 @@ for name, psi in {"Ψ = logit": torch.logit, "Ψ = identity": lambda p: p}.items
 # ## Where every loss comes to rest
 #
 # Now the forty replies. For each loss: the policy it is smallest at; and, since no β means the same in two losses, how much less reward
-# it earns than the best policy *of the same KL*.
+# it earns than the best policy *of the same KL*. People choose by Bradley and Terry with the rewards above.
+
+# %%
+stands = predict(
+    "Where does DPO with β = ½ stand in the plot of chapter 5, reward against KL?",
+    "on the frontier",
+    "a little below it",
+    "well below it",
+)
 
 # %%
 preferences = bradley_terry(reward)
@@ -168,7 +172,10 @@ losses = {
     "cpo": partial(pl.cpo, beta=0.5),
     "slic, δ = 1": partial(pl.slic, delta=1.0, nll_weight=0.1),
 }
-rest = {name: minimise(over_pairs(loss, preferences, ref, lengths), ref) for name, loss in losses.items()}
+rest = {
+    name: minimise(over_pairs(loss, preferences, ref, lengths), ref)
+    for name, loss in progress(losses.items(), "losses")
+}
 print("                                 KL  reward  truth  below the frontier   likeliest reply")
 for name, p in rest.items():
     kl, earned, true = place(p)
@@ -177,6 +184,10 @@ for name, p in rest.items():
         f"{name:30} {kl:5.2f}  {earned:6.2f} {true:6.2f}  {below_frontier(p):18.2f}   {world.replies[top]} ({p[top]:.2f})"
     )
 star = rlhf.optimal_logps(ref.log(), reward, beta=0.5).exp()
+short = below_frontier(rest["dpo"])
+stands.reveal("on the frontier" if short < 0.005 else "a little below it" if short < 0.1 else "well below it")
+
+# %%
 assert torch.allclose(rest["dpo"], star, atol=1e-5)
 
 # %%
@@ -194,7 +205,7 @@ sweep = {
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(3, 2), layout="constrained")
 for ax, column in ((left, 1), (right, 2)):
     ax.plot(curve[:, 0], curve[:, column], color=PALETTE["black"], lw=1.2, label="exact frontier", zorder=1)
-for (name, marker, colour), members in sweep.items():
+for (name, marker, colour), members in progress(sweep.items(), "sweeps"):
     at = torch.tensor([place(minimise(over_pairs(loss, preferences, ref, lengths), ref)) for loss in members])
     for ax, column in ((left, 1), (right, 2)):
         ax.scatter(at[:, 0], at[:, column], marker=marker, color=PALETTE[colour], s=34, label=name, zorder=2)
@@ -231,12 +242,16 @@ for b in (2.0, 1.0, 0.5, 0.25):
 # %% [markdown]
 # ## Certain labels
 #
-# Two replies, equally likely at first; the first one always wins.
+# Two replies, equally likely at first; the first one always wins. DPO is trained with β = 0.1, ½ and 2.
 
 # %%
-# figure: hard
-# alt: KL from the reference over training steps on a logarithmic axis. With labels that never err, DPO with beta 0.1, 0.5 and 2 all climb to ln 2,
-#   the smaller beta sooner. With labels from Bradley-Terry each settles at a level of its own, and IPO on hard labels does too.
+holds = predict(
+    "After 500 steps, how far from the reference is the policy with β = 2, against the one with β = 0.1?",
+    "less than half as far in KL",
+    "about as far",
+)
+
+# %%
 two = torch.tensor([0.5, 0.5], dtype=torch.float64)
 
 
@@ -262,17 +277,26 @@ def labelled(loss, p):
     return mean
 
 
+descents = {}
+for beta in progress((0.1, 0.5, 2.0), "descents"):
+    descents["certain", beta] = descend(labelled(partial(pl.dpo, beta=beta), 1.0))
+    descents["Bradley–Terry", beta] = descend(labelled(partial(pl.dpo, beta=beta), 1 / (1 + math.exp(-1))))
+    descents["certain, IPO", beta] = descend(labelled(partial(pl.ipo, beta=beta), 1.0))
+ends = {which: kls[-1] for which, kls in descents.items()}
+print("KL after 500 steps")
+for name in ("certain", "Bradley–Terry", "certain, IPO"):
+    print(f"{name:14}", "  ".join(f"β = {b:g}: {ends[name, b]:.3f}" for b in (0.1, 0.5, 2.0)))
+holds.reveal("less than half as far in KL" if ends["certain", 2.0] <= 0.5 * ends["certain", 0.1] else "about as far")
+
+# %%
+# figure: hard
+# alt: KL from the reference over training steps on a logarithmic axis. With labels that never err, DPO with beta 0.1, 0.5 and 2 all climb to ln 2,
+#   the smaller beta sooner. With labels from Bradley-Terry each settles at a level of its own, and IPO on hard labels does too.
 fig, ax = plt.subplots(figsize=(5.6, 3.1), layout="constrained")
-ends = {}
-for beta, colour in ((0.1, "blue"), (0.5, "green"), (2.0, "red")):
-    for style, (name, loss, p) in {
-        "-": ("certain", partial(pl.dpo, beta=beta), 1.0),
-        "--": ("Bradley–Terry", partial(pl.dpo, beta=beta), 1 / (1 + math.exp(-1))),
-        ":": ("certain, IPO", partial(pl.ipo, beta=beta), 1.0),
-    }.items():
-        kls = descend(labelled(loss, p))
-        ends[name, beta] = kls[-1]
-        ax.plot(range(1, len(kls) + 1), kls, ls=style, color=PALETTE[colour], label=f"{name}, β={beta:g}")
+for (name, beta), kls in descents.items():
+    style = {"certain": "-", "Bradley–Terry": "--", "certain, IPO": ":"}[name]
+    colour = {0.1: "blue", 0.5: "green", 2.0: "red"}[beta]
+    ax.plot(range(1, len(kls) + 1), kls, ls=style, color=PALETTE[colour], label=f"{name}, β={beta:g}")
 ax.axhline(math.log(2), color="0.6", lw=0.8)
 ax.annotate("ln 2", (1.1, math.log(2)), (0, 3), textcoords="offset points", color="0.4")
 ax.set(xscale="log", xlabel="step", ylabel="KL from the reference, nats")
@@ -280,8 +304,6 @@ ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %%
-for name in ("certain", "Bradley–Terry", "certain, IPO"):
-    print(f"{name:14}", "  ".join(f"β = {b:g}: {ends[name, b]:.3f}" for b in (0.1, 0.5, 2.0)))
 assert all(ends["certain", b] > 0.6 for b in (0.1, 0.5, 2.0))
 
 # %% [markdown]
@@ -290,13 +312,14 @@ assert all(ends["certain", b] > 0.6 for b in (0.1, 0.5, 2.0))
 #
 # ## Labels that are wrong
 #
-# **Predict:** a share ε of the labels is flipped by accident. Which of these losses gives the policy that clean labels would have given:
-# DPO, cDPO, IPO, robust DPO?
+# A share ε of the labels is flipped by accident. cDPO and robust DPO are told ε.
 
 # %%
-# figure: noise
-# alt: Expected reward against the share of flipped labels, 0 to 0.4. DPO falls from 1.81 to 0.88, cDPO faster, IPO slower from a lower start;
-#   robust DPO is a horizontal line at the clean optimum.
+unmoved = predict(
+    "Which loss still gives the policy that clean labels would have given?", "DPO", "cDPO", "IPO", "robust DPO"
+)
+
+# %%
 flips = (0.0, 0.1, 0.2, 0.3, 0.4)
 noisy = {
     "dpo": lambda eps: partial(pl.dpo, beta=0.5),
@@ -306,8 +329,15 @@ noisy = {
 }
 found = {
     name: [place(minimise(over_pairs(make(e), (1 - 2 * e) * preferences + e, ref, lengths), ref)) for e in flips]
-    for name, make in noisy.items()
+    for name, make in progress(noisy.items(), "losses")
 }
+lost = {name: abs(rows[-1][1] - rows[0][1]) for name, rows in found.items()}  # reward, at 0.4 against none
+unmoved.reveal(dict(zip(found, ("DPO", "cDPO", "robust DPO", "IPO"), strict=True))[min(lost, key=lost.get)])
+
+# %%
+# figure: noise
+# alt: Expected reward against the share of flipped labels, 0 to 0.4. DPO falls from 1.81 to 0.88, cDPO faster, IPO slower from a lower start;
+#   robust DPO is a horizontal line at the clean optimum.
 fig, ax = plt.subplots(figsize=(4.8, 3), layout="constrained")
 for (name, rows), colour in zip(found.items(), ("blue", "sky", "green", "orange"), strict=True):
     ax.plot(flips, [row[1] for row in rows], marker="o", color=PALETTE[colour], label=name)
@@ -445,12 +475,12 @@ for name, loss, context in (("kto", pl.kto, point), ("bco", pl.bco, zero)):
 # ## Does the chosen answer rise?
 #
 # *May I copy your homework?* A model has three answers, "no", "never" and "sure", equally likely, and a softmax over features in which the two refusals
-# lie close together. One pair: "no" is better than "never". **Predict** the probability of "sure" after 1,000 steps.
+# lie close together. One pair: "no" is better than "never". DPO's loss falls at each of 1,000 steps.
 
 # %%
-# figure: displacement
-# alt: Four panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure climbs to nearly one while no, the chosen answer,
-#   falls. Under DPO-Positive no stays where it was. With a likelihood term or with Cal-DPO no rises.
+sure = predict("How likely is “sure” after 1,000 steps of DPO? (It begins with 0.33.)", 0.02, 0.15, 0.35, 0.95)
+
+# %%
 features = torch.tensor([[1.0, 0.0], [0.9, -0.3], [0.3, 1.0]], dtype=torch.float64)
 WORDS = ("no", "never", "sure")
 
@@ -476,7 +506,13 @@ cures = {
     "Cal-DPO": partial(pl.cal_dpo, beta=0.5),
     "BCO on the pair": partial(pl.bco_pair, beta=0.5),
 }
-paths = {name: one_pair(loss) for name, loss in cures.items()}
+paths = {name: one_pair(loss) for name, loss in progress(cures.items(), "losses")}
+sure.reveal(float(paths["DPO"][-1, WORDS.index("sure")]))
+
+# %%
+# figure: displacement
+# alt: Four panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure climbs to nearly one while no, the chosen answer,
+#   falls. Under DPO-Positive no stays where it was. With a likelihood term or with Cal-DPO no rises.
 fig, axes = plt.subplots(2, 3, figsize=(9, 4.4), sharex=True, sharey=True, layout="constrained")
 for ax, (name, path) in zip(axes.flat, paths.items(), strict=True):
     for k, (word, colour) in enumerate(zip(WORDS, ("blue", "orange", "red"), strict=True)):
@@ -506,9 +542,6 @@ for name, path in paths.items():
 # preferences.
 
 # %%
-# figure: game
-# alt: Two panels. Left, repeated best responses without mixing: the probability of the first answer swings between nearly 0 and nearly 1. Nash-MD settles
-#   within a hundred rounds. Right, the worst win rate against any single answer: DPO 0.14, IPO 0.28, Nash-MD 0.43.
 win, beta = 0.9, 0.1
 circle = torch.tensor([[0.5, win, 1 - win], [1 - win, 0.5, win], [win, 1 - win, 0.5]], dtype=torch.float64)
 home = torch.tensor([0.6, 0.25, 0.15], dtype=torch.float64)
@@ -527,6 +560,16 @@ for _ in range(400):
         -1
     )
 by |= {"Nash-MD": settling[-1].exp(), "equilibrium": nash.exp()}
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for name, p in by.items():
+    print(f"{name:12} {[round(v, 2) for v in p.tolist()]}   worst win rate {float((p @ circle).min()):.2f}")
+
+# %%
+# figure: game
+# alt: Two panels. Left, repeated best responses without mixing: the probability of the first answer swings between nearly 0 and nearly 1. Nash-MD settles
+#   within a hundred rounds. Right, the worst win rate against any single answer: DPO 0.14, IPO 0.28, Nash-MD 0.43.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), width_ratios=(3, 2), layout="constrained")
 left.plot([float(x[0].exp()) for x in swinging[:31]], color=PALETTE["orange"], label="best response, each round")
 left.plot([float(x[0].exp()) for x in settling], color=PALETTE["blue"], label="Nash-MD, η = ½")
@@ -538,11 +581,6 @@ right.axvline(0.5, color="0.6", lw=0.8)
 right.invert_yaxis()
 right.set_xlabel("win rate against its worst opponent")
 plt.show()
-
-# %%
-# NBVAL_CHECK_OUTPUT
-for name, p in by.items():
-    print(f"{name:12} {[round(v, 2) for v in p.tolist()]}   worst win rate {float((p @ circle).min()):.2f}")
 
 # %% [markdown]
 # ## A tag instead of a loss
@@ -566,7 +604,15 @@ for name, p in (("reference", ref), ("tag", tagged), ("DPO, β = ½", rest["dpo"
 # ## On a language model
 #
 # From here on probabilities cannot be summed. The assistant world of chapter 1: a model of a hundred thousand parameters, pairs of its own replies, labels by the
-# true reward with noise. **Predict** what the log-probabilities of the *chosen* replies do while the accuracy rises.
+# true reward with noise. The share of pairs in the right order rises.
+
+# %%
+falls = predict(
+    "What do the log-probabilities of the chosen replies do meanwhile?",
+    "they rise",
+    "they stay within 1 nat",
+    "they fall",
+)
 
 # %%
 seen = evidence.Seen("ch14")  # five seeds of the runs of this notebook, and more
@@ -574,12 +620,17 @@ assistant = tasks.get("assistant")
 sft = pipeline.Trained(*zoo.load("assistant-sft"), history=None)
 pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)
 examples = direct.compared(sft, pairs)
-aligned = direct.align(sft, examples, "dpo")
+aligned = direct.align(sft, examples, "dpo", quiet=False)
 before, after = (direct.measure(assistant, policy, sft) for policy in (sft, aligned))
 print(
     f"{len(pairs)} pairs; gold {before.gold:.2f} → {after.gold:.2f}, KL {after.kl:.2f} nats, "
     f"length {before.length:.1f} → {after.length:.1f}"
 )
+chosen = smooth(aligned.history["chosen_logp"], 10)
+change = chosen[-1] - chosen[0]
+falls.reveal("they rise" if change > 1 else "they fall" if change < -1 else "they stay within 1 nat")
+
+# %%
 assert after.gold > before.gold + 0.3 and seen.holds("dpo_gold", above=before.gold + 0.3)
 
 # %%
@@ -609,7 +660,10 @@ plt.show()
 # ## Pairs that differ by little
 #
 # Of the 1,600 pairs we keep the quarter whose two replies are most alike, such as *sure! mice squeak and owls hoot* against *mice squeak and owls hoot*, and the quarter
-# whose replies are least alike. **Predict:** for which of the two do the chosen replies sink further?
+# whose replies are least alike.
+
+# %%
+sinks = predict("Under DPO, with which pairs do the chosen replies sink further?", "most alike", "least alike")
 
 # %%
 near, far = direct.alike(pairs)
@@ -626,13 +680,16 @@ print("                            log-ratio, nats         right   gold")
 print("                            chosen   rejected       order  reward     KL")
 for name, (some, loss, options) in runs.items():
     rows = direct.compared(sft, some)
-    policy = direct.align(sft, rows, loss, short, **options)
+    policy = direct.align(sft, rows, loss, short, quiet=False, **options)
     moved[name] = direct.moved(policy, sft, rows)
     m = direct.measure(assistant, policy, sft)
     print(
         f"{name:26} {moved[name]['chosen']:+7.2f} {moved[name]['rejected']:+10.2f} {moved[name]['accuracy']:11.2f} "
         f"{m.gold:7.2f} {m.kl:6.2f}"
     )
+sinks.reveal(min(("most alike", "least alike"), key=lambda which: moved[f"{which}: DPO"]["chosen"]))
+
+# %%
 assert moved["most alike: DPO"]["chosen"] < moved["least alike: DPO"]["chosen"] < 0
 assert seen.exceeds("far_dpo_chosen", "near_dpo_chosen") and seen.holds("far_dpo_chosen", below=0.0)
 for name, (_, loss, _) in list(runs.items())[2:]:
@@ -658,18 +715,24 @@ plt.show()
 #
 # ## A labeller who likes long replies
 #
-# This one adds .3 to the reward for every word; in truth each word costs .1. **Predict** what happens to the length, and to the gold reward.
+# This one adds .3 to the reward for every word; in truth each word costs .1. What happens to the length, and to the gold reward?
 
 # %%
 likes_length = Labeller(temperature=0.3, biases=(length_bias(0.3),))
 biased = direct.compared(sft, direct.labelled_pairs(assistant, sft, direct.PAIRS.pairs, likes_length))
+long = {}
 print("                         length   gold     KL")
 print(f"{'SFT':22} {before.length:8.1f} {before.gold:6.2f}")
 for loss in ("dpo", "dpo_length_normalised"):
-    policy = direct.align(sft, biased, loss, short)
-    m = direct.measure(assistant, policy, sft)
+    policy = direct.align(sft, biased, loss, short, quiet=False)
+    long[loss] = m = direct.measure(assistant, policy, sft)
     print(f"{loss:22} {m.length:8.1f} {m.gold:6.2f} {m.kl:6.2f}   {direct.reply(assistant, policy)!r}")
+
+# %%
+for loss, m in long.items():
     assert m.length > before.length + 2 and seen.holds(f"long_{loss}_length_1", above=before.length + 2)
+
+# %%
 assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
 
 # %% [markdown]
@@ -682,19 +745,20 @@ assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
 # of the policy as it is *then*; the reference is the policy at the beginning of the round.
 
 # %%
-online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True)
+online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True, quiet=False)
 m = direct.measure(assistant, online, sft)
 print(f"offline  gold {after.gold:.2f}  KL {after.kl:.2f}  length {after.length:.1f}")
 print(f"online   gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
-assert m.gold > after.gold
 if seen:
-    assert all(
-        x > y for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True)
-    )  # in each of five
     better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
     print(
         f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
     )
+
+# %%
+assert m.gold > after.gold
+for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True):  # in each of five
+    assert x > y
 
 # %% [markdown]
 # ## Which loss, when
@@ -733,21 +797,25 @@ share, of_all = float(longer[counts].double().mean()), float(longer.double().mea
 print(
     f"{counts.double().mean():.0%} of the pairs count; the winner is the longer reply in {share:.0%} of these, in {of_all:.0%} of all"
 )
+
+# %%
 assert share > 0.6 and of_all < 0.45 and seen.exceeds("slic_length_1", "dpo_length_1")
 
 # %% [markdown]
-# ## A failure on purpose
+# ## A failure on purpose: too large a step
 #
-# Thirty times the learning rate. **Predict:** the accuracy on the pairs? The gold reward?
+# Thirty times the learning rate. What becomes of the accuracy on the pairs, and of the gold reward?
 
 # %%
 hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
-burnt = direct.align(sft, examples, "dpo", hot)
+burnt = direct.align(sft, examples, "dpo", hot, quiet=False)
 m = direct.measure(assistant, burnt, sft)
 for name, policy in (("as above", aligned), ("× 30", burnt)):
     share = direct.lately(policy, "accuracy")
     print(f"{name:9} accuracy on its pairs {share:.2f}   {direct.reply(assistant, policy)!r}")
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
+
+# %%
 assert (
     m.gold < 0
     and m.kl > 30
@@ -758,7 +826,11 @@ assert (
 # %% [markdown]
 # Accuracy is a poor judge of DPO: the burnt model loses six points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
 # read what the model writes.
-#
+
+# %%
+predict.tally()
+
+# %% [markdown]
 # ## Now you
 #
 # * Give "no" and "never" in the homework model features that are orthogonal. Which rate changes its sign?

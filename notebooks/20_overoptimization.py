@@ -45,6 +45,8 @@ from minirlhf.chapters.ch20_overoptimization.proxies import (
     with_flipped_tail,
     with_noise,
 )
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.equations import overoptimization as over
 from minirlhf.evaluation import candidates
@@ -53,10 +55,11 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.pipeline import Trained
 from minirlhf.trainers.history import History
 
-plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
 seen = evidence.Seen("ch20_exact")  # 20 draws of the comparisons
+predict = Predictions("20")
 
 
 # %%
@@ -71,15 +74,17 @@ for i in [*order, everything.texts.index("great great great great great")]:
 # Gold likes facts (less and less of them), one polite word, one *great*; it dislikes *um*, repetition and length. Somebody compares pairs
 # of replies of the reference; a reward model learns from 400 of the comparisons. It sees how often each word is said, and is linear.
 #
-# **Predict** before you go on, and write it down.
-#
-# 1. The policy is optimised for the reward model, harder and harder. What does gold do?
-# 2. With a hundred times as many comparisons, what then?
-# 3. The reward model is replaced by *gold plus independent noise* as large as gold's own spread. What does gold do now?
-#
 # ## The path of an optimiser
 #
 # The best policy at each KL is a tilt of the reference. We write it ourselves, and hold it against the library.
+
+# %%
+harder = predict(
+    "The policy is optimised for the reward model, harder and harder. What does gold do?",
+    "it rises",
+    "it falls",
+    "it rises, then falls",
+)
 
 
 # %%
@@ -91,6 +96,7 @@ def tilt(logps, rewards, strength):
 
 learned = fit(world, compare(world, 400, seed=0), "counts")
 torch.testing.assert_close(tilt(world.ref_logps, learned, 2.0), over.tilt(world.ref_logps, learned, strength=2.0))
+on_the_way = []
 print("strength     KL    proxy   gold   dgold/dstrength   likeliest bag of words")
 for strength in (0, 0.5, 1, 1.5, 2, 4, 10):
     logps = tilt(world.ref_logps, learned, strength)
@@ -99,6 +105,9 @@ for strength in (0, 0.5, 1, 1.5, 2, 4, 10):
     slope = over.tilt_slope(logps, world.gold, learned)
     likely = world.texts[int(p.argmax())]
     print(f"{strength:6} {kl:9.2f} {p @ learned:8.2f} {p @ world.gold:6.2f} {slope:12.2f}         {likely}")
+    on_the_way.append(float(p @ world.gold))
+best, last = max(on_the_way), on_the_way[-1]
+harder.reveal("it rises" if last == best else "it falls" if best == on_the_way[0] else "it rises, then falls")
 
 # %% [markdown]
 # The column *dgold/dstrength* is the covariance of gold and proxy **under the policy as it is now**. Under the reference it is positive:
@@ -108,32 +117,36 @@ for strength in (0, 0.5, 1, 1.5, 2, 4, 10):
 # word-by-word policy, with the gradient summed over all replies.
 
 # %%
-# figure: overview
-# alt: Three panels of mean reward against the root of the KL: exact tilt, best-of-n, policy gradient. In each the proxy rises all the way while
-#   gold rises to a peak at a distance of about 1.4 and then falls, in every seed; the band over seeds widens as it falls.
 proxies = [fit(world, compare(world, 400, seed=s), "counts") for s in range(20)]
 curves = {
     "exact tilt": [tilt_curve(world.ref_logps, p, world.gold) for p in proxies],
     "best-of-n": [best_of_n_curve(world.ref_logps, p, world.gold) for p in proxies],
-    "policy gradient": [optimise("policy-gradient", everything, words.lifted(p)) for p in proxies[:4]],
+    "policy gradient": [
+        optimise("policy-gradient", everything, words.lifted(p)) for p in progress(proxies[:4], "policy gradient")
+    ],
 }
+for name, found in curves.items():
+    print(
+        f"{name:16} peak {sum(c.peak[1] for c in found) / len(found):.2f}, falls in {sum(c.fall > 0.2 for c in found)} of {len(found)}"
+    )
+
+# %%
+# figure: overview
+# alt: Three panels of mean reward against the root of the KL: exact tilt, best-of-n, policy gradient. In each the proxy rises all the way while
+#   gold rises to a peak at a distance of about 1.4 and then falls, in every seed; the band over seeds widens as it falls.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained", sharey=True)
 figures.overview(axes, curves)
 plt.show()
 
 # %%
-for name, found in curves.items():
-    print(
-        f"{name:16} peak {sum(c.peak[1] for c in found) / len(found):.2f}, falls in {sum(c.fall > 0.2 for c in found)} of {len(found)}"
-    )
-    assert all(c.fall > 0.2 for c in found)
+assert all(c.fall > 0.2 for found in curves.values() for c in found)
 assert seen.holds("tilt_fall", above=0) and seen.holds("bon_fall", above=0) and seen.holds("pg_fall", above=0)
 
 # %% [markdown]
 # ## Which law?
 #
-# Gao, Schulman and Hilton fitted $d(\alpha - \beta d)$ to best-of-n and $d(\alpha - \beta\log d)$ to RL, with $d = \sqrt{\mathrm{KL}}$. **Predict:** which will
-# fit our three optimisers? Bands: seeds drawn again, whole seeds at a time.
+# Gao, Schulman and Hilton fitted $d(\alpha - \beta d)$ to best-of-n and $d(\alpha - \beta\log d)$ to RL, with $d = \sqrt{\mathrm{KL}}$. Which of the two
+# fits our three optimisers? Bands: seeds drawn again, whole seeds at a time.
 
 # %%
 # figure: fits
@@ -155,47 +168,79 @@ for name, verdict in verdicts.items():
 #
 # ## How much data, and which class
 #
-# **Predict:** more comparisons for a reward model that counts words; more for one that also sees products of two counts.
+# More comparisons for a reward model that counts words; and more for one that also sees products of two counts.
+
+# %%
+cured = predict(
+    "Does gold still fall when the counting reward model has all the comparisons there could be?", "yes", "no"
+)
+
+
+# %%
+def by_tilt(proxy):
+    """The path of the exact tilt towards a proxy."""
+    return tilt_curve(world.ref_logps, proxy, world.gold)
+
+
+limits = {proxy_class: fit_everything(world, proxy_class) for proxy_class in ("counts", "pairs")}
+by_data = {}
+for proxy_class, limit in limits.items():
+    by_data[proxy_class] = {
+        f"{n:,} comparisons": [by_tilt(fit(world, compare(world, n, seed=s), proxy_class)) for s in range(4)]
+        for n in progress((50, 200, 1600), proxy_class)
+    }
+    by_data[proxy_class]["all there could be"] = [by_tilt(limit)]
+cured.reveal("yes" if by_data["counts"]["all there could be"][0].fall > 0.2 else "no")
 
 # %%
 # figure: data
 # alt: Two panels of gold against distance. A proxy that counts words falls however many comparisons it has, even with all there could be. A
 #   proxy with pairs of words rises higher and falls less with every four-fold increase in data, and with all data reaches the best gold.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
-limits = {}
-for ax, proxy_class in zip(axes, ("counts", "pairs"), strict=True):
-    limits[proxy_class] = fit_everything(world, proxy_class)
-    found = {
-        f"{n:,} comparisons": [
-            tilt_curve(world.ref_logps, fit(world, compare(world, n, seed=s), proxy_class), world.gold)
-            for s in range(4)
-        ]
-        for n in (50, 200, 1600)
-    }
-    found["all there could be"] = [tilt_curve(world.ref_logps, limits[proxy_class], world.gold)]
+for ax, (proxy_class, found) in zip(axes, by_data.items(), strict=True):
     figures.gold_curves(ax, found)
     ax.set(title=f"the proxy sees {proxy_class}", ylim=(-1.3, 2.5))
 plt.show()
-assert found["all there could be"][0].fall < 1e-6  # exact
-assert tilt_curve(world.ref_logps, limits["counts"], world.gold).fall > 0.5  # exact
+
+# %%
+assert by_data["pairs"]["all there could be"][0].fall < 1e-6  # exact
+assert by_data["counts"]["all there could be"][0].fall > 0.5  # exact
 assert seen.holds("pairs_1600_peak", above=1.7) and seen.holds("pairs_50_peak", below=1.6)
 
 # %% [markdown]
 # Two diseases. A class that cannot say what gold says (*misspecification*) falls with any amount of data. A class that can, but has
 # been taught too little (*estimation error*), gets well with data.
 #
-# ## Controls: what must not fall
+# ## Two controls
 #
-# An error that is independent noise costs a constant factor and nothing else. An error in one per cent of replies, the worst ones, whose
-# sign is turned round, is enough for ruin.
+# Two errors of another kind. The first is noise that is independent of everything. The second sits in one per cent of replies, the worst ones: there gold's sign is
+# turned round.
+
+# %%
+noise = predict(
+    "The proxy is gold plus independent noise as large as gold's own spread. How much of its peak does gold lose?",
+    "nothing to speak of",
+    "about half a point",
+    "two points or more",
+)
+
+# %%
+noisy = [tilt_curve(everything.ref_logps, with_noise(everything, std=0.8, seed=s), everything.gold) for s in range(3)]
+flipped = by_tilt(with_flipped_tail(world))
+correlation = over.tilt_slope(world.ref_logps, world.gold, with_flipped_tail(world)) / over.tilt_slope(
+    world.ref_logps, world.gold, world.gold
+)
+print(
+    f"under the reference the flipped proxy correlates with gold to {float(correlation):.2f}; it ends at {flipped.gold[-1]:.2f}"
+)
+fall = max(curve.fall for curve in noisy)
+noise.reveal("nothing to speak of" if fall < 0.1 else "about half a point" if fall < 1 else "two points or more")
 
 # %%
 # figure: controls
 # alt: Gold against distance for three proxies. Gold itself and gold plus independent noise never fall. Gold with its sign turned in
 #   the worst one per cent rises like gold at first and then drops below minus four.
 fig, ax = plt.subplots(figsize=(5.4, 3.1), layout="constrained")
-noisy = [tilt_curve(everything.ref_logps, with_noise(everything, std=0.8, seed=s), everything.gold) for s in range(3)]
-flipped = tilt_curve(world.ref_logps, with_flipped_tail(world), world.gold)
 figures.gold_curves(
     ax,
     {
@@ -205,42 +250,66 @@ figures.gold_curves(
     },
 )
 plt.show()
-correlation = over.tilt_slope(world.ref_logps, world.gold, with_flipped_tail(world)) / over.tilt_slope(
-    world.ref_logps, world.gold, world.gold
-)
-print(
-    f"under the reference the flipped proxy correlates with gold to {float(correlation):.2f}; it ends at {flipped.gold[-1]:.2f}"
-)
+
+# %%
 assert seen.holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
 
 # %% [markdown]
+# Independent noise costs a constant factor and nothing else. The other error is rare, hardly lowers the correlation, and is enough for ruin.
+#
 # ## Where the gold goes
 #
 # Best gold at this KL, less the gold of a trained policy, is a sum of three: the class, the data, the optimiser.
 
 # %%
-# figure: errors
-# alt: Stacked bars of gold lost at distance 1.5. For the counting proxy nearly all of it is approximation error; for the proxy with pairs and 200
-#   comparisons most is estimation error; optimisation adds little on average.
 parts = {}
-for proxy_class, n in (("counts", 400), ("pairs", 200), ("pairs", 1600)):
+for proxy_class, n in progress((("counts", 400), ("pairs", 200), ("pairs", 1600)), "policy gradient"):
     parts[f"{proxy_class}, {n:,}"] = []
     for s in range(2):
         p = fit(world, compare(world, n, seed=s), proxy_class)
         trained = optimise("policy-gradient", everything, words.lifted(p))
         parts[f"{proxy_class}, {n:,}"].append(decompose(world, limits[proxy_class], p, trained, distance=1.5))
+
+# %%
+# figure: errors
+# alt: Stacked bars of gold lost at distance 1.5. For the counting proxy nearly all of it is approximation error; for the proxy with pairs and 200
+#   comparisons most is estimation error; optimisation adds little on average.
 fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")
 figures.errors(ax, parts)
 ax.set_xlabel("class of the proxy, comparisons")
 plt.show()
+
+# %%
 assert seen.holds("counts_approximation", above=0.5) and seen.holds("pairs_approximation", below=0.1)
 assert seen.holds("counts_estimation", below=0.2)
 
 # %% [markdown]
 # ## A leash or a stop?
 #
-# The two oldest remedies: a KL penalty, and stopping early. **Predict:** train with a penalty until nothing moves any more; or train without one and stop at the same
-# distance from the reference. Which of the two has more proxy there? Which has more gold?
+# The two oldest remedies: a KL penalty, and stopping early. Train with a penalty until nothing moves any more; or train without one and stop at the same
+# distance from the reference. Which of the two has more gold there?
+
+# %%
+more_proxy = predict(
+    "Which has more proxy at the same distance, in our six cases?", "the penalty", "the stop", "now this, now that"
+)
+
+# %%
+BETAS = (1, 0.5, 0.25)
+leashes, leads = {}, []
+print("trained under a penalty, against the run without one")
+for proxy_class, n in progress((("counts", 400), ("pairs", 200)), "leashes"):
+    p, other = (words.lifted(fit(world, compare(world, n, seed=s), proxy_class)) for s in (0, 500))
+    path = policy_gradient(everything, words.decisions(), p, steps=leash.STEPS)
+    free, held = along(path, everything.ref_logps, p, everything.gold), leash.leashed(everything, p, betas=BETAS)
+    turn = leash.stop_where_another_turns(path, everything, other)
+    leashes[f"{proxy_class}, {n} comparisons"] = free, held, turn
+    for beta, d, proxy_ahead, gold_ahead in zip(BETAS, held.distance[1:], *leash.lead(held, free), strict=True):
+        leads.append(float(proxy_ahead))
+        print(
+            f"{proxy_class}, β = {beta:<4}: ends at {d:.2f}; ahead of the stopped run by {proxy_ahead:+.2f} proxy, {gold_ahead:+.2f} gold"
+        )
+more_proxy.reveal("the penalty" if min(leads) > 0 else "the stop" if max(leads) < 0 else "now this, now that")
 
 # %%
 # figure: leash
@@ -248,20 +317,12 @@ assert seen.holds("counts_estimation", below=0.2)
 #   little above the line of the proxy, and close to that of gold. A star marks where a second reward model turns: at the end of the path for the proxy that counts words, before the
 #   peak of gold for the one with pairs.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.3), layout="constrained")
-for ax, (proxy_class, n) in zip(axes, (("counts", 400), ("pairs", 200)), strict=True):
-    p, other = (words.lifted(fit(world, compare(world, n, seed=s), proxy_class)) for s in (0, 500))
-    path = policy_gradient(everything, words.decisions(), p, steps=leash.STEPS)
-    free, held = (
-        along(path, everything.ref_logps, p, everything.gold),
-        leash.leashed(everything, p, betas=(1, 0.5, 0.25)),
-    )
-    figures.leash(ax, free, held, leash.stop_where_another_turns(path, everything, other))
-    ax.set_title(f"{proxy_class}, {n} comparisons")
-    for beta, d, more_proxy, more_gold in zip((1, 0.5, 0.25), held.distance[1:], *leash.lead(held, free), strict=True):
-        print(
-            f"{proxy_class}, β = {beta:<4}: ends at {d:.2f}; ahead of the stopped run by {more_proxy:+.2f} proxy, {more_gold:+.2f} gold"
-        )
+for ax, (title, (free, held, turn)) in zip(axes, leashes.items(), strict=True):
+    figures.leash(ax, free, held, turn)
+    ax.set_title(title)
 plt.show()
+
+# %%
 assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
 
 # %% [markdown]
@@ -273,29 +334,38 @@ assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
 #
 # ## Remedies, at equal KL
 #
-# Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. **Predict** for each of the two diseases which helps: five
+# Every remedy gets the same comparisons and goes to $\sqrt{\mathrm{KL}} = 2$, or as far as it goes. Which helps against which of the two diseases? Five
 # bootstrap reward models (mean, worst case, mean − variance), half of the labels in a second round where the first policy went, a rule against
 # repetition, the rule alone, constraints on how many words of each kind.
+
+# %%
+second_round = predict(
+    "In how many of four draws does a second round of labels help the reward model that counts words?", 0, 2, 4
+)
+
+# %%
+oracle = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(2.0)
+reached, helps = {}, {}
+print("better than one reward model, of four draws")
+for proxy_class, n in progress((("counts", 400), ("pairs", 200)), "remedies"):
+    cases = [remedies.Evidence(world, compare(world, n, seed=s), proxy_class, s) for s in range(4)]
+    gold = {name: [remedies.curve_of(name, case).gold_by(2.0) for case in cases] for name in remedies.REMEDIES}
+    gold["constraints"] = [remedies.constrained_curve(case).gold_by(2.0) for case in cases]
+    reached[proxy_class] = gold  # nothing here is sampled but the comparisons: four draws of them
+    alone = gold["one reward model"]
+    helps[proxy_class] = {name: sum(a > b for a, b in zip(x, alone, strict=True)) for name, x in gold.items()}
+    print(f"{proxy_class}: {helps[proxy_class]}")
+second_round.reveal(helps["counts"]["second round of labels"])
 
 # %%
 # figure: remedies
 # alt: Two panels of gold at distance 2, a dot per seed and a bar for the mean, for eight remedies. Where the proxy cannot express gold, only a written rule helps much,
 #   and a second round of labels hurts. Where it has too little data, the second round helps most, then the rule; ensembles change little.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained", sharey=True)
-oracle = tilt_curve(world.ref_logps, world.gold, world.gold).gold_at(2.0)
-reached = {}
-for ax, (proxy_class, n) in zip(axes, (("counts", 400), ("pairs", 200)), strict=True):
-    cases = [remedies.Evidence(world, compare(world, n, seed=s), proxy_class, s) for s in range(4)]
-    gold = {name: [remedies.curve_of(name, case).gold_by(2.0) for case in cases] for name in remedies.REMEDIES}
-    gold["constraints"] = [remedies.constrained_curve(case).gold_by(2.0) for case in cases]
+for ax, (proxy_class, gold), n in zip(axes, reached.items(), (400, 200), strict=True):
     figures.remedies(ax, gold, oracle=oracle)
     ax.set_title(f"{proxy_class}, {n} comparisons")
-    reached[proxy_class] = gold
 plt.show()
-for proxy_class, gold in reached.items():  # nothing here is sampled but the comparisons: four draws of them
-    alone = gold["one reward model"]
-    helps = {name: sum(a > b for a, b in zip(values, alone, strict=True)) for name, values in gold.items()}
-    print(f"{proxy_class}: better than one reward model, of 4: {helps}")
 
 # %% [markdown]
 # The failure on purpose is in the left panel: **a second round of labels makes the counting proxy worse**, in 15 of the study's 20 draws. The new comparisons come from where the policy
@@ -307,9 +377,20 @@ for proxy_class, gold in reached.items():  # nothing here is sampled but the com
 # time, that differ in the order in which they saw the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons.
 
 # %%
+nets = [
+    networks.ensembles(remedies.Evidence(world, compare(world, 100, seed=s), "counts", s))
+    for s in progress(range(2), "ensembles")
+]
+if seen:
+    mean = lambda name: statistics.fmean(seen.values(name))
+    print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
+    print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
+    for key in ("order_of_the_data", "initial_weights", "comparisons"):
+        print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
+
+# %%
 # figure: ensembles
 # alt: Gold at distance 2 for one network and nine ensembles, dots for two draws. The draws lie further apart than the ensembles of one draw.
-nets = [networks.ensembles(remedies.Evidence(world, compare(world, 100, seed=s), "counts", s)) for s in range(2)]
 fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 figures.remedies(
     ax,
@@ -317,12 +398,8 @@ figures.remedies(
     oracle=oracle,
 )
 plt.show()
-if seen:
-    mean = lambda name: statistics.fmean(seen.values(name))
-    print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
-    print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
-    for key in ("order_of_the_data", "initial_weights", "comparisons"):
-        print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
+
+# %%
 assert seen.exceeds("initial_weights_apart", "order_of_the_data_apart")
 
 # %% [markdown]
@@ -339,6 +416,8 @@ alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts"
 fig, ax = plt.subplots(figsize=(4.6, 3.8), layout="constrained")
 figures.detector(ax, alarm)
 plt.show()
+
+# %%
 assert seen.holds("auc_distance_of_the_words", above=0.9)
 
 # %% [markdown]
@@ -347,13 +426,14 @@ assert seen.holds("auc_distance_of_the_words", above=0.9)
 #
 # ## Writing into what is graded
 #
-# An assistant has three slots for *work* or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. **Predict** what policy gradient makes
-# of it; and what, if the grade that is asked for is not the grade of what was carried out, but of an independent draw (*decoupled approval*).
+# An assistant has three slots for *work* or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. What does policy gradient make
+# of it; and what, if the grade that is asked for is not the grade of what was carried out, but of an independent draw (*decoupled approval*)?
 
 # %%
-# figure: tampering
-# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
-#   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
+edits = predict("How many of the three slots are edits after ordinary policy gradient?", 0, 1, 2, 3)
+
+# %%
+# NBVAL_CHECK_OUTPUT
 runs = {}
 for name, edit, approval in (
     ("coupled", "all grades", over.coupled_approval),
@@ -361,14 +441,18 @@ for name, edit, approval in (
     ("decoupled, edits praise edits", "grades of edits", over.decoupled_approval),
 ):
     runs[name] = tampering.train_on_approval(tampering.score_sheet(edit), approval, steps=150)
+print(f"{'':30} after 150 steps")
+for name, run in runs.items():
+    print(f"{name:30} grade {run.grade[-1]:.1f}   worth {run.worth[-1]:.1f}   edits {run.edits[-1]:.1f}")
+edits.reveal(float(runs["coupled"].edits[-1]))
+
+# %%
+# figure: tampering
+# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
+#   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 figures.tampering(axes, runs)
 plt.show()
-
-# %%
-# NBVAL_CHECK_OUTPUT
-for name, run in runs.items():
-    print(f"{name:30} grade {run.grade[-1]:.1f}   worth {run.worth[-1]:.1f}   edits {run.edits[-1]:.1f}")
 
 # %% [markdown]
 # ## Two habits
@@ -391,12 +475,16 @@ plt.show()
 # Nothing is exact any more; every point is a sample mean.
 
 # %%
-start = Trained(*zoo.load("assistant-sft", quiet=True), History())
+start = Trained(*zoo.load("assistant-sft"), History())
 plan = language_model.LanguagePlan()
-assistant = language_model.language_world(tasks.get("assistant"), start, plan)
+assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
-rl, history, policy = language_model.reinforce(assistant, plan, monitors=counts())
-trained = {"RLOO": [rl], "best-of-n": [language_model.best_of_n(assistant)], "DPO": [dpo(assistant, segments=4)]}
+rl, history, policy = language_model.reinforce(assistant, plan, monitors=counts(), quiet=False)
+trained = {
+    "RLOO": [rl],
+    "best-of-n": [language_model.best_of_n(assistant)],
+    "DPO": [dpo(assistant, segments=4, quiet=False)],
+}
 
 # %%
 # figure: language
@@ -434,7 +522,11 @@ for prompt, (before, *_), (after,) in zip(
 # %% [markdown]
 # That is what over-optimisation reads like: one polite word is right, so five must be better. Stock phrases are the reward model's idea of a good reply, without the
 # reply.
-#
+
+# %%
+predict.tally()
+
+# %% [markdown]
 # ## Now you
 #
 # A proxy and a gold of your own: two functions of a prompt and a reply. `minirlhf overopt --proxy mine.py:eager --gold mine.py:useful --out over` is the same call in a terminal.

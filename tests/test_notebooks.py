@@ -1,11 +1,14 @@
 """The notebooks run within their budget and say what they said when they were committed; the tool that makes them, tested."""
 
+import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -46,11 +49,103 @@ def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
     code = [c for c in made["cells"] if c["cell_type"] == "code"]
     # nbval compares nothing at all in a notebook without counts, and passes.
     assert [c["execution_count"] for c in code] == list(range(1, len(code) + 1))
-    checked = [c for c in code if "# NBVAL_CHECK_OUTPUT" in "".join(c["source"])]
-    assert all(c["outputs"] for c in checked)
+    checked = [c for c in code if "nbval-check-output" in c["metadata"]["tags"]]
+    assert checked and all(c["outputs"] for c in checked)
     drawn = [c for c in code if any("image/png" in out.get("data", {}) for out in c["outputs"])]
     assert drawn, "a chapter's notebook draws at least one figure"
     assert all(len(c["metadata"]["mystnb"]["image"]["alt"]) > 20 for c in drawn)
+
+
+def code_cells(source: Path) -> list[tuple[dict[str, Any], str]]:
+    """Metadata and code of each cell of the committed notebook but the first, which holds IPython's commands."""
+    cells = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    return [(c["metadata"], "".join(c["source"])) for c in cells if c["cell_type"] == "code"][1:]
+
+
+def draws(part: ast.stmt) -> bool:
+    """A statement that calls matplotlib, or a method of a figure or of axes by the names that the notebooks give them."""
+    pictures = {"plt", "fig", "ax", "axes", "left", "middle", "right", "right_panel", "twin", "world_map", "image"}
+    values = [part.value] if isinstance(part, ast.Expr | ast.Assign) else []
+    for value in values:
+        found = value.func if isinstance(value, ast.Call) else value
+        while isinstance(found, ast.Attribute | ast.Subscript):
+            found = found.value
+        if isinstance(value, ast.Call) and isinstance(found, ast.Name) and found.id in pictures:
+            return True
+    return False
+
+
+def only_for_show(body: list[ast.stmt]) -> bool:
+    """Only statements that draw or assert, under conditions and in loops too."""
+    return bool(body) and all(
+        isinstance(part, ast.Assert)
+        or draws(part)
+        or (isinstance(part, ast.If | ast.For | ast.With) and only_for_show(part.body))
+        for part in body
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_a_reader_sees_questions_equations_short_code_and_figures(source: Path) -> None:
+    """Code that only draws or asserts is folded in JupyterLab, on Colab and on the site; visible code does neither."""
+    for metadata, code in code_cells(source):
+        body = ast.parse(code).body
+        hidden = metadata.get("jupyter", {}).get("source_hidden", False)
+        assert hidden == (metadata.get("cellView") == "form")
+        assert hidden or not only_for_show(body), code
+        if hidden:
+            assert {"hide-input", "remove-input", "remove-cell"} & set(metadata["tags"]), code
+        else:
+            assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code))), code
+            assert "plt." not in code.replace("plt.rcParams.update", ""), code
+        assert not re.search(r"^# (NBVAL|figure:|alt:|slow)", code, re.MULTILINE), code
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_predictions_are_asked_before_their_results_show(source: Path) -> None:
+    """Three to six of them, each with its answer; what comes out in between is folded; the count of them ends the notebook."""
+    cells = code_cells(source)
+    asked = [at for at, (metadata, _) in enumerate(cells) if "prediction" in metadata["tags"]]
+    revealed = [at for at, (_, code) in enumerate(cells) for _ in range(code.count(".reveal("))]
+    assert 3 <= len(asked) <= 6
+    made = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [c for c in made if c["cell_type"] == "code"][1:]
+    for at, (metadata, _) in enumerate(cells):
+        waiting = sum(a < at for a in asked) > sum(r < at for r in revealed)
+        if waiting and at not in asked and "remove-cell" not in metadata["tags"]:
+            assert metadata["collapsed"] and metadata["jupyter"]["outputs_hidden"] and "hide-output" in metadata["tags"]
+    said = ["".join(text for out in c["outputs"] for text in out.get("text", ())) for c in code]
+    assert sum(text.count("Answer: ") for text in said) == len(asked)
+    assert not any(text.startswith("Answer: ") for text in said)  # JupyterLab shows the first line of a folded output
+    assert said[-1] == f"No predictions were made; the notebook asks for {len(asked)}.\n"  # nobody was there
+    text = source.read_text(encoding="utf-8")
+    assert f'predict = Predictions("{source.name[:2]}")' in text and "**Predict" not in text
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_titles_have_one_style(source: Path) -> None:
+    """``# NN · Title``; sections and titles without a full stop and in sentence case, the last one "Now you"; titles of figures in lower case."""
+    made = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(c["source"]) for c in made if c["cell_type"] == "markdown")
+    first, *sections = re.findall(r"^#+ .*", text, re.MULTILINE)
+    assert re.fullmatch(rf"# {source.name[:2]} · \S.*[^.]", first)
+    assert sections[-1] == "## Now you"
+    for section in sections:
+        assert re.fullmatch(r"## [A-Z].{1,60}[^.]", section), section
+        assert not re.search(r"(?<![?:.]) [A-Z][a-z]+\b(?![A-Z-])", section.removeprefix("## ")), section
+    assert not re.search(
+        r"^\*\*(A|An)? ?failure", text, re.MULTILINE | re.IGNORECASE
+    )  # a failure on purpose has a section
+    for _, code in code_cells(source):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Call):
+                named = [k.value for k in node.keywords if k.arg == "title"]
+                if isinstance(node.func, ast.Attribute) and node.func.attr in ("set_title", "suptitle"):
+                    named += node.args[:1]
+                for value in named:
+                    part = value.values[0] if isinstance(value, ast.JoinedStr) else value
+                    if isinstance(part, ast.Constant):
+                        assert re.match(r"[^A-Z]|[A-Z]+\b", str(part.value)) and not str(part.value).endswith("."), code
 
 
 @pytest.mark.slow
@@ -114,6 +209,132 @@ def test_a_figure_without_name_or_text_is_refused(old: str, new: str, said: str,
     source.write_text(GOOD.replace(old, new), encoding="utf-8")
     with pytest.raises(tool.Refused, match=said):
         tool.cells(source)
+
+
+FOLDED = """\
+# %% [markdown]
+# # 05 · A test
+
+# %%
+from minirlhf.classroom.predictions import Predictions
+
+predict = Predictions("test")
+
+# %%
+rises = predict("Does it rise?", "yes", "no")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+ends = [1, 3]
+print(ends)
+
+# %% [markdown]
+# Look again.
+
+# %%
+rises.reveal("yes" if ends[1] > ends[0] else "no")
+
+# %%
+# figure: line
+# alt: A straight line that rises.
+import matplotlib.pyplot as plt
+
+plt.plot(ends);
+
+# %%
+if ends:
+    assert ends[1] == 3
+
+# %% [markdown]
+# It rises.
+
+# %%
+print(ends)
+
+# %%
+# figure: again
+# alt: The same straight line.
+plt.plot(ends);
+"""
+
+
+def test_what_is_folded_follows_from_the_cells(source: Path) -> None:
+    """Imports and drawing on the site, drawing and asserts everywhere, results until the text after their reveal."""
+    source.write_text(FOLDED, encoding="utf-8")
+    setup, imports, asks, result, answer, line, asserts, after, again = [
+        c for c in tool.cells(source).cells if c.cell_type == "code"
+    ]
+    assert [c.metadata["tags"] for c in (setup, imports, asks)] == [
+        ["remove-cell"],
+        ["hide-input"],
+        ["prediction", "remove-input"],
+    ]
+    assert result.metadata["tags"] == ["nbval-check-output", "predicted", "hide-output"]
+    assert answer.metadata["tags"] == ["predicted", "hide-output"]
+    assert line.metadata["tags"] == ["predicted", "hide-output", "remove-input"]
+    assert asserts.metadata["tags"] == ["remove-cell"]
+    assert (after.metadata["tags"], again.metadata["tags"]) == ([], ["hide-input"])
+    for cell in (result, answer, line):
+        assert cell.metadata["jupyter"]["outputs_hidden"] and cell.metadata["collapsed"]
+        assert cell.metadata["mystnb"]["code_prompt_show"].startswith("Predict first, then open")
+    for cell in (line, asserts, again):
+        assert cell.metadata["jupyter"]["source_hidden"] and cell.metadata["cellView"] == "form"
+    assert result.source == "ends = [1, 3]\nprint(ends)"
+    assert again.source == "plt.plot(ends);" and again.metadata["mystnb"]["image"]["alt"] == "The same straight line."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("print(ends)\n\n# %% [markdown]\n# Look", "assert ends\n\n# %% [markdown]\n# Look", "asserts stand in a cell of their own"),
+        ("plt.plot(ends);\n\n# %%\nif", "also = plt.plot(ends);\n\n# %%\nprint(also)\n\n# %%\nif", "uses 'also' of a cell that draws"),
+        ('rises.reveal("yes" if ends[1] > ends[0] else "no")', "pass", "the prediction 'rises' has no answer"),
+        ("print(ends)\n\n# %%\n# figure: again", 'rises.reveal("yes")\n\n# %%\n# figure: again', "'rises' is not first asked"),
+        ('rises = predict("Does it rise?", "yes", "no")\n', 'rises = predict("Does it rise?", "yes", "no")\nrises.reveal("no")\n', "'rises' is not first asked"),
+        ("rises = predict(", "x = 1\nrises = predict(", "'rises' stands in a cell of its own"),
+        ("# Look again.\n", '# Look again.\n\n# %%\nrises = predict("Or falls?", "yes", "no")\n', "'rises' is not first asked"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_folded_is_refused(old: str, new: str, said: str, source: Path) -> None:
+    """Before anything runs."""
+    assert FOLDED.count(old) == 1
+    source.write_text(FOLDED.replace(old, new), encoding="utf-8")
+    with pytest.raises(tool.Refused, match=re.escape(said)):
+        tool.cells(source)
+
+
+def test_bars_are_taken_out_of_the_output_and_missed_in_slow_cells(source: Path) -> None:
+    """What else a cell writes to stderr stays, and is refused later."""
+    import nbformat
+
+    def stream(name: str, text: str) -> Any:
+        return nbformat.v4.new_output("stream", name=name, text=text)
+
+    def took(seconds: int) -> dict[str, str]:
+        return {"iopub.execute_input": "2030-01-01T00:00:00Z", "shell.execute_reply": f"2030-01-01T00:00:{seconds:02}Z"}
+
+    bar = stream("stderr", "\rsteps:  50%|#####     | 5/10\r                 \r")
+    cells = [
+        nbformat.v4.new_code_cell("a", id="a", outputs=[stream("stdout", "1\n"), bar, stream("stdout", "2\n")]),
+        nbformat.v4.new_code_cell("b", id="b", outputs=[stream("stderr", "\rsteps: 1/2\noh!\n")]),
+        nbformat.v4.new_code_cell("c", id="c"),
+        nbformat.v4.new_code_cell("from minirlhf import zoo", id="d"),
+        nbformat.v4.new_code_cell("e", id="e"),
+    ]
+    for cell, seconds in zip(cells, (9, 9, 9, 9, 2), strict=True):
+        cell.metadata["execution"] = took(seconds)
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    assert tool.without_bars(notebook) == ["c (9 s)"]
+    assert [out.text for out in notebook.cells[0].outputs] == ["1\n2\n"]
+    with pytest.raises(tool.Refused, match="writes to stderr"):
+        tool.examine(notebook, source)
+    picture = nbformat.v4.new_output("display_data", {"image/png": ""})
+    folded = nbformat.v4.new_code_cell(
+        "f", id="f", outputs=[picture], metadata={"mystnb": {"code_prompt_show": "open"}}
+    )
+    with pytest.raises(tool.Refused, match="cell f draws; it needs"):
+        tool.examine(nbformat.v4.new_notebook(cells=[folded]), source)
+    assert not any(cell.metadata for cell in notebook.cells)
 
 
 @pytest.mark.slow

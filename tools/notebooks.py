@@ -6,20 +6,28 @@
 A cell that draws begins with ``# figure: name`` and ``# alt: what a reader who cannot see it should know``; the book shows
 the figure by that name. Cells run on one thread; what they load from the zoo is trained before the clock starts.
 
+What a reader sees is questions, equations, short code and figures. Cells that draw and cells of nothing but asserts are folded
+away, by the rules of :func:`fold`, in JupyterLab, on Colab and on the site; the comments above and ``# NBVAL_CHECK_OUTPUT``
+become metadata. What comes out between a prediction (``x = predict(…)``) and the text after its ``x.reveal(…)`` is folded until
+the reader runs the cell, or on the site opens it.
+
 Budgets are in seconds of a reference: one core of the shared two-core server on which they were set, otherwise idle. On a slower or
 busier machine a fixed piece of work, timed before and after a run, says how much slower; on a faster one nothing is corrected.
 """
 
 import argparse
+import ast
 import base64
 import hashlib
 import io
 import os
 import re
 import subprocess
+import symtable
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +70,8 @@ print(time.process_time() - start)"""
 WORK_SECONDS = 1.15  # of processor time, for WORK on the reference (four runs: 2.29 to 2.40 for twice of it)
 RSS_PER_MEGABYTE = 2**20 if sys.platform == "darwin" else 2**10  # bytes on macOS, kilobytes on Linux
 HEADER = re.compile(r"# (figure|alt): (.*)")
+CHECKED = "# NBVAL_CHECK_OUTPUT"
+SLOW = 3.0  # seconds of a cell from which on a reader should see a bar
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -104,41 +114,136 @@ def digest(text: str) -> str:
 # -- from text to cells ------------------------------------------------------------------------------------------
 
 
-def headers(code: str) -> dict[str, str]:
-    """``{"figure": name, "alt": text}`` from a cell's first comment lines; lines with deeper indent go on."""
+def headers(code: str) -> tuple[dict[str, str], str]:
+    """``{"figure": name, "alt": text}`` from a cell's first comment lines (lines with deeper indent go on), and the cell without them."""
     found: dict[str, str] = {}
     last = ""
-    for line in code.splitlines():
-        match = HEADER.fullmatch(line)
+    lines = code.splitlines()
+    while lines:
+        match = HEADER.fullmatch(lines[0])
         if match:
             last = match[1]
             found[last] = match[2].strip()
-        elif last and line.startswith("#   "):
-            found[last] += " " + line[1:].strip()
+        elif last and lines[0].startswith("#   "):
+            found[last] += " " + lines[0][1:].strip()
         else:
             break
+        lines.pop(0)
+    return found, "\n".join(lines)
+
+
+def only_asserts(body: list[ast.stmt]) -> bool:
+    """Nothing but asserts, under conditions and in loops too."""
+    return bool(body) and all(
+        isinstance(part, ast.Assert)
+        or (
+            isinstance(part, ast.If | ast.For)
+            and only_asserts(part.body)
+            and (not part.orelse or only_asserts(part.orelse))
+        )
+        for part in body
+    )
+
+
+def names(code: str) -> tuple[set[str], set[str]]:
+    """Names that a cell binds, and names that it takes from cells before it."""
+    table = symtable.symtable(code, "cell", "exec")
+    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    used = {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+    inner = table.get_children()
+    while inner:
+        part = inner.pop()
+        used |= {s.get_name() for s in part.get_symbols() if s.is_global() and s.is_referenced()}
+        inner += part.get_children()
+    return bound, used - bound
+
+
+def calls(tree: ast.AST, name: str) -> list[str]:
+    """Variables ``x`` of ``x = name(…)``, or of ``x.name(…)``."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            if isinstance(node.value.func, ast.Name) and node.value.func.id == name:
+                found += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+            found += [node.func.value.id] if isinstance(node.func.value, ast.Name) else []
     return found
+
+
+def prompts(cell, closed: str, opened: str) -> None:
+    """What the site says on the fold of a cell."""
+    cell.metadata.setdefault("mystnb", {}).update(code_prompt_show=closed, code_prompt_hide=opened)
+
+
+def fold(notebook, path: Path) -> None:
+    """Fold away what a reader need not see, or not yet; by the syntax of the cells alone.
+
+    * The first code cell (imports and settings): folded on the site.
+    * A cell that draws: its code is folded everywhere. It may bind nothing that a visible cell uses.
+    * A cell of nothing but asserts: folded, and not on the site. No visible cell asserts.
+    * From a prediction to the text after its answer: output folded; on the site behind "Predict first, then open".
+
+    Raises:
+        Refused: a cell breaks one of these rules, or a prediction has no answer or more than one.
+    """
+    drawn: set[str] = set()  # names bound last by a cell that draws
+    opened: set[str] = set()  # predictions without an answer yet
+    hidden = False  # are outputs folded?
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            hidden = bool(opened)
+            continue
+        tree = ast.parse(cell.source)
+        bound, used = names(cell.source)
+        draws, asserts = cell.id.startswith("figure-"), only_asserts(tree.body)
+        tags = cell.metadata["tags"]
+        if draws or asserts:
+            cell.metadata.update({"jupyter": {"source_hidden": True}, "cellView": "form"})
+        elif any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+            raise Refused(f"{path.name}, cell {cell.id}: asserts stand in a cell of their own, which is folded away")
+        elif strays := sorted(used & drawn):
+            raise Refused(f"{path.name}, cell {cell.id} uses {strays[0]!r} of a cell that draws, which is folded away")
+        drawn = drawn | bound if draws else drawn - bound
+        asked, revealed = set(calls(tree, "predict")), set(calls(tree, "reveal"))
+        if wrong := asked & opened | asked & revealed | revealed - opened:
+            raise Refused(
+                f"{path.name}, cell {cell.id}: {min(wrong)!r} is not first asked in one cell and then revealed in another"
+            )
+        if asked and len(tree.body) > 1:  # its code is not on the site
+            raise Refused(f"{path.name}, cell {cell.id}: the prediction {min(asked)!r} stands in a cell of its own")
+        opened = (opened | asked) - revealed
+        if asserts:
+            tags.append("remove-cell")
+        elif asked:
+            tags += ["prediction", "remove-input"]
+        elif hidden:
+            tags += ["predicted", "hide-output", *(["remove-input"] if draws else [])]
+            cell.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
+            cell.metadata["collapsed"] = True
+            prompts(cell, "Predict first, then open" + " the figure" * draws, "What came out")
+        elif draws or cell is code[0]:
+            tags.append("hide-input")
+            prompts(cell, *["How it is drawn" if draws else "Imports and settings"] * 2)
+        hidden = hidden or bool(opened)
+    if opened:
+        raise Refused(f"{path.name}: the prediction {min(opened)!r} has no answer")
 
 
 def cells(path: Path):
     """The notebook of a source, not executed, with ids that stay the same as long as their cell does.
 
     Raises:
-        Refused: a figure without a name or alt text, or a name used twice.
+        Refused: a figure without a name or alt text, a name used twice, or what :func:`fold` refuses.
     """
     import jupytext
     import nbformat
 
     text = path.read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="py:percent")
-    setup = nbformat.v4.new_code_cell(SETUP, metadata={"tags": ["remove-cell"]})
-    at = 1 if notebook.cells and notebook.cells[0].cell_type == "markdown" else 0
-    notebook.cells.insert(at, setup)
-    notebook.metadata = {"kernelspec": KERNEL, "minirlhf": {"source": digest(text)}}
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
     seen: dict[str, int] = {}
     for cell in notebook.cells:
-        head = headers(cell.source) if cell.cell_type == "code" else {}
+        head, rest = headers(cell.source) if cell.cell_type == "code" else ({}, cell.source)
         if head and set(head) != {"figure", "alt"}:
             raise Refused(f"{path.name}: a cell that draws needs both '# figure:' and '# alt:'; found {head}")
         name = f"figure-{head['figure']}" if head else digest(cell.source)[:8]
@@ -146,8 +251,18 @@ def cells(path: Path):
         if head and (seen[name] > 1 or not re.fullmatch(r"[a-z0-9-]{1,50}", head["figure"])):
             raise Refused(f"{path.name}: figure name {head['figure']!r}; expected one of its own, like 'kl-frontier'")
         cell["id"] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        if cell.cell_type != "code":
+            continue
+        cell.metadata["tags"] = ["nbval-check-output"] if CHECKED in rest.splitlines() else []
+        cell.source = "\n".join(line for line in rest.splitlines() if line != CHECKED).strip("\n")
         if head:
             cell.metadata["mystnb"] = {"image": {"alt": head["alt"]}}
+    fold(notebook, path)
+    setup = nbformat.v4.new_code_cell(SETUP, id=digest(SETUP)[:8], metadata={"tags": ["remove-cell"]})
+    at = 1 if notebook.cells and notebook.cells[0].cell_type == "markdown" else 0
+    notebook.cells.insert(at, setup)
+    notebook.metadata = {"kernelspec": KERNEL, "minirlhf": {"source": digest(text)}}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
 
 
@@ -176,7 +291,7 @@ def prepare_images(notebook) -> None:
                 continue
             out.data["image/png"] = with_fewer_colours(out.data["image/png"])
             width = out.get("metadata", {}).get("image/png", {}).get("width")
-            if width and "mystnb" in cell.metadata:
+            if width and "image" in cell.metadata.get("mystnb", {}):
                 cell.metadata["mystnb"]["image"]["width"] = f"{width}px"
 
 
@@ -188,6 +303,35 @@ def with_fewer_colours(png: str) -> str:
     smaller = io.BytesIO()
     found.quantize(256, dither=Image.Dither.NONE).save(smaller, "png", optimize=True)
     return min(png.strip(), base64.b64encode(smaller.getvalue()).decode(), key=len)
+
+
+def without_bars(notebook) -> list[str]:
+    """Take the progress bars out of the outputs; the ids of cells that took longer than SLOW seconds and showed none (imports aside)."""
+    silent = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        imports = any(line.startswith("from minirlhf") for line in cell.source.splitlines())
+        took = cell.metadata.pop("execution", {})
+        begun, ended = (took.get(key) for key in ("iopub.execute_input", "shell.execute_reply"))
+        seconds = (
+            (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds() if begun and ended else 0.0
+        )
+        kept, bars = [], False
+        for out in cell.outputs:
+            if out.get("name") == "stderr" and "\r" in out.text:
+                bars = True
+                out.text = re.sub(r"\r[^\r\n]*", "", out.text)
+                if not out.text.strip():
+                    continue
+            if kept and out.output_type == "stream" and kept[-1].get("name") == out.name:
+                kept[-1].text += out.text
+            else:
+                kept.append(out)
+        cell.outputs = kept
+        if seconds > SLOW and not bars and not imports:
+            silent.append(f"{cell.id} ({seconds:.0f} s)")
+    return silent
 
 
 def examine(notebook, path: Path) -> None:
@@ -202,7 +346,7 @@ def examine(notebook, path: Path) -> None:
                 raise Refused(f"{path.name}, cell {cell.id}: {out.ename}: {out.evalue}")
             if out.get("name") == "stderr":
                 raise Refused(f"{path.name}, cell {cell.id} writes to stderr: {out.text[:300]!r}")
-            if "image/png" in out.get("data", {}) and "mystnb" not in cell.metadata:
+            if "image/png" in out.get("data", {}) and "image" not in cell.metadata.get("mystnb", {}):
                 raise Refused(f"{path.name}, cell {cell.id} draws; it needs '# figure: name' and '# alt: text'")
 
 
@@ -216,10 +360,12 @@ def execute(path: Path) -> Cost:
     from nbclient import NotebookClient
 
     notebook = cells(path)
-    client = NotebookClient(notebook, timeout=300, record_timing=False, resources={"metadata": {"path": path.parent}})
+    client = NotebookClient(notebook, timeout=300, record_timing=True, resources={"metadata": {"path": path.parent}})
     notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id="measure"))
     client.execute(env={**os.environ, "OMP_NUM_THREADS": "1"})
     seconds, peak = map(float, notebook.cells.pop().outputs[0].text.split())
+    if silent := without_bars(notebook):
+        print(f"{path.stem:<40} more than {SLOW:.0f} s without a bar: {', '.join(silent)}")
     examine(notebook, path)
     prepare_images(notebook)
     notebook.metadata.pop("language_info", None)
@@ -243,12 +389,16 @@ def rerun(path: Path) -> Cost:
     """Run the committed notebook under nbval, in processes of its own.
 
     Raises:
-        Refused: a cell fails, or a cell marked ``# NBVAL_CHECK_OUTPUT`` prints something else.
+        Refused: a cell fails, or a cell marked ``nbval-check-output`` prints something else.
     """
     options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300", "-q", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, "-o", "addopts=", str(path.with_suffix(".ipynb"))]
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MINIRLHF_NO_BAR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     said = process.stdout.read().decode(errors="replace")
     _, status, usage = os.wait4(process.pid, 0)  # its peak is that of the kernel, the largest process below it

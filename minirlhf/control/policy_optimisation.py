@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.control.episodes import ControlRollout, Environments, Make
+from minirlhf.core import progress
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.advantages import whiten
@@ -196,24 +197,26 @@ def train_policy(make: Make, method: Method, config: ControlConfig) -> ControlRu
     weights = [*run.policy.parameters(), *run.critic.parameters()]
     optimiser = torch.optim.Adam(weights, lr=config.learning_rate, eps=1e-5, fused=True)
     taken, beta = 0, 1.0
-    while taken < config.total_steps:
-        for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * (1 - taken / config.total_steps)
-        rollout = crowd.collect(run.policy, config.num_steps)
-        now = method
-        if method.target_kl is not None:
-            now = replace(method, objective=partial(method.objective, beta=beta))
-            run.betas.append(beta)
-        with torch.no_grad():
-            before = run.policy(rollout.observations[rollout.mask])
-        _update(run, now, config, optimiser, weights, rollout, rng)
-        with torch.no_grad():
-            run.kls.append(float(reverse_kl(before, run.policy(rollout.observations[rollout.mask])).mean()))
-        if method.target_kl is not None:
-            beta = adaptive_penalty(beta, max(0.0, run.kls[-1]), target=method.target_kl)
-        taken += int(rollout.mask.sum())
-        run.steps.append(taken)
-        run.returns.append(rollout.returns)
+    with progress.bar(config.total_steps, "steps") as bar:
+        while taken < config.total_steps:
+            for group in optimiser.param_groups:
+                group["lr"] = config.learning_rate * (1 - taken / config.total_steps)
+            rollout = crowd.collect(run.policy, config.num_steps)
+            now = method
+            if method.target_kl is not None:
+                now = replace(method, objective=partial(method.objective, beta=beta))
+                run.betas.append(beta)
+            with torch.no_grad():
+                before = run.policy(rollout.observations[rollout.mask])
+            _update(run, now, config, optimiser, weights, rollout, rng)
+            with torch.no_grad():
+                run.kls.append(float(reverse_kl(before, run.policy(rollout.observations[rollout.mask])).mean()))
+            if method.target_kl is not None:
+                beta = adaptive_penalty(beta, max(0.0, run.kls[-1]), target=method.target_kl)
+            taken += int(rollout.mask.sum())
+            bar.update(int(rollout.mask.sum()))
+            run.steps.append(taken)
+            run.returns.append(rollout.returns)
     return run
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import signal
 import sys
 import threading
@@ -24,8 +23,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
+from minirlhf.core import progress
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.models import checkpoints
@@ -159,12 +158,7 @@ class Loop:
 
     def __iter__(self) -> Iterator[int]:
         start, first = time.perf_counter(), self.step
-        show = (
-            not self.quiet
-            and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-            and "MINIRLHF_NO_BAR" not in os.environ
-        )
-        bar = tqdm(total=self.config.max_steps, initial=first, desc=self.name, leave=False, disable=not show)
+        bar = progress.bar(self.config.max_steps, self.name, initial=first, quiet=self.quiet)
         for model in (self.model, *self.parts.values()):
             model.train(self.dropout)
         with torch.random.fork_rng(), _Interrupt() as interrupt, bar:
@@ -182,7 +176,7 @@ class Loop:
                     raise KeyboardInterrupt
         for model in (self.model, *self.parts.values()):
             model.eval()
-        if not self.quiet and self.history.rows:
+        if not self.quiet and self.history.rows and not progress.in_kernel():  # a notebook prints what it wants to show
             shown = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
             print(
                 f"{self.name}: {self.step - first} steps in {time.perf_counter() - start:.1f} s ({shown})", flush=True

@@ -113,6 +113,7 @@ def align(
     reference: Trained | None = None,
     out: Path | None = None,
     resume: bool = False,
+    quiet: bool = True,
     **options: Any,
 ) -> Trained:
     """``start`` after an offline run; the reference is ``start`` unless another is given.
@@ -129,7 +130,7 @@ def align(
         ref_model=(reference or start).model,
         out=out,
         resume=resume,
-        quiet=True,
+        quiet=quiet,
     )
     return Trained(model, start.tokenizer, history)
 

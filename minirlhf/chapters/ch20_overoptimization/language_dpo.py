@@ -24,6 +24,7 @@ def dpo(
     learning_rate: float = 1e-3,
     beta: float = 0.05,
     seed: int = 0,
+    quiet: bool = True,
 ) -> Curve:
     """DPO on the same comparisons, measured after every ``steps`` updates on fresh replies to all test prompts.
 
@@ -46,7 +47,7 @@ def dpo(
             config,
             pad_token_id=tokenizer.pad_token_id,
             ref_model=ref_model,
-            quiet=True,
+            quiet=quiet,
         )
         found = evaluate(
             model,

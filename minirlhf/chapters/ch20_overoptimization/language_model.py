@@ -83,19 +83,23 @@ def _as_reward(function: Callable[[str, str], float], name: str) -> Reward:
     return reward
 
 
-def train_proxy(start: Trained, pairs: Sequence[PreferencePair], plan: LanguagePlan, *, seed: int) -> RewardModel:
+def train_proxy(
+    start: Trained, pairs: Sequence[PreferencePair], plan: LanguagePlan, *, seed: int, quiet: bool = True
+) -> RewardModel:
     """A reward model on top of the policy's transformer; ``seed`` draws its head and the order of the pairs."""
     model = RewardModel.from_causal_lm(start.model, pooling=plan.pooling, seed=seed)
     tokens = pipeline.pair_tokens(start.tokenizer, pairs)
     config = replace(plan.reward.training, seed=seed)
-    train_reward(model, tokens, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    train_reward(model, tokens, config, pad_token_id=start.tokenizer.pad_token_id, quiet=quiet)
     return model
 
 
-def learn_proxy(task: Task, start: Trained, plan: LanguagePlan) -> tuple[Reward, float, list[PreferencePair]]:
+def learn_proxy(
+    task: Task, start: Trained, plan: LanguagePlan, *, quiet: bool = True
+) -> tuple[Reward, float, list[PreferencePair]]:
     """Label pairs of the policy's own replies and train a reward model: the reward, its held-out accuracy, the pairs."""
     pairs, held_out = pipeline.preferences(task, start, plan.reward)
-    model = train_proxy(start, pairs, plan, seed=plan.reward.training.seed)
+    model = train_proxy(start, pairs, plan, seed=plan.reward.training.seed, quiet=quiet)
     tokens = pipeline.pair_tokens(start.tokenizer, held_out)
     accuracy = pair_accuracy(model, tokens, pad_token_id=start.tokenizer.pad_token_id)
     return model_reward(model, start.tokenizer), accuracy, pairs
@@ -108,6 +112,7 @@ def language_world(
     *,
     proxy: Callable[[str, str], float] | None = None,
     gold: Callable[[str, str], float] | None = None,
+    quiet: bool = True,
 ) -> LanguageWorld:
     """Set up the experiment.
 
@@ -122,7 +127,7 @@ def language_world(
     truth(task_problems(task, "test")[:1], ["sure!"])  # a function that fails does so before anything is trained
     accuracy, pairs = float("nan"), list[PreferencePair]()
     if proxy is None:
-        raw, accuracy, pairs = learn_proxy(task, start, plan)
+        raw, accuracy, pairs = learn_proxy(task, start, plan, quiet=quiet)
     else:
         raw = _as_reward(proxy, "proxy")
     sampled = candidates(
@@ -173,6 +178,7 @@ def reinforce(
     beta: float = 0.0,
     window: int = 3,
     monitors: Mapping[str, Reward] | None = None,
+    quiet: bool = True,
 ) -> tuple[Curve, History, Trained]:
     """RLOO against the proxy. The curve's points are means over ``window`` steps of training samples.
 
@@ -191,7 +197,7 @@ def reinforce(
         tokenizer=world.start.tokenizer,
         ref_model=copy.deepcopy(world.start.model).requires_grad_(False).eval(),
         monitors={"gold": world.gold, **(monitors or {})},
-        quiet=True,
+        quiet=quiet,
     )
     scores, worth = world.drawn
     rows = [(0.0, float(scores.mean()), float(worth.mean()))]
