@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from plan import of_chapter
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
+each_source = pytest.mark.parametrize("source", [of_chapter(p.stem[:2], p, id=p.stem[3:]) for p in SOURCES])
 
 
 def load_tool() -> ModuleType:
@@ -35,7 +37,7 @@ def test_every_notebook_has_its_source() -> None:
     assert made == {p.stem for p in SOURCES}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
     """Cell by cell, executed from top to bottom, with outputs where nbval compares, and with alternative texts."""
     assert tool.is_current(source), f"run tools/notebooks.py build {source.name[:2]}"
@@ -54,7 +56,7 @@ def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_the_notebook_runs_within_its_budget(source: Path) -> None:
     """Under nbval, on one thread, with the zoo filled."""
     command = [sys.executable, str(ROOT / "tools" / "notebooks.py"), "check", source.name[:2]]
