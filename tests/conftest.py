@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -65,9 +66,11 @@ def pytest_report_header() -> str:
 
 
 def chapter_of(item: pytest.Item) -> int | None:
-    """The chapter that a test belongs to; none for what is all chapters'."""
-    marker = item.get_closest_marker("chapter")
-    return marker.args[0] if marker else None
+    """The chapter that a test belongs to, by its mark or its file's name; none for what is all chapters'."""
+    if marker := item.get_closest_marker("chapter"):
+        return marker.args[0]
+    named = re.match(r"test_ch(\d\d)_", item.path.name)
+    return int(named[1]) if named else None
 
 
 @pytest.hookimpl(trylast=True)
