@@ -135,7 +135,9 @@ class Costs:
         self.path, self.started, self.tests = path, time.perf_counter(), {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """One phase of one test."""
+        """One phase of one test. Of a test that ended its process there is no more than that it failed."""
+        if not hasattr(report, "processor_seconds"):
+            return
         found = self.tests.setdefault(
             report.nodeid, {"cpu": 0.0, "wall": 0.0, "chapter": report.chapter, "grows": report.grows}
         )
@@ -146,6 +148,7 @@ class Costs:
         """All tests, the time from start to end, and by how many processes."""
         workers = session.config.getoption("numprocesses", None) or 1
         run = {"workers": workers, "wall": time.perf_counter() - self.started, "tests": self.tests}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
 
 

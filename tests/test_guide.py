@@ -3,11 +3,11 @@
 import csv
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import finished
 from plan import of_chapter
 
 from minirlhf.classroom import exercise as sources
@@ -49,8 +49,8 @@ def course(tmp_path_factory):
     environment |= {"CLONE": str(CLONE), "JUPYTER_CONFIG_DIR": str(folder / "j"), "IPYTHONDIR": str(folder / "i")}
     # Where the system isolates, the option changes nothing; elsewhere the made students may be trusted.
     commands = script().replace("minirlhf grade ", "minirlhf grade --allow-weak-isolation ")
-    done = subprocess.run(["bash", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    done = finished(["bash", "-c", commands], cwd=folder, env=environment, usually=90)
+    assert done.returncode == 0, done.stdout[-6000:]
     return folder / "course", done.stdout
 
 

@@ -267,10 +267,14 @@ def rerun(path: Path) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / RSS_PER_MEGABYTE)
 
 
+def work() -> float:
+    """Processor seconds that :data:`WORK` takes here and now."""
+    return float(subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True).stdout)
+
+
 def slowness() -> float:
     """How many times longer :data:`WORK` takes here and now than on the reference; at least 1."""
-    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
-    return max(1.0, float(done.stdout) / WORK_SECONDS)
+    return max(1.0, work() / WORK_SECONDS)
 
 
 def measured(run: Callable[[Path], Cost], path: Path) -> Cost:
