@@ -27,7 +27,7 @@ MATHJAX = "mathjax-3.2.2.tgz"
 MATHJAX_SHA512 = "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw=="
 MATHJAX_FILES = ("package/es5/tex-chtml-full.js", "package/es5/output/chtml/fonts/woff-v2/", "package/LICENSE")
 
-PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; on an idle one it needs 20
+PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; nine chapters are a minute of computing
 CHROMIUM = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

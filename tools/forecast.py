@@ -7,7 +7,8 @@
 The forecast adds up processor seconds. A chapter's tests (its notebook, its exercises, its checks, its page) are counted by kind:
 a chapter with a long notebook costs as much as the mean of those that exist, a short one likewise. A test for all chapters at once
 (marked ``every_chapter``) grows with their number; everything else is fixed. Two processes on two idle cores compute as much of
-the time as they did in the run that was measured; beside one more busy process they get two thirds of that.
+the time as they did in the run that was measured; beside one more busy process they get two thirds of that. What a browser does
+is counted by the clock, so measure on a machine that is otherwise idle.
 """
 
 import argparse
