@@ -80,7 +80,7 @@ def keep(tests: Tests) -> None:
     """Write ``tests/costs.json``: whole processor seconds of every unit that takes more than one."""
     costs: dict[str, float] = defaultdict(float)
     for name, test in tests.items():
-        costs[plan.unit(name)] += max(test["cpu"], test["wall"] / 2)
+        costs[plan.unit(name)] += test["cpu"]
     kept = {name: round(seconds) for name, seconds in sorted(costs.items()) if seconds > 1}
     plan.COSTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
