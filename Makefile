@@ -3,6 +3,7 @@
 #   PYTHON=python3.12    another interpreter for the set-up (3.11 or newer)
 #   TORCH_ARGS=...       more arguments for pip, e.g. for the small CPU build of PyTorch on Linux:
 #                        TORCH_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#   CH=13                test what belongs to one chapter
 #   WORKERS=4            processes that run the tests
 #   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf studies`
 
@@ -10,15 +11,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 TORCH_ARGS ?=
 WORKERS ?= 2
+CH ?=
 ARGS ?=
 
 PY = .venv/bin/python
 RUN = $(PY) -m
-PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) --dist loadscope
+PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH))
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast verify studies fuzz book slides notebooks lab clean
+.PHONY: help setup tour test test-fast lint format types forecast verify studies fuzz book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -30,11 +32,25 @@ setup: ## create .venv and install the pinned packages, if that has not been don
 tour: setup ## the whole post-training pipeline on a tiny model, in three minutes
 	@.venv/bin/minirlhf tour $(ARGS)
 
-test: setup ## all tests
+test: setup ## all tests, or with CH=13 those of one chapter
 	$(PYTEST) $(ARGS)
 
 test-fast: setup ## the tests that train nothing, in a few minutes
 	$(PYTEST) -m "not slow" $(ARGS)
+
+lint: setup ## what ruff finds in code and format; changes nothing
+	$(RUN) ruff check --no-fix .
+	$(RUN) ruff format --check .
+
+format: setup ## let ruff sort imports and format
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+types: setup ## what mypy finds
+	$(RUN) mypy
+
+forecast: setup ## from build/costs.json (make test ARGS="--costs build/costs.json"): the longest tests, and 22 chapters' time
+	@$(PY) tools/forecast.py $(ARGS)
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)

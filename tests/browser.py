@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patience import CEILING, until
+
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
@@ -31,10 +33,9 @@ class Page:
 
 
 class Browser:
-    """One Chromium with one tab; use as a context manager."""
+    """One Chromium with one tab; use as a context manager. It may be slow; what hangs for ``CEILING`` seconds fails."""
 
-    def __init__(self, chromium: str, profile: Path, timeout: float = 60.0) -> None:
-        self.timeout = timeout
+    def __init__(self, chromium: str, profile: Path) -> None:
         ours_out, self._in = os.pipe()
         self._out, ours_in = os.pipe()
         # Chromium reads commands from descriptor 3 and writes to descriptor 4.
@@ -49,7 +50,7 @@ class Browser:
         os.close(ours_out)
         os.close(ours_in)
         self._buffer, self._count, self._session = b"", 0, ""
-        self.page = Page()
+        self.page, self._url = Page(), "about:blank"
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -60,20 +61,24 @@ class Browser:
 
     def __exit__(self, *exc: object) -> None:
         self._process.terminate()
-        self._process.wait(timeout=30)
+        try:
+            self._process.wait(timeout=CEILING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
         os.close(self._in)
         os.close(self._out)
 
     # -- the protocol --------------------------------------------------------------------------------------------
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
+    def _receive(self, deadline: float, method: str) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._out], [], [], left)[0]:
-                raise TimeoutError("Chromium did not answer in time")
+                raise TimeoutError(f"Chromium did not answer {method} within {CEILING:.0f} s")
             chunk = os.read(self._out, 1 << 20)
             if not chunk:
-                raise ConnectionError("Chromium has gone")
+                raise ConnectionError(f"Chromium has gone; it was asked for {method}")
             self._buffer += chunk
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
@@ -103,9 +108,9 @@ class Browser:
         if self._session:
             command["sessionId"] = self._session
         os.write(self._in, json.dumps(command).encode() + b"\0")
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + CEILING
         while True:
-            message = self._receive(deadline)
+            message = self._receive(deadline, method)
             if message.get("id") == self._count:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']['message']}")
@@ -116,13 +121,9 @@ class Browser:
 
     def open(self, url: str) -> Page:
         """Load a page and wait until its mathematics is typeset."""
-        self.page = Page()
+        self.page, self._url = Page(), url
         self.call("Page.navigate", url=url)
-        deadline = time.monotonic() + self.timeout
-        while self.ask("document.readyState") != "complete" or self.ask("location.href") == "about:blank":
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{url} was not loaded in time")
-            time.sleep(0.02)
+        self.until("document.readyState == 'complete' && location.href != 'about:blank'")
         self.ask(SETTLED)
         return self.page
 
@@ -132,6 +133,10 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression[:200]}: {answer['exceptionDetails']['exception']['description']}")
         return answer["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """The value of an expression as soon as it is true."""
+        return until(lambda: self.ask(expression), f"{expression} on {self._url}")
 
     def look(self, path: Path, width: int, height: int, dark: bool = False) -> None:
         """A screenshot, on a phone if it is narrow."""

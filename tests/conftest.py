@@ -1,10 +1,18 @@
 """Settings of every test run: one thread, no network, an empty cache, one random seed that a failure prints."""
 
+import json
 import os
+import re
+import resource
 import secrets
 import shutil
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import plan
 import pytest
 
 # Workers of pytest-xdist are started by this process and inherit its environment, so all of them share what is set here.
@@ -19,21 +27,32 @@ import torch
 
 torch.set_num_threads(1)
 
-OWN_FOLDERS = pytest.StashKey[str]()
+OWN_FOLDER = pytest.StashKey[str]()
+CLOCK = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What ``make test CH=13`` and ``make test COSTS=file`` pass on."""
+    group = parser.getgroup("minirlhf")
+    group.addoption("--chapter", type=int, metavar="N", help="only what belongs to chapter N")
+    group.addoption("--costs", metavar="FILE", help="write what each test took, for tools/forecast.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its own cache: the zoo trains each checkpoint once per run. ``MINIRLHF_CACHE`` keeps one between runs."""
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("costs"):
+        config.pluginmanager.register(Costs(Path(config.getoption("costs")).resolve()))
     if "MINIRLHF_CACHE" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="minirlhf-tests-")
-        config.stash[OWN_FOLDERS] = folder
+        folder = config.stash[OWN_FOLDER] = tempfile.mkdtemp(prefix="minirlhf-tests-")
         os.environ["MINIRLHF_CACHE"] = os.path.join(folder, "zoo")
         os.environ["HF_HOME"] = os.path.join(folder, "huggingface")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove that cache; only the process that made it has it in its stash."""
-    folder = config.stash.get(OWN_FOLDERS, None)
+    """Remove that folder; only the process that made it has it in its stash."""
+    folder = config.stash.get(OWN_FOLDER, None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -43,6 +62,101 @@ def pytest_report_header() -> str:
     return f"MINIRLHF_TEST_SEED={os.environ['MINIRLHF_TEST_SEED']}"
 
 
+# -- which tests, and in which order -----------------------------------------------------------------------------
+
+
+def chapter_of(item: pytest.Item) -> int | None:
+    """The chapter that a test belongs to, by its mark or its file's name; none for what is all chapters'."""
+    if marker := item.get_closest_marker("chapter"):
+        return marker.args[0]
+    named = re.match(r"test_ch(\d\d)_", item.path.name)
+    return int(named[1]) if named else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One chapter's tests, if one is asked for; on a worker of pytest-xdist, in the order in which units are to start."""
+    wanted = config.getoption("chapter")
+    if wanted is not None:
+        config.hook.pytest_deselected(items=[item for item in items if chapter_of(item) != wanted])
+        items[:] = [item for item in items if chapter_of(item) == wanted]
+        if not items:
+            raise pytest.UsageError(f"no test belongs to chapter {wanted}")
+    if hasattr(config, "workerinput"):
+        named = {item.nodeid: item for item in items}
+        units = plan.longest_first(named, plan.known_costs())
+        items[:] = [named[nodeid] for nodeids in units.values() for nodeid in nodeids]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out the units of :mod:`plan`, in the order in which the tests were collected."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return plan.unit(nodeid)
+
+    config.option.loadscopereorder = False
+    return Units(config, log)
+
+
+# -- what each test takes ----------------------------------------------------------------------------------------
+
+
+def processor_seconds() -> float:
+    """Of this process and of the children that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Start a test's clock."""
+    item.stash[CLOCK] = processor_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Put into each report (set-up, call, tear-down) what this phase took; pytest-xdist carries it to the main process."""
+    report = yield
+    now = processor_seconds()
+    report.processor_seconds, item.stash[CLOCK] = now - item.stash[CLOCK], now
+    if {"site", "browser"} & set(item.fixturenames):  # Chromium's processes are no children that anybody waits for
+        report.processor_seconds = max(report.processor_seconds, report.duration)
+    report.chapter = chapter_of(item)
+    report.grows = item.get_closest_marker("every_chapter") is not None
+    return report
+
+
+class Costs:
+    """Adds up what the tests of a run took and writes it at the end; see ``tools/forecast.py``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.started, self.tests = path, time.perf_counter(), {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """One phase of one test. Of a test that ended its process there is no more than that it failed."""
+        if not hasattr(report, "processor_seconds"):
+            return
+        found = self.tests.setdefault(
+            report.nodeid, {"cpu": 0.0, "wall": 0.0, "chapter": report.chapter, "grows": report.grows}
+        )
+        found["cpu"] += report.processor_seconds
+        found["wall"] += report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """All tests, the time from start to end, and by how many processes."""
+        workers = session.config.getoption("numprocesses", None) or 1
+        run = {"workers": workers, "wall": time.perf_counter() - self.started, "tests": self.tests}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
+
+
+# -- fixtures ----------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="session")
 def fresh_seed() -> int:
     """A seed that differs in every run; set ``MINIRLHF_TEST_SEED`` to repeat one."""
@@ -50,7 +164,7 @@ def fresh_seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def system_tool():
+def system_tool() -> Callable[[str], str]:
     """``system_tool("chromium")`` is its path. Without it a test skips, but fails in continuous integration."""
 
     def find(name: str) -> str:

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,7 @@ LOOK = r"""(() => {
     math: errors.map((e) => e.dataset.mjxError || e.getAttribute("title") || e.textContent),
     blind: images.filter((i) => !(i.getAttribute("alt") || i.getAttribute("aria-label") || i.getAttribute("title") || "").trim()).map((i) => i.outerHTML),
     broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
-    ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
-    links: [...document.querySelectorAll("a[href]")].map((a) => new URL(a.getAttribute("href"), document.baseURI).href),
+      links: [...document.querySelectorAll("a[href]")].map((a) => new URL(a.getAttribute("href"), document.baseURI).href),
     cut: [...document.querySelectorAll("div.math mjx-container, section > mjx-container")]
       .filter((e) => e.scrollWidth > e.clientWidth + 1)
       .map((e) => (e.closest("[id]") || document.body).id + ", by " + (e.scrollWidth - e.clientWidth) + " pixels"),
@@ -68,23 +69,31 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def faults(browser: Browser, base: str, folder: Path) -> dict[str, list[str]]:
-    """What is wrong with each page below ``folder``, which ``base`` serves; pages without a fault are left out."""
-    pages = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
-    pages = [page for page in pages if not page.startswith("_static/")]  # a theme's templates are no pages
+def pages_of(folder: Path) -> list[str]:
+    """All pages below a folder; a theme's templates are no pages."""
+    found = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
+    return [page for page in found if not page.startswith("_static/")]
+
+
+def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> dict[str, list[str]]:
+    """What is wrong with each of these pages of ``folder``, which ``base`` serves; pages without a fault are left out."""
     found: dict[str, list[str]] = {}
-    seen: dict[str, dict[str, Any]] = {}
     for page in pages:
         browser.resize(1280, 900)
         heard = browser.open(base + page)
-        seen[page] = browser.ask(LOOK)
+        look = browser.ask(LOOK)
         browser.resize(390, 844)
         overflow = browser.ask(OVERFLOW)
-        found[page] = _of_one(seen[page], heard.complaints, heard.requests, base, overflow)
+        found[page] = _of_one(look, heard.complaints, heard.requests, base, overflow)
         found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
-    for page in pages:
-        found[page] += _links(seen, page, base, folder)
+        found[page] += _links(look, base, folder)
     return {page: sorted(set(texts)) for page, texts in found.items() if texts}
+
+
+@functools.cache
+def anchors(page: Path) -> frozenset[str]:
+    """Where links may lead on a page."""
+    return frozenset(map(unescape, re.findall(r"""\bid=["']?([^"'\s>]+)""", page.read_text(encoding="utf-8"))))
 
 
 def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], base: str, overflow: int) -> list[str]:
@@ -102,17 +111,16 @@ def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], ba
     return texts
 
 
-def _links(seen: dict[str, dict[str, Any]], page: str, base: str, folder: Path) -> list[str]:
+def _links(look: dict[str, Any], base: str, folder: Path) -> list[str]:
     texts = []
-    for link in seen[page]["links"]:
+    for link in look["links"]:
         if not link.startswith(base):
             continue
         address, anchor = urldefrag(link.removeprefix(base))
         target = unquote(address.split("?")[0])
         target += "index.html" if target.endswith("/") or not target else ""
-        if target not in seen:
-            if not (folder / target).is_file():
-                texts.append(f"broken link: {target}")
-        elif anchor and unquote(anchor) not in seen[target]["ids"]:
+        if not (folder / target).is_file():
+            texts.append(f"broken link: {target}")
+        elif anchor and target.endswith(".html") and unquote(anchor) not in anchors(folder / target):
             texts.append(f"broken anchor: {target}#{anchor}")
     return texts

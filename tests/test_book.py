@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -14,36 +13,36 @@ from types import ModuleType
 
 import pytest
 from browser import Browser
-from pages import faults, served
+from pages import faults, pages_of, served
+from patience import finished
+from plan import of_chapter
 
 from minirlhf import evidence
-from minirlhf.chapters import load_checks
+from minirlhf.chapters import chapters, load_checks
 from minirlhf.ledger.pages import scientific
 from minirlhf.ledger.registry import run
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 SEED = 20240607
+PAGES = {c.number: c.page for c in chapters() if c.finished}
+each_chapter = pytest.mark.parametrize("page", [of_chapter(number, page, id="page") for number, page in PAGES.items()])
 pytestmark = pytest.mark.slow
 
 
 def build(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Build the book; standard output and standard error together."""
     command = [sys.executable, str(ROOT / "tools" / "book.py"), "--out", str(out), *arguments]
-    environment = {**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""}
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    return finished(command, usually=300, env={**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""})
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, system_tool) -> Path:
-    """The whole book, built anew: site, one page and PDF."""
+def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, system_tool) -> Path:
+    """The whole book, built anew: site, one page and PDF; for one chapter's tests the site alone."""
     system_tool("chromium")
     out = tmp_path_factory.mktemp("book") / "book"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = build(out)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = build(out, *(["--fast"] if pytestconfig.getoption("chapter") is not None else []))
     assert done.returncode == 0, done.stdout[-6000:]
-    print(f"built in {after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.0f} s of one core")
     return out
 
 
@@ -57,38 +56,60 @@ def browser(tmp_path_factory: pytest.TempPathFactory, system_tool) -> Iterator[B
 # -- the book ----------------------------------------------------------------------------------------------------
 
 
-def test_every_page_works(site: Path, browser: Browser) -> None:
-    """No raw TeX, MathJax error, console error, dead link, image without text, outside request, or page too wide."""
+@pytest.mark.every_chapter  # the build: its first test waits for it
+def test_every_page_that_is_no_chapter_works(site: Path, browser: Browser) -> None:
+    """No raw TeX, MathJax error, console error, dead link, image without text, outside request, or page too wide.
+
+    The one page, which takes long to typeset, is opened below.
+    """
+    seen = {"one-page.html", *(f"{page}.html" for page in PAGES.values())}
     with served(site) as base:
-        assert faults(browser, base, site) == {}
+        assert faults(browser, base, site, [page for page in pages_of(site) if page not in seen]) == {}
 
 
+@each_chapter
+def test_a_chapter_s_page_works(page: str, site: Path, browser: Browser) -> None:
+    """The same of a chapter's page."""
+    with served(site) as base:
+        assert faults(browser, base, site, [f"{page}.html"]) == {}
+
+
+@pytest.mark.every_chapter  # one page holds them all
 def test_the_book_is_readable_from_a_folder(site: Path, browser: Browser) -> None:
-    """Opened as files, without a server: mathematics and style are there, and nothing complains."""
-    for page in ("index.html", "glossary.html", "one-page.html"):
-        heard = browser.open((site / page).as_uri())
-        assert heard.complaints == []
-        assert all(url.startswith(("file:", "data:", "blob:")) for url in heard.requests)
-        assert browser.ask("document.querySelectorAll('mjx-container').length") > 0 or page == "index.html"
+    """Opened as files, without a server, nothing is wrong with a page either: with one of each kind, and with the one page."""
+    pages = ["index.html", "glossary.html", "one-page.html"]
+    assert faults(browser, f"{site.as_uri()}/", site, pages) == {}
+    assert browser.ask("document.querySelectorAll('mjx-container').length") > 0
 
 
-def test_equations_and_figures_count_from_one_in_every_chapter(site: Path) -> None:
-    for page in sorted(site.glob("[0-9][0-9]-*.html")):
-        text, chapter = page.read_text(encoding="utf-8"), int(page.name[:2])
-        equations = re.findall(r'<span class="eqno">\((\d+)\.(\d+)\)', text)
-        figures = re.findall(r'<span class="caption-number">Fig\. (\d+)\.(\d+)', text)
-        assert equations == [(str(chapter), str(k)) for k in range(1, len(equations) + 1)], page.name
-        assert figures == [(str(chapter), str(k)) for k in range(1, len(figures) + 1)] and figures, page.name
+@each_chapter
+def test_equations_and_figures_count_from_one(page: str, site: Path) -> None:
+    text = (site / f"{page}.html").read_text(encoding="utf-8")
+    equations = re.findall(r'<span class="eqno">\((\d+)\.(\d+)\)', text)
+    figures = re.findall(r'<span class="caption-number">Fig\. (\d+)\.(\d+)', text)
+    number = str(int(page[:2]))
+    assert equations == [(number, str(k)) for k in range(1, len(equations) + 1)]
+    assert figures == [(number, str(k)) for k in range(1, len(figures) + 1)] and figures
 
 
-def test_every_numbered_equation_has_its_mark(site: Path, browser: Browser) -> None:
-    """After each numbered equation stands a mark, with the numbers that its checks give on this build's seed."""
-    for page in [*sorted(site.glob("[0-9][0-9]-*.html")), site / "one-page.html"]:
-        text = page.read_text(encoding="utf-8")
-        marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
-        assert len(marks) == text.count('<span class="eqno">'), page.name
-        assert set(marks) <= {str(SEED)}
-    equations = text.count('<span class="eqno">')  # of the last page, which holds all chapters
+def proof_marks(page: Path) -> tuple[list[str], int]:
+    """The seeds in the proof marks of a page, and how many numbered equations it has."""
+    text = page.read_text(encoding="utf-8")
+    marks = re.findall(r'<details class="proof-mark passed">.*?--seed</span> <span class="pre">(\d+)', text, re.S)
+    return marks, text.count('<span class="eqno">')
+
+
+@each_chapter
+def test_every_numbered_equation_has_its_mark(page: str, site: Path) -> None:
+    """After each numbered equation stands a mark, made with this build's seed."""
+    marks, equations = proof_marks(site / f"{page}.html")
+    assert marks == [str(SEED)] * equations
+
+
+def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
+    """Every equation of the one page, which has its marks too, with the worst error of its checks on this build's seed."""
+    marks, equations = proof_marks(site / "one-page.html")
+    assert marks == [str(SEED)] * equations
     ledger = load_checks()
     shown = re.findall(r'<code[^>]*><span class="pre">(eq:[a-z0-9-]+)</span></code></p></td>\s*<td><p>(\d+)</p></td>\s*<td><p>([^<]+)', (site / "ledger.html").read_text(encoding="utf-8"))  # fmt: skip
     assert len(shown) == equations
@@ -102,11 +123,7 @@ def test_search_finds_a_term(site: Path, browser: Browser) -> None:
     """Search works offline."""
     with served(site) as base:
         browser.open(base + "search.html?q=bootstrapping")
-        found = browser.ask(
-            "new Promise(r => { const t = setInterval(() => { const n = document.querySelectorAll('ul.search li').length;"
-            "if (n) { clearInterval(t); r(n); } }, 50); setTimeout(() => { clearInterval(t); r(0); }, 10000); })"
-        )
-    assert found >= 1
+        assert browser.until("document.querySelectorAll('ul.search li').length") >= 1
 
 
 def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
@@ -334,7 +351,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> dict[st
     shutil.copytree(BOOK / "_static" / "mathjax" / "output", folder / "output")
     shutil.copy(BOOK / "_static" / "mathjax" / "tex-chtml-full.js", folder / "mathjax.js")
     with served(folder) as base:
-        return faults(browser, base, folder)
+        return faults(browser, base, folder, pages_of(folder))
 
 
 @pytest.mark.parametrize("page", PAGES)

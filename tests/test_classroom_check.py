@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from patience import CEILING
 
 from minirlhf import cli
 from minirlhf.classroom import check, release
@@ -287,7 +288,8 @@ def test_the_released_notebook_runs_and_checks(tmp_path, monkeypatch):
     for cell in notebook.cells:
         if cell["id"].startswith("answer-"):
             cell["source"] = loaded(cell["id"].removeprefix("answer-").replace("-", ".")).solution
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    patience = {"timeout": CEILING, "startup_timeout": int(CEILING)}
+    nbclient.NotebookClient(notebook, **patience, resources={"metadata": {"path": str(tmp_path)}}).execute()
     verdicts = [c["outputs"][0]["data"]["text/plain"] for c in notebook.cells if c["id"].startswith("check-")]
     assert len(verdicts) == len(sources.load(ROOT, ["05"]))
     for verdict in verdicts:

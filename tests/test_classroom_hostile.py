@@ -4,12 +4,12 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from patience import finished
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, sandbox
@@ -199,14 +199,13 @@ def test_the_box_of_an_ordinary_user_holds_as_well(server):
             "-k",
             "hostile_submission or box_keeps or harmed",
         ]
-        done = subprocess.run(
+        done = finished(
             [sys.executable, "-c", AS_ORDINARY_USER, sys.base_prefix, sys.prefix, repository, __file__, *options],
+            usually=30,
             cwd=repository,
             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": folder, "MINIRLHF_CACHE": f"{folder}/cache"},
-            capture_output=True,
-            text=True,
         )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout, done.stdout
 
 

@@ -105,6 +105,7 @@ def test_credit_bootstraps_at_cuts_only():
     assert alone[0].tolist() == targets[0].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "num_steps", "total_steps"),
     [

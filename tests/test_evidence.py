@@ -3,12 +3,14 @@
 import inspect
 import json
 import math
+import re
 import shutil
 import sys
 import time
 import types
 
 import pytest
+from plan import of_chapter
 
 from minirlhf import evidence
 from minirlhf.cli import main
@@ -336,9 +338,12 @@ def test_settings_say_every_size_of_a_plan_and_nothing_of_defaults():
 # -- the studies of the repository -------------------------------------------------------------------------------
 
 STUDIES = study.discover()
+each_study = pytest.mark.parametrize(
+    "name", [of_chapter(n[2:4], n, id=n[5:]) if re.match(r"ch\d\d_", n) else n for n in STUDIES]
+)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@each_study
 def test_the_script_and_the_sizes_are_those_that_were_measured(name):
     script = STUDIES[name]
     found = evidence.read(script.result)
@@ -347,7 +352,7 @@ def test_the_script_and_the_sizes_are_those_that_were_measured(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STUDIES)
+@each_study
 def test_the_study_is_fresh(name):
     began = time.process_time()
     assert STUDIES[name].stale() == [], "run: minirlhf studies --run"

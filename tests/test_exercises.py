@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from plan import of_chapter
 
 from minirlhf import chapters
 from minirlhf.classroom import exercise as sources
@@ -15,7 +16,7 @@ PATHS = sources.sources(ROOT)
 EXERCISES = {path.stem: sources.read(path) for path in PATHS}
 ROUNDS = int(os.environ.get("MINIRLHF_TEST_ROUNDS", "3"))  # random seeds, each with another student's numbers
 
-each = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
+each = pytest.mark.parametrize("exercise", [of_chapter(e.chapter, e, id=name) for name, e in EXERCISES.items()])
 
 
 def answer(exercise, *blocks, student="ada"):
@@ -40,22 +41,27 @@ def outcomes(fresh_seed):
     return run
 
 
+FINISHED = [f"{c.number:02}" for c in chapters.chapters() if c.finished]
+each_finished_chapter = pytest.mark.parametrize("chapter", [of_chapter(c, c, id="exercises") for c in FINISHED])
+
+
 def variants(kind):
     cases = [(e, v) for e in EXERCISES.values() for v in getattr(e, kind)]
-    return pytest.mark.parametrize(("exercise", "variant"), cases, ids=[f"{e.path.stem}: {v.note}" for e, v in cases])
+    params = [of_chapter(e.chapter, e, v, id=f"{e.path.stem}: {v.note}") for e, v in cases]
+    return pytest.mark.parametrize(("exercise", "variant"), params)
 
 
 def test_there_are_exercises_for_the_first_chapters():
     assert {e.chapter for e in EXERCISES.values()} >= {"02", "05"}
 
 
-def test_each_finished_chapter_has_three_exercises_and_the_three_kinds():
-    for chapter in {f"{c.number:02d}" for c in chapters.chapters() if c.finished}:
-        kinds = [e.kind for e in EXERCISES.values() if e.chapter == chapter]
-        assert len(kinds) >= 3, chapter
-        assert {"implement", "derive"} & set(kinds), f"{chapter}: nothing to derive or implement"
-        assert {"numeric", "choice"} & set(kinds), f"{chapter}: no result to read"
-        assert "bughunt" in kinds, f"{chapter}: no bug hunt"
+@each_finished_chapter
+def test_a_finished_chapter_has_three_exercises_and_the_three_kinds(chapter):
+    kinds = [e.kind for e in EXERCISES.values() if e.chapter == chapter]
+    assert len(kinds) >= 3
+    assert {"implement", "derive"} & set(kinds), "nothing to derive or implement"
+    assert {"numeric", "choice"} & set(kinds), "no result to read"
+    assert "bughunt" in kinds, "no bug hunt"
 
 
 @each
@@ -72,13 +78,18 @@ def test_solution_earns_everything(exercise, outcomes):
         assert outcome.points == exercise.points
 
 
-def test_solutions_earn_everything_in_the_box_too(fresh_seed):
-    with Server([ROOT]) as server:
-        for e in EXERCISES.values():
-            boxed = Boxed(server, [("cell 1", e.given), ("cell 2", e.solution)], e.library, "ada")
-            outcome = grading.run_tests(e, boxed, fresh_seed)
-            boxed.close()
-            assert outcome.reason == "", e.id
+@pytest.fixture(scope="session")
+def server():
+    with Server([ROOT]) as running:
+        yield running
+
+
+@each
+def test_solution_earns_everything_in_the_box_too(exercise, server, fresh_seed):
+    boxed = Boxed(server, [("cell 1", exercise.given), ("cell 2", exercise.solution)], exercise.library, "ada")
+    outcome = grading.run_tests(exercise, boxed, fresh_seed)
+    boxed.close()
+    assert outcome.reason == ""
 
 
 @variants("mutants")

@@ -3,11 +3,12 @@
 import csv
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import finished
+from plan import of_chapter
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, rehearsal
@@ -16,6 +17,8 @@ from minirlhf.core import provenance
 CLONE = provenance.PACKAGE.parent
 GUIDE = CLONE / "book" / "instructors.md"
 BLOCK = re.compile(r"(?ms)^```(shell|python)\n(.*?)^```$")
+CHAPTERS = sorted({p.parent.name[:2] for p in sources.sources(CLONE / "exercises")})
+each_chapter = pytest.mark.parametrize("chapter", [of_chapter(c, c, id="class") for c in CHAPTERS])
 PLACE = re.compile(r"`(exercises/\d\d_\w+/ex_\d\d_\d+\.py)`")
 
 
@@ -46,8 +49,8 @@ def course(tmp_path_factory):
     environment |= {"CLONE": str(CLONE), "JUPYTER_CONFIG_DIR": str(folder / "j"), "IPYTHONDIR": str(folder / "i")}
     # Where the system isolates, the option changes nothing; elsewhere the made students may be trusted.
     commands = script().replace("minirlhf grade ", "minirlhf grade --allow-weak-isolation ")
-    done = subprocess.run(["bash", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    done = finished(["bash", "-c", commands], cwd=folder, env=environment, usually=90)
+    assert done.returncode == 0, done.stdout[-6000:]
     return folder / "course", done.stdout
 
 
@@ -79,7 +82,7 @@ def test_each_kind_of_trouble_is_in_the_class_and_its_points_are_known():
     assert len(set(works)) > 3, "the class is too much alike"
 
 
-@pytest.mark.parametrize("chapter", sorted({p.parent.name[:2] for p in sources.sources(CLONE / "exercises")}))
+@each_chapter
 def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
     exercises = sources.load(CLONE / "exercises", [chapter])
     made = rehearsal.write(exercises, tmp_path / "class", 20, seed=1)

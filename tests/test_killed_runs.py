@@ -2,11 +2,11 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import finished
 
 STUDY = Path(__file__).resolve().parents[1] / "benchmarks" / "killed_runs.py"
 TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
@@ -15,8 +15,8 @@ TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
 @pytest.mark.slow
 def test_killed_and_resumed_runs_end_with_the_same_bits(fresh_seed):
     command = [sys.executable, "-W", "ignore", str(STUDY), "--moments", "2", "--seed", str(fresh_seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = finished(command, usually=30)
+    assert done.returncode == 0, done.stdout
     lines = dict(re.findall(r"^(\w+)\s+(\{.*\})", done.stdout, re.M))
     assert tuple(lines) == TRAINERS
     found = [json.loads(line) for line in lines.values()]

@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+from patience import finished
 
 from minirlhf.core.errors import UserError
 from minirlhf.models import checkpoints
@@ -260,10 +261,16 @@ def test_killed_at_every_file_operation(tmp_path):
 
     What is there by name is always whole. Between the two renames of a replacement there is nothing by that name.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(KILLED), str(tmp_path / "a"), str(tmp_path / "b")],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    command = [
+        sys.executable,
+        "-W",
+        "error::UserWarning",
+        "-c",
+        textwrap.dedent(KILLED),
+        tmp_path / "a",
+        tmp_path / "b",
+    ]
+    done = finished(command, usually=6, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr[-2000:]
     counts = list(map(int, done.stdout.split()[-4:]))
     assert min(counts) >= 10, f"kills and half-written folders, new and replaced: {counts}; this shows little"

@@ -4,16 +4,18 @@ import ast
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from patience import finished
+from plan import of_chapter
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
+each_source = pytest.mark.parametrize("source", [of_chapter(p.stem[:2], p, id=p.stem[3:]) for p in SOURCES])
 
 
 def load_tool() -> ModuleType:
@@ -38,7 +40,7 @@ def test_every_notebook_has_its_source() -> None:
     assert made == {p.stem for p in SOURCES}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
     """Cell by cell, executed from top to bottom, with outputs where nbval compares, and with alternative texts."""
     assert tool.is_current(source), f"run tools/notebooks.py build {source.name[:2]}"
@@ -149,11 +151,11 @@ def test_titles_have_one_style(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_the_notebook_runs_within_its_budget(source: Path) -> None:
     """Under nbval, on one thread, with the zoo filled."""
     command = [sys.executable, str(ROOT / "tools" / "notebooks.py"), "check", source.name[:2]]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = finished(command, usually=2 * tool.budget(source))  # twice if the first run takes too long
     assert done.returncode == 0, done.stdout[-5000:]
 
 
@@ -371,16 +373,27 @@ def test_build_check_and_what_they_refuse(source: Path, monkeypatch: pytest.Monk
     assert b"KeyError" not in made.read_bytes()  # what was refused was not written
 
 
-def test_the_machine_is_timed_around_a_run(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after; the mean of both looks."""
-    found = iter([1.0, 1.5])
-    monkeypatch.setattr(tool, "slowness", lambda: next(found))
-    assert tool.timed(lambda path: tool.Cost(10.0, 5.0), source) == tool.Cost(10.0, 5.0, slowness=1.25)
+def test_what_takes_too_long_goes_again_between_two_looks_at_the_machine(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shorter of both counts; a run within its budget needs no look."""
+    looks, runs = iter([1.0, 1.5, 1.2, 1.0]), iter([39.0, 50.0, 45.0, 50.0, 54.0])
+    monkeypatch.setattr(tool, "slowness", lambda: next(looks))
+
+    def run(path: Path) -> object:
+        return tool.Cost(next(runs), 5.0)
+
+    assert tool.measured(run, source) == tool.Cost(39.0, 5.0)
+    assert tool.measured(run, source) == tool.Cost(45.0, 5.0, slowness=1.25)
+    assert tool.measured(run, source) == tool.Cost(50.0, 5.0, slowness=1.2)
+    assert [*looks, *runs] == []
 
 
 @pytest.mark.slow
 def test_a_slow_machine_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a reference that needs no time and one that needs an hour; a faster machine gets nothing off."""
+    took = tool.work()
+    monkeypatch.setattr(tool, "work", lambda: took)
     monkeypatch.setattr(tool, "WORK_SECONDS", 1e-3)
     assert tool.slowness() > 100
     monkeypatch.setattr(tool, "WORK_SECONDS", 3600.0)

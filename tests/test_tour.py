@@ -3,10 +3,10 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from patience import finished
 
 from minirlhf import evidence
 
@@ -57,14 +57,11 @@ def test_claims_with_a_count(claim, study):
 
 @pytest.mark.slow
 def test_one_tour_lies_within_the_evidence(study, tmp_path):
-    start = time.perf_counter()
     command = [sys.executable, "-m", "minirlhf.cli", "tour", "--out", str(tmp_path), "--seed", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = finished(command, usually=200, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
-    print(f"{time.perf_counter() - start:.0f} s")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    seconds = float(re.search(r"^(\d+) s in all", done.stdout, re.M).group(1))
-    print(f"the tour itself: {seconds:.0f} s")
+    assert re.search(r"^\d+ s in all", done.stdout, re.M)
     for name in ("GRPO", "PPO", "DPO"):
         gold = float(re.search(rf"^{name}\s+(-?\d+\.\d+) ±", done.stdout, re.M).group(1))
         mean, deviation, _, _ = evidence.summary(study)[f"gold_{name.lower()}"]

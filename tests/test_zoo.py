@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from patience import limit
 
 from minirlhf import zoo
 from minirlhf.core.errors import UserError
@@ -87,7 +88,7 @@ def test_two_processes_that_start_at_once_train_once(empty_cache):
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
         for _ in range(2)
     ]
-    outputs = [run.communicate(timeout=100)[0] for run in runs]
+    outputs = [run.communicate(timeout=limit(usually=10))[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert "".join(outputs).count("BUILDING") == 1
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]

@@ -27,6 +27,7 @@ MATHJAX = "mathjax-3.2.2.tgz"
 MATHJAX_SHA512 = "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw=="
 MATHJAX_FILES = ("package/es5/tex-chtml-full.js", "package/es5/output/chtml/fonts/woff-v2/", "package/LICENSE")
 
+PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; nine chapters are a minute of computing
 CHROMIUM = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -80,7 +81,10 @@ def print_pdf(page: Path, pdf: Path) -> None:
     with tempfile.TemporaryDirectory() as profile:
         flags = (*CHROMIUM, f"--user-data-dir={profile}", "--virtual-time-budget=60000", "--no-pdf-header-footer")
         command = [chromium, *flags, f"--print-to-pdf={pdf}", page.as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            sys.exit(f"book: Chromium has not printed {pdf.name} after {PATIENCE} s")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,25 @@ from minirlhf.ledger.registry import LABEL, Chain, Check, Ledger, Result, run
 
 # A wrong variant counts as rejected when its error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check on one seed, and every wrong variant that it must reject on the same inputs."""
+
+    result: Result
+    wrong: Mapping[str, Result]
+
+    @property
+    def accepted(self) -> list[str]:
+        """The wrong variants that it does not reject by a wrong value; one that raises was not computed at all."""
+        least = REJECTION * self.result.check.tolerance
+        return [name for name, variant in self.wrong.items() if variant.message or not variant.error > least]
+
+
+def outcome(entry: Check, seed: int) -> Outcome:
+    """Run a check and its wrong variants."""
+    return Outcome(run(entry, seed), {name: run(replace(entry, of=f), seed) for name, f in entry.wrong.items()})
 
 
 # -- numbers and text --------------------------------------------------------------------------------------------
@@ -210,18 +229,17 @@ def _listing(thing: Callable[..., Any]) -> list[str]:
     return [f"── {where} ──", *code]
 
 
-def _outcome(entry: Check, seed: int) -> tuple[Result, list[str]]:
-    """A fresh run of one check and of every wrong variant that it must reject."""
-    result = run(entry, seed)
+def _told(outcome: Outcome) -> list[str]:
+    entry, result = outcome.result.check, outcome.result
     verdict = "✓" if result.passed else f"FAILED {result.message}".rstrip()
     lines = [
         f"  {entry.claim}: worst error {scientific(result.error)}, tolerance {scientific(entry.tolerance)}  {verdict}"
     ]
-    for name, variant in entry.wrong.items():
-        error = run(replace(entry, of=variant), seed).error
-        verdict = "rejected" if error > REJECTION * entry.tolerance else "NOT REJECTED"
-        lines.append(f"    wrong on purpose, {name}: error {scientific(error)}  {verdict}")
-    return result, lines
+    accepted = outcome.accepted
+    for name, variant in outcome.wrong.items():
+        verdict = f"NOT REJECTED {variant.message}".rstrip() if name in accepted else "rejected"
+        lines.append(f"    wrong on purpose, {name}: error {scientific(variant.error)}  {verdict}")
+    return lines
 
 
 def _neighbourhood(ledger: Ledger, chain: Chain, label: str, width: int) -> list[str]:
@@ -234,13 +252,16 @@ def _neighbourhood(ledger: Ledger, chain: Chain, label: str, width: int) -> list
     return lines
 
 
-def page(ledger: Ledger, label: str, seed: int, width: int = 100) -> tuple[str, bool]:
+def page(
+    ledger: Ledger, label: str, seed: int, width: int = 100, prove: Callable[[Check, int], Outcome] = outcome
+) -> tuple[str, bool]:
     """Everything about one equation: statements, code and checks, a fresh run, the derivations that it belongs to.
 
     Args:
         label: a label of the ledger.
         seed: of the fresh run.
         width: of the terminal; from 147 characters on, code and check stand side by side.
+        prove: runs a check and its wrong variants, or knows what came of it.
 
     Returns:
         The text, and whether all checks passed.
@@ -255,12 +276,12 @@ def page(ledger: Ledger, label: str, seed: int, width: int = 100) -> tuple[str, 
     library = [line for f in implementations(checks) for line in [*_listing(f), ""]]
     proofs = [line for c in checks for line in [*_listing(c.compare), ""]]
     lines += beside(library, proofs, width)
-    outcomes = [_outcome(c, seed) for c in checks]
-    lines += [f"A fresh run, seed {seed}", *(line for _, text in outcomes for line in text)]
+    outcomes = [prove(c, seed) for c in checks]
+    lines += [f"A fresh run, seed {seed}", *(line for found in outcomes for line in _told(found))]
     for chain in ledger.chains.values():
         if label in chain.labels:
             lines += ["", *_neighbourhood(ledger, chain, label, width)]
-    return "\n".join(lines), all(result.passed for result, _ in outcomes)
+    return "\n".join(lines), all(found.result.passed for found in outcomes)
 
 
 def chain_list(ledger: Ledger, width: int = 100) -> str:
