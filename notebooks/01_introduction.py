@@ -17,7 +17,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
@@ -30,15 +30,16 @@ from minirlhf.equations import merging, signals
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.mdp import greedy_policy
 from minirlhf.equations.preference_losses import PairLogps, dpo
-from minirlhf.evaluation import candidates, evaluate
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
 from minirlhf.report.plotting import PALETTE, smooth
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
+from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft

@@ -19,7 +19,7 @@ from itertools import permutations, product
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.core import exact
 from minirlhf.data import tasks
@@ -30,6 +30,7 @@ from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
 from minirlhf.models.reference import reference_logps
 from minirlhf.report.plotting import PALETTE, smooth
+from minirlhf.stages import pipeline, zoo
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 torch.set_num_threads(1)

@@ -14,7 +14,7 @@ import statistics
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch20_overoptimization import (
     figures,
     habits,
@@ -47,10 +47,11 @@ from minirlhf.chapters.ch20_overoptimization.proxies import (
 )
 from minirlhf.data import tasks
 from minirlhf.equations import overoptimization as over
-from minirlhf.evaluation import candidates
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import Trained
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.evaluation import candidates
 from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})

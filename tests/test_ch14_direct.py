@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller
 from minirlhf.data.types import PreferencePair
-from minirlhf.pipeline import PretrainPlan, SFTPlan, with_seed
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
 
 SHORT = SFTConfig(max_steps=8, batch_size=16, learning_rate=3e-3)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from minirlhf import named
 from minirlhf.cli import chat, main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode_prompt
@@ -17,6 +16,7 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.report import curves
+from minirlhf.stages import named
 
 WORDS = ["hi", "cats", "sleep", "much", "dogs", "bark"]
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf import zoo
 from minirlhf.core.errors import UserError
 from minirlhf.models import cache, checkpoints
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages import zoo
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from minirlhf import named
 from minirlhf.cli.data import visible
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
@@ -32,6 +31,7 @@ from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
+from minirlhf.stages import named
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -108,7 +108,7 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
     if args.model is not None and args.tokenizer is not None:
         raise UserError("--model and --tokenizer do not go together; a model brings its own tokenizer")
     if args.model is not None:
-        from minirlhf import named
+        from minirlhf.stages import named
 
         model, tokenizer = named.load(args.model)
         context, about = model.config.get_text_config().max_position_embeddings, f"tokenizer of {args.model}"

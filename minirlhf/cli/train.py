@@ -16,11 +16,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from minirlhf import recipes, runs
+from minirlhf import recipes
 from minirlhf.cli.settings import add_flags, read_yaml
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes.binding import Bindable
 from minirlhf.recipes.offline import PREFERENCES, get_preference
+from minirlhf.stages import from_files
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig, from_mapping, parse_value
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
@@ -42,7 +43,7 @@ class Trainer:
     """
 
     help: str
-    source: type[runs.Source]
+    source: type[from_files.Source]
     config: type[TrainerConfig]
     run: Callable[..., Any]
     field: str = ""
@@ -53,24 +54,24 @@ class Trainer:
 
 ONLINE = Trainer(
     "improve on own samples, by --recipe NAME",
-    runs.OnlineSource,
+    from_files.OnlineSource,
     OnlineConfig,
-    runs.run_online,
+    from_files.run_online,
     "recipe",
     recipes.RECIPES,
 )
 OFFLINE = Trainer(
     "learn from given preferences, by --loss NAME",
-    runs.OfflineSource,
+    from_files.OfflineSource,
     OfflineConfig,
-    runs.run_offline,
+    from_files.run_offline,
     "loss",
     PREFERENCES,
     get_preference,
 )
 TRAINERS: dict[str, Trainer] = {
-    "sft": Trainer("imitate conversations", runs.SFTSource, SFTConfig, runs.run_sft),
-    "reward": Trainer("learn which of two replies is better", runs.RewardSource, RewardConfig, runs.run_reward),
+    "sft": Trainer("imitate conversations", from_files.SFTSource, SFTConfig, from_files.run_sft),
+    "reward": Trainer("learn which of two replies is better", from_files.RewardSource, RewardConfig, from_files.run_reward),
     "online": ONLINE,
     **{
         r.name: dataclasses.replace(ONLINE, help=f"online, {r.source}", chosen=r.name) for r in recipes.RECIPES.values()

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN
 from minirlhf.data.formats import Problem
-from minirlhf.evaluation import Evaluation, Measured, evaluate, win_rate
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
+from minirlhf.trainers.evaluation import Evaluation, Measured, evaluate, win_rate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.reward import pair_accuracy
 

@@ -13,7 +13,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
@@ -23,15 +22,16 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
 from minirlhf.equations.preference_losses import PairLogps, dpo
-from minirlhf.evaluation import Evaluation, evaluate
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
+from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.reward import PairTokens

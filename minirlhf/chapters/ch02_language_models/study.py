@@ -10,7 +10,6 @@ from functools import partial
 
 import torch
 
-from minirlhf import pipeline, zoo
 from minirlhf.core.logprobs import token_logps
 from minirlhf.core.masking import masked_sum
 from minirlhf.core.randomness import numpy_generator
@@ -19,12 +18,13 @@ from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.collate import collate
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
-from minirlhf.evaluation import Candidates, candidates
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
-from minirlhf.pipeline import Trained, with_seed
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import Trained, with_seed
+from minirlhf.trainers.evaluation import Candidates, candidates
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 TEMPERATURES, TOP_PS = (0.3, 0.6, 1.0, 1.5), (0.5, 0.8, 1.0)

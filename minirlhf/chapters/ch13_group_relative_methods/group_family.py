@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
-from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems, task_reward, task_step_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import Trained
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.online import get
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig, train_online
 

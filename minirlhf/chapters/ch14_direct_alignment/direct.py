@@ -1,6 +1,6 @@
 """Layer 7: direct alignment on a tiny world, from a model to a measured one: offline, in rounds, with a discriminator, by a tag.
 
-Each function is a few stages of :mod:`minirlhf.pipeline` and calls of the offline trainer. Models that are given are not changed.
+Each function is a few stages of :mod:`minirlhf.stages.pipeline` and calls of the offline trainer. Models that are given are not changed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.collate import collate_answers
 from minirlhf.data.formats import Problem
 from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair, Tokens
-from minirlhf.evaluation import Candidates, candidates, evaluate
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.reference import answer_logps
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, Trained
 from minirlhf.recipes.offline import get_preference
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import RewardPlan, Trained
+from minirlhf.trainers.evaluation import Candidates, candidates, evaluate
 from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, pair, train_offline
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft

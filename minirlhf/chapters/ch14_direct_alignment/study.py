@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
 from minirlhf.evidence import Study, brief, starts, trace
-from minirlhf.pipeline import Trained
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 from minirlhf.trainers.offline import Compared
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from minirlhf import zoo
 from minirlhf.chapters.ch20_overoptimization import figures
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.fits import judge, single_verdict
@@ -24,8 +23,9 @@ from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import features
 from minirlhf.feedback.rewards import Reward
-from minirlhf.pipeline import Trained
 from minirlhf.report.plotting import panels
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 
 OPTIMIZERS = ("best-of-n", "policy-gradient", "dpo")

@@ -6,13 +6,13 @@ import copy
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguageWorld
-from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import get_preference
+from minirlhf.stages import pipeline
+from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
 
 

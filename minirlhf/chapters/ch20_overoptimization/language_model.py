@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.functions import grade, require_preferences
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair
 from minirlhf.equations.estimators import best_of_n_curve, best_of_n_kl
-from minirlhf.evaluation import candidates
 from minirlhf.feedback.rewards import Reward, model_reward, task_problems, task_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, Trained
 from minirlhf.recipes import RLOO
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import RewardPlan, Trained
+from minirlhf.trainers.evaluation import candidates
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from minirlhf import zoo
 from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
 from minirlhf.chapters.ch20_overoptimization.language_ensemble import more_grades
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, reinforce
@@ -16,7 +15,8 @@ from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
 from minirlhf.evidence import Study, brief, starts, trace
-from minirlhf.pipeline import Trained
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 
 

@@ -6,10 +6,10 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from minirlhf import zoo
 from minirlhf.core.errors import UserError
 from minirlhf.models import checkpoints, tiny
 from minirlhf.models.loading import load_folder, load_model
+from minirlhf.stages import zoo
 
 
 def load(name: str) -> tuple[Any, Any]:

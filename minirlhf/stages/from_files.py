@@ -19,7 +19,6 @@ from minirlhf.data.chat import Message, conversation, encode, encode_prompt
 from minirlhf.data.records import Comparison, Judgement, Ranking
 from minirlhf.data.types import Tokens
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
-from minirlhf.evaluation import Evaluation, evaluate, wilson_interval
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import (
     Reward,
@@ -35,6 +34,7 @@ from minirlhf.models.loading import load_model
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import describe_preference, get_preference
 from minirlhf.trainers.config import setting
+from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
 from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, labelled, pair, ranked, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
 from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minirlhf import pipeline
 from minirlhf.core.errors import unknown
 from minirlhf.core.provenance import source_hash
 from minirlhf.data import tasks
@@ -18,7 +17,8 @@ from minirlhf.models import cache
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import load_tokenizer
-from minirlhf.pipeline import Trained
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 from minirlhf.trainers.sft import SFTConfig
 
@@ -114,7 +114,7 @@ def determinants(name: str) -> dict[str, Any]:
     entry = get(name)
     return {
         "plan": entry.plan,
-        "code": source_hash("minirlhf.pipeline"),
+        "code": source_hash("minirlhf.stages.pipeline"),
         "parents": {parent: determinants(parent) for parent in entry.parents},
     }
 
