@@ -35,6 +35,7 @@ from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
+from minirlhf.recipes import GRPO
 from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
@@ -61,8 +62,8 @@ seen = evidence.Seen("ch01")  # five seeds of what follows; on Colab only the pa
 # *um* and are wrong now and then: can a model that imitates them become better than they are?
 
 # %%
-base, sft = (Trained(*zoo.load(name, quiet=True), History()) for name in ("assistant-base", "assistant-sft"))
-judge, judge_tokenizer = zoo.load("assistant-reward", quiet=True)
+base, sft = (Trained(*zoo.load(name)) for name in ("assistant-base", "assistant-sft"))
+judge, judge_tokenizer = zoo.load("assistant-reward")
 opinion = model_reward(judge, judge_tokenizer)
 raw = copy.deepcopy(base.tokenizer)
 raw.chat_template = PLAIN  # a base model has never seen a turn: it gets the bare text and goes on writing
@@ -76,7 +77,7 @@ def ask(policy, seed=1000):
     return evaluate(policy.model, asked, task_reward(world), tokenizer=policy.tokenizer, sampling=limit, seed=seed)
 
 
-rl = pipeline.reinforce(
+rl = pipeline.rl(
     world,
     sft,
     RLPlan(training=OnlineConfig(max_steps=35 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
@@ -300,12 +301,12 @@ accuracy = {"SFT": tells_apart(told["both (DPO)"], sft), "base": tells_apart(str
 untaught = ask(turns).reward.mean
 after = {"SFT": heard["both (DPO)"], "base": ask(straight)}
 
-silence = pipeline.reinforce(
+silence = pipeline.rl(
     world,
     base,
     RLPlan(
-        options=(("beta", 0.1),),
-        training=OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
+        GRPO.with_(beta=0.1),
+        OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
     ),
     monitors={"gold": task_reward(world)},
     quiet=True,
@@ -600,9 +601,7 @@ for gamma in (0.0, 0.5, 0.8, 0.95):
 # %%
 short = OnlineConfig(max_steps=20 * STEPS, batch_size=8, num_generations=8, learning_rate=5e-4)
 specialists = [
-    pipeline.reinforce(
-        world, sft, RLPlan(options=(("beta", 0.1),), training=short), reward=facet_reward(facet), quiet=True
-    ).model
+    pipeline.rl(world, sft, RLPlan(GRPO.with_(beta=0.1), short), reward=facet_reward(facet), quiet=True).model
     for facet in (content, manners)
 ]
 

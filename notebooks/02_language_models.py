@@ -40,7 +40,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # test prompts in the sampling experiments
 
 world = tasks.get("assistant")
-model, tokenizer = zoo.load("assistant-sft", quiet=True)
+model, tokenizer = zoo.load("assistant-sft")
 model.eval()
 seen = evidence.Seen("ch02")  # five seeds of everything below; on Colab only the package is installed
 
@@ -211,7 +211,7 @@ for reply, (_, logps) in scores.items():
 
 # %%
 game = tasks.get("shell_game")
-player, game_tokenizer = zoo.load("shell-game-sft", quiet=True)
+player, game_tokenizer = zoo.load("shell-game-sft")
 player.eval()
 games = game.prompts("test")[:300]
 chains = [game.reference(p) for p in games]
@@ -504,7 +504,7 @@ assert first[:3] == again and first[:3] != other
 # an open question. **Predict** for each whether its curve over temperature rises, falls, or has a summit.
 
 # %%
-book, book_tokenizer = zoo.load("phrasebook-base", quiet=True)
+book, book_tokenizer = zoo.load("phrasebook-base")
 book_tokenizer = copy.deepcopy(book_tokenizer)
 book_tokenizer.chat_template = PLAIN  # a base model: it goes on writing, nobody taught it turns
 phrases = tasks.get("phrasebook")
@@ -685,7 +685,7 @@ plt.show()
 # loss compares with that of a correct run, and what the replies look like.
 
 # %%
-base, _ = zoo.load("assistant-base", quiet=True)
+base, _ = zoo.load("assistant-base")
 shown = pipeline.demonstrations(world, tokenizer, 1280, seed=0)
 blind = [
     Tokens(

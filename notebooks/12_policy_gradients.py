@@ -428,7 +428,7 @@ print(f"token mean of the batch, times two                                 {each
 
 # %%
 game = tasks.get("shell_game")
-sft, tokenizer = zoo.load("shell-game-sft", quiet=True)
+sft, tokenizer = zoo.load("shell-game-sft")
 sampling = Sampling(max_completion_length=game.max_completion_length)
 probes = evaluate(
     sft, task_problems(game, "test")[:256], task_reward(game), tokenizer=tokenizer, sampling=sampling, seed=7

@@ -37,12 +37,11 @@ from minirlhf.recipes.parts import soft_overlong
 from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
-from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 seen = evidence.Seen("ch13")  # several seeds of the runs of this notebook, and more
 world = tasks.get("shell_game")
-begin = Trained(*zoo.load("shell-game-sft", quiet=True), History())
+begin = Trained(*zoo.load("shell-game-sft"))
 
 # %%
 problems = task_problems(world, "train")

@@ -572,10 +572,10 @@ for name, p in (("reference", ref), ("tag", tagged), ("DPO, β = ½", rest["dpo"
 # %%
 seen = evidence.Seen("ch14")  # five seeds of the runs of this notebook, and more
 assistant = tasks.get("assistant")
-sft = pipeline.Trained(*zoo.load("assistant-sft"), history=None)
+sft = pipeline.Trained(*zoo.load("assistant-sft"))
 pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)
 examples = direct.compared(sft, pairs)
-aligned = direct.align(sft, examples, "dpo")
+aligned = direct.learn(sft, examples, "dpo")
 before, after = (direct.measure(assistant, policy, sft) for policy in (sft, aligned))
 print(
     f"{len(pairs)} pairs; gold {before.gold:.2f} → {after.gold:.2f}, KL {after.kl:.2f} nats, "
@@ -627,7 +627,7 @@ print("                            log-ratio, nats         right   gold")
 print("                            chosen   rejected       order  reward     KL")
 for name, (some, loss, options) in runs.items():
     rows = direct.compared(sft, some)
-    policy = direct.align(sft, rows, loss, short, **options)
+    policy = direct.learn(sft, rows, loss, short, **options)
     moved[name] = direct.moved(policy, sft, rows)
     m = direct.measure(assistant, policy, sft)
     print(
@@ -667,7 +667,7 @@ biased = direct.compared(sft, direct.labelled_pairs(assistant, sft, direct.PAIRS
 print("                         length   gold     KL")
 print(f"{'SFT':22} {before.length:8.1f} {before.gold:6.2f}")
 for loss in ("dpo", "dpo_length_normalised"):
-    policy = direct.align(sft, biased, loss, short)
+    policy = direct.learn(sft, biased, loss, short)
     m = direct.measure(assistant, policy, sft)
     print(f"{loss:22} {m.length:8.1f} {m.gold:6.2f} {m.kl:6.2f}   {direct.reply(assistant, policy)!r}")
     assert m.length > before.length + 2 and seen.holds(f"long_{loss}_length_1", above=before.length + 2)
@@ -743,7 +743,7 @@ assert share > 0.6 and of_all < 0.45 and seen.exceeds("slic_length_1", "dpo_leng
 
 # %%
 hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
-burnt = direct.align(sft, examples, "dpo", hot)
+burnt = direct.learn(sft, examples, "dpo", hot)
 m = direct.measure(assistant, burnt, sft)
 for name, policy in (("as above", aligned), ("× 30", burnt)):
     share = direct.lately(policy, "accuracy")
@@ -764,6 +764,6 @@ assert (
 #
 # * Give "no" and "never" in the homework model features that are orthogonal. Which rate changes its sign?
 # * Draw the frontier figure for labels by *gold* instead of the reward model. Where is the right-hand plot's peak now?
-# * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.align(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
+# * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.learn(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
 #
 # The graded exercises of this chapter: `minirlhf check 14`.

@@ -52,7 +52,6 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import candidates
-from minirlhf.trainers.history import History
 
 plt.rcParams.update({"font.size": 10, "figure.dpi": 58, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -392,11 +391,11 @@ plt.show()
 # Nothing is exact any more; every point is a sample mean.
 
 # %%
-start = Trained(*zoo.load("assistant-sft", quiet=True), History())
+start = Trained(*zoo.load("assistant-sft"))
 plan = language_model.LanguagePlan()
 assistant = language_model.language_world(tasks.get("assistant"), start, plan)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
-rl, history, policy = language_model.reinforce(assistant, plan, monitors=counts())
+rl, history, policy = language_model.rloo(assistant, plan, monitors=counts())
 trained = {"RLOO": [rl], "best-of-n": [language_model.best_of_n(assistant)], "DPO": [dpo(assistant, segments=4)]}
 
 # %%

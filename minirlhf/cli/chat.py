@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
         min_p=args.min_p,
         greedy=args.temperature == 0,
     )
-    speakers = [Speaker(name, *named.load(name), system=args.system) for name in args.models]
+    speakers = [Speaker(name, *named.model_by_name(name), system=args.system) for name in args.models]
     for speaker in speakers:
         speaker.reset()
     if args.prompt is not None:

@@ -1,23 +1,27 @@
-"""Layer 7: a training run from names: data by file or hub name, a model by preset, folder or hub name, results in a folder.
+"""A training run from files: data by file or hub name, a model by preset, folder or hub name, results in a folder.
 
-``out`` then holds ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``result.json`` and, at the end, ``model/``.
+The four kinds go one way: :func:`prepare` (read, hold out, start a model, tokenise), train and measure, :meth:`Prepared.finish`.
+``out`` then holds ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``result.json`` and ``model/``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import Message, conversation, encode, encode_prompt
-from minirlhf.data.records import Comparison, Judgement, Ranking
-from minirlhf.data.types import Tokens
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking
+from minirlhf.data.tasks.base import Split, Task
+from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import (
@@ -32,13 +36,19 @@ from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_model
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
-from minirlhf.recipes.offline import describe_preference, get_preference
+from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.trainers.config import setting
 from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
-from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, labelled, pair, ranked, train_offline
+from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward
+from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
 from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
+
+E = TypeVar("E")
+Messages: TypeAlias = list[Message]
+
+TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
+REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
 
 
 @dataclass(frozen=True)
@@ -73,102 +83,66 @@ class Source:
 class SFTSource(Source):
     """For supervised fine-tuning; a tiny world's demonstrations may take the place of data."""
 
-    task: str | None = setting(None, "a tiny world in place of data: assistant, shell_game, sort_digits")
+    task: str | None = setting(None, TASK)
     demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
-
-
-@dataclass(frozen=True)
-class RewardSource(Source):
-    """For a reward model."""
 
 
 @dataclass(frozen=True)
 class OfflineSource(Source):
     """For learning from given preferences."""
 
-    loss: str = setting("dpo", "the preference loss")
-    ref_model: str | None = setting(None, "frozen reference: model folder or hub name; None: the model as it starts")
+    ref_model: str | None = setting(None, REFERENCE)
 
 
 @dataclass(frozen=True)
 class OnlineSource(Source):
-    """For online reinforcement learning."""
+    """For online reinforcement learning; a tiny world may take the place of data and grader."""
 
-    task: str | None = setting(None, "a tiny world in place of data: assistant, shell_game, sort_digits")
-    recipe: str = setting("grpo", "the algorithm")
-    grader: str | None = setting(None, "compare with the reference by: exact, contains, numeric, gsm8k")
+    task: str | None = setting(None, TASK)
+    grader: str | None = setting(None, f"compare with the reference by: {', '.join(graders.GRADERS)}")
     reward_model: str | None = setting(None, "grade by the reward model in this folder")
-    ref_model: str | None = setting(None, "frozen reference: model folder or hub name; None: the model as it starts")
+    ref_model: str | None = setting(None, REFERENCE)
     ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
 
 
+# -- the way they share ------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Start:
-    """A model to train and its tokenizer."""
+class Prepared(Generic[E]):
+    """A run that is ready to start: a model, and examples that fit into its context. ``keep`` says where a trainer keeps its state."""
 
     model: Any
     tokenizer: Any
-    context: int
+    train: list[E]
+    held: list[E]
+    keep: dict[str, Any]
 
+    @property
+    def pad(self) -> int:
+        """The token that fills rows up."""
+        return int(self.tokenizer.pad_token_id)
 
-def start(source: Source, texts: Iterable[str], seed: int, task: str | None = None) -> Start:
-    """The model of ``source``; a preset gets the task's tokenizer, or one trained on ``texts``."""
-    if source.model in tiny.PRESETS:
-        if task is not None:
-            tokenizer = word_tokenizer(tasks.get(task).words)
-        else:
-            tokenizer = train_tokenizer(texts, source.vocab_size)
-        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
-    else:
-        model, tokenizer = load_model(source.model, complete_tokenizer=True)
-    return Start(model, tokenizer, model.config.get_text_config().max_position_embeddings)
-
-
-def _adapted(source: Source, model: Any, seed: int) -> Any:
-    """The model, with LoRA adapters if they are asked for."""
-    if source.lora_r == 0:
+    def reference(self, name: str | None) -> Any:
+        """The reference model of this name, which must know the same tokens; None if there is no name."""
+        if name is None:
+            return None
+        model, tokenizer = load_model(name, complete_tokenizer=True)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UserError(f"{name}: its tokenizer is not that of the policy; a reference must know the same tokens")
         return model
-    return adapters.add_lora(
-        model, lora_r=source.lora_r, lora_alpha=source.lora_alpha, lora_dropout=source.lora_dropout, seed=seed
-    )
+
+    def finish(self, **measured: Any) -> dict[str, Any]:
+        """Write the model and ``result.json``, which is also returned."""
+        result = {"train": len(self.train), "held_out": len(self.held), **measured}
+        out = Path(self.keep["out"])
+        checkpoints.save(out / "model", adapters.merged(self.model), self.tokenizer)
+        checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
+        return result
 
 
-def _reference(name: str | None, tokenizer: Any) -> Any:
-    """The reference model of this name, which must know the same tokens; None if there is no name."""
-    if name is None:
-        return None
-    model, its_tokenizer = load_model(name, complete_tokenizer=True)
-    if its_tokenizer.get_vocab() != tokenizer.get_vocab():
-        raise UserError(f"{name}: its tokenizer is not that of the policy; a reference must know the same tokens")
-    return model
-
-
-def _fits(source: Source, context: int, lengths: list[int], room: int = 0) -> list[bool]:
-    """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
-    fits = [n + room <= context for n in lengths]
-    where = source.data or "the task"
-    if all(fits):
-        return fits
-    worst = max(range(len(lengths)), key=lengths.__getitem__)
-    if not source.drop_long or not any(fits):
-        needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
-        raise UserError(
-            f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
-            f"leave out the {fits.count(False)} long examples with --drop-long true"
-        )
-    print(f"{where}: left out {fits.count(False)} of {len(fits)} examples longer than {context} tokens")
-    return fits
-
-
-def _keep(items: list[Any], fits: list[bool]) -> list[Any]:
-    return [item for item, fit in zip(items, fits, strict=True) if fit]
-
-
-def _text(messages: Iterable[Message]) -> str:
-    return "\n".join(message["content"] for message in messages)
-
-
-def _records(source: Source, seed: int) -> tuple[loaders.Records, loaders.Records]:
+def read(source: Source, seed: int) -> tuple[Records, Records]:
+    """The records to train on, and those held out."""
     if source.data is None:
         raise UserError("no data; give --data FILE, FOLDER or a hub name")
     records = loaders.load(
@@ -178,11 +152,81 @@ def _records(source: Source, seed: int) -> tuple[loaders.Records, loaders.Record
     return records.hold_out(source.held_out, seed)
 
 
-def _finish(source: Source, model: Any, tokenizer: Any, result: dict[str, Any]) -> dict[str, Any]:
-    out = Path(source.out)
-    checkpoints.save(out / "model", adapters.merged(model), tokenizer)
-    checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
-    return result
+def of_world(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
+    """The same from a tiny world: what is ``given`` for each split."""
+    train, test = (Records(task.name, "tiny world", tuple(given(task, split))) for split in get_args(Split))
+    return train, test
+
+
+def prepare(
+    source: Source,
+    data: tuple[Records, Records],
+    texts: Callable[[Records], Iterable[Messages]],
+    encoded: Callable[[Any, Records], list[E]],
+    *,
+    seed: int,
+    resume: bool,
+    task: Task | None = None,
+    size: Callable[[Any, Any], int] = lambda tokenizer, example: len(example),
+    room: int = 0,
+    head: Callable[[Any], Any] = lambda model: model,
+) -> Prepared[E]:
+    """Start the model, and tokenise what fits into its context.
+
+    Args:
+        data: for training and held out.
+        texts: ``records -> messages each``: a preset's tokenizer is trained on them, if it is not a ``task`` that has the words.
+        encoded: ``(tokenizer, records) -> examples`` of the trainer.
+        size: ``(tokenizer, example) -> tokens``; a completion needs ``room`` more.
+        head: what is trained, from a causal LM.
+    """
+    texts_of_preset = texts(data[0])
+    if source.model not in tiny.PRESETS:
+        model, tokenizer = load_model(source.model, complete_tokenizer=True)
+    else:
+        joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
+        tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
+        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+    train, held = (encoded(tokenizer, part) for part in data)
+    fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room)
+    train, held = ([e for e in part if next(fits)] for part in (train, held))
+    model = head(model)
+    if source.lora_r:
+        r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
+        model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=seed)
+    return Prepared(model, tokenizer, train, held, {"out": source.out, "tokenizer": tokenizer, "resume": resume})
+
+
+def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator[bool]:
+    """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
+    context = model.config.get_text_config().max_position_embeddings
+    fits = [n + room <= context for n in lengths]
+    where, long = source.data or "the task", fits.count(False)
+    if long and (long == len(fits) or not source.drop_long):
+        worst = max(range(len(lengths)), key=lengths.__getitem__)
+        needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
+        raise UserError(
+            f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
+            f"leave out the {long} long examples with --drop-long true"
+        )
+    if long:
+        print(f"{where}: left out {long} of {len(fits)} examples longer than {context} tokens")
+    return iter(fits)
+
+
+def _answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
+    return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+
+
+def _conversations(tokenizer: Any, records: Records) -> list[Tokens]:
+    return [encode(tokenizer, c.messages, first_turn=c.context) for c in records.conversations()]
+
+
+def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
+    return [
+        pair(_answer(tokenizer, c.prompt, c.chosen), _answer(tokenizer, c.prompt, c.rejected), c.margin)
+        for c in records.comparisons()
+    ]
 
 
 # -- supervised fine-tuning --------------------------------------------------------------------------------------
@@ -190,123 +234,84 @@ def _finish(source: Source, model: Any, tokenizer: Any, result: dict[str, Any]) 
 
 def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> dict[str, Any]:
     """Fine-tune on conversations. Returns held-out nats per token before and after, also written to ``result.json``."""
-    if source.task is not None:
-        train, held, begun = _demonstrations(source, config.seed)
-    else:
-        kept, held_out = _records(source, config.seed)
-        texts = (_text(c.messages) for c in kept.conversations())
-        begun = start(source, texts, config.seed)
-        train, held = (
-            [encode(begun.tokenizer, c.messages, first_turn=c.context) for c in part.conversations()]
-            for part in (kept, held_out)
-        )
-    fits = _fits(source, begun.context, [len(t) for t in train + held])
-    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
-    pad, model = begun.tokenizer.pad_token_id, _adapted(source, begun.model, config.seed)
-    before = mean_nll(model, held, pad_token_id=pad)
-    train_sft(model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
-    after = mean_nll(model, held, pad_token_id=pad)
-    print(f"held-out loss on {len(held)} conversations: {before:.3f} -> {after:.3f} nats per token")
-    result = {"train": len(train), "held_out": len(held), "held_out_loss_before": before, "held_out_loss": after}
-    return _finish(source, model, begun.tokenizer, result)
+    task = None if source.task is None else tasks.get(source.task)
+    shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
+    run = prepare(
+        source,
+        read(source, config.seed) if task is None else of_world(task, shown),
+        lambda records: (c.messages for c in records.conversations()),
+        _conversations,
+        seed=config.seed,
+        resume=resume,
+        task=task,
+    )
+    before = mean_nll(run.model, run.held, pad_token_id=run.pad)
+    train_sft(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
+    after = mean_nll(run.model, run.held, pad_token_id=run.pad)
+    print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
+    return run.finish(held_out_loss_before=before, held_out_loss=after)
 
 
-def _demonstrations(source: SFTSource, seed: int) -> tuple[list[Tokens], list[Tokens], Start]:
-    assert source.task is not None
-    task = tasks.get(source.task)
-    begun = start(source, (), seed, source.task)
-
-    def examples(split: Any, count: int) -> list[Tokens]:
-        prompts, rng = task.prompts(split), numpy_generator("demonstrations", split, seed)
-        chosen = (prompts[i % len(prompts)] for i in range(count))
-        return [encode(begun.tokenizer, conversation(p, task.demonstration(p, rng))) for p in chosen]
-
-    return examples("train", source.demonstrations), examples("test", max(1, source.demonstrations // 10)), begun
+def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator[Conversation]:
+    """So many demonstrations on training prompts, or a tenth of that on others."""
+    prompts, rng = task.prompts(split), numpy_generator("demonstrations", split, seed)
+    for i in range(count if split == "train" else max(1, count // 10)):
+        prompt = prompts[i % len(prompts)]
+        yield Conversation(conversation(prompt, task.demonstration(prompt, rng)))
 
 
 # -- reward model ------------------------------------------------------------------------------------------------
 
 
-def run_reward(source: RewardSource, config: RewardConfig, *, resume: bool = False) -> dict[str, Any]:
+def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) -> dict[str, Any]:
     """Train a reward model on comparisons.
 
     Returns:
         Held-out accuracy with its 95 % interval, beside the accuracy of "the longer reply wins".
     """
-    kept, held_out = _records(source, config.seed)
-    texts = (_text([*c.prompt, *side]) for c in kept.comparisons() for side in (c.chosen, c.rejected))
-    begun = start(source, texts, config.seed)
-    train, held = ([_pair(begun.tokenizer, c) for c in part.comparisons()] for part in (kept, held_out))
-    fits = _fits(source, begun.context, [max(len(p.chosen), len(p.rejected)) for p in train + held])
-    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
-    model = _adapted(source, RewardModel.from_causal_lm(begun.model, seed=config.seed), config.seed)
-    pad = begun.tokenizer.pad_token_id
-    train_reward(model, train, config, pad_token_id=pad, out=source.out, tokenizer=begun.tokenizer, resume=resume)
-    accuracy = pair_accuracy(model, held, pad_token_id=pad)
-    longer = sum(
-        0.5 if len(p.chosen) == len(p.rejected) else float(len(p.chosen) > len(p.rejected)) for p in held
-    ) / len(held)
-    low, high = wilson_interval(accuracy * len(held), len(held))
+    run = prepare(
+        source,
+        read(source, config.seed),
+        lambda records: ([*c.prompt, *side] for c in records.comparisons() for side in (c.chosen, c.rejected)),
+        _pairs,
+        seed=config.seed,
+        resume=resume,
+        head=lambda model: RewardModel.from_causal_lm(model, seed=config.seed),
+    )
+    train_reward(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
+    count, accuracy = len(run.held), pair_accuracy(run.model, run.held, pad_token_id=run.pad)
+    gaps = [len(p.chosen) - len(p.rejected) for p in run.held]
+    longer = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
+    low, high = wilson_interval(accuracy * count, count)
     print(
-        f"held-out accuracy on {len(held)} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"held-out accuracy on {count} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
         f"'the longer reply wins': {longer:.3f}"
     )
-    result = {
-        "train": len(train),
-        "held_out": len(held),
-        "accuracy": accuracy,
-        "interval": [low, high],
-        "longer_wins": longer,
-        "train_accuracy": pair_accuracy(model, train, pad_token_id=pad),
-    }
-    return _finish(source, model, begun.tokenizer, result)
-
-
-def _pair(tokenizer: Any, comparison: Comparison) -> PairTokens:
-    chosen, rejected = (
-        encode(tokenizer, [*comparison.prompt, *side], first_turn=len(comparison.prompt))
-        for side in (comparison.chosen, comparison.rejected)
-    )
-    return PairTokens(chosen, rejected, comparison.margin)
+    train_accuracy = pair_accuracy(run.model, run.train, pad_token_id=run.pad)
+    return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
 
 
 # -- learning from given preferences -----------------------------------------------------------------------------
 
 
 def run_offline(
-    source: OfflineSource, config: OfflineConfig, changes: Mapping[str, Any] | None = None, *, resume: bool = False
+    source: OfflineSource, config: OfflineConfig, recipe: Preference, *, resume: bool = False
 ) -> dict[str, Any]:
-    """Learn from comparisons, labels or rankings by the loss of this name. Returns the held-out metrics."""
-    recipe = get_preference(source.loss).with_(**(changes or {}))
+    """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
     recipe.try_out()
-    kept, held_out = _records(source, config.seed)
-    kind = recipe.needs.record
-    begun = start(source, (_text(reply) for reply in _replies(kept)), config.seed)
-    train, held = (_compared(begun.tokenizer, part, kind) for part in (kept, held_out))
-    fits = _fits(source, begun.context, [max(map(len, e.answers)) for e in train + held])
-    train, held = _keep(train, fits[: len(train)]), _keep(held, fits[len(train) :])
-    model, pad = _adapted(source, begun.model, config.seed), begun.tokenizer.pad_token_id
-    ref_model = _reference(source.ref_model, begun.tokenizer)
-    measure = HeldOut(held, recipe, ref_model or adapters.reference_of(model), pad_token_id=pad)
+    encoded = lambda tokenizer, records: _compared(tokenizer, records, recipe.needs.record)
+    data = read(source, config.seed)
+    run = prepare(source, data, _replies, encoded, seed=config.seed, resume=resume)
+    ref_model = run.reference(source.ref_model)
+    held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
-    history = train_offline(
-        model,
-        train,
-        recipe,
-        config,
-        pad_token_id=pad,
-        ref_model=ref_model,
-        out=source.out,
-        tokenizer=begun.tokenizer,
-        resume=resume,
-    )
-    metrics = measure.measure(model)
-    print(f"held-out on {len(measure)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
-    result = {"train": len(train), "held_out": len(measure), "steps": len(history), **metrics}
-    return _finish(source, model, begun.tokenizer, result)
+    history = train_offline(run.model, run.train, recipe, config, pad_token_id=run.pad, ref_model=ref_model, **run.keep)
+    metrics = held.measure(run.model)
+    print(f"held-out on {len(held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
+    return run.finish(held_out=len(held), steps=len(history), **metrics)
 
 
-def _replies(records: loaders.Records) -> Iterator[list[Message]]:
+def _replies(records: Records) -> Iterator[Messages]:
     """Every reply with its prompt, whether it is a good one or not."""
     for example in records.examples:
         match example:
@@ -318,81 +323,64 @@ def _replies(records: loaders.Records) -> Iterator[list[Message]]:
                 yield from ([*prompt, *reply] for tier in tiers for reply in tier)
 
 
-def _compared(tokenizer: Any, records: loaders.Records, kind: type[Any]) -> list[Compared]:
+def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
     """The records as the examples that come closest to what a loss of this kind compares."""
-
-    def answer(prompt: list[Message], reply: list[Message]) -> Tokens:
-        return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
-
     if kind is UnpairedLogps or any(isinstance(example, Judgement) for example in records.examples):
-        return [labelled(answer(j.prompt, j.completion), j.desirable) for j in records.judgements()]
+        return [labelled(_answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
     if kind is ListLogps:
-        return [ranked([answer(r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()]
-    return [pair(answer(c.prompt, c.chosen), answer(c.prompt, c.rejected), c.margin) for c in records.comparisons()]
+        return [
+            ranked([_answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()
+        ]
+    return _pairs(tokenizer, records)
 
 
 # -- online reinforcement learning -------------------------------------------------------------------------------
 
 
 def run_online(
-    source: OnlineSource, config: OnlineConfig, changes: Mapping[str, Any] | None = None, *, resume: bool = False
+    source: OnlineSource, config: OnlineConfig, recipe: recipes.Recipe, *, resume: bool = False
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
-    recipe = for_run(recipes.get(source.recipe).with_(**(changes or {})), config)
-    if source.task is not None:
-        task = tasks.get(source.task)
-        problems, held = task_problems(task, "train"), task_problems(task, "test")
-        reward = task_reward(task)
-        steps = task_step_reward(task) if recipe.credit.needs_step_reward else None
-        begun = start(source, (), config.seed, source.task)
-    else:
-        kept, held_out = _records(source, config.seed)
-        problems, held = kept.problems(), held_out.problems()
-        reward, steps = _reward(source), None
-        begun = start(source, (_text(p.prompt) for p in problems), config.seed)
-    sizes = [len(encode_prompt(begun.tokenizer, p.prompt)) for p in problems + held]
-    fits = _fits(source, begun.context, sizes, room=config.max_completion_length)
-    problems, held = _keep(problems, fits[: len(problems)]), _keep(held, fits[len(problems) :])[:256]
-    model = _adapted(source, begun.model, config.seed)
-    ref_model = _reference(source.ref_model, begun.tokenizer)
-    pretraining = None
-    if source.ptx_data is not None:
-        texts = loaders.load(source.ptx_data).conversations()
-        pretraining = [encode(begun.tokenizer, c.messages, first_turn=c.context) for c in texts]
+    recipe = for_run(recipe, config)
+    task = None if source.task is None else tasks.get(source.task)
+    reward = _reward(source) if task is None else task_reward(task)
+    run: Prepared[Problem] = prepare(
+        source,
+        read(source, config.seed) if task is None else of_world(task, task_problems),
+        lambda records: (p.prompt for p in records.problems()),
+        lambda tokenizer, records: records.problems(),
+        seed=config.seed,
+        resume=resume,
+        task=task,
+        size=lambda tokenizer, problem: len(encode_prompt(tokenizer, problem.prompt)),
+        room=config.max_completion_length,
+    )
+    held = run.held[:256]
 
     def score() -> Evaluation:
-        return evaluate(model, held, reward, tokenizer=begun.tokenizer, sampling=config.sampling(), seed=config.seed)
+        sampling = config.sampling()
+        return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
 
     print(recipes.describe(recipe))
     before = score()
     train_online(
-        model,
-        problems,
+        run.model,
+        run.train,
         reward,
         recipe,
         config,
-        tokenizer=begun.tokenizer,
-        ref_model=ref_model,
-        pretraining=pretraining,
-        step_reward=steps,
-        out=source.out,
-        resume=resume,
+        ref_model=run.reference(source.ref_model),
+        pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
+        step_reward=task_step_reward(task) if task and recipe.credit.needs_step_reward else None,
+        **run.keep,
     )
     after = score()
     print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
-    if before.frac_invalid or after.frac_invalid:
-        print(
-            f"left out, as they could not be graded: {before.frac_invalid:.1%} -> {after.frac_invalid:.1%} of the replies"
-        )
-    result = {
-        "train": len(problems),
-        "held_out": len(held),
-        "held_out_reward_before": before.reward.mean,
-        "held_out_reward": after.reward.mean,
-        "held_out_frac_invalid_before": before.frac_invalid,
-        "held_out_frac_invalid": after.frac_invalid,
-    }
-    return _finish(source, model, begun.tokenizer, result)
+    lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
+    if any(lost.values()):
+        print("left out, as they could not be graded: {:.1%} -> {:.1%} of the replies".format(*lost.values()))
+    rewards = {"held_out_reward_before": before.reward.mean, "held_out_reward": after.reward.mean}
+    return run.finish(held_out=len(held), **rewards, **lost)
 
 
 def _reward(source: OnlineSource) -> Reward:

@@ -1,4 +1,4 @@
-"""Layer 7: any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
+"""Any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minirlhf.models.loading import load_folder, load_model
 from minirlhf.stages import zoo
 
 
-def load(name: str) -> tuple[Any, Any]:
+def model_by_name(name: str) -> tuple[Any, Any]:
     """``(model, tokenizer)``. A zoo entry is trained first if it is not cached.
 
     Raises:

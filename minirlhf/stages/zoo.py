@@ -1,26 +1,48 @@
-"""Layer 7: trained checkpoints by name. The first use trains (seconds), later ones load from the cache.
+"""Trained checkpoints by name. The first use trains (seconds to a minute, with a bar), later ones load from the cache.
 
-``zoo.load("assistant-sft")`` gives ``(model, tokenizer)``. A new entry is one function and one line of the table.
+``zoo.load("assistant-sft")`` gives ``(model, tokenizer)``. A new entry is one row of the table.
+
+What makes an entry anew: another plan; other code in the module of its world; a training that *does* something else; or any
+of these in the entry that it starts from. What a training does is looked at, not read: three steps of it on a few examples,
+from an untrained model (:func:`behaviour`). So an edit of the SFT loss, of the optimizer or of a chat template makes the
+entries that it concerns anew; another RL recipe, a renamed function or a file that moved makes none.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import unknown
-from minirlhf.core.provenance import source_hash
+from minirlhf.core.provenance import code_without_docs
 from minirlhf.data import tasks
+from minirlhf.data.tasks.base import Task
 from minirlhf.models import cache
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.stages import pipeline
-from minirlhf.stages.pipeline import Trained
-from minirlhf.trainers.history import History
-from minirlhf.trainers.sft import SFTConfig
+from minirlhf.stages.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
+
+STEPS, EXAMPLES = 3, 40  # of the look at what a training does
+
+
+def _pretrain(task: Task, start: None, plan: PretrainPlan, **run: Any) -> Trained:
+    return pipeline.pretrain(task, plan, **run)
+
+
+def _sft(task: Task, start: Trained | None, plan: SFTPlan, **run: Any) -> Trained:
+    return pipeline.sft_from_scratch(task, plan, **run) if start is None else pipeline.sft(task, start, plan, **run)
+
+
+def _judge(task: Task, start: Trained, plan: RewardPlan, **run: Any) -> Trained:
+    pairs, _ = pipeline.preferences(task, start, plan)
+    return pipeline.reward_model(start, pairs, plan, **run)
 
 
 def _load_reward(folder: Path) -> tuple[Any, Any]:
@@ -33,71 +55,49 @@ class Entry:
 
     Attributes:
         about: one line for ``minirlhf zoo``.
+        world: the name of its tiny world.
+        stage: ``(task, start, plan, **run) -> Trained``; without a parent ``start`` is None.
         plan: everything adjustable that determines it.
-        build: ``(plan, quiet) -> Trained``; asks the zoo for what it starts from.
-        parents: entries that it starts from; a change in one makes this one anew.
+        parent: the entry that it starts from; None: from an untrained model.
         reads: ``folder -> (model, tokenizer)``.
     """
 
     about: str
+    world: str
+    stage: Callable[..., Trained]
     plan: Any
-    build: Callable[[Any, bool], Trained]
-    parents: tuple[str, ...] = ()
+    parent: str | None = None
     reads: Callable[[Path], tuple[Any, Any]] = load_folder
 
+    def build(self, start: Trained | None, plan: Any, **run: Any) -> Trained:
+        """What comes out of it by a plan."""
+        return self.stage(tasks.get(self.world), start, plan, **run)
 
-def _assistant_base(plan: Any, quiet: bool) -> Trained:
-    return pipeline.pretrain(tasks.get("assistant"), plan, quiet=quiet)
-
-
-def _assistant_sft(plan: Any, quiet: bool) -> Trained:
-    return pipeline.sft(tasks.get("assistant"), _start("assistant-base", quiet), plan, quiet=quiet)
-
-
-def _assistant_reward(plan: Any, quiet: bool) -> Trained:
-    start = _start("assistant-sft", quiet)
-    pairs, _ = pipeline.preferences(tasks.get("assistant"), start, plan)
-    return pipeline.reward_model(start, pairs, plan, quiet=quiet)
-
-
-def _shell_game_sft(plan: Any, quiet: bool) -> Trained:
-    return pipeline.sft_from_scratch(tasks.get("shell_game"), plan, quiet=quiet)
-
-
-def _sort_digits_sft(plan: Any, quiet: bool) -> Trained:
-    return pipeline.sft_from_scratch(tasks.get("sort_digits"), plan, quiet=quiet)
-
-
-def _phrasebook_base(plan: Any, quiet: bool) -> Trained:
-    return pipeline.pretrain(tasks.get("phrasebook"), plan, quiet=quiet)
-
-
-#: No page is read twice, so there is nothing to memorise: the language has to be read off each page.
-PHRASEBOOK = pipeline.PretrainPlan(
-    documents=20_000,
-    training=SFTConfig(max_steps=300, batch_size=64, learning_rate=3e-3, lr_scheduler_type="linear"),
-)
 
 ENTRIES: dict[str, Entry] = {
     "assistant-base": Entry(
-        "pretrained on the raw text of the assistant world", pipeline.PretrainPlan(), _assistant_base
+        "pretrained on the raw text of the assistant world", "assistant", _pretrain, PretrainPlan()
     ),
     "assistant-sft": Entry(
-        "assistant-base after imitating demonstrations", pipeline.SFTPlan(), _assistant_sft, ("assistant-base",)
+        "assistant-base after imitating demonstrations", "assistant", _sft, SFTPlan(), "assistant-base"
     ),
     "assistant-reward": Entry(
         "reward model from labelled pairs of assistant-sft's replies",
-        pipeline.RewardPlan(),
-        _assistant_reward,
-        ("assistant-sft",),
+        "assistant",
+        _judge,
+        RewardPlan(),
+        "assistant-sft",
         _load_reward,
     ),
     "shell-game-sft": Entry(
-        "plays the shell game, thinks aloud now and then", pipeline.SHELL_GAME_SFT, _shell_game_sft
+        "plays the shell game, thinks aloud now and then", "shell_game", _sft, pipeline.SHELL_GAME_SFT
     ),
-    "sort-digits-sft": Entry("sorts six digits, not very well", pipeline.SORT_DIGITS_SFT, _sort_digits_sft),
+    "sort-digits-sft": Entry("sorts six digits, not very well", "sort_digits", _sft, pipeline.SORT_DIGITS_SFT),
     "phrasebook-base": Entry(
-        "pretrained on pages of word pairs, learns their language in context", PHRASEBOOK, _phrasebook_base
+        "pretrained on pages of word pairs, learns their language in context",
+        "phrasebook",
+        _pretrain,
+        pipeline.PHRASEBOOK_PRETRAIN,
     ),
 }
 
@@ -109,13 +109,26 @@ def get(name: str) -> Entry:
     return ENTRIES[name]
 
 
+@functools.cache
+def behaviour(entry: Entry) -> tuple[str, ...]:
+    """What the training of an entry does: loss and norm of the gradient of a few steps, to four digits, so that another number
+    of threads is not another behaviour. The examples are few, so epochs end; the learning rate goes through its schedule."""
+    few = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
+    plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **few)
+    untrained = pipeline.fresh(tasks.get(entry.world), seed=plan.training.seed)
+    history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
+    return tuple(f"{row[name]:.4g}" for row in history for name in ("loss", "grad_norm"))
+
+
 def determinants(name: str) -> dict[str, Any]:
-    """All that decides what the entry is: its plan, the code of the stages, and the same of its parents."""
+    """All that decides what the entry is, as the head of this module says."""
     entry = get(name)
+    world = code_without_docs(inspect.getsource(inspect.getmodule(type(tasks.get(entry.world)))))  # type: ignore[arg-type]
     return {
         "plan": entry.plan,
-        "code": source_hash("minirlhf.stages.pipeline"),
-        "parents": {parent: determinants(parent) for parent in entry.parents},
+        "world": hashlib.sha256(world.encode()).hexdigest(),
+        "behaviour": behaviour(entry),
+        "parent": None if entry.parent is None else determinants(entry.parent),
     }
 
 
@@ -124,7 +137,8 @@ def path(name: str, *, quiet: bool = False) -> Path:
     entry = get(name)
 
     def build() -> tuple[Any, Any]:
-        trained = entry.build(entry.plan, quiet)
+        start = None if entry.parent is None else Trained(*load(entry.parent, quiet=quiet))
+        trained = entry.build(start, entry.plan, name=f"training {name} once", quiet=quiet)
         return trained.model, trained.tokenizer
 
     note = "" if quiet else f"zoo: training {name} once ({entry.about})"
@@ -137,9 +151,5 @@ def is_cached(name: str) -> bool:
 
 
 def load(name: str, *, quiet: bool = False) -> tuple[Any, Any]:
-    """``(model, tokenizer)`` of an entry, trained first if it is not in the cache."""
+    """``(model, tokenizer)`` of an entry, trained first if it is not in the cache; that shows itself unless ``quiet``."""
     return get(name).reads(path(name, quiet=quiet))
-
-
-def _start(name: str, quiet: bool) -> Trained:
-    return Trained(*load(name, quiet=quiet), History())

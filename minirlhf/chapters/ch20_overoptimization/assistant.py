@@ -16,7 +16,7 @@ from minirlhf.chapters.ch20_overoptimization.language_model import (
     LanguageWorld,
     best_of_n,
     language_world,
-    reinforce,
+    rloo,
 )
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
@@ -90,7 +90,7 @@ def assistant_report(
         if "best-of-n" in chosen:
             curves["best-of-n"].append(best_of_n(world))
         if "policy-gradient" in chosen:
-            curve, history, _ = reinforce(world, plan, monitors=counts())
+            curve, history, _ = rloo(world, plan, monitors=counts())
             curves["policy-gradient"].append(curve)
             histories.append(history)
         if "dpo" in chosen:

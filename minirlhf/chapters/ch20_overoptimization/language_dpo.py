@@ -13,7 +13,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline
 from minirlhf.trainers.evaluation import evaluate
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 
 
 def dpo(
@@ -33,7 +33,7 @@ def dpo(
     model = copy.deepcopy(world.start.model)
     ref_model = copy.deepcopy(world.start.model).requires_grad_(False).eval()
     tokenizer, task = world.start.tokenizer, world.task
-    examples = [pair(p.chosen, p.rejected) for p in pipeline.pair_tokens(tokenizer, world.pairs)]
+    examples = pipeline.pair_tokens(tokenizer, world.pairs)
     problems = task_problems(task, "test")
     scores, worth = world.drawn
     rows = [(0.0, float(scores.mean()), float(worth.mean()))]
