@@ -39,6 +39,7 @@ from torch import Tensor
 
 from minirlhf.data.chat import encode, encode_prompt
 from minirlhf.data.formats import Problem
+from minirlhf.data.types import pair
 from minirlhf.models import sampling as ours_of
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling
@@ -47,9 +48,9 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import get
 from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers.history import History
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = [f"w{i}" for i in range(90)]
@@ -392,7 +393,7 @@ def _compared(world: World) -> tuple[int, list[list[list[dict[str, str]]]]]:
 def reward(world: World) -> Job:
     """A reward model on pairs of answers to one prompt."""
     size, talks = _compared(world)
-    pairs = [PairTokens(encode(world.tokenizer, a), encode(world.tokenizer, b)) for a, b in talks]
+    pairs = [pair(encode(world.tokenizer, a), encode(world.tokenizer, b)) for a, b in talks]
 
     def ours(steps: int) -> History:
         settings = RewardConfig(max_steps=steps, batch_size=size, learning_rate=RATE)

@@ -22,15 +22,16 @@ from minirlhf import recipes
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.formats import Problem
+from minirlhf.data.types import labelled, pair
 from minirlhf.models import checkpoints
 from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import get_preference
-from minirlhf.trainers.offline import OfflineConfig, labelled, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 RESULT = Path(__file__).with_suffix(".json")
@@ -62,7 +63,7 @@ def sft(run: dict) -> None:
 def reward(run: dict) -> None:
     """A reward model."""
     tokenizer, model, chat = _chats()
-    pairs = [PairTokens(chat("go", "one"), chat("go", "two")), PairTokens(chat("stop", "two"), chat("stop", "one"))]
+    pairs = [pair(chat("go", "one"), chat("go", "two")), pair(chat("stop", "two"), chat("stop", "one"))]
     config = RewardConfig(batch_size=1, **_options())
     train_reward(RewardModel.from_causal_lm(model), pairs, config, pad_token_id=0, tokenizer=tokenizer, **run)
 

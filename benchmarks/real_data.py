@@ -10,7 +10,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from minirlhf import evidence, runs
+from minirlhf import evidence
+from minirlhf.stages import from_files
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 
@@ -21,14 +22,14 @@ SEEDS = 3
 def one_seed(seed: int, hh: str, gsm8k: str) -> dict[str, float]:
     """Both runs with one seed; the held-out split changes with it."""
     with tempfile.TemporaryDirectory() as folder:
-        judged = runs.run_reward(
-            runs.RewardSource(
+        judged = from_files.run_reward(
+            from_files.RewardSource(
                 out=f"{folder}/reward", data=hh, held_out=0.25, context=512, vocab_size=1024, drop_long=True
             ),
             RewardConfig(max_steps=100, batch_size=16, learning_rate=5e-4, lr_scheduler_type="linear", seed=seed),
         )
-        told = runs.run_sft(
-            runs.SFTSource(out=f"{folder}/sft", data=gsm8k, context=512, vocab_size=1024, drop_long=True),
+        told = from_files.run_sft(
+            from_files.SFTSource(out=f"{folder}/sft", data=gsm8k, context=512, vocab_size=1024, drop_long=True),
             SFTConfig(max_steps=200, batch_size=16, learning_rate=3e-3, lr_scheduler_type="cosine", seed=seed),
         )
     return {

@@ -17,7 +17,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact_mdp
@@ -32,15 +32,17 @@ from minirlhf.equations import merging, signals
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.mdp import greedy_policy
 from minirlhf.equations.preference_losses import PairLogps, dpo
-from minirlhf.evaluation import candidates, evaluate
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
+from minirlhf.recipes import GRPO
 from minirlhf.report.plotting import PALETTE, smooth
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens
 from minirlhf.tabular.grid import ARROWS, GARDEN, GARDEN_WISHES, arrival_rewards
+from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -68,7 +70,7 @@ copy_of_people = predict(
 )
 
 # %%
-base, sft = (Trained(*zoo.load(name), History()) for name in ("assistant-base", "assistant-sft"))
+base, sft = (Trained(*zoo.load(name)) for name in ("assistant-base", "assistant-sft"))
 judge, judge_tokenizer = zoo.load("assistant-reward")
 opinion = model_reward(judge, judge_tokenizer)
 raw = copy.deepcopy(base.tokenizer)
@@ -83,7 +85,7 @@ def ask(policy, seed=1000):
     return evaluate(policy.model, asked, task_reward(world), tokenizer=policy.tokenizer, sampling=limit, seed=seed)
 
 
-rl = pipeline.reinforce(
+rl = pipeline.rl(
     world,
     sft,
     RLPlan(training=OnlineConfig(max_steps=35 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4)),
@@ -319,12 +321,12 @@ accuracy = {"SFT": tells_apart(told["both (DPO)"], sft), "base": tells_apart(str
 untaught = ask(turns).reward.mean
 after = {"SFT": heard["both (DPO)"], "base": ask(straight)}
 
-silence = pipeline.reinforce(
+silence = pipeline.rl(
     world,
     base,
     RLPlan(
-        options=(("beta", 0.1),),
-        training=OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
+        GRPO.with_(beta=0.1),
+        OnlineConfig(max_steps=30 * STEPS, batch_size=8, num_generations=8, learning_rate=3e-4),
     ),
     monitors={"gold": task_reward(world)},
 )
@@ -642,7 +644,7 @@ merged = predict("Is some mean of their weights worth more than the better speci
 # %%
 short = OnlineConfig(max_steps=20 * STEPS, batch_size=8, num_generations=8, learning_rate=5e-4)
 specialists = [
-    pipeline.reinforce(world, sft, RLPlan(options=(("beta", 0.1),), training=short), reward=facet_reward(facet)).model
+    pipeline.rl(world, sft, RLPlan(GRPO.with_(beta=0.1), short), reward=facet_reward(facet)).model
     for facet in (content, manners)
 ]
 

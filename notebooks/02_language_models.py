@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import evidence
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.logprobs import token_entropies, token_logps
 from minirlhf.core.progress import progress
@@ -28,13 +28,14 @@ from minirlhf.data.chat import PLAIN, conversation, encode, encode_prompt
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
 from minirlhf.equations import language
-from minirlhf.evaluation import candidates
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import num_parameters
 from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import pipeline, zoo
+from minirlhf.trainers.evaluation import candidates
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})

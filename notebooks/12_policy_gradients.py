@@ -14,7 +14,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch12_policy_gradients import gradient_noise
 from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.classroom.predictions import Predictions
@@ -26,12 +26,13 @@ from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import advantages, aggregation, kl, policy_losses, returns, rlhf
 from minirlhf.equations.off_policy import truncated_importance_weight
-from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.critics import new_critic
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
 from minirlhf.report.plotting import PALETTE, smooth
+from minirlhf.stages import zoo
+from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
@@ -453,7 +454,7 @@ print(f"token mean of the batch, times two                                 {each
 
 # %%
 game = tasks.get("shell_game")
-sft, tokenizer = zoo.load("shell-game-sft", quiet=True)
+sft, tokenizer = zoo.load("shell-game-sft")
 sampling = Sampling(max_completion_length=game.max_completion_length)
 probes = evaluate(
     sft, task_problems(game, "test")[:256], task_reward(game), tokenizer=tokenizer, sampling=sampling, seed=7

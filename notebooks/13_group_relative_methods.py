@@ -14,7 +14,7 @@ from functools import partial
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch13_group_relative_methods import group_family
 from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
     StoppingPolicy,
@@ -34,17 +34,17 @@ from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.pipeline import Trained
 from minirlhf.recipes import DR_GRPO, InLoss
 from minirlhf.recipes.parts import soft_overlong
 from minirlhf.report.plotting import PALETTE
-from minirlhf.trainers.history import History
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 seen = evidence.Seen("ch13")  # several seeds of the runs of this notebook, and more
 predict = Predictions("13")
 world = tasks.get("shell_game")
-begin = Trained(*zoo.load("shell-game-sft"), History())
+begin = Trained(*zoo.load("shell-game-sft"))
 
 # %%
 problems = task_problems(world, "train")

@@ -19,7 +19,7 @@ from itertools import permutations, product
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, pipeline, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
@@ -32,6 +32,7 @@ from minirlhf.equations import rlhf
 from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
 from minirlhf.models.reference import reference_logps
 from minirlhf.report.plotting import PALETTE, smooth
+from minirlhf.stages import pipeline, zoo
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 torch.set_num_threads(1)
@@ -617,10 +618,10 @@ falls = predict(
 # %%
 seen = evidence.Seen("ch14")  # five seeds of the runs of this notebook, and more
 assistant = tasks.get("assistant")
-sft = pipeline.Trained(*zoo.load("assistant-sft"), history=None)
+sft = pipeline.Trained(*zoo.load("assistant-sft"))
 pairs, _ = pipeline.preferences(assistant, sft, direct.PAIRS)
 examples = direct.compared(sft, pairs)
-aligned = direct.align(sft, examples, "dpo", quiet=False)
+aligned = direct.learn(sft, examples, "dpo", quiet=False)
 before, after = (direct.measure(assistant, policy, sft) for policy in (sft, aligned))
 print(
     f"{len(pairs)} pairs; gold {before.gold:.2f} → {after.gold:.2f}, KL {after.kl:.2f} nats, "
@@ -680,7 +681,7 @@ print("                            log-ratio, nats         right   gold")
 print("                            chosen   rejected       order  reward     KL")
 for name, (some, loss, options) in runs.items():
     rows = direct.compared(sft, some)
-    policy = direct.align(sft, rows, loss, short, quiet=False, **options)
+    policy = direct.learn(sft, rows, loss, short, quiet=False, **options)
     moved[name] = direct.moved(policy, sft, rows)
     m = direct.measure(assistant, policy, sft)
     print(
@@ -724,7 +725,7 @@ long = {}
 print("                         length   gold     KL")
 print(f"{'SFT':22} {before.length:8.1f} {before.gold:6.2f}")
 for loss in ("dpo", "dpo_length_normalised"):
-    policy = direct.align(sft, biased, loss, short, quiet=False)
+    policy = direct.learn(sft, biased, loss, short, quiet=False)
     long[loss] = m = direct.measure(assistant, policy, sft)
     print(f"{loss:22} {m.length:8.1f} {m.gold:6.2f} {m.kl:6.2f}   {direct.reply(assistant, policy)!r}")
 
@@ -808,7 +809,7 @@ assert share > 0.6 and of_all < 0.45 and seen.exceeds("slic_length_1", "dpo_leng
 
 # %%
 hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
-burnt = direct.align(sft, examples, "dpo", hot, quiet=False)
+burnt = direct.learn(sft, examples, "dpo", hot, quiet=False)
 m = direct.measure(assistant, burnt, sft)
 for name, policy in (("as above", aligned), ("× 30", burnt)):
     share = direct.lately(policy, "accuracy")
@@ -835,6 +836,6 @@ predict.tally()
 #
 # * Give "no" and "never" in the homework model features that are orthogonal. Which rate changes its sign?
 # * Draw the frontier figure for labels by *gold* instead of the reward model. Where is the right-hand plot's peak now?
-# * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.align(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
+# * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.learn(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
 #
 # The graded exercises of this chapter: `minirlhf check 14`.

@@ -14,7 +14,7 @@ import statistics
 import matplotlib.pyplot as plt
 import torch
 
-from minirlhf import evidence, zoo
+from minirlhf import evidence
 from minirlhf.chapters.ch20_overoptimization import (
     figures,
     habits,
@@ -49,11 +49,11 @@ from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.equations import overoptimization as over
-from minirlhf.evaluation import candidates
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import Trained
-from minirlhf.trainers.history import History
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.evaluation import candidates
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -475,11 +475,11 @@ plt.show()
 # Nothing is exact any more; every point is a sample mean.
 
 # %%
-start = Trained(*zoo.load("assistant-sft"), History())
+start = Trained(*zoo.load("assistant-sft"))
 plan = language_model.LanguagePlan()
 assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
-rl, history, policy = language_model.reinforce(assistant, plan, monitors=counts(), quiet=False)
+rl, history, policy = language_model.rloo(assistant, plan, monitors=counts(), quiet=False)
 trained = {
     "RLOO": [rl],
     "best-of-n": [language_model.best_of_n(assistant)],

@@ -10,6 +10,7 @@ from minirlhf import recipes
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.formats import Problem
+from minirlhf.data.types import pair
 from minirlhf.models import checkpoints
 from minirlhf.models.adapters import AdapterOff, add_lora, copy_of_reference, is_adapted, merged, reference_of
 from minirlhf.models.critics import new_critic
@@ -18,9 +19,9 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import get_preference
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 pytest.importorskip("peft")
@@ -45,7 +46,7 @@ def train(kind, model, tokenizer, steps, **run):
     if kind == "sft":
         return train_sft(model, chats, SFTConfig(batch_size=2, **settings), pad_token_id=0, **run)
     if kind == "reward":
-        pairs = [PairTokens(chat("go", "one"), chat("go", "two")), PairTokens(chat("stop", "two"), chat("stop", "one"))]
+        pairs = [pair(chat("go", "one"), chat("go", "two")), pair(chat("stop", "two"), chat("stop", "one"))]
         return train_reward(model, pairs, RewardConfig(batch_size=2, **settings), pad_token_id=0, **run)
     if kind == "dpo":
         pairs = [pair(chat("go", "one"), chat("go", "two")), pair(chat("stop", "two"), chat("stop", "one two"))]

@@ -173,7 +173,7 @@ c
 $$ (eq:planted)
 
 {eq}`eq:nowhere` {cite:t}`nobody1999` {term}`no such term` {doc}`no-such-page` {ref}`no-such-place` {chapter}`77`
-{py:func}`minirlhf.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
+{py:func}`minirlhf.trainers.evaluation.no_such_function` {py:func}`minirlhf.models.sampling.sample`
 {measured}`ch05 no_such_number .2f` {measured}`ch05 rloo_2_gap > no_such_rival count`
 {measured}`ch05 rloo_2_gap >= 0 count` {measured}`ch05 rloo_2_gap > 0 .2f` {measured}`ch05 rloo_2_gap`
 
@@ -213,7 +213,7 @@ COMPLAINTS = {
     "unknown place": "no-such-place",
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
-    "no such function referred to": "target not found: minirlhf.evaluation.no_such_function",
+    "no such function referred to": "target not found: minirlhf.trainers.evaluation.no_such_function",
     "no such measurement": "unknown measurement of ch05 'no_such_number'",
     "no such measurement to compare with": "unknown measurement of ch05 'no_such_rival'",
     "no such comparison": "'>= 0 count' is none of its forms",

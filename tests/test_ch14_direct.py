@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller
 from minirlhf.data.types import PreferencePair
-from minirlhf.pipeline import PretrainPlan, SFTPlan, with_seed
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
 
 SHORT = SFTConfig(max_steps=8, batch_size=16, learning_rate=3e-3)
@@ -57,7 +57,7 @@ def test_true_margins_are_negative_where_the_label_is_wrong(world, sft, pairs):
 def test_a_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
     start = weights(sft)
     places, policy = direct.path(world, sft, direct.compared(sft, pairs), "dpo", FEW, (2, 4), tmp_path / "run")
-    whole = direct.align(sft, direct.compared(sft, pairs), "dpo", FEW)
+    whole = direct.learn(sft, direct.compared(sft, pairs), "dpo", FEW)
     assert torch.equal(weights(policy), weights(whole))
     assert len(places) == 3 and places[0].kl == pytest.approx(0.0, abs=1e-6) and places[-1].kl > 0
     assert torch.equal(weights(sft), start)
@@ -100,7 +100,7 @@ def test_what_moved_is_held_against_the_start(world, sft, pairs):
     examples = direct.compared(sft, pairs)
     still = direct.moved(sft, sft, examples)
     assert still["chosen"] == still["rejected"] == 0.0
-    policy = direct.align(sft, examples, "dpo", FEW)
+    policy = direct.learn(sft, examples, "dpo", FEW)
     after = direct.moved(policy, sft, examples)
     assert after["chosen"] > after["rejected"] and 0.5 < after["accuracy"] <= 1.0
     assert direct.lately(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from minirlhf import recipes, zoo
+from minirlhf import recipes
 from minirlhf.cli import COMMANDS, main
+from minirlhf.stages import zoo
 
 
 def test_recipes_are_a_table_and_a_page(capsys):

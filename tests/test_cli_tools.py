@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from minirlhf import named
 from minirlhf.cli import chat, main
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode_prompt
@@ -17,6 +16,7 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.report import curves
+from minirlhf.stages import named
 
 WORDS = ["hi", "cats", "sleep", "much", "dogs", "bark"]
 
@@ -58,7 +58,7 @@ def test_the_probabilities_are_the_models(folders, capsys):
     )
     out = capsys.readouterr().out
     table = out[out.index("said") :].splitlines()
-    model, tokenizer = named.load(folders[0])
+    model, tokenizer = named.model_by_name(folders[0])
     ids = encode_prompt(tokenizer, conversation("hi"))
     for line in table[1:]:
         said, p, first, q, second, r = line.split()
@@ -90,7 +90,7 @@ def test_piped_lines_are_turns_of_one_conversation(folders, capsys, monkeypatch)
     assert main(["chat", *flags]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == third
-    speaker = chat.Speaker("x", *named.load(folders[0]), system=None)
+    speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system=None)
     sampling = chat.Sampling(max_completion_length=4)
     replies = [speaker.reply("hi", sampling, 0, 0) for _ in range(2)]
     assert replies == [[first], [second]]
@@ -108,7 +108,7 @@ def test_a_terminal_goes_on_after_a_mistake(folders, capsys, monkeypatch):
 
 
 def test_what_does_not_fit_has_not_been_said(folders):
-    speaker = chat.Speaker("x", *named.load(folders[0]), system="much")
+    speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system="much")
     speaker.reset()
     with pytest.raises(UserError, match="context of 64"):
         chat._turn([speaker], "hi " * 70, chat.Sampling(max_completion_length=4), 0, 0)
@@ -122,7 +122,7 @@ def test_unknown_words_are_named(folders, capsys):
 
 def test_a_model_cannot_steer_the_terminal(folders, monkeypatch):
     monkeypatch.setattr(chat, "completion_texts", lambda *_: ["a\x1b[2Jb\tc\nd\x07"])
-    speaker = chat.Speaker("x", *named.load(folders[0]), system=None)
+    speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system=None)
     lines = speaker.reply("hi", chat.Sampling(max_completion_length=4), 0, 0)
     assert [line.removesuffix(" [cut off]") for line in lines] == ["a�[2Jb  c", "d�"]
 
@@ -156,7 +156,7 @@ def test_what_can_be_named(folders, tmp_path):
 )
 def test_bad_input_of_chat(argv, message, folders, capsys, tmp_path):
     if "REWARD" in argv:
-        model, tokenizer = named.load(folders[0])
+        model, tokenizer = named.model_by_name(folders[0])
         checkpoints.save(tmp_path / "rm", RewardModel.from_causal_lm(model, seed=0), tokenizer)
     names = {"ONE": folders[0], "REWARD": str(tmp_path / "rm")}
     assert main(["chat", *(names.get(a, a) for a in argv)]) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from minirlhf.cli import main
+from minirlhf.data import tasks
 from minirlhf.feedback import graders
 
 CHATS = [
@@ -109,6 +110,23 @@ def test_a_recipe_by_name_says_in_what_it_departs_from_its_paper(tmp_path, capsy
     assert main(["train", "online", "--recipe", "dapo", "--task", "shell_game", "--out", str(out), *flags]) == 0
     said = capsys.readouterr().out
     assert "arXiv:2503.14476" in said and "epsilon_high=0.3" in said and "deviates: refilling ends" in said
+
+
+@pytest.mark.parametrize("trainer", ["sft", "online"])
+def test_the_help_names_every_world_and_grader(trainer, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", trainer, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"a tiny world in place of data: {', '.join(tasks.TASKS)}" in said
+    assert trainer == "sft" or f"by: {', '.join(graders.GRADERS)}" in said
+
+
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_every_world_has_demonstrations_to_imitate(task, tmp_path):
+    flags = ["--max-steps", "1", "--batch-size", "2", "--demonstrations", "20"]
+    assert main(["train", "sft", "--task", task, "--out", str(tmp_path / "run"), *flags]) == 0
+    found = result(tmp_path / "run")
+    assert (found["train"], found["held_out"]) == (20, 2)
 
 
 def test_a_task_in_place_of_data(tmp_path):
@@ -226,6 +244,7 @@ def bad(tmp_path: Path, name: str, text: str) -> str:
         (["sft", "--config", "nowhere.yaml", "--out", "OUT"], None, ["nowhere.yaml"]),
         (["sft", "--config", "FILE", "--out", "OUT"], "max_steps: [1\n", ["d.jsonl", "line"]),
         (["sft", "--config", "FILE", "--out", "OUT"], "max_stepz: 1\n", ["max_stepz", "max_steps"]),
+        (["grpo", "--config", "FILE", "--out", "OUT"], "recipe: ppo\n", ["unknown recipe 'ppo'", "grpo"]),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(argv, file, expected, tmp_path, capsys, monkeypatch):

@@ -7,11 +7,11 @@ import torch
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
-from minirlhf.evaluation import Candidates, candidates, evaluate, win_rate
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.trainers.evaluation import Candidates, candidates, evaluate, win_rate
 
 
 @pytest.fixture(scope="module")

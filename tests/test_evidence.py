@@ -320,7 +320,7 @@ def test_numbers_move_by_more_than_a_change_of_machine_explains():
 
 
 def test_settings_say_every_size_of_a_plan_and_nothing_of_defaults():
-    from minirlhf.pipeline import ASSISTANT_PPO, SFTPlan
+    from minirlhf.stages.pipeline import ASSISTANT_PPO, SFTPlan
     from minirlhf.trainers.sft import SFTConfig
 
     found = probe.settings(sft=SFTPlan(7, SFTConfig(max_steps=400)), ppo=ASSISTANT_PPO)

@@ -17,7 +17,7 @@ from minirlhf.data.chat import conversation, encode, encode_prompt
 from minirlhf.data.collate import collate
 from minirlhf.data.preferences import sample_pairs
 from minirlhf.data.tasks.assistant import ASSISTANT
-from minirlhf.data.types import Tokens
+from minirlhf.data.types import Tokens, pair
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models import heads
 from minirlhf.models.tiny import tiny_model
@@ -25,9 +25,9 @@ from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
 from minirlhf.recipes import GRPO, PPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers import samples
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -123,7 +123,7 @@ def run_reward_model(pages, tokenizer, monkeypatch, folder, seed):
     model = page.RewardModel(tiny_model("nano", tokenizer, seed=2)).double()
     model.load_state_dict(theirs.state_dict())
     config = RewardConfig(max_steps=STEPS, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
-    tokens = [PairTokens(*both) for both in sides]
+    tokens = [pair(*both) for both in sides]
     history = train_reward(theirs, tokens, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
     losses = watch(monkeypatch, page, "reward_loss")
     page.train(model, tokenizer, pairs, steps=STEPS, learning_rate=RATE, seed=0, batch_size=12)

@@ -14,7 +14,7 @@ FLOORS = [
     {"feedback"},
     {"recipes"},
     {"trainers", "tabular", "control"},
-    {"stages", "ledger", "evidence", "report", "evaluation", "pipeline", "runs", "named", "zoo"},
+    {"stages", "ledger", "evidence", "report"},
     {"chapters"},
     {"classroom", "tour", "cli"},
 ]

@@ -12,15 +12,16 @@ from minirlhf.core.exact import ToyLM
 from minirlhf.core.provenance import PACKAGE
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.records import Problem
+from minirlhf.data.types import pair
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.report import metrics
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, train_reward
+from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.toy import train_toy
 
@@ -39,7 +40,7 @@ def run_sft():
 
 def run_reward():
     model = RewardModel.from_causal_lm(tiny_model("nano", WORDS), seed=0)
-    pairs = [PairTokens(tokens("cats"), tokens("dogs"))]
+    pairs = [pair(tokens("cats"), tokens("dogs"))]
     return train_reward(model, pairs, RewardConfig(**TINY), pad_token_id=0, quiet=True)
 
 

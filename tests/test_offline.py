@@ -9,7 +9,7 @@ import torch
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import collate_answers
-from minirlhf.data.types import Tokens
+from minirlhf.data.types import Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.models import cache, checkpoints
 from minirlhf.models import reference as reference_module
@@ -17,7 +17,7 @@ from minirlhf.models.reference import answer_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
-from minirlhf.trainers.offline import OfflineConfig, _Data, _losses, as_kind, labelled, pair, ranked, train_offline
+from minirlhf.trainers.offline import OfflineConfig, _Data, _losses, as_kind, train_offline
 
 PROMPTS = ("go", "stop", "go one", "stop stop", "one", "go go go")
 GOOD, FAIR, BAD = "two", "one two three", "three stop"
@@ -116,9 +116,9 @@ def test_one_dpo_step_is_the_one_computed_by_hand(data, model, tokenizer):
         total = total + torch.nn.functional.softplus(-0.3 * margin) / len(examples)
     naive = torch.autograd.grad(total, list(model.parameters()))
     recipe = get_preference("dpo").with_(beta=0.3)
-    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=False)
+    rows = _Data(examples, recipe, tokenizer.pad_token_id, 0)
     rows.ask(reference)
-    (loss,) = _losses(model, rows, recipe, torch.arange(6), [], OfflineConfig(), [])
+    (loss,) = _losses(model, rows, torch.arange(6), [], None, [])
     torch.testing.assert_close(loss, total, rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(torch.autograd.grad(loss, list(model.parameters())), naive, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
@@ -129,14 +129,13 @@ def test_micro_batches_change_nothing(name, data, tokenizer):
     recipe = PREFERENCES[name]
     policy, reference = (tiny_model("nano", tokenizer, seed=seed).double() for seed in (1, 2))
     examples = data[recipe.needs.record][:6]
-    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=recipe.mismatched)
+    rows = _Data(examples, recipe, tokenizer.pad_token_id, 0)
     rows.ask(reference)
     order = torch.tensor([3, 0, 5, 1, 4])
-    context = rows.context(policy, recipe, order, order, {})
+    context = rows.context(policy, order, {})
     grads = []
     for size in (None, 1, 2, 3):
-        config = OfflineConfig(micro_batch_size=size)
-        losses = list(_losses(policy, rows, recipe, order, context, config, []))
+        losses = list(_losses(policy, rows, order, context, size, []))
         assert len(losses) == -(-5 // (size or 5))
         grads.append(torch.cat([g.flatten() for g in torch.autograd.grad(sum(losses), list(policy.parameters()))]))
     assert float(grads[0].abs().max()) > 1e-6
@@ -172,7 +171,7 @@ def test_bcos_shift_is_a_moving_mean_that_a_resumed_run_remembers(data, model, t
 
 def test_ktos_mismatched_answers_belong_to_other_prompts(data, tokenizer):
     examples = data[UnpairedLogps]
-    rows = _Data(examples, tokenizer.pad_token_id, 0, mismatched=True)
+    rows = _Data(examples, get_preference("kto"), tokenizer.pad_token_id, 0)
     taken = []
     for example, other in zip(examples, rows.other, strict=True):
         own, cut = example.answers[0], example.answers[0].loss_mask.index(True)

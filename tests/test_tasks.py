@@ -125,6 +125,26 @@ def test_unknown_task_names_the_nearest():
         tasks.get("shel-game")
 
 
+WORLD = """
+class Maze:
+    name, words, max_completion_length = "maze", ("go",), 2
+    def prompts(self, split): return ["go"]
+    def reference(self, prompt): return "go"
+    def demonstration(self, prompt, rng): return "go"
+    {method}
+MAZE = Maze()
+"""
+
+
+def test_a_new_world_is_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+    (tmp_path / "maze.py").write_text(WORLD.format(method="def grade(self, prompt, completion): return 1.0"))
+    assert set(tasks.find()) == {*tasks.TASKS, "maze"}
+    (tmp_path / "broken.py").write_text(WORLD.format(method="pass"))
+    with pytest.raises(ValueError, match="broken: no tiny world"):
+        tasks.find()
+
+
 # -- the worlds -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
-from minirlhf.data.types import Tokens
+from minirlhf.data.types import Tokens, pair
 from minirlhf.feedback.rewards import reference_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
@@ -24,7 +24,7 @@ from minirlhf.trainers.config import TrainerConfig, from_mapping
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, NonFiniteLoss
 from minirlhf.trainers.online import OnlineConfig, train_online
-from minirlhf.trainers.reward import PairTokens, RewardConfig, pair_accuracy, train_reward
+from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
 from minirlhf.trainers.sft import SFTConfig, mean_nll, nll_losses, prediction_weights, train_sft
 
 WORDS = ("one", "two", "three", "go", "stop")
@@ -109,9 +109,7 @@ def test_sft_learns_the_replies(model, tokenizer, chats):
 def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokenizer):
     good, bad = "one two", "two one"
     prompts = ("go", "stop", "go go", "stop go", "go stop", "three")
-    pairs = [
-        PairTokens(encode(tokenizer, conversation(p, good)), encode(tokenizer, conversation(p, bad))) for p in prompts
-    ]
+    pairs = [pair(encode(tokenizer, conversation(p, good)), encode(tokenizer, conversation(p, bad))) for p in prompts]
     model = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
     config = RewardConfig(max_steps=40, batch_size=5, learning_rate=3e-3)
     history = train_reward(model, pairs[:5], config, pad_token_id=tokenizer.pad_token_id, quiet=True)
@@ -120,21 +118,21 @@ def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokeni
 
 
 def test_margin_and_centring_enter_the_reward_loss(tokenizer):
-    pair = PairTokens(encode(tokenizer, conversation("go", "one")), encode(tokenizer, conversation("go", "two")))
+    example = pair(encode(tokenizer, conversation("go", "one")), encode(tokenizer, conversation("go", "two")))
     start = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
 
     def first_loss(pair, **settings):
         config = RewardConfig(max_steps=1, batch_size=1, **settings)
         return train_reward(copy.deepcopy(start), [pair], config, pad_token_id=0, quiet=True)["loss"][0]
 
-    plain = first_loss(pair)
-    batch = collate([pair.chosen, pair.rejected], tokenizer.pad_token_id)
+    plain = first_loss(example)
+    batch = collate([example.chosen, example.rejected], tokenizer.pad_token_id)
     chosen, rejected = start(batch.input_ids, batch.attention_mask).detach().double().tolist()
     softplus = torch.nn.functional.softplus
     assert plain == pytest.approx(float(softplus(torch.tensor(rejected - chosen))), rel=1e-5)
-    with_margin = first_loss(dataclasses.replace(pair, margin=1.5))
+    with_margin = first_loss(dataclasses.replace(example, margin=1.5))
     assert with_margin == pytest.approx(float(softplus(torch.tensor(rejected - chosen + 1.5))), rel=1e-5)
-    centred = first_loss(pair, center_rewards_coefficient=0.5)
+    centred = first_loss(example, center_rewards_coefficient=0.5)
     assert centred == pytest.approx(plain + 0.5 * (chosen + rejected) ** 2, rel=1e-5)
 
 

@@ -1,5 +1,6 @@
 """The checkpoint cache and the zoo: trained once, found again, rebuilt when damaged, safe for two processes."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -10,18 +11,40 @@ import pytest
 import torch
 from patience import limit
 
-from minirlhf import zoo
 from minirlhf.core.errors import UserError
+from minirlhf.data.tasks import shell_game
+from minirlhf.equations import policy_losses
 from minirlhf.models import cache, checkpoints
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes import DR_GRPO, GRPO, online
+from minirlhf.recipes.offline import get_preference
+from minirlhf.stages import pipeline, zoo
+from minirlhf.trainers import loop, reward, sft
+from minirlhf.trainers.sft import SFTConfig
 
 
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def other_seed(sample):
+    return lambda *args, seed, **options: sample(*args, seed=seed + 1, **options)
+
+
+def scaled_rate(self, losses):
+    """An update after which every weight is a hundredth too large."""
+    metrics = UPDATE(self, losses)
+    with torch.no_grad():
+        for weight in self.trained:
+            weight *= 1.01
+    return metrics
+
+
+UPDATE = loop.Loop.update
 
 
 def builder(calls):
@@ -94,16 +117,103 @@ def test_two_processes_that_start_at_once_train_once(empty_cache):
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
 
 
-def test_the_key_covers_plans_parents_and_code(monkeypatch):
-    before = cache.fingerprint(zoo.determinants("assistant-sft"))
+# -- what makes an entry anew -------------------------------------------------------------------------------------
+
+
+def keys():
+    zoo.behaviour.cache_clear()
+    return {name: cache.fingerprint(zoo.determinants(name)) for name in zoo.ENTRIES}
+
+
+@pytest.fixture(scope="module")
+def before():
+    yield keys()
+    zoo.behaviour.cache_clear()
+
+
+def anew(before):
+    after = keys()
+    return {name for name in after if after[name] != before[name]}
+
+
+EVERYTHING = set(zoo.ENTRIES)
+JUDGE = {"assistant-reward"}
+
+
+def scaled(function):
+    return lambda *args, **options: 1.01 * function(*args, **options)
+
+
+def fails(*args, **options):
+    raise AssertionError("no entry of the zoo needs this")
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        pytest.param({(sft, "aggregate"): scaled(sft.aggregate)}, EVERYTHING, id="the SFT loss"),
+        pytest.param(
+            {(sft, "prediction_weights"): lambda mask: sft.token_mean(mask[:, 1:] | True)},
+            EVERYTHING - {"phrasebook-base"},  # its pages are equally long, so every token is marked anyway
+            id="a mask",
+        ),
+        pytest.param({(loop.Loop, "update"): scaled_rate}, EVERYTHING, id="the optimizer"),
+        pytest.param({(reward, "bradley_terry_loss"): scaled(reward.bradley_terry_loss)}, JUDGE, id="the reward loss"),
+        pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGE, id="what is sampled"),
+        pytest.param(
+            {(online, "GRPO"): GRPO.with_(beta=0.7), (policy_losses, "ppo_clip"): fails}, set(), id="a recipe"
+        ),
+        pytest.param(
+            dict.fromkeys(((pipeline, "train_online"), (pipeline, "align"), (sft, "mean_nll")), fails),
+            set(),
+            id="what no entry calls",
+        ),
+    ],
+)
+def test_what_trains_otherwise_is_made_anew_and_nothing_else(edits, expected, before, monkeypatch):
+    for (owner, name), value in edits.items():
+        monkeypatch.setattr(owner, name, value)
+    assert anew(before) == expected
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"), [("\nSLIP = 0.5\n", {"shell-game-sft"}), ("  # a comment\n", set())], ids=["code", "comment"]
+)
+def test_the_module_of_its_world_belongs_to_an_entry(edit, expected, before, monkeypatch):
+    source = inspect.getsource
+    monkeypatch.setattr(zoo.inspect, "getsource", lambda m: source(m) + (edit if m is shell_game else ""))
+    assert anew(before) == expected
+
+
+def test_another_plan_counts_for_the_entry_and_for_what_starts_from_it(before, monkeypatch):
     base = zoo.ENTRIES["assistant-base"]
-    changed = replace(base, plan=replace(base.plan, documents=7))
-    monkeypatch.setitem(zoo.ENTRIES, "assistant-base", changed)
-    assert cache.fingerprint(zoo.determinants("assistant-sft")) != before
-    monkeypatch.setitem(zoo.ENTRIES, "assistant-base", base)
-    assert cache.fingerprint(zoo.determinants("assistant-sft")) == before
-    monkeypatch.setattr(zoo, "source_hash", lambda *names: "other code")
-    assert cache.fingerprint(zoo.determinants("assistant-sft")) != before
+    monkeypatch.setitem(zoo.ENTRIES, "assistant-base", replace(base, plan=replace(base.plan, documents=4001)))
+    assert anew(before) == {"assistant-base", "assistant-sft", "assistant-reward"}
+
+
+def test_a_plan_with_a_recipe_is_known_by_its_values():
+    plan = lambda **options: pipeline.RLPlan(GRPO.with_(**options))
+    key = lambda plan: cache.fingerprint({"plan": plan})
+    assert key(plan(beta=0.5)) == key(plan(beta=0.5)) != key(plan(beta=0.6))
+    assert key(plan(beta=0.5)) != key(pipeline.RLPlan(DR_GRPO))
+    assert key(pipeline.AlignPlan()) == key(pipeline.AlignPlan(get_preference("dpo").with_(beta=0.2)))
+    assert {pipeline.RLPlan(), pipeline.RLPlan()} == {pipeline.RLPlan()} and hash(pipeline.AlignPlan())
+    with pytest.raises(TypeError, match="cannot be part of a cache key"):
+        key(plan(objective=lambda logps, old_logps, advantages, mask: logps))
+
+
+def test_a_training_shows_itself(empty_cache, capsys, monkeypatch):
+    monkeypatch.delenv("MINIRLHF_NO_BAR", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    short = SFTConfig(max_steps=2, batch_size=4)
+    entry = zoo.Entry("two steps", "sort_digits", zoo._sft, pipeline.SFTPlan(8, short))
+    monkeypatch.setitem(zoo.ENTRIES, "tiny", entry)
+    zoo.load("tiny")
+    said = capsys.readouterr()
+    assert "zoo: training tiny once (two steps)" in said.err and "training tiny once:   0%|" in said.err
+    assert "training tiny once: 2 steps in" in said.out
+    zoo.load("tiny")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_unknown_entries_name_the_nearest():
@@ -116,8 +226,8 @@ def test_unknown_entries_name_the_nearest():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(zoo.ENTRIES))
 def test_every_entry_trains_and_loads_to_the_same_weights(name):
-    model, tokenizer = zoo.load(name, quiet=True)
-    again, _ = zoo.load(name, quiet=True)
+    model, tokenizer = zoo.load(name)
+    again, _ = zoo.load(name)
     for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert tokenizer.pad_token_id != tokenizer.eos_token_id

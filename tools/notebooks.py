@@ -279,7 +279,7 @@ def fill_zoo(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     if "zoo" not in text:
         return
-    from minirlhf import zoo
+    from minirlhf.stages import zoo
 
     for name in sorted(set(re.findall(r'"([a-z0-9-]+)"', text)) & set(zoo.ENTRIES)):
         zoo.load(name)

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from minirlhf import named
 from minirlhf.cli.data import visible
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
@@ -32,6 +31,7 @@ from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
+from minirlhf.stages import named
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
         min_p=args.min_p,
         greedy=args.temperature == 0,
     )
-    speakers = [Speaker(name, *named.load(name), system=args.system) for name in args.models]
+    speakers = [Speaker(name, *named.model_by_name(name), system=args.system) for name in args.models]
     for speaker in speakers:
         speaker.reset()
     if args.prompt is not None:

@@ -108,9 +108,9 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
     if args.model is not None and args.tokenizer is not None:
         raise UserError("--model and --tokenizer do not go together; a model brings its own tokenizer")
     if args.model is not None:
-        from minirlhf import named
+        from minirlhf.stages import named
 
-        model, tokenizer = named.load(args.model)
+        model, tokenizer = named.model_by_name(args.model)
         context, about = model.config.get_text_config().max_position_embeddings, f"tokenizer of {args.model}"
     elif args.tokenizer is not None:
         tokenizer, about = load_tokenizer(args.tokenizer, complete=True), f"tokenizer {args.tokenizer}"

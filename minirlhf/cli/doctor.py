@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from minirlhf import __version__, zoo
+from minirlhf import __version__
 from minirlhf.core.folders import cache_folder
+from minirlhf.stages import zoo
 
 GB = 2**30
 

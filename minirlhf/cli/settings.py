@@ -15,18 +15,17 @@ import yaml
 from minirlhf.core.errors import UserError
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type, group: str, skip: tuple[str, ...] = ()) -> None:
+def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
     """Add a flag for every field of a config dataclass. Values stay text until :func:`from_mapping` reads them."""
     section = parser.add_argument_group(group)
     for f in dataclasses.fields(cls):
-        if f.name not in skip:
-            section.add_argument(
-                f"--{f.name.replace('_', '-')}",
-                dest=f.name,
-                default=argparse.SUPPRESS,
-                metavar="VALUE",
-                help=f"{f.metadata.get('help', '')} (default: {f.default})".replace("%", "%%"),
-            )
+        section.add_argument(
+            f"--{f.name.replace('_', '-')}",
+            dest=f.name,
+            default=argparse.SUPPRESS,
+            metavar="VALUE",
+            help=f"{f.metadata.get('help', '')} (default: {f.default})".replace("%", "%%"),
+        )
 
 
 def read_yaml(path: str) -> dict[str, Any]:

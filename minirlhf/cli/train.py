@@ -16,11 +16,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from minirlhf import recipes, runs
+from minirlhf import recipes
 from minirlhf.cli.settings import add_flags, read_yaml
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.recipes.binding import Bindable
-from minirlhf.recipes.offline import PREFERENCES, get_preference
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.offline import PREFERENCES, Preference
+from minirlhf.stages import from_files
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig, from_mapping, parse_value
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
@@ -34,49 +35,47 @@ class Trainer:
     Attributes:
         help: one line.
         source, config: the dataclasses whose fields become flags.
-        run: ``(source, config, [changes,] *, resume)``.
-        field: the field of ``source`` that names the recipe, if there is a choice of recipes.
-        table: these recipes; their numbers become flags too.
-        look_up: a name to its recipe.
-        chosen: the recipe, where the trainer's own name says it.
+        run: ``(source, config, [recipe,] *, resume)``.
+        choice: what a recipe is called, for a trainer that takes one.
+        table: the recipes to choose from, the default first; their numbers become flags too.
     """
 
     help: str
-    source: type[runs.Source]
+    source: type[from_files.Source]
     config: type[TrainerConfig]
     run: Callable[..., Any]
-    field: str = ""
-    table: Mapping[str, Bindable] = dataclasses.field(default_factory=dict)
-    look_up: Callable[[str], Bindable] = recipes.get
-    chosen: str = ""
+    choice: str = ""
+    table: Mapping[str, Recipe | Preference] = dataclasses.field(default_factory=dict)
+
+    def only(self, name: str, way: str) -> Trainer:
+        """The trainer of this one recipe."""
+        recipe = self.table[name]
+        return dataclasses.replace(self, help=f"{way}, {recipe.source}", table={name: recipe})
 
 
 ONLINE = Trainer(
     "improve on own samples, by --recipe NAME",
-    runs.OnlineSource,
+    from_files.OnlineSource,
     OnlineConfig,
-    runs.run_online,
+    from_files.run_online,
     "recipe",
-    recipes.RECIPES,
+    {"grpo": recipes.GRPO, **recipes.RECIPES},
 )
 OFFLINE = Trainer(
     "learn from given preferences, by --loss NAME",
-    runs.OfflineSource,
+    from_files.OfflineSource,
     OfflineConfig,
-    runs.run_offline,
+    from_files.run_offline,
     "loss",
     PREFERENCES,
-    get_preference,
 )
 TRAINERS: dict[str, Trainer] = {
-    "sft": Trainer("imitate conversations", runs.SFTSource, SFTConfig, runs.run_sft),
-    "reward": Trainer("learn which of two replies is better", runs.RewardSource, RewardConfig, runs.run_reward),
+    "sft": Trainer("imitate conversations", from_files.SFTSource, SFTConfig, from_files.run_sft),
+    "reward": Trainer("learn which of two replies is better", from_files.Source, RewardConfig, from_files.run_reward),
     "online": ONLINE,
-    **{
-        r.name: dataclasses.replace(ONLINE, help=f"online, {r.source}", chosen=r.name) for r in recipes.RECIPES.values()
-    },
+    **{name: ONLINE.only(name, "online") for name in recipes.RECIPES},
     "offline": OFFLINE,
-    **{r.name: dataclasses.replace(OFFLINE, help=f"offline, {r.source}", chosen=r.name) for r in PREFERENCES.values()},
+    **{name: OFFLINE.only(name, "offline") for name in PREFERENCES},
 }
 
 
@@ -88,11 +87,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.add_argument("--config", metavar="FILE", help="YAML file of settings")
         sub.add_argument("--resume", action="store_true", help="go on with the run in --out")
-        add_flags(sub, trainer.source, "data and model", skip=(trainer.field,) if trainer.chosen else ())
+        add_flags(sub, trainer.source, "data and model")
         add_flags(sub, trainer.config, "training")
-        chosen = [trainer.table[trainer.chosen]] if trainer.chosen else list(trainer.table.values())
         section = sub.add_argument_group("recipe")
-        for option in sorted({o for recipe in chosen for o in recipe.numbers()} - _names(trainer.config)):
+        if len(trainer.table) > 1:
+            text = f"one of {', '.join(trainer.table)} (default: {next(iter(trainer.table))})"
+            section.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
+        for option in sorted(
+            {o for recipe in trainer.table.values() for o in recipe.numbers()} - _names(trainer.config)
+        ):
             section.add_argument(
                 f"--{option.replace('_', '-')}", dest=option, default=argparse.SUPPRESS, metavar="VALUE"
             )
@@ -104,23 +107,30 @@ def run(args: argparse.Namespace) -> int:
     flags = {k: v for k, v in vars(args).items() if k not in ("trainer", "config", "resume")}
     where = "the flags" if args.config is None else args.config
     values = {**({} if args.config is None else read_yaml(args.config)), **flags}
-    if trainer.chosen:
-        values[trainer.field] = trainer.chosen
-    names = _names(trainer.source) | _names(trainer.config)
-    source = from_mapping(trainer.source, {k: v for k, v in values.items() if k in _names(trainer.source)}, where)
-    config = from_mapping(trainer.config, {k: v for k, v in values.items() if k in _names(trainer.config)}, where)
+    chosen = [_recipe(trainer, values)] if trainer.table else []
+    names = {*_names(trainer.source), *_names(trainer.config)}
+    source, config = (
+        from_mapping(cls, {k: v for k, v in values.items() if k in _names(cls)}, where)
+        for cls in (trainer.source, trainer.config)
+    )
     rest = {k: v for k, v in values.items() if k not in names}
-    if not trainer.field:
-        if rest:
-            raise unknown(f"setting in {where}", next(iter(rest)), names)
-        trainer.run(source, config, resume=args.resume)
-        return 0
-    recipe = trainer.look_up(getattr(source, trainer.field))
+    known = {name for recipe in chosen for name in recipe.numbers()}
     for name in rest:
-        if name not in recipe.numbers():
-            raise unknown(f"setting in {where} for recipe {recipe.name!r}", name, {*recipe.numbers(), *names})
-    trainer.run(source, config, {k: _number(k, v, where) for k, v in rest.items()}, resume=args.resume)
+        if name not in known:
+            of = f" for recipe {chosen[0].name!r}" if chosen else ""
+            raise unknown(f"setting in {where}{of}", name, known | names)
+    changed = [recipe.with_(**{k: _number(k, v, where) for k, v in rest.items()}) for recipe in chosen]
+    trainer.run(source, config, *changed, resume=args.resume)
     return 0
+
+
+def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference:
+    """The recipe that the settings name, or the only one; the name is taken out of them."""
+    first = next(iter(trainer.table))
+    name = str(values.pop(trainer.choice, first))
+    if name not in trainer.table:
+        raise unknown(trainer.choice, name, trainer.table)
+    return trainer.table[name]
 
 
 def _names(cls: type) -> set[str]:

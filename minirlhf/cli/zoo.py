@@ -21,8 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List or fill."""
-    from minirlhf import zoo
     from minirlhf.core.errors import UserError
+    from minirlhf.stages import zoo
 
     names = list(zoo.ENTRIES) if args.all else args.names
     for name in names:

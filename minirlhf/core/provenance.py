@@ -63,6 +63,8 @@ def imported(text: str, name: str) -> frozenset[str]:
                     found.add(child if child in known else node.module)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.update(_named(node.value) & known)
+        elif isinstance(node, ast.Attribute) and node.attr == "iter_modules":  # a folder that looks through itself
+            found.update(child for child in known if child.rpartition(".")[0] == name)
     return frozenset(found)
 
 

@@ -179,6 +179,52 @@ class AnswerBatch(_Rows):
 
 
 @dataclass(frozen=True)
+class Compared:
+    """One tokenised preference: ``K`` answers to one prompt, which each of them repeats.
+
+    Attributes:
+        answers: for a pair the chosen and the rejected one; in a list the best first.
+        desirable: for a single answer, whether it is a good one.
+        margin: for a pair, by how much the chosen one is better, if known.
+        scores: for a list, how good each answer is, if known.
+    """
+
+    answers: tuple[Tokens, ...]
+    desirable: bool | None = None
+    margin: float | None = None
+    scores: tuple[float, ...] | None = None
+
+    def __len__(self) -> int:
+        """Tokens of the longest answer, with its prompt."""
+        return max(map(len, self.answers))
+
+    @property
+    def chosen(self) -> Tokens:
+        """The best answer."""
+        return self.answers[0]
+
+    @property
+    def rejected(self) -> Tokens:
+        """The worst answer."""
+        return self.answers[-1]
+
+
+def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None) -> Compared:
+    """Two answers of which one is better."""
+    return Compared((chosen, rejected), margin=margin)
+
+
+def labelled(answer: Tokens, desirable: bool) -> Compared:
+    """One answer and whether it is a good one."""
+    return Compared((answer,), desirable=desirable)
+
+
+def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> Compared:
+    """Answers from best to worst."""
+    return Compared(tuple(answers), scores=None if scores is None else tuple(scores))
+
+
+@dataclass(frozen=True)
 class PreferencePair:
     """One comparison, as text or as chat messages already rendered to text."""
 

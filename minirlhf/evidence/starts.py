@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.evidence.probe import brief, settings, trace
-from minirlhf.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
 
 #: Pairs of a brief start's replies, and a reward model that learns from them.
 FEW_PAIRS = brief(RewardPlan(), batch_size=16, pairs=48, held_out=8)

@@ -16,6 +16,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode
 from minirlhf.data.collate import collate
 from minirlhf.data.formats import Problem
+from minirlhf.data.tasks import TASKS
 from minirlhf.data.tasks.base import GradesSteps, Split, Task
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
@@ -80,7 +81,8 @@ def task_step_reward(task: Task) -> StepReward:
         UserError: a world that grades none.
     """
     if not isinstance(task, GradesSteps):
-        raise UserError(f"the world {task.name} grades no steps; one that does is shell_game")
+        able = ", ".join(name for name, world in TASKS.items() if isinstance(world, GradesSteps))
+        raise UserError(f"the world {task.name} grades no steps; worlds that do: {able}")
     return lambda problems, completions: [
         task.grade_steps(problem.prompt[-1]["content"], words)
         for problem, words in zip(problems, completions, strict=True)

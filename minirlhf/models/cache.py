@@ -6,7 +6,9 @@ Safe when two processes start at once (one trains, the other waits), and a damag
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import inspect
 import json
 import platform
 import shutil
@@ -25,11 +27,18 @@ from minirlhf.models import checkpoints
 
 
 def fingerprint(determinants: Mapping[str, Any]) -> str:
-    """A hash (16 hex digits) of settings, and of the libraries and the machine type that compute with them."""
+    """A hash (16 hex digits) of settings, and of the libraries and the machine type that compute with them.
+
+    Settings are JSON values and dataclasses of them; a function counts by its name and the options bound to it.
+    """
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {"": type(value).__name__, **dataclasses.asdict(value)}
+            return {"": type(value).__name__, **{f.name: getattr(value, f.name) for f in dataclasses.fields(value)}}
+        if isinstance(value, functools.partial) and not value.args:
+            return {"": value.func, **value.keywords}
+        if inspect.isfunction(value) and value.__name__.isidentifier():  # a lambda has no name to know it by
+            return value.__name__
         raise TypeError(f"{value!r} of type {type(value).__name__} cannot be part of a cache key")
 
     full = {**determinants, "torch": torch.__version__, "transformers": transformers.__version__}

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN
 from minirlhf.data.formats import Problem
-from minirlhf.evaluation import Evaluation, Measured, evaluate, win_rate
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import AlignPlan, PretrainPlan, RewardPlan, RLPlan, SFTPlan, Trained, with_seed
+from minirlhf.trainers.evaluation import Evaluation, Measured, evaluate, win_rate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.reward import pair_accuracy
 
@@ -167,13 +167,13 @@ def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
     proxy = model_reward(judge.model, judge.tokenizer)
     graded: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(world)}, "quiet": quiet}
     with tour.timed("grpo"):
-        grpo = pipeline.reinforce(world, sft, plans.grpo, **graded)
+        grpo = pipeline.rl(world, sft, plans.grpo, **graded)
     say("5 · The same with PPO: a critic says which token earned what")
     with tour.timed("ppo"):
-        ppo = pipeline.reinforce(world, sft, plans.ppo, **graded)
+        ppo = pipeline.rl(world, sft, plans.ppo, **graded)
     say("6 · The same preferences without a reward model and without sampling (DPO)")
     with tour.timed("dpo"):
-        dpo = pipeline.align(sft, pairs, plans.dpo, quiet=quiet)
+        dpo = pipeline.align(sft, pipeline.pair_tokens(sft.tokenizer, pairs), plans.dpo, quiet=quiet)
     say("7 · Evaluation on held-out prompts")
     with tour.timed("evaluation"):
         plain = copy.deepcopy(base.tokenizer)
@@ -226,7 +226,7 @@ def _shell_game(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
         sft = pipeline.sft_from_scratch(world, plans.game_sft, quiet=quiet)
     say("9 · Reinforcement learning on right answers alone (Dr. GRPO)")
     with tour.timed("game_rl"):
-        rl = pipeline.reinforce(world, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
+        rl = pipeline.rl(world, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
     with tour.timed("game_evaluation"):
         tour.game = [_play("SFT", sft), _play("RL", rl)]
     tour.histories["game_sft"], tour.histories["game_rl"] = sft.history, rl.history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.data.collate import batch_indices, collate_answers
-from minirlhf.data.types import Tokens
+from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
@@ -31,43 +31,11 @@ class OfflineConfig(TrainerConfig):
     learning_rate: float = setting(3e-4, "peak learning rate of AdamW")
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One example: ``K`` answers to one prompt, which each of them repeats.
-
-    Attributes:
-        answers: for a pair the chosen and the rejected one; in a list the best first.
-        desirable: for a single answer, whether it is a good one.
-        margin: for a pair, by how much the chosen one is better, if known.
-        scores: for a list, how good each answer is, if known.
-    """
-
-    answers: tuple[Tokens, ...]
-    desirable: bool | None = None
-    margin: float | None = None
-    scores: tuple[float, ...] | None = None
-
-    @property
-    def kind(self) -> type[Record]:
-        """The record that this example is a row of; two answers without scores are a pair."""
-        if self.desirable is not None:
-            return UnpairedLogps
-        return PairLogps if len(self.answers) == 2 and self.scores is None else ListLogps
-
-
-def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None) -> Compared:
-    """Two answers of which one is better."""
-    return Compared((chosen, rejected), margin=margin)
-
-
-def labelled(answer: Tokens, desirable: bool) -> Compared:
-    """One answer and whether it is a good one."""
-    return Compared((answer,), desirable=desirable)
-
-
-def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> Compared:
-    """Answers from best to worst."""
-    return Compared(tuple(answers), scores=None if scores is None else tuple(scores))
+def kind_of(example: Compared) -> type[Record]:
+    """The record that an example is a row of; two answers without scores are a pair."""
+    if example.desirable is not None:
+        return UnpairedLogps
+    return PairLogps if len(example.answers) == 2 and example.scores is None else ListLogps
 
 
 def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list[Compared]:
@@ -83,9 +51,9 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
     for number, example in enumerate(examples, 1):
         if len(set(map(repr, example.answers))) < len(example.answers):
             raise UserError(f"example {number}: two of its answers are the same tokens, so neither can be preferred")
-        if example.kind is kind:
+        if kind_of(example) is kind:
             found.append(example)
-        elif example.kind is UnpairedLogps:
+        elif kind_of(example) is UnpairedLogps:
             takers = ", ".join(Needs.losses(UnpairedLogps))
             raise UserError(
                 f"{loss} compares answers to one prompt, example {number} is a single answer with a label; losses that take those: {takers}"
@@ -134,15 +102,12 @@ def train_offline(
         UserError: examples of a kind that the loss cannot take, or numbers that it refuses.
     """
     recipe.try_out()
-    needs = recipe.needs
-    examples = as_kind(examples, needs.record, recipe.name)
-    data = _Data(examples, pad_token_id, config.seed, mismatched=recipe.mismatched)
-    if needs.reference:
+    data = _Data(as_kind(examples, recipe.needs.record, recipe.name), recipe, pad_token_id, config.seed)
+    if recipe.needs.reference:
         if ref_model is not None:
             require_same_vocabulary(model, ref_model)
         data.ask(ref_model or reference_of(model))
-    everything = torch.arange(len(examples))
-    data.context(model, recipe, everything[:2], everything, {})  # raises where a margin or a score is missing
+    data.context(model, torch.arange(len(data))[:2], {})  # raises where a margin or a score is missing
     loop = Loop(
         name or recipe.name,
         model,
@@ -155,12 +120,27 @@ def train_offline(
         quiet=quiet,
     )
     for step in loop:
-        rows = torch.from_numpy(batch_indices(len(examples), config.batch_size, step, config.seed))
-        context = data.context(model, recipe, rows, rows, loop.memory)
+        rows = torch.from_numpy(batch_indices(len(data), config.batch_size, step, config.seed))
+        context = data.context(model, rows, loop.memory)
         seen: list[tuple[Tensor, Tensor]] = []
-        metrics = loop.update(_losses(model, data, recipe, rows, context, config, seen))
-        loop.log(**metrics, **_observe(recipe, data, rows, seen))
+        metrics = loop.update(_losses(model, data, rows, context, config.micro_batch_size, seen))
+        loop.log(**metrics, **data.observe(rows, seen))
     return loop.history
+
+
+def _losses(
+    model: nn.Module,
+    data: _Data,
+    rows: Tensor,
+    context: Sequence[Tensor],
+    micro_batch_size: int | None,
+    seen: list[tuple[Tensor, Tensor]],
+) -> Iterator[Tensor]:
+    """The loss of each micro-batch; they add up to the mean over the batch. ``seen`` gets log-probs and lengths ``(b, K)``."""
+    for part in torch.arange(len(rows)).split(micro_batch_size or len(rows)):
+        record, logps, lengths = data.record(model, rows[part])
+        seen.append((logps.detach(), lengths))
+        yield data.recipe.loss(record, *(c[part] if c.dim() else c for c in context)).sum() / len(rows)
 
 
 class HeldOut:
@@ -173,110 +153,116 @@ class HeldOut:
     def __init__(
         self, examples: Sequence[Compared], recipe: Preference, ref_model: nn.Module, *, pad_token_id: int
     ) -> None:
-        self._recipe = recipe
-        self._data = _Data(as_kind(examples, recipe.needs.record, recipe.name), pad_token_id, 0, mismatched=False)
+        alone = replace(recipe, context=(), mismatched=False)  # the loss itself is not computed
+        self._data = _Data(as_kind(examples, recipe.needs.record, recipe.name), alone, pad_token_id, 0)
         if recipe.needs.reference:
             self._data.ask(ref_model)
 
     def __len__(self) -> int:
-        return len(self._data.examples)
+        return len(self._data)
 
     @torch.no_grad()
     def measure(self, model: nn.Module, batch_size: int = 64) -> dict[str, float]:
         """The metrics of :func:`train_offline` but the loss, over all examples."""
         rows = torch.arange(len(self))
-        seen = [self._data.logps(model, part, self._recipe.needs)[1:] for part in rows.split(batch_size)]
-        return _observe(self._recipe, self._data, rows, seen)
-
-
-def _losses(
-    model: nn.Module,
-    data: _Data,
-    recipe: Preference,
-    rows: Tensor,
-    context: Sequence[Tensor],
-    config: OfflineConfig,
-    seen: list[tuple[Tensor, Tensor]],
-) -> Iterator[Tensor]:
-    """The loss of each micro-batch; they add up to the mean over the batch. ``seen`` gets log-probs and lengths ``(b, K)``."""
-    size = config.micro_batch_size or len(rows)
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        record, logps, lengths = data.logps(model, rows[part], recipe.needs)
-        seen.append((logps.detach(), lengths))
-        yield recipe.loss(record, *(c[part] if c.dim() else c for c in context)).sum() / len(rows)
+        return self._data.observe(rows, [self._data.record(model, part)[1:] for part in rows.split(batch_size)])
 
 
 class _Data:
-    """The examples as tensors on demand, and what the reference says of them."""
+    """``N`` examples as tensors on demand, and what the reference says of their answers."""
 
-    def __init__(self, examples: Sequence[Compared], pad_token_id: int, seed: int, *, mismatched: bool) -> None:
-        self.examples, self.pad = examples, pad_token_id
+    def __init__(self, examples: Sequence[Compared], recipe: Preference, pad_token_id: int, seed: int) -> None:
+        self.examples, self.recipe, self.pad = examples, recipe, pad_token_id
         self.width = len(examples[0].answers)  # K
+        self.margins = _numbers([e.margin for e in examples])  # (N,)
+        self.scores = _numbers([e.scores for e in examples])  # (N, K)
+        if recipe.needs.record is UnpairedLogps:
+            self.better = torch.tensor([[bool(e.desirable)] for e in examples])  # (N, 1)
+        else:
+            self.better = (torch.arange(self.width) == 0).expand(len(examples), -1)  # (N, K), the best answer
         self.reference: Tensor | None = None  # (N, K)
         self.other: list[Tokens] = []  # for each example the answer of another one
         self.other_reference: Tensor | None = None  # (N,)
-        if mismatched:
+        if recipe.mismatched:
             order = torch.randperm(len(examples), generator=generator("mismatched", seed)).tolist()
             giver = dict(zip(order, [*order[1:], order[0]], strict=True))
             self.other = [_swap(e.answers[0], examples[giver[i]].answers[0]) for i, e in enumerate(examples)]
+
+    def __len__(self) -> int:
+        return len(self.examples)
 
     def ask(self, reference: nn.Module) -> None:
         """Have the reference rate every answer."""
         everything = [answer for example in self.examples for answer in example.answers] + self.other
         logps = reference_logps(reference, everything, pad_token_id=self.pad)
-        count = len(self.examples) * self.width
+        count = len(self) * self.width
         self.reference, self.other_reference = logps[:count].view(-1, self.width), logps[count:]
 
-    def logps(self, model: nn.Module, rows: Tensor, needs: Needs[Any]) -> tuple[Record, Tensor, Tensor]:
-        """The record of these rows, and its log-probabilities and lengths, ``(b, K)`` each."""
+    def record(self, model: nn.Module, rows: Tensor) -> tuple[Record, Tensor, Tensor]:
+        """What the loss takes of these rows, and their log-probabilities and lengths, ``(b, K)`` each."""
         answers = [answer for row in rows.tolist() for answer in self.examples[row].answers]
-        batch = collate_answers(answers, self.pad).to(next(model.parameters()).device)
-        logps = answer_logps(model, batch).view(-1, self.width)
-        lengths = batch.mask.sum(-1).view(-1, self.width)
+        flat, lengths = _answer_logps(model, answers, self.pad)
+        logps, lengths = flat.view(-1, self.width), lengths.view(-1, self.width)
         refs = None if self.reference is None else self.reference[rows].to(logps)
-        return self._record(needs, rows, logps, refs, lengths), logps, lengths
-
-    def _record(self, needs: Needs[Any], rows: Tensor, logps: Tensor, refs: Tensor | None, lengths: Tensor) -> Record:
-        if needs.record is UnpairedLogps:
-            labels = torch.tensor([bool(self.examples[row].desirable) for row in rows.tolist()], device=logps.device)
-            return UnpairedLogps(logps[:, 0], None if refs is None else refs[:, 0], lengths[:, 0], labels)
-        if needs.record is ListLogps:
-            return ListLogps(logps, refs, lengths)
-        known = (None, None) if refs is None else refs.unbind(-1)
-        return PairLogps(*logps.unbind(-1), *known, *lengths.unbind(-1))
+        kind = self.recipe.needs.record
+        record: Record
+        if kind is UnpairedLogps:
+            labels = self.better[rows, 0].to(logps.device)
+            record = UnpairedLogps(logps[:, 0], None if refs is None else refs[:, 0], lengths[:, 0], labels)
+        elif kind is ListLogps:
+            record = ListLogps(logps, refs, lengths)
+        else:
+            record = PairLogps(
+                *logps.unbind(-1), *((None, None) if refs is None else refs.unbind(-1)), *lengths.unbind(-1)
+            )
+        return record, logps, lengths
 
     def mismatched(self, model: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities ``(b,)`` of other examples' answers, under the policy and the reference."""
         assert self.other_reference is not None
-        batch = collate_answers([self.other[row] for row in rows.tolist()], self.pad)
-        logps = answer_logps(model, batch.to(next(model.parameters()).device))
+        logps, _ = _answer_logps(model, [self.other[row] for row in rows.tolist()], self.pad)
         return logps, self.other_reference[rows].to(logps)
 
     @torch.no_grad()
-    def context(
-        self, model: nn.Module, recipe: Preference, rows: Tensor, numbered: Tensor, memory: dict[str, Tensor]
-    ) -> list[Tensor]:
-        """What the loss takes from a whole batch: log-probabilities of ``rows``, numbers in the data of ``numbered``."""
+    def context(self, model: nn.Module, rows: Tensor, memory: dict[str, Tensor]) -> list[Tensor]:
+        """What the loss takes from a whole batch beside its record."""
+        margins, scores = (None if x is None else x[rows] for x in (self.margins, self.scores))
         whole = Whole(
-            lambda: self.logps(model, rows, recipe.needs)[0],
-            lambda: self.mismatched(model, rows),
-            self.numbers("margin", numbered),
-            self.numbers("scores", numbered),
-            memory,
+            lambda: self.record(model, rows)[0], lambda: self.mismatched(model, rows), margins, scores, memory
         )
-        return [part(whole) for part in recipe.context]
+        return [part(whole) for part in self.recipe.context]
 
-    def numbers(self, name: str, rows: Tensor) -> Tensor | None:
-        """Margins ``(b,)`` or scores ``(b, K)``; None if one example has none."""
-        values = [getattr(self.examples[row], name) for row in rows.tolist()]
-        return None if any(value is None for value in values) else torch.tensor(values, dtype=torch.float32)
+    def observe(self, rows: Tensor, seen: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """Metrics of a batch, from its log-probabilities and lengths as :meth:`record` gave them, part by part."""
+        logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
+        size = lengths if self.recipe.needs.lengths else torch.ones_like(lengths)
+        rewards = logps / size
+        if self.reference is not None:
+            rewards = rewards - self.reference[rows] / size
+        rewards = self.recipe.options().get("beta", 1.0) * rewards
+        found, better = {}, self.better[rows]
+        for name, where in (("chosen", better), ("rejected", ~better)):
+            if bool(where.any()):  # a batch of single answers may have no good or no bad one
+                found[f"{name}_logp"], found[f"{name}_reward"] = (
+                    float(logps[where].mean()),
+                    float(rewards[where].mean()),
+                )
+        if len(found) == 4:
+            found["margin"] = found["chosen_reward"] - found["rejected_reward"]
+        if self.width > 1:
+            found["accuracy"] = float((rewards[:, 0] > rewards[:, 1:].amax(-1)).float().mean())
+        return found
 
-    def better(self, rows: Tensor) -> Tensor:
-        """``(b, K)``, True on the answers that should become more likely."""
-        if self.examples[0].desirable is not None:
-            return torch.tensor([[bool(self.examples[row].desirable)] for row in rows.tolist()])
-        return (torch.arange(self.width) == 0).expand(len(rows), -1)
+
+def _numbers(values: Sequence[Any]) -> Tensor | None:
+    """The values as a tensor; None if one is missing."""
+    return None if any(value is None for value in values) else torch.tensor(values, dtype=torch.float32)
+
+
+def _answer_logps(model: nn.Module, answers: Sequence[Tokens], pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of answers and how many tokens they have, ``(B,)`` each."""
+    batch = collate_answers(answers, pad_token_id).to(next(model.parameters()).device)
+    return answer_logps(model, batch), batch.mask.sum(-1)
 
 
 def _swap(prompt_of: Tokens, answer_of: Tokens) -> Tokens:
@@ -286,22 +272,3 @@ def _swap(prompt_of: Tokens, answer_of: Tokens) -> Tokens:
         prompt_of.input_ids[:cut] + answer_of.input_ids[start:],
         prompt_of.loss_mask[:cut] + answer_of.loss_mask[start:],
     )
-
-
-def _observe(recipe: Preference, data: _Data, rows: Tensor, seen: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
-    rewards = logps / lengths if recipe.needs.lengths else logps
-    if data.reference is not None:
-        known = data.reference[rows]
-        rewards = rewards - (known / lengths if recipe.needs.lengths else known)
-    rewards = recipe.options().get("beta", 1.0) * rewards
-    found = {}
-    better = data.better(rows)
-    for name, where in (("chosen", better), ("rejected", ~better)):
-        if bool(where.any()):  # a batch of single answers may have no good or no bad one
-            found[f"{name}_logp"], found[f"{name}_reward"] = float(logps[where].mean()), float(rewards[where].mean())
-    if len(found) == 4:
-        found["margin"] = found["chosen_reward"] - found["rejected_reward"]
-    if data.width > 1:
-        found["accuracy"] = float((rewards[:, 0] > rewards[:, 1:].amax(-1)).float().mean())
-    return found

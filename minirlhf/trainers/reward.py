@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import TokenBatch, Tokens
+from minirlhf.data.types import Compared
 from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
@@ -33,18 +33,9 @@ class RewardConfig(TrainerConfig):
             raise UserError(f"center_rewards_coefficient = {self.center_rewards_coefficient!r}; expected at least 0")
 
 
-@dataclass(frozen=True)
-class PairTokens:
-    """A tokenised comparison; both sides hold the prompt. ``margin`` may say by how much the chosen one is better."""
-
-    chosen: Tokens
-    rejected: Tokens
-    margin: float | None = None
-
-
 def train_reward(
     model: nn.Module,
-    pairs: Sequence[PairTokens],
+    pairs: Sequence[Compared],
     config: RewardConfig,
     *,
     pad_token_id: int,
@@ -71,7 +62,7 @@ def train_reward(
 
 
 def _losses(
-    model: nn.Module, pairs: Sequence[PairTokens], config: RewardConfig, pad_token_id: int, differences: list[Tensor]
+    model: nn.Module, pairs: Sequence[Compared], config: RewardConfig, pad_token_id: int, differences: list[Tensor]
 ) -> Iterator[Tensor]:
     size = config.micro_batch_size or len(pairs)
     for start in range(0, len(pairs), size):
@@ -87,10 +78,10 @@ def _losses(
         yield loss.sum() / len(pairs)
 
 
-def pair_rewards(model: nn.Module, pairs: Sequence[PairTokens], pad_token_id: int) -> tuple[Tensor, Tensor]:
+def pair_rewards(model: nn.Module, pairs: Sequence[Compared], pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Rewards of the chosen and of the rejected side, ``(B,)`` each, from one forward pass over ``2B`` rows."""
     both = [p.chosen for p in pairs] + [p.rejected for p in pairs]
-    batch: TokenBatch = collate(both, pad_token_id).to(next(model.parameters()).device)
+    batch = collate(both, pad_token_id).to(next(model.parameters()).device)
     one, other = batch.input_ids.split(len(pairs))
     both_real = (batch.attention_mask[: len(pairs)] * batch.attention_mask[len(pairs) :]).bool()
     alike = ((one == other) & both_real).cummin(1).values.sum(1)  # (B,), tokens with which both sides begin
@@ -99,7 +90,7 @@ def pair_rewards(model: nn.Module, pairs: Sequence[PairTokens], pad_token_id: in
 
 
 @torch.no_grad()
-def pair_accuracy(model: nn.Module, pairs: Sequence[PairTokens], *, pad_token_id: int, batch_size: int = 64) -> float:
+def pair_accuracy(model: nn.Module, pairs: Sequence[Compared], *, pad_token_id: int, batch_size: int = 64) -> float:
     """Share of held-out pairs in which the chosen side earns more; a tie counts one half."""
     right = 0.0
     for start in range(0, len(pairs), batch_size):

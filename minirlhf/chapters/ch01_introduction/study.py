@@ -13,7 +13,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
 from minirlhf.core.randomness import generator, numpy_generator
@@ -22,19 +21,21 @@ from minirlhf.data.chat import PLAIN
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
+from minirlhf.data.types import Compared
 from minirlhf.equations.preference_losses import PairLogps, dpo
-from minirlhf.evaluation import Evaluation, evaluate
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.facets import content, facet_reward, manners
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
+from minirlhf.recipes import GRPO
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
+from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
-from minirlhf.trainers.reward import PairTokens
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 COUNTS = [25, 50, 100, 200, 400, 800]
@@ -43,7 +44,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 WORLD = tasks.get("assistant")
 LIMIT = Sampling(max_completion_length=WORLD.max_completion_length)
 RL = RLPlan(training=OnlineConfig(max_steps=35, batch_size=8, num_generations=8, learning_rate=3e-4))
-STRAIGHT_RL = replace(RL, options=(("beta", 0.1),), training=replace(RL.training, max_steps=30))
+STRAIGHT_RL = replace(RL, recipe=GRPO.with_(beta=0.1), training=replace(RL.training, max_steps=30))
 SPECIALIST = replace(STRAIGHT_RL, training=replace(RL.training, max_steps=20, learning_rate=5e-4))
 
 
@@ -58,7 +59,7 @@ def ask(policy: Trained, seed: int) -> Evaluation:
     return evaluate(policy.model, problems, gold, tokenizer=policy.tokenizer, sampling=LIMIT, seed=1000 + seed)
 
 
-def sums(policy: Trained, part: list[PairTokens]) -> Tensor:
+def sums(policy: Trained, part: list[Compared]) -> Tensor:
     """log π of the chosen and of the rejected replies, (2, N)."""
     batch = collate([t.chosen for t in part] + [t.rejected for t in part], policy.tokenizer.pad_token_id)
     logps = completion_logps(policy.model, batch.input_ids, batch.attention_mask, batch.input_ids.shape[1] - 1)
@@ -66,7 +67,7 @@ def sums(policy: Trained, part: list[PairTokens]) -> Tensor:
 
 
 def learn_from(
-    start: Trained, data: list[PairTokens], loss_of: Callable[[PairLogps], Tensor], seed: int, steps: int = 40
+    start: Trained, data: list[Compared], loss_of: Callable[[PairLogps], Tensor], seed: int, steps: int = 40
 ) -> Trained:
     """A copy of ``start``, trained on pairs."""
     policy = replace(start, model=copy.deepcopy(start.model))
@@ -84,7 +85,7 @@ def learn_from(
 
 
 @torch.no_grad()
-def moved(policy: Trained, start: Trained, data: list[PairTokens]) -> tuple[float, float]:
+def moved(policy: Trained, start: Trained, data: list[Compared]) -> tuple[float, float]:
     """How far the winners' mean log-probability has moved, and the share of pairs in which the winner gained more."""
     gains = sums(policy, data) - sums(start, data)
     return float(gains[0].mean()), float((gains[0] > gains[1]).float().mean())
@@ -93,7 +94,7 @@ def moved(policy: Trained, start: Trained, data: list[PairTokens]) -> tuple[floa
 def the_stages(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
     """Base, SFT and RL."""
     reward = model_reward(*zoo.load("assistant-reward", quiet=True))
-    rl = pipeline.reinforce(WORLD, sft, with_seed(RL, seed), reward=reward, quiet=True)
+    rl = pipeline.rl(WORLD, sft, with_seed(RL, seed), reward=reward, quiet=True)
     gold = {name: ask(policy, seed).reward.mean for name, policy in (("base", base), ("sft", sft), ("rl", rl))}
     return {f"gold_{name}": value for name, value in gold.items()} | {"rl_gain": gold["rl"] - gold["sft"]}
 
@@ -112,7 +113,7 @@ def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[st
     numbers["losers_winner_fell"] = moved(losers, sft, unseen)[0]
     numbers["dpo_sft_accuracy"] = moved(both, sft, unseen)[1]
     numbers["dpo_base_accuracy"] = moved(straight, turns, unseen)[1]
-    mute = ask(pipeline.reinforce(WORLD, base, with_seed(STRAIGHT_RL, seed), quiet=True), seed)
+    mute = ask(pipeline.rl(WORLD, base, with_seed(STRAIGHT_RL, seed), quiet=True), seed)
     numbers |= {"rl_base_gold": mute.reward.mean, "rl_base_length": mute.length.mean}
     numbers["rl_base_empty"] = sum(text == "" for text in mute.completions) / len(mute.completions)
     return numbers
@@ -159,8 +160,7 @@ def specialists(sft: Trained, seed: int) -> dict[str, float]:
     """Two specialists, their mergers, and the merger with a shuffled copy."""
     plan = with_seed(SPECIALIST, seed)
     one, two = (
-        pipeline.reinforce(WORLD, sft, plan, reward=facet_reward(facet), quiet=True).model
-        for facet in (content, manners)
+        pipeline.rl(WORLD, sft, plan, reward=facet_reward(facet), quiet=True).model for facet in (content, manners)
     )
     gold = lambda model: ask(replace(sft, model=model), seed + 50).reward.mean
     numbers = {f"merged_{share:g}_gold": gold(merge([one, two], [1 - share, share])) for share in SHARES}
@@ -229,10 +229,10 @@ def probe() -> dict[str, float | str]:
     reward, data = model_reward(judge.model, judge.tokenizer), pair_tokens(sft.tokenizer, pairs)
     trained = {
         "reward": judge,
-        "rl": pipeline.reinforce(WORLD, sft, brief(RL, **few), reward=reward, quiet=True),
-        "mute": pipeline.reinforce(WORLD, base, brief(STRAIGHT_RL, **few), quiet=True),
-        "content": pipeline.reinforce(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(content), quiet=True),
-        "manners": pipeline.reinforce(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(manners), quiet=True),
+        "rl": pipeline.rl(WORLD, sft, brief(RL, **few), reward=reward, quiet=True),
+        "mute": pipeline.rl(WORLD, base, brief(STRAIGHT_RL, **few), quiet=True),
+        "content": pipeline.rl(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(content), quiet=True),
+        "manners": pipeline.rl(WORLD, sft, brief(SPECIALIST, **few), reward=facet_reward(manners), quiet=True),
     }
     for name, policy in trained.items():
         numbers |= trace(name, policy.history)

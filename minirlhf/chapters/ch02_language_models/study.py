@@ -10,7 +10,6 @@ from functools import partial
 
 import torch
 
-from minirlhf import pipeline, zoo
 from minirlhf.core.logprobs import token_logps
 from minirlhf.core.masking import masked_sum
 from minirlhf.core.randomness import numpy_generator
@@ -19,12 +18,13 @@ from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.collate import collate
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
-from minirlhf.evaluation import Candidates, candidates
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
-from minirlhf.pipeline import Trained, with_seed
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import Trained, with_seed
+from minirlhf.trainers.evaluation import Candidates, candidates
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 TEMPERATURES, TOP_PS = (0.3, 0.6, 1.0, 1.5), (0.5, 0.8, 1.0)
@@ -159,7 +159,7 @@ def nlls(policy: Trained, prompts: list[str], replies: list[str]) -> float:
 def phrasebook(seed: int) -> dict[str, float]:
     """Surprise at the next word and right translations, after 0 to 7 examples; the perfect reader's beside them."""
     world = tasks.get("phrasebook")
-    return read_pages(pipeline.pretrain(world, with_seed(zoo.PHRASEBOOK, seed), quiet=True), seed, 1000)
+    return read_pages(pipeline.pretrain(world, with_seed(pipeline.PHRASEBOOK_PRETRAIN, seed), quiet=True), seed, 1000)
 
 
 def read_pages(trained: Trained, seed: int, count: int) -> dict[str, float]:
@@ -205,9 +205,9 @@ def probe() -> dict[str, float | str]:
     game = tasks.get("shell_game")
     prompts = game.prompts("test")[:16]
     numbers["nll"] = nlls(player, prompts, [game.reference(p) for p in prompts])
-    reader = pipeline.pretrain(tasks.get("phrasebook"), brief(zoo.PHRASEBOOK, documents=200), quiet=True)
+    reader = pipeline.pretrain(tasks.get("phrasebook"), brief(pipeline.PHRASEBOOK_PRETRAIN, documents=200), quiet=True)
     numbers |= trace("phrasebook", reader.history) | read_pages(reader, 0, 20)
-    return numbers | settings(phrasebook=zoo.PHRASEBOOK)
+    return numbers | settings(phrasebook=pipeline.PHRASEBOOK_PRETRAIN)
 
 
 STUDY = Study(one_seed, probe)

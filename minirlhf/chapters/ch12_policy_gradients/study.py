@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import torch
 
-from minirlhf import zoo
 from minirlhf.chapters.ch12_policy_gradients.critic_probe import CriticProbe
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import policy_losses
-from minirlhf.evaluation import evaluate
 from minirlhf.evidence import Study, settings, starts, trace
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.critics import new_critic
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import DR_GRPO, PPO, RLOO, get
+from minirlhf.stages import zoo
+from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 

@@ -5,23 +5,22 @@ Everything that ``minirlhf/chapters/ch13_group_relative_methods/study.py`` repea
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
-from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems, task_reward, task_step_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import Trained
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.online import get
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.history import History
-from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.online import OnlineConfig
 
 #: A thought and its answer take 11 tokens; the rest is room for DAPO's soft punishment to leave alone.
 RUN = replace(pipeline.SHELL_GAME_RL.training, max_completion_length=16)
@@ -86,19 +85,10 @@ def train(
 
     Of the training games only the first ``games`` are played, if that is given.
     """
-    world, model = tasks.get("shell_game"), copy.deepcopy(begin.model)
-    history = train_online(
-        model,
-        task_problems(world, "train")[:games],
-        task_reward(world),
-        recipe,
-        replace(config, seed=seed),
-        tokenizer=begin.tokenizer,
-        step_reward=task_step_reward(world),
-        monitors={"thinks": thinks},
-        quiet=quiet,
-    )
-    return Trained(model, begin.tokenizer, history)
+    world = tasks.get("shell_game")
+    plan = pipeline.RLPlan(recipe, replace(config, seed=seed), games, config.max_completion_length)
+    steps = task_step_reward(world)
+    return pipeline.rl(world, begin, plan, step_reward=steps, monitors={"thinks": thinks}, quiet=quiet)
 
 
 def play(policy: Trained, *, games: int = 400, greedy: bool = False) -> dict[str, float]:

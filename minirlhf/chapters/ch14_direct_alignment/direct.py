@@ -1,6 +1,6 @@
 """Layer 7: direct alignment on a tiny world, from a model to a measured one: offline, in rounds, with a discriminator, by a tag.
 
-Each function is a few stages of :mod:`minirlhf.pipeline` and calls of the offline trainer. Models that are given are not changed.
+Each function is a few stages of :mod:`minirlhf.stages.pipeline` and calls of the offline trainer. Models that are given are not changed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.collate import collate_answers
 from minirlhf.data.formats import Problem
 from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.tasks.base import Task
-from minirlhf.data.types import PreferencePair, Tokens
-from minirlhf.evaluation import Candidates, candidates, evaluate
+from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.reference import answer_logps
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, Trained
 from minirlhf.recipes.offline import get_preference
-from minirlhf.trainers.offline import Compared, HeldOut, OfflineConfig, pair, train_offline
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import RewardPlan, Trained
+from minirlhf.trainers.evaluation import Candidates, candidates, evaluate
+from minirlhf.trainers.offline import HeldOut, OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
@@ -104,7 +104,7 @@ def compared(policy: Trained, pairs: Sequence[PreferencePair], task: Task | None
     return [pair(t.chosen, t.rejected, gap) for t, gap in zip(tokens, gaps, strict=True)]
 
 
-def align(
+def learn(
     start: Trained,
     examples: Sequence[Compared],
     loss: str,
@@ -120,19 +120,9 @@ def align(
 
     With ``out`` a run can go on: the same call with more steps and ``resume`` continues it to the same bits.
     """
-    model = copy.deepcopy(start.model)
-    history = train_offline(
-        model,
-        examples,
-        get_preference(loss).with_(**{**OPTIONS.get(loss, {}), **options}),
-        config,
-        pad_token_id=start.tokenizer.pad_token_id,
-        ref_model=(reference or start).model,
-        out=out,
-        resume=resume,
-        quiet=quiet,
-    )
-    return Trained(model, start.tokenizer, history)
+    plan = pipeline.AlignPlan(get_preference(loss).with_(**{**OPTIONS.get(loss, {}), **options}), config)
+    reference = reference or start
+    return pipeline.align(start, examples, plan, ref_model=reference.model, out=out, resume=resume, quiet=quiet)
 
 
 def measure(task: Task, policy: Trained, reference: Trained, *, replies: int = 4, seed: int = 1000) -> Placed:
@@ -167,7 +157,7 @@ def path(
     """
     places, policy = [first or measure(task, start, start)], start
     for k, stop in enumerate(stops):
-        policy = align(start, examples, loss, replace(config, max_steps=stop), out=out, resume=k > 0, **options)
+        policy = learn(start, examples, loss, replace(config, max_steps=stop), out=out, resume=k > 0, **options)
         places.append(measure(task, policy, start))
     return places, policy
 
@@ -228,7 +218,7 @@ def rounds(
         seed = 1000 * plan.training.seed + k
         pairs = labelled_pairs(task, policy, plan.pairs // count, labeller, seed=seed)
         share = replace(config, max_steps=config.max_steps // count, seed=seed)
-        policy = align(policy, compared(policy, pairs), loss, share, reference=policy if moving else start, **options)
+        policy = learn(policy, compared(policy, pairs), loss, share, reference=policy if moving else start, **options)
     return policy
 
 
@@ -257,7 +247,7 @@ def with_discriminator(
         judge = pipeline.reward_model(start, known, plan, quiet=True)
         silver = _by_judge(task, policy, judge, per_round - int(gold_share * per_round), seed=seed + 500)
         share = replace(config, max_steps=config.max_steps // count, seed=seed)
-        policy = align(policy, compared(policy, [*known, *silver]), loss, share, reference=start, **options)
+        policy = learn(policy, compared(policy, [*known, *silver]), loss, share, reference=start, **options)
     return policy
 
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from minirlhf import pipeline, zoo
 from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
+from minirlhf.data.types import Compared
 from minirlhf.evidence import Study, brief, starts, trace
-from minirlhf.pipeline import Trained
+from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
-from minirlhf.trainers.offline import Compared
 
 STOPS = (8, 15, 30, 60, 120)
 FLIPS = (0.2, 0.4)  # labels without flips, and β = 0.1, are the main table's
@@ -67,7 +67,7 @@ def one_seed(seed: int) -> dict[str, float]:
     for beta in BETAS:
         along(f"beta_{beta:g}", "dpo", examples, beta=beta)
     for factor in RATES:
-        policy = direct.align(sft, examples, "dpo", replace(training, learning_rate=factor * training.learning_rate))
+        policy = direct.learn(sft, examples, "dpo", replace(training, learning_rate=factor * training.learning_rate))
         note(f"rate_{factor:g}", policy)
         numbers[f"rate_{factor:g}_accuracy"] = direct.lately(policy, "accuracy")
     for flip in FLIPS:
@@ -81,7 +81,7 @@ def one_seed(seed: int) -> dict[str, float]:
     for name, chosen, losses in (("near", near, CURES), ("far", far, {"dpo": {}})):
         examples = direct.compared(sft, chosen)
         for loss, options in losses.items():
-            policy = direct.align(sft, examples, loss, replace(training, max_steps=SHORT), **options)
+            policy = direct.learn(sft, examples, loss, replace(training, max_steps=SHORT), **options)
             numbers.update(
                 {f"{name}_{loss}_{key}": value for key, value in direct.moved(policy, sft, examples).items()}
             )
@@ -116,12 +116,12 @@ def probe() -> dict[str, float | str]:
     runs += [(f"cure_{loss}", loss, options) for loss, options in CURES.items()]
     runs += [(f"flip_{loss}", loss, {"label_smoothing": FLIPS[0]}) for loss in ("cdpo", "robust_dpo")]
     for name, loss, options in runs:
-        numbers |= trace(name, direct.align(sft, examples, loss, training, **options).history)
+        numbers |= trace(name, direct.learn(sft, examples, loss, training, **options).history)
     near, _ = direct.alike(pairs)
     liked = direct.labelled_pairs(world, sft, 32, LIKES_LENGTH)
     policies = {
-        "near": direct.align(sft, direct.compared(sft, near), "dpo", training),
-        "long": direct.align(sft, direct.compared(sft, liked, world), "dpo", training),
+        "near": direct.learn(sft, direct.compared(sft, near), "dpo", training),
+        "long": direct.learn(sft, direct.compared(sft, liked, world), "dpo", training),
         "online": direct.rounds(world, sft, plan, "dpo", training, count=2),
         "moving": direct.rounds(world, sft, plan, "sppo", training, count=2, moving=True),
         "d2po": direct.with_discriminator(world, sft, plan, "dpo", training, count=2),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from minirlhf import zoo
 from minirlhf.chapters.ch20_overoptimization import figures
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.fits import judge, single_verdict
@@ -17,15 +16,16 @@ from minirlhf.chapters.ch20_overoptimization.language_model import (
     LanguageWorld,
     best_of_n,
     language_world,
-    reinforce,
+    rloo,
 )
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import features
 from minirlhf.feedback.rewards import Reward
-from minirlhf.pipeline import Trained
 from minirlhf.report.plotting import panels
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 
 OPTIMIZERS = ("best-of-n", "policy-gradient", "dpo")
@@ -90,7 +90,7 @@ def assistant_report(
         if "best-of-n" in chosen:
             curves["best-of-n"].append(best_of_n(world))
         if "policy-gradient" in chosen:
-            curve, history, _ = reinforce(world, plan, monitors=counts())
+            curve, history, _ = rloo(world, plan, monitors=counts())
             curves["policy-gradient"].append(curve)
             histories.append(history)
         if "dpo" in chosen:

@@ -6,14 +6,14 @@ import copy
 
 import torch
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguageWorld
-from minirlhf.evaluation import evaluate
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes.offline import get_preference
-from minirlhf.trainers.offline import OfflineConfig, pair, train_offline
+from minirlhf.stages import pipeline
+from minirlhf.trainers.evaluation import evaluate
+from minirlhf.trainers.offline import OfflineConfig, train_offline
 
 
 def dpo(
@@ -34,7 +34,7 @@ def dpo(
     model = copy.deepcopy(world.start.model)
     ref_model = copy.deepcopy(world.start.model).requires_grad_(False).eval()
     tokenizer, task = world.start.tokenizer, world.task
-    examples = [pair(p.chosen, p.rejected) for p in pipeline.pair_tokens(tokenizer, world.pairs)]
+    examples = pipeline.pair_tokens(tokenizer, world.pairs)
     problems = task_problems(task, "test")
     scores, worth = world.drawn
     rows = [(0.0, float(scores.mean()), float(worth.mean()))]

@@ -6,28 +6,27 @@ policy's own samples, in nats per reply.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from minirlhf import pipeline
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
 from minirlhf.chapters.ch20_overoptimization.functions import grade, require_preferences
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair
 from minirlhf.equations.estimators import best_of_n_curve, best_of_n_kl
-from minirlhf.evaluation import candidates
 from minirlhf.feedback.rewards import Reward, model_reward, task_problems, task_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling
-from minirlhf.pipeline import RewardPlan, Trained
 from minirlhf.recipes import RLOO
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import RewardPlan, Trained
+from minirlhf.trainers.evaluation import candidates
 from minirlhf.trainers.history import History
-from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
 
 
@@ -171,7 +170,7 @@ def best_of_n(world: LanguageWorld) -> Curve:
     return Curve(kl.clamp(min=0).sqrt(), best_of_n_curve(scores).mean(0), best_of_n_curve(scores, worth).mean(0))
 
 
-def reinforce(
+def rloo(
     world: LanguageWorld,
     plan: LanguagePlan,
     *,
@@ -186,22 +185,13 @@ def reinforce(
         beta: KL penalty; none by default.
         monitors: rewards that the history logs beside ``gold``, by name.
     """
-    model = copy.deepcopy(world.start.model)
-    recipe = RLOO.with_(beta=beta)
-    history = train_online(
-        model,
-        task_problems(world.task, "train"),
-        world.proxy,
-        recipe,
-        replace(plan.rl, max_completion_length=world.task.max_completion_length),
-        tokenizer=world.start.tokenizer,
-        ref_model=copy.deepcopy(world.start.model).requires_grad_(False).eval(),
-        monitors={"gold": world.gold, **(monitors or {})},
-        quiet=quiet,
-    )
+    rl_plan = pipeline.RLPlan(RLOO.with_(beta=beta), plan.rl)
+    watched = {"gold": world.gold, **(monitors or {})}
+    policy = pipeline.rl(world.task, world.start, rl_plan, reward=world.proxy, monitors=watched, quiet=quiet)
+    history = policy.history
     scores, worth = world.drawn
     rows = [(0.0, float(scores.mean()), float(worth.mean()))]
     for k in range(0, len(history) - window + 1, window):
         kl, reward, gold = (sum(history[name][k : k + window]) / window for name in ("kl", "reward", "gold"))
         rows.append((max(0.0, kl) ** 0.5, reward, gold))  # the first step samples the reference itself
-    return Curve(*torch.tensor(rows, dtype=torch.float64).T), history, Trained(model, world.start.tokenizer, history)
+    return Curve(*torch.tensor(rows, dtype=torch.float64).T), history, policy

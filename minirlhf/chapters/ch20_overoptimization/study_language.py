@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import torch
 
-from minirlhf import zoo
 from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
 from minirlhf.chapters.ch20_overoptimization.language_ensemble import more_grades
-from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, reinforce
+from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, rloo
 from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
 from minirlhf.evidence import Study, brief, starts, trace
-from minirlhf.pipeline import Trained
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
 
 
@@ -26,10 +26,10 @@ def one_seed(seed: int) -> dict[str, float]:
     world = language_world(tasks.get("assistant"), start, plan)
     numbers = {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
     curves = {
-        "rl": reinforce(world, plan)[0],
+        "rl": rloo(world, plan)[0],
         "bon": best_of_n(world),
         "dpo": dpo(world, seed=seed),
-        "held": reinforce(world, plan, beta=0.1)[0],
+        "held": rloo(world, plan, beta=0.1)[0],
     }
     for name, curve in curves.items():
         numbers[f"{name}_peak"], numbers[f"{name}_place"] = curve.peak[1], curve.peak[0]
@@ -58,7 +58,7 @@ def probe() -> dict[str, float | str]:
     world = language_world(tasks.get("assistant"), sft, plan)
     curves = {"bon": best_of_n(world), "dpo": dpo(world, segments=2, steps=1)}
     for name, beta in (("rl", 0.0), ("held", 0.1)):
-        curves[name], history, _ = reinforce(world, plan, beta=beta)
+        curves[name], history, _ = rloo(world, plan, beta=beta)
         numbers |= trace(name, history)
     for name, curve in curves.items():
         numbers |= {f"{name}_{key}": float(x[-1]) for key, x in vars(curve).items()}

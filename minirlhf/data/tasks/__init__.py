@@ -1,25 +1,33 @@
-"""Tiny worlds: prompts, references and a string grader each. A new task is one file and one line here."""
+"""Tiny worlds: prompts, references and a string grader each. A new world is one file of this folder; nothing lists it."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from minirlhf.core.errors import unknown
-from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.data.tasks.base import Split, Task
-from minirlhf.data.tasks.phrasebook import PHRASEBOOK
-from minirlhf.data.tasks.shell_game import SHELL_GAME
-from minirlhf.data.tasks.sort_digits import SORT_DIGITS
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        ASSISTANT,
-        SHELL_GAME,
-        SORT_DIGITS,
-        PHRASEBOOK,
-    )
-}
 
-__all__ = ["TASKS", "Split", "Task", "get"]
+def find() -> dict[str, Task]:
+    """Every world that a module of this folder defines, by its name.
+
+    Raises:
+        ValueError: a module without a world; what it defines lacks something that :class:`Task` names.
+    """
+    worlds: dict[str, Task] = {}
+    for module in sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name != "base"):
+        values = vars(importlib.import_module(f"{__name__}.{module}")).values()
+        here = [value for value in values if isinstance(value, Task) and not isinstance(value, type)]
+        if not here:
+            raise ValueError(f"{__name__}.{module}: no tiny world; expected an object with all that base.Task names")
+        worlds.update({world.name: world for world in here})
+    return worlds
+
+
+TASKS = find()
+
+__all__ = ["TASKS", "Split", "Task", "find", "get"]
 
 
 def get(name: str) -> Task:

@@ -44,6 +44,15 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class HasDocuments(Protocol):
+    """A tiny world with raw text to pretrain on."""
+
+    def document(self, rng: np.random.Generator) -> str:
+        """A text, drawn at random."""
+        ...
+
+
+@runtime_checkable
 class GradesSteps(Protocol):
     """A tiny world that can also grade the steps of a completion."""
 

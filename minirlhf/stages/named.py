@@ -1,4 +1,4 @@
-"""Layer 7: any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
+"""Any language model that can be named: a zoo entry, a run's folder, a model folder, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from minirlhf import zoo
 from minirlhf.core.errors import UserError
 from minirlhf.models import checkpoints, tiny
 from minirlhf.models.loading import load_folder, load_model
+from minirlhf.stages import zoo
 
 
-def load(name: str) -> tuple[Any, Any]:
+def model_by_name(name: str) -> tuple[Any, Any]:
     """``(model, tokenizer)``. A zoo entry is trained first if it is not cached.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Layer 7: measure a policy on held-out prompts: reward, win rate, KL to a reference, length; each with its standard error.
+"""Measure a policy on held-out prompts: reward, win rate, KL to a reference, length; each with its standard error.
 
 A sample that could not be graded has the reward NaN. It is left out of mean rewards and win rates, and its share is reported.
 """

@@ -1,0 +1,392 @@
+"""A training run from files: data by file or hub name, a model by preset, folder or hub name, results in a folder.
+
+The four kinds go one way: :func:`prepare` (read, hold out, start a model, tokenise), train and measure, :meth:`Prepared.finish`.
+``out`` then holds ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``result.json`` and ``model/``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
+
+from minirlhf import recipes
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.data import loaders, tasks
+from minirlhf.data.chat import Message, conversation, encode, encode_prompt
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking
+from minirlhf.data.tasks.base import Split, Task
+from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
+from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
+from minirlhf.feedback import graders
+from minirlhf.feedback.rewards import (
+    Reward,
+    model_reward,
+    reference_reward,
+    task_problems,
+    task_reward,
+    task_step_reward,
+)
+from minirlhf.models import adapters, checkpoints, tiny
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_model
+from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
+from minirlhf.recipes.offline import Preference, describe_preference
+from minirlhf.trainers.config import setting
+from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
+from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
+from minirlhf.trainers.online import OnlineConfig, for_run, train_online
+from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
+from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
+
+E = TypeVar("E")
+Messages: TypeAlias = list[Message]
+
+TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
+REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data and model come from, and where results go."""
+
+    out: str = setting("", "folder of the run")
+    data: str | None = setting(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
+    format: str | None = setting(None, "format of the data; None: detected from its fields")
+    split: str | None = setting(None, "split of a folder or hub data set")
+    limit: int | None = setting(None, "read this many rows at most")
+    model: str = setting("nano", "tiny preset (nano, micro, small), model folder, or hub name")
+    vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
+    context: int = setting(512, "for a preset: tokens that the model can read")
+    held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
+    lora_alpha: float | None = setting(
+        None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
+    )
+    lora_dropout: float = setting(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
+    drop_identical: bool = setting(False, "leave out pairs of equal replies, and count them; else they are an error")
+    drop_long: bool = setting(
+        False, "leave out examples longer than the context, and count them; else they are an error"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.out:
+            raise UserError("no output folder; give --out FOLDER")
+
+
+@dataclass(frozen=True)
+class SFTSource(Source):
+    """For supervised fine-tuning; a tiny world's demonstrations may take the place of data."""
+
+    task: str | None = setting(None, TASK)
+    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+
+
+@dataclass(frozen=True)
+class OfflineSource(Source):
+    """For learning from given preferences."""
+
+    ref_model: str | None = setting(None, REFERENCE)
+
+
+@dataclass(frozen=True)
+class OnlineSource(Source):
+    """For online reinforcement learning; a tiny world may take the place of data and grader."""
+
+    task: str | None = setting(None, TASK)
+    grader: str | None = setting(None, f"compare with the reference by: {', '.join(graders.GRADERS)}")
+    reward_model: str | None = setting(None, "grade by the reward model in this folder")
+    ref_model: str | None = setting(None, REFERENCE)
+    ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
+
+
+# -- the way they share ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[E]):
+    """A run that is ready to start: a model, and examples that fit into its context. ``keep`` says where a trainer keeps its state."""
+
+    model: Any
+    tokenizer: Any
+    train: list[E]
+    held: list[E]
+    keep: dict[str, Any]
+
+    @property
+    def pad(self) -> int:
+        """The token that fills rows up."""
+        return int(self.tokenizer.pad_token_id)
+
+    def reference(self, name: str | None) -> Any:
+        """The reference model of this name, which must know the same tokens; None if there is no name."""
+        if name is None:
+            return None
+        model, tokenizer = load_model(name, complete_tokenizer=True)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UserError(f"{name}: its tokenizer is not that of the policy; a reference must know the same tokens")
+        return model
+
+    def finish(self, **measured: Any) -> dict[str, Any]:
+        """Write the model and ``result.json``, which is also returned."""
+        result = {"train": len(self.train), "held_out": len(self.held), **measured}
+        out = Path(self.keep["out"])
+        checkpoints.save(out / "model", adapters.merged(self.model), self.tokenizer)
+        checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
+        return result
+
+
+def read(source: Source, seed: int) -> tuple[Records, Records]:
+    """The records to train on, and those held out."""
+    if source.data is None:
+        raise UserError("no data; give --data FILE, FOLDER or a hub name")
+    records = loaders.load(
+        source.data, split=source.split, format=source.format, limit=source.limit, drop_identical=source.drop_identical
+    )
+    print(records)
+    return records.hold_out(source.held_out, seed)
+
+
+def of_world(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
+    """The same from a tiny world: what is ``given`` for each split."""
+    train, test = (Records(task.name, "tiny world", tuple(given(task, split))) for split in get_args(Split))
+    return train, test
+
+
+def prepare(
+    source: Source,
+    data: tuple[Records, Records],
+    texts: Callable[[Records], Iterable[Messages]],
+    encoded: Callable[[Any, Records], list[E]],
+    *,
+    seed: int,
+    resume: bool,
+    task: Task | None = None,
+    size: Callable[[Any, Any], int] = lambda tokenizer, example: len(example),
+    room: int = 0,
+    head: Callable[[Any], Any] = lambda model: model,
+) -> Prepared[E]:
+    """Start the model, and tokenise what fits into its context.
+
+    Args:
+        data: for training and held out.
+        texts: ``records -> messages each``: a preset's tokenizer is trained on them, if it is not a ``task`` that has the words.
+        encoded: ``(tokenizer, records) -> examples`` of the trainer.
+        size: ``(tokenizer, example) -> tokens``; a completion needs ``room`` more.
+        head: what is trained, from a causal LM.
+    """
+    texts_of_preset = texts(data[0])
+    if source.model not in tiny.PRESETS:
+        model, tokenizer = load_model(source.model, complete_tokenizer=True)
+    else:
+        joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
+        tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
+        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+    train, held = (encoded(tokenizer, part) for part in data)
+    fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room)
+    train, held = ([e for e in part if next(fits)] for part in (train, held))
+    model = head(model)
+    if source.lora_r:
+        r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
+        model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=seed)
+    return Prepared(model, tokenizer, train, held, {"out": source.out, "tokenizer": tokenizer, "resume": resume})
+
+
+def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator[bool]:
+    """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
+    context = model.config.get_text_config().max_position_embeddings
+    fits = [n + room <= context for n in lengths]
+    where, long = source.data or "the task", fits.count(False)
+    if long and (long == len(fits) or not source.drop_long):
+        worst = max(range(len(lengths)), key=lengths.__getitem__)
+        needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
+        raise UserError(
+            f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
+            f"leave out the {long} long examples with --drop-long true"
+        )
+    if long:
+        print(f"{where}: left out {long} of {len(fits)} examples longer than {context} tokens")
+    return iter(fits)
+
+
+def _answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
+    return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+
+
+def _conversations(tokenizer: Any, records: Records) -> list[Tokens]:
+    return [encode(tokenizer, c.messages, first_turn=c.context) for c in records.conversations()]
+
+
+def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
+    return [
+        pair(_answer(tokenizer, c.prompt, c.chosen), _answer(tokenizer, c.prompt, c.rejected), c.margin)
+        for c in records.comparisons()
+    ]
+
+
+# -- supervised fine-tuning --------------------------------------------------------------------------------------
+
+
+def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> dict[str, Any]:
+    """Fine-tune on conversations. Returns held-out nats per token before and after, also written to ``result.json``."""
+    task = None if source.task is None else tasks.get(source.task)
+    shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
+    run = prepare(
+        source,
+        read(source, config.seed) if task is None else of_world(task, shown),
+        lambda records: (c.messages for c in records.conversations()),
+        _conversations,
+        seed=config.seed,
+        resume=resume,
+        task=task,
+    )
+    before = mean_nll(run.model, run.held, pad_token_id=run.pad)
+    train_sft(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
+    after = mean_nll(run.model, run.held, pad_token_id=run.pad)
+    print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
+    return run.finish(held_out_loss_before=before, held_out_loss=after)
+
+
+def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator[Conversation]:
+    """So many demonstrations on training prompts, or a tenth of that on others."""
+    prompts, rng = task.prompts(split), numpy_generator("demonstrations", split, seed)
+    for i in range(count if split == "train" else max(1, count // 10)):
+        prompt = prompts[i % len(prompts)]
+        yield Conversation(conversation(prompt, task.demonstration(prompt, rng)))
+
+
+# -- reward model ------------------------------------------------------------------------------------------------
+
+
+def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) -> dict[str, Any]:
+    """Train a reward model on comparisons.
+
+    Returns:
+        Held-out accuracy with its 95 % interval, beside the accuracy of "the longer reply wins".
+    """
+    run = prepare(
+        source,
+        read(source, config.seed),
+        lambda records: ([*c.prompt, *side] for c in records.comparisons() for side in (c.chosen, c.rejected)),
+        _pairs,
+        seed=config.seed,
+        resume=resume,
+        head=lambda model: RewardModel.from_causal_lm(model, seed=config.seed),
+    )
+    train_reward(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
+    count, accuracy = len(run.held), pair_accuracy(run.model, run.held, pad_token_id=run.pad)
+    gaps = [len(p.chosen) - len(p.rejected) for p in run.held]
+    longer = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
+    low, high = wilson_interval(accuracy * count, count)
+    print(
+        f"held-out accuracy on {count} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
+        f"'the longer reply wins': {longer:.3f}"
+    )
+    train_accuracy = pair_accuracy(run.model, run.train, pad_token_id=run.pad)
+    return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
+
+
+# -- learning from given preferences -----------------------------------------------------------------------------
+
+
+def run_offline(
+    source: OfflineSource, config: OfflineConfig, recipe: Preference, *, resume: bool = False
+) -> dict[str, Any]:
+    """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
+    recipe.try_out()
+    encoded = lambda tokenizer, records: _compared(tokenizer, records, recipe.needs.record)
+    data = read(source, config.seed)
+    run = prepare(source, data, _replies, encoded, seed=config.seed, resume=resume)
+    ref_model = run.reference(source.ref_model)
+    held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
+    print(describe_preference(recipe))
+    history = train_offline(run.model, run.train, recipe, config, pad_token_id=run.pad, ref_model=ref_model, **run.keep)
+    metrics = held.measure(run.model)
+    print(f"held-out on {len(held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
+    return run.finish(held_out=len(held), steps=len(history), **metrics)
+
+
+def _replies(records: Records) -> Iterator[Messages]:
+    """Every reply with its prompt, whether it is a good one or not."""
+    for example in records.examples:
+        match example:
+            case Comparison(prompt, chosen, rejected):
+                yield from ([*prompt, *chosen], [*prompt, *rejected])
+            case Judgement(prompt, completion):
+                yield [*prompt, *completion]
+            case Ranking(prompt, tiers):
+                yield from ([*prompt, *reply] for tier in tiers for reply in tier)
+
+
+def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
+    """The records as the examples that come closest to what a loss of this kind compares."""
+    if kind is UnpairedLogps or any(isinstance(example, Judgement) for example in records.examples):
+        return [labelled(_answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
+    if kind is ListLogps:
+        return [
+            ranked([_answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()
+        ]
+    return _pairs(tokenizer, records)
+
+
+# -- online reinforcement learning -------------------------------------------------------------------------------
+
+
+def run_online(
+    source: OnlineSource, config: OnlineConfig, recipe: recipes.Recipe, *, resume: bool = False
+) -> dict[str, Any]:
+    """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
+    recipe = for_run(recipe, config)
+    task = None if source.task is None else tasks.get(source.task)
+    reward = _reward(source) if task is None else task_reward(task)
+    run: Prepared[Problem] = prepare(
+        source,
+        read(source, config.seed) if task is None else of_world(task, task_problems),
+        lambda records: (p.prompt for p in records.problems()),
+        lambda tokenizer, records: records.problems(),
+        seed=config.seed,
+        resume=resume,
+        task=task,
+        size=lambda tokenizer, problem: len(encode_prompt(tokenizer, problem.prompt)),
+        room=config.max_completion_length,
+    )
+    held = run.held[:256]
+
+    def score() -> Evaluation:
+        sampling = config.sampling()
+        return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
+
+    print(recipes.describe(recipe))
+    before = score()
+    train_online(
+        run.model,
+        run.train,
+        reward,
+        recipe,
+        config,
+        ref_model=run.reference(source.ref_model),
+        pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
+        step_reward=task_step_reward(task) if task and recipe.credit.needs_step_reward else None,
+        **run.keep,
+    )
+    after = score()
+    print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
+    lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
+    if any(lost.values()):
+        print("left out, as they could not be graded: {:.1%} -> {:.1%} of the replies".format(*lost.values()))
+    rewards = {"held_out_reward_before": before.reward.mean, "held_out_reward": after.reward.mean}
+    return run.finish(held_out=len(held), **rewards, **lost)
+
+
+def _reward(source: OnlineSource) -> Reward:
+    if (source.grader is None) == (source.reward_model is None):
+        raise UserError("give either --grader NAME, to compare with the references, or --reward-model FOLDER")
+    if source.grader is not None:
+        return reference_reward(graders.get(source.grader))
+    assert source.reward_model is not None
+    return model_reward(RewardModel.from_pretrained(source.reward_model), load_tokenizer(source.reward_model))
