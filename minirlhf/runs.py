@@ -27,7 +27,6 @@ from minirlhf.feedback.rewards import (
     reference_reward,
     task_problems,
     task_reward,
-    task_step_reward,
 )
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
@@ -343,12 +342,11 @@ def run_online(
         task = tasks.get(source.task)
         problems, held = task_problems(task, "train"), task_problems(task, "test")
         reward = task_reward(task)
-        steps = task_step_reward(task) if recipe.credit.needs_step_reward else None
         begun = start(source, (), config.seed, source.task)
     else:
         kept, held_out = _records(source, config.seed)
         problems, held = kept.problems(), held_out.problems()
-        reward, steps = _reward(source), None
+        reward = _reward(source)
         begun = start(source, (_text(p.prompt) for p in problems), config.seed)
     sizes = [len(encode_prompt(begun.tokenizer, p.prompt)) for p in problems + held]
     fits = _fits(source, begun.context, sizes, room=config.max_completion_length)
@@ -374,7 +372,6 @@ def run_online(
         tokenizer=begun.tokenizer,
         ref_model=ref_model,
         pretraining=pretraining,
-        step_reward=steps,
         out=source.out,
         resume=resume,
     )

@@ -13,7 +13,9 @@ from minirlhf.equations.advantages import group_center
 from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import reinforce
-from minirlhf.recipes import DR_GRPO, GRPO, RLOO, Graded, Grouped, InLoss, InReward
+from minirlhf.recipes import DR_GRPO, GRPO, RLOO, Grouped, InLoss, InReward
+from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.recipe import describe
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.online import OnlineConfig
 
@@ -147,7 +149,7 @@ def test_a_kl_term_without_reference_is_an_error(world):
 
 def test_every_recipe_describes_itself():
     for recipe in recipes.RECIPES.values():
-        text = recipes.describe(recipe)
+        text = describe(recipe)
         assert recipe.source in text and recipe.name in text
         assert "<lambda>" not in text
         assert dataclasses.asdict(recipe)["name"] == recipe.name

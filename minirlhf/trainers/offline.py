@@ -18,7 +18,7 @@ from minirlhf.data.types import Tokens
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
-from minirlhf.recipes.offline import Preference, Record, Whole, describe_preference
+from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop
@@ -258,7 +258,7 @@ class _Data:
         self, model: nn.Module, recipe: Preference, rows: Tensor, numbered: Tensor, memory: dict[str, Tensor]
     ) -> list[Tensor]:
         """What the loss takes from a whole batch: log-probabilities of ``rows``, numbers in the data of ``numbered``."""
-        whole = Whole(
+        whole = OptimizerBatch(
             lambda: self.logps(model, rows, recipe.needs)[0],
             lambda: self.mismatched(model, rows),
             self.numbers("margin", numbered),

@@ -15,11 +15,10 @@ from minirlhf import pipeline
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.evaluation import evaluate
-from minirlhf.feedback.rewards import task_problems, task_reward, task_step_reward
+from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.pipeline import Trained
-from minirlhf.recipes import Recipe
-from minirlhf.recipes.online import get
+from minirlhf.recipes import Recipe, get
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig, train_online
 
@@ -94,7 +93,6 @@ def train(
         recipe,
         replace(config, seed=seed),
         tokenizer=begin.tokenizer,
-        step_reward=task_step_reward(world),
         monitors={"thinks": thinks},
         quiet=quiet,
     )
