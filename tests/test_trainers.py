@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from minirlhf import recipes
+from minirlhf.cli.settings import from_mapping
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
@@ -19,7 +20,7 @@ from minirlhf.feedback.rewards import reference_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.trainers.config import TrainerConfig, from_mapping
+from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, NonFiniteLoss
 from minirlhf.trainers.online import OnlineConfig, train_online

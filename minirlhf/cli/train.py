@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minirlhf import recipes, runs
-from minirlhf.cli.settings import add_flags, read_yaml
+from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_value, read_yaml
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes.binding import Bindable
 from minirlhf.recipes.offline import PREFERENCES, get_preference
-from minirlhf.trainers.config import OnlineConfig, TrainerConfig, from_mapping, parse_value
+from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
@@ -85,17 +85,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     subs = parser.add_subparsers(dest="trainer", required=True, metavar="TRAINER", help="what to train")
     for name, trainer in TRAINERS.items():
         text = trainer.help.replace("%", "%%")
-        sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False, add_help=False)
         sub.add_argument("--config", metavar="FILE", help="YAML file of settings")
         sub.add_argument("--resume", action="store_true", help="go on with the run in --out")
         add_flags(sub, trainer.source, "data and model", skip=(trainer.field,) if trainer.chosen else ())
         add_flags(sub, trainer.config, "training")
-        chosen = [trainer.table[trainer.chosen]] if trainer.chosen else list(trainer.table.values())
-        section = sub.add_argument_group("recipe")
-        for option in sorted({o for recipe in chosen for o in recipe.numbers()} - _names(trainer.config)):
-            section.add_argument(
-                f"--{option.replace('_', '-')}", dest=option, default=argparse.SUPPRESS, metavar="VALUE"
-            )
+        chosen = {trainer.chosen: trainer.table[trainer.chosen]} if trainer.chosen else trainer.table
+        add_options(sub, chosen, trainer.field, skip=frozenset(_names(trainer.config)))
 
 
 def run(args: argparse.Namespace) -> int:

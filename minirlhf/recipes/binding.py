@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -24,22 +23,6 @@ from minirlhf.core.errors import UserError, unknown
 
 #: Keyword-only arguments that are data, not choices.
 DATA = frozenset({"valid", "keep", "bootstrap"})
-
-#: What the names mean that many functions share; the other ones are explained by the function that takes them.
-MEANINGS = {
-    "beta": "strength of the KL term, or of the hold that the reference has on the loss; larger stays closer",
-    "gamma": "discount per token; in a preference loss the margin that the chosen answer shall win by",
-    "label_smoothing": "share of labels that are taken to be wrong",
-    "nll_weight": "weight of the likelihood of the chosen answer",
-    "eps": "added to a standard deviation before it divides",
-    "max_completion_length": "tokens of a completion at most; by default the run's",
-    "soft_punish_cache": "the last tokens of the budget, which cost more and more",
-    "missing_eos_penalty": "what a completion that is cut off loses",
-    "length_penalty": "what every token costs",
-    "num_kept": "samples of a group that are learned from",
-    "importance_sampling_cap": "largest weight of a token that another policy sampled",
-    "off_policy_mask_threshold": "nats per token that the policy may be away from the one that sampled a bad completion",
-}
 
 
 class Option(NamedTuple):
@@ -55,11 +38,6 @@ class Option(NamedTuple):
         """A number or truth value, or nothing where there could be one: what the command line can set."""
         number = re.fullmatch(r"(bool|int|float)( \| None)?", self.kind) is not None
         return isinstance(self.value, int | float) or (self.value is None and number)
-
-    @property
-    def meaning(self) -> str:
-        """What it does, in the words of the docstring of its owner."""
-        return MEANINGS.get(self.name) or _explained(self.owner, self.name)
 
 
 @dataclass(frozen=True)
@@ -102,7 +80,7 @@ class Bindable:
         return replace(made, row=base, changes=wanted, **{"name": title, **_only(wanted, "name")})
 
     def filled(self, **values: Any) -> Self:
-        """This recipe where its functions count in something that the run decides, unless it was chosen by name. No variant."""
+        """This recipe with what the run decides, where a function takes it and nothing else was chosen by name. It is no variant."""
         made: Self = _bound(self, {k: v for k, v in values.items() if k not in self.changes}, set())
         return made
 
@@ -202,21 +180,6 @@ def _leaves(node: Any) -> Iterator[Option]:
     elif callable(node):
         for name, p in _hyperparameters(node).items():
             yield Option(name, None if p.default is p.empty else p.default, str(p.annotation), node)
-
-
-def _explained(owner: Any, name: str) -> str:
-    """The entry of a name under "Args" or "Attributes" in the docstring of a function or of a part's class; "" if there is none."""
-    while isinstance(owner, functools.partial):
-        owner = owner.func
-    text = inspect.getdoc(type(owner) if _parts(owner) else owner) or ""
-    entry = rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+?)(?=^ +\w+(?:, \w+)*: |^\S|\Z)"
-    inline = rf"^Args: (?:.*; )?({name} [^;]+?)\.?(?:;|$)"
-    for pattern in (entry, inline):
-        if found := re.search(pattern, text, re.DOTALL | re.MULTILINE):
-            return " ".join(found.group(1).split()).rstrip(".")
-    if found := re.search(r"as :func:`~?[\w.]*?(\w+)`", text):
-        return _explained(getattr(sys.modules[owner.__module__], found.group(1), None), name)
-    return ""
 
 
 def name_of(node: Any) -> str:

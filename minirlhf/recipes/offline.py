@@ -189,6 +189,5 @@ def describe_preference(row: Preference) -> str:
         "takes": ", ".join(takes),
         "loss": name_of(row.loss),
         "context": name_of(row.context),
-        "options": ", ".join(f"{name}={option.value}" for name, option in row.numbers().items()),
     }
     return "\n".join(row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()])

@@ -170,10 +170,8 @@ def summary(recipe: Recipe) -> dict[str, str]:
 
 
 def describe(recipe: Recipe) -> str:
-    """A header for a run: source, choices, numbers, and every deviation from the paper that is known."""
-    lines = recipe.heading(recipe.source)
+    """A header for a run: source, choices, and every deviation from the paper that is known."""
     chosen = {**vars(recipe.collect), "credit": recipe.credit, **vars(recipe.update)}
-    lines += [f"  {name:16} {name_of(value)}" for name, value in chosen.items() if not isinstance(value, int | float)]
-    lines.append("  options          " + ", ".join(f"{k}={o.value}" for k, o in recipe.numbers().items()))
+    lines = recipe.heading(recipe.source) + [f"  {name:16} {name_of(value)}" for name, value in chosen.items()]
     sentences = recipe.deviations or (("in nothing that we know of",) if recipe.row is None else ())
     return "\n".join([*lines, *(f"  deviates: {sentence}" for sentence in sentences)])
