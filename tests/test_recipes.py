@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from minirlhf import recipes
+from minirlhf.cli import main
 from minirlhf.cli.settings import meaning
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
@@ -237,6 +238,24 @@ def test_every_choice_of_a_row_says_what_it_means():
     for row in (*recipes.RECIPES.values(), *PREFERENCES.values()):
         for option in row.numbers().values():
             assert meaning(option), f"{row.name}: say under 'Args' of {option.owner} what {option.name} means"
+
+
+def test_help_shows_what_a_recipe_takes_with_meaning_and_default(capsys):
+    def shown(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", *arguments, "--help"])
+        assert ended.value.code == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    everything, grpo, dpo = shown("online"), shown("online", "--recipe", "grpo"), shown("dpo")
+    assert "--lam VALUE λ of generalised advantage estimation" in everything and "--lam" not in grpo
+    assert "stays closer (default: depends on the recipe)" in everything and "stays closer (default: 0.04)" in grpo
+    assert (
+        "stays closer (default: 0.1)" in dpo and "--num-iterations VALUE passes over each rollout (default: 1)" in grpo
+    )
+    assert main(["recipes", "grpo"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "beta 0.04 strength of the KL term" in page and "num_iterations 1 passes over each rollout" in page
 
 
 def test_what_has_no_effect_is_found_by_trying_it_out():

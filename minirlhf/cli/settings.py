@@ -99,7 +99,9 @@ def add_options(
             parser.print_help()
             parser.exit()
 
-    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this; after --{choice} NAME, what that takes")
+    of_one = f"; after --{choice} NAME, what that takes" if len(table) > 1 else ""
+    quiet = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this{of_one}", **quiet)
 
 
 def meaning(option: Option) -> str:

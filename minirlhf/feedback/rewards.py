@@ -85,7 +85,7 @@ class TaskReward:
         return [self.task.grade_steps(problem.prompt[-1]["content"], words) for problem, words in pairs]
 
 
-def task_reward(task: Task) -> TaskReward:
+def task_reward(task: Task) -> Reward:
     """Grade by the world itself."""
     return TaskReward(task)
 

@@ -114,7 +114,12 @@ class KLTerm:
 
     def token_rewards(self, graded: Graded) -> Tensor:
         """``(B, T)``: each completion's reward on its last token, less what it charges for every token."""
-        return token_rewards(graded)
+        old, mask = graded.rollout.old_logps, graded.rollout.mask
+        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.charges else (old, 0.0)
+        rewards = graded.rewards.flatten().to(old)
+        return shaping.kl_shaped_token_rewards(
+            rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.charges else k1
+        )
 
     def penalty(self, logps: Tensor, ref_logps: Tensor | None, weights: Tensor, mask: Tensor) -> Tensor:
         """A scalar: what it adds to the loss. All ``(b, T)``."""
@@ -146,19 +151,6 @@ class InReward(KLTerm):
         rollout = graded.rollout
         per_token = self.estimator(rollout.old_logps, zero_where_masked(_present(graded.ref_logps), rollout.mask))
         return graded.rewards - self.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(graded.rewards)
-
-    def token_rewards(self, graded: Graded) -> Tensor:
-        """The reward on the last token, less ``beta ·`` the estimate on every token."""
-        return token_rewards(graded, _present(graded.ref_logps), self.beta, self.estimator)
-
-
-def token_rewards(
-    graded: Graded, ref_logps: Tensor | None = None, beta: float = 0.0, estimator: Callable[..., Tensor] = k1
-) -> Tensor:
-    """``(B, T)``: each completion's reward on its last token, less ``beta ·`` the estimate against ``ref_logps (B, T)``."""
-    old = graded.rollout.old_logps
-    rewards, ref_logps = graded.rewards.flatten().to(old), old if ref_logps is None else ref_logps
-    return shaping.kl_shaped_token_rewards(rewards, old, ref_logps, graded.rollout.mask, beta=beta, estimator=estimator)
 
 
 def _present(ref_logps: Tensor | None) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -151,7 +150,7 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> Iterator[str]:
 def summary(recipe: Recipe) -> dict[str, str]:
     """The recipe as a row of a table: what most of them differ in, and under ``beside`` what only some have."""
     credit, update, collect = recipe.credit, recipe.update, recipe.collect
-    rest = [f for f in (getattr(credit, f.name) for f in dataclasses.fields(credit)) if callable(f)]
+    rest = [choice for choice in vars(credit).values() if callable(choice)]
     functions = (*collect.shape, collect.retain, update.keep, *update.corrections)
     beside = [name_of(function) for function in functions if function is not None]
     beside += ["refill"] if collect.refill is not None else []

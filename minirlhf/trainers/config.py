@@ -16,22 +16,12 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def constant(progress: float) -> float:
-    """Learning-rate factor 1 throughout."""
-    return 1.0
-
-
-def linear(progress: float) -> float:
-    """Learning-rate factor falling from 1 to 0 in a straight line; ``progress`` runs from 0 to 1."""
-    return 1.0 - progress
-
-
-def cosine(progress: float) -> float:
-    """Learning-rate factor falling from 1 to 0 along half a cosine."""
-    return 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-SCHEDULES: dict[str, Callable[[float], float]] = {f.__name__: f for f in (constant, linear, cosine)}
+#: Learning-rate factors by name; progress runs from 0 to 1.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
 
 
 @dataclass(frozen=True)

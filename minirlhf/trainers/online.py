@@ -46,16 +46,10 @@ def train_online(
     config: OnlineConfig,
     *,
     tokenizer: Any,
-    ref_model: nn.Module | None = None,
-    critic: nn.Module | None = None,
-    pretraining: Sequence[Tokens] | None = None,
     monitors: Mapping[str, Reward] | None = None,
-    out: Path | str | None = None,
-    resume: bool = False,
-    name: str | None = None,
-    quiet: bool = False,
+    **run: Any,
 ) -> History:
-    """Improve ``model`` in place on its own samples.
+    """Improve ``model`` in place on its own answers.
 
     Args:
         model: the policy, a causal LM.
@@ -63,34 +57,14 @@ def train_online(
         reward: the grader; for recipes that learn from graded steps one that has ``steps``.
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
-        ref_model: the frozen reference; None means ``model`` as it is now (its adapter, if it has one, off), if the recipe
-            needs one.
-        critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
-        pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
         monitors: other rewards, whose mean is logged under their name and which nothing optimises.
-        quiet: no progress bar, no closing line, and no word about choices that have no effect.
+        run: what :func:`train_in_world` takes beside them: ``ref_model, critic, pretraining, out, resume, name, quiet``.
 
     Returns:
         The metrics, named as in the glossary.
     """
-    world = Problems(problems, reward, tokenizer, max_invalid=config.max_invalid, monitors=monitors or {})
-    if recipe.update.kl is not None and ref_model is None:
-        ref_model = copy_of_reference(model)
-    if ref_model is not None:
-        require_same_vocabulary(model, ref_model)
-    return train_in_world(
-        model,
-        world,
-        recipe,
-        config,
-        ref_model=ref_model,
-        critic=critic,
-        pretraining=pretraining,
-        out=out,
-        resume=resume,
-        name=name,
-        quiet=quiet,
-    )
+    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid)
+    return train_in_world(model, world, recipe, config, **run)
 
 
 def train_in_world(
@@ -107,18 +81,27 @@ def train_in_world(
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
-    """The loop of :func:`train_online`, for any world; ``ref_model`` is not None if the recipe has a KL term."""
+    """Improve ``model`` in place on its own samples: the one loop of all online training.
+
+    Args:
+        ref_model: the frozen reference; None means ``model`` as it is now (its adapter, if it has one, off), if the recipe
+            needs one.
+        critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
+        pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
+        out, resume, name: as for :class:`~minirlhf.trainers.loop.Loop`.
+        quiet: no progress bar, no closing line, and no word about choices that have no effect.
+    """
     recipe = for_run(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
-    for sentence in (
-        ()
-        if quiet
-        else recipe.without_effect(
-            config.num_generations, staleness=config.staleness, truncates=config.sampling().truncates
-        )
-    ):
-        log.warning("%s: %s", recipe.name, sentence)
+    if recipe.update.kl is not None and ref_model is None:
+        ref_model = copy_of_reference(model)
+    if ref_model is not None:
+        require_same_vocabulary(model, ref_model)
+    if not quiet:
+        settings = {"staleness": config.staleness, "truncates": config.sampling().truncates}
+        for sentence in recipe.without_effect(config.num_generations, **settings):
+            log.warning("%s: %s", recipe.name, sentence)
     parts, ratios, plan = {}, {}, recipe.credit.critic
     if plan is not None:
         parts["critic"] = critic if critic is not None else new_critic(model, shared=plan.shared)
@@ -127,7 +110,7 @@ def train_in_world(
         name or recipe.name,
         model,
         config,
-        settings={"recipe": describe(recipe)},
+        settings={} if out is None else {"recipe": describe(recipe)},
         parts=parts,
         ratios=ratios,
         dropout=False,
@@ -173,21 +156,16 @@ def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
 
 
 class Problems(World):
-    """Problems as chat prompts, graded as text by a reward function."""
+    """Problems as chat prompts, graded as text by a reward function; the monitors look at the same texts."""
 
     def __init__(
-        self,
-        problems: Sequence[Problem],
-        reward: Reward,
-        tokenizer: Any,
-        *,
-        max_invalid: float,
-        monitors: Mapping[str, Reward],
+        self, problems: Sequence[Problem], reward: Reward, tokenizer: Any, monitors: Mapping[str, Reward], limit: float
     ) -> None:
+        """``limit``: largest share of a draw that may fail to be graded."""
         prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
         super().__init__(prompts, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
         self.problems, self.reward, self.tokenizer = problems, reward, tokenizer
-        self.max_invalid, self.monitors = max_invalid, monitors
+        self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # what the monitors said of the draws of a step
 
     def pick(self, count: int, step: int, seed: int) -> list[int]:
@@ -198,69 +176,43 @@ class Problems(World):
         return [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """By the reward function; the monitors look at the same texts."""
+        """``UserError`` if more than the ``limit`` could not be graded; it says what happened first."""
         problems, texts = self._repeated(picked, rollout), completion_texts(rollout, self.tokenizer)
-        graded = grade(self.reward, problems, texts, rollout.num_generations, self.max_invalid)
+        values, failure = ask(self.reward, problems, texts)
+        raw = torch.tensor(values)
+        valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
+        if float((~valid).float().mean()) > self.limit:
+            raise UserError(
+                f"the grader failed on {failed}, more than max_invalid = {self.limit:g} of them; first: {failure}"
+            )
+        if failure is not None:
+            log.warning("%s could not be graded; first: %s", failed, failure)
         for key, monitor in self.monitors.items() if watch else ():
             self._seen[key].extend(monitor(problems, texts))
-        return graded
+        return rollout.grouped(torch.where(valid, raw, 0.0)), rollout.grouped(valid)
 
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
-        """By the reward function's ``steps``."""
+        """By the reward function's ``steps``; ``UserError`` if there are not as many grades as tokens."""
         steps: StepReward | None = getattr(self.reward, "steps", None)
         if steps is None:
             return super().grade_steps(picked, rollout)
-        return grade_steps(steps, self._repeated(picked, rollout), rollout, self.tokenizer)
+        rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        words = [[self.tokenizer.decode([token]) for token in row] for row in rows]
+        grades = torch.full(rollout.mask.shape, math.nan)
+        for i, found in enumerate(steps(self._repeated(picked, rollout), words)):
+            if len(found) != len(rows[i]):
+                raise UserError(
+                    f"the grader of steps gave {len(found)} grades for {len(rows[i])} tokens; expected one each (NaN: no "
+                    "step ends)"
+                )
+            grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
+        return grades.to(rollout.old_logps)
 
     def metrics(self) -> dict[str, float]:
         """The means of the monitors."""
         found = {key: statistics.fmean(self._seen[key]) for key in self.monitors}
         self._seen.clear()
         return found
-
-
-def grade_steps(step_reward: StepReward, problems: Sequence[Problem], rollout: Rollout, tokenizer: Any) -> Tensor:
-    """``(B, T)``: the grade of the step that ends with a token, NaN where none does.
-
-    Raises:
-        UserError: the grader answers with another number of grades than there are tokens.
-    """
-    rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
-    words = [[tokenizer.decode([token]) for token in row] for row in rows]
-    grades = torch.full(rollout.mask.shape, math.nan)
-    for i, (row, found) in enumerate(zip(words, step_reward(problems, words), strict=True)):
-        if len(found) != len(row):
-            raise UserError(
-                f"step_reward gave {len(found)} grades for {len(row)} tokens; expected one each (NaN: no step ends)"
-            )
-        grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
-    return grades.to(rollout.old_logps)
-
-
-def grade(
-    reward: Reward,
-    problems: Sequence[Problem],
-    completions: Sequence[str],
-    num_generations: int,
-    max_invalid: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Rewards ``(P, G)`` and which of them are numbers ``(P, G)``; the others are set to 0.
-
-    Raises:
-        UserError: more than the share ``max_invalid`` could not be graded; it says what happened first.
-    """
-    values, failure = ask(reward, problems, completions)
-    raw = torch.tensor(values)
-    valid = raw.isfinite()
-    share = float((~valid).float().mean())
-    if share > max_invalid:
-        raise UserError(
-            f"the grader failed on {int((~valid).sum())} of {len(raw)} samples, more than max_invalid = {max_invalid:g} of them; "
-            f"first: {failure}"
-        )
-    if failure is not None:
-        log.warning("%d of %d samples could not be graded; first: %s", int((~valid).sum()), len(raw), failure)
-    return torch.where(valid, raw, 0.0).view(-1, num_generations), valid.view(-1, num_generations)
 
 
 def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str, float]:
