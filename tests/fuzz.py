@@ -28,12 +28,11 @@ import datasets
 
 from minirlhf import evidence
 from minirlhf.cli import Parser, train
-from minirlhf.cli.settings import read_yaml
+from minirlhf.cli.settings import from_mapping, read_yaml
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat, inspection
 from minirlhf.data.loaders import load
 from minirlhf.models.tokenizers import train_tokenizer
-from minirlhf.trainers.config import from_mapping
 
 datasets.disable_progress_bars()
 

@@ -9,7 +9,7 @@ from docutils import nodes
 
 from minirlhf.chapters.ch13_group_relative_methods import group_family
 from minirlhf.data.formats import Problem
-from minirlhf.recipes.online import RECIPES, get, summary
+from minirlhf.recipes import RECIPES, get, summary
 from minirlhf.trainers.history import History
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))

@@ -17,12 +17,21 @@ from minirlhf.equations.aggregation import sequence_sum, token_mean
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Graded, Grouped, OnDemand, Process, Refill, ToGo
-from minirlhf.recipes.parts import Credit, finished, most_per_token, not_left_behind, shortest, truncated_importance
-from minirlhf.trainers.collecting import Sampler, collect, decouple
+from minirlhf.recipes import DAPO, DECOUPLED_PPO, DR_GRPO, GRPO, REMAX, Grouped, ProcessSupervision, Refill, ToGo
+from minirlhf.recipes.parts import (
+    Credit,
+    Graded,
+    OnDemand,
+    finished,
+    most_per_token,
+    not_left_behind,
+    shortest,
+    truncated_importance,
+)
+from minirlhf.trainers.collecting import Sampler, collect, decouple, with_reference_and_values
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, train_online, with_opinions
+from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.toy import train_toy
 
 WORDS = word_tokenizer(("go", "stop", "one", "two"))
@@ -88,7 +97,7 @@ def test_the_expected_remax_step_is_the_gradient_of_the_regularised_objective(wo
     total = torch.zeros_like(lm.table)
     for i in range(len(probs)):
         graded = dataclasses.replace(graded_rows(lm, [i], rewards, 1), greedy=greedy)
-        step = step_on(lm, with_opinions(graded, ref, None, config), REMAX.with_(beta=0.3))
+        step = step_on(lm, with_reference_and_values(graded, ref, None, config.temperature), REMAX.with_(beta=0.3))
         total += probs[i].detach() * step
     q = ref.distribution()[0].detach()
     exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
@@ -110,7 +119,7 @@ def test_the_expected_reward_to_go_is_the_gradient_of_the_regularised_objective(
     recipe = recipes.REINFORCE_PP.with_(whiten_advantages=False, weights=sequence_sum, beta=0.3)
     probs, total = lm.distribution()[0], torch.zeros_like(lm.table)
     for i in range(len(probs)):
-        graded = with_opinions(graded_rows(lm, [i], rewards, 1), ref, None, OnlineConfig())
+        graded = with_reference_and_values(graded_rows(lm, [i], rewards, 1), ref, None, 1.0)
         total += probs[i].detach() * step_on(lm, graded, recipe)
     q = ref.distribution()[0].detach()
     exact = torch.autograd.grad((probs * rewards).sum() - 0.3 * (probs * (probs / q).log()).sum(), lm.table)[0]
@@ -129,7 +138,7 @@ def test_one_step_at_the_end_is_the_outcome(world):
     graded = graded_rows(lm, [0, 3, 5, 6], rewards, 4)
     last = torch.full_like(graded.rollout.old_logps, math.nan)
     last[torch.arange(4), graded.rollout.mask.sum(-1) - 1] = graded.rewards.flatten()
-    process = Process()(dataclasses.replace(graded, step_rewards=last), None)
+    process = ProcessSupervision()(dataclasses.replace(graded, step_rewards=last), None)
     torch.testing.assert_close(process, Grouped(GRPO.credit.advantage)(graded, None))
     with pytest.raises(UserError, match="learns from graded steps"):
         recipes.GRPO_PROCESS.advantages(graded)
@@ -144,7 +153,7 @@ def test_a_credit_gets_what_it_asks_for_and_nothing_else_is_sampled_or_graded(wo
         asked.clear()
         complete = recipe.credit.complete(graded, more)
         wanted = {"remax": ["greedy"], "grpo_process": ["steps"]}.get(name, [])
-        assert asked == wanted and recipe.credit.needs_step_reward is ("steps" in wanted)
+        assert asked == wanted
         assert complete.greedy is (greedy if "greedy" in wanted else None)
         assert complete.step_rewards is (steps if "steps" in wanted else None)
 
@@ -152,8 +161,6 @@ def test_a_credit_gets_what_it_asks_for_and_nothing_else_is_sampled_or_graded(wo
 @dataclasses.dataclass(frozen=True)
 class Both(Credit):
     """A credit that the library does not know: steps, and the whole against the greedy completion."""
-
-    needs_step_reward = True
 
     def complete(self, graded, more):
         return dataclasses.replace(graded, greedy=more.greedy(), step_rewards=more.steps())
@@ -174,17 +181,17 @@ def test_a_new_kind_of_credit_needs_no_other_trainer():
 
     recipe, policy = DR_GRPO.with_(credit=Both()), tiny_model("nano", WORDS, seed=0)
     options = {"tokenizer": WORDS, "quiet": True}
-    history = train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, step_reward=every_token, **options)
+    history = train_online(policy, PROBLEMS, Stepwise(every_token), recipe, CONFIG, **options)
     assert [len(rows) for rows in asked] == [16, 16]  # the greedy completions have no graded steps
     longer = [n > sum(rows) for n, rows in zip(history["sampled_tokens"], asked, strict=True)]
     assert all(longer)  # they are counted
-    with pytest.raises(UserError, match="learns from graded steps, but there is no step_reward"):
+    with pytest.raises(UserError, match="learns from graded steps, but here nobody grades steps"):
         train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, **options)
 
 
 def test_a_table_of_rewards_has_no_steps_to_learn_from(world):
     lm, ref, rewards = world
-    with pytest.raises(UserError, match="grpo_process: step_rewards is None"):
+    with pytest.raises(UserError, match="learns from graded steps, but here nobody grades steps"):
         train_toy(lm, rewards[None], recipes.GRPO_PROCESS, CONFIG, ref_model=ref)
 
 
@@ -244,6 +251,16 @@ def likes_one(problems, completions):
     return [float("one" in text.split()) for text in completions]
 
 
+class Stepwise:
+    """The same, and a grade for every token."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __call__(self, problems, completions):
+        return likes_one(problems, completions)
+
+
 def test_positive_examples_are_also_imitated(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 3, 5, 6], rewards.abs() * torch.tensor([1, -1] * len(rewards))[: len(rewards)], 4)
@@ -278,7 +295,7 @@ MIXED, DEAD = [0.0, 1.0], [1.0, 1.0]
 def test_a_batch_is_refilled_until_every_group_teaches(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, DEAD], [DEAD, DEAD], [MIXED, MIXED]])
-    everything, graded, share = collect(draw, DAPO, CONFIG, pad_token_id=lm.pad_token_id)
+    everything, graded, share = collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)
     assert len(everything.rewards) == 6 and share == pytest.approx(2 / 6)
     assert graded.rewards.tolist() == [MIXED, MIXED] and len(graded.rollout) == 4
     assert seeds[0] == CONFIG.seed and len(set(seeds)) == 3
@@ -287,18 +304,18 @@ def test_a_batch_is_refilled_until_every_group_teaches(world):
 def test_refilling_ends_and_takes_what_there_is(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[DEAD, MIXED], [DEAD, DEAD], [DEAD, DEAD]])
-    _, graded, share = collect(draw, DAPO.with_(max_refills=2), CONFIG, pad_token_id=lm.pad_token_id)
+    _, graded, share = collect(draw, DAPO.with_(max_refills=2), CONFIG.seed, pad_token_id=lm.pad_token_id)
     assert len(seeds) == 3 and graded.rewards.tolist() == [MIXED] and share == pytest.approx(1 / 6)
     draw, _ = drawing(lm, [[DEAD, DEAD]] * 2)
-    assert collect(draw, DAPO.with_(max_refills=1), CONFIG, pad_token_id=lm.pad_token_id)[2] == 0.0
+    assert collect(draw, DAPO.with_(max_refills=1), CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 0.0
 
 
 def test_a_full_batch_is_not_refilled_and_without_a_refill_nothing_is_looked_at(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, MIXED]])
-    assert collect(draw, DAPO, CONFIG, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
+    assert collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
     draw, seeds = drawing(lm, [[DEAD, DEAD]])
-    assert collect(draw, GRPO, CONFIG, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
+    assert collect(draw, GRPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
 
 
 def test_a_run_in_which_no_group_is_mixed_leaves_the_policy_as_it_was():
@@ -370,20 +387,19 @@ def test_the_corrected_step_of_a_lagging_sampler_is_the_policys_own_gradient():
     lm, old = ToyLM(4, 1, seed=1), ToyLM(4, 1, seed=2)  # one token: a token's ratio is the response's
     count = lm.distribution().shape[1]
     rewards = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    recipe = DECOUPLED_PPO.with_(
-        credit=ToGo(whiten_advantages=False), weights=sequence_sum, importance_sampling_cap=1e9
-    )
+    plain = {"credit": ToGo(whiten_advantages=False), "weights": sequence_sum}
+    corrected = DECOUPLED_PPO.with_(**plain, importance_sampling_cap=1e9)
     probs = lm.distribution()[0]
-    for wanted, correction in ((True, (*recipe.update.corrections,)), (False, ())):
+    for wanted, recipe in ((True, corrected), (False, DECOUPLED_PPO.with_(**plain, corrections=()))):
         total = torch.zeros_like(lm.table)
         for i in range(count):
             graded = decouple(graded_rows(lm, [i], rewards, 1, old), lm, 1.0)
             assert graded.rollout.behavior_logps[0, 0] != graded.rollout.old_logps[0, 0]
             chance = old.distribution()[0, i].detach()
-            total += chance * step_on(lm, graded, recipe.with_(corrections=correction))
+            total += chance * step_on(lm, graded, recipe)
         exact = torch.autograd.grad((probs * rewards).sum(), lm.table, retain_graph=True)[0]
         assert torch.allclose(-total, exact) is wanted
-    assert recipe.update.corrections[0].keywords == {"importance_sampling_cap": 1e9}
+    assert corrected.update.corrections[0].keywords == {"importance_sampling_cap": 1e9}
     assert truncated_importance in DECOUPLED_PPO.update.corrections
 
 
@@ -410,7 +426,7 @@ def test_a_bad_completion_far_behind_pushes_nothing_and_still_counts(world):
 
 def test_every_recipe_runs_on_an_enumerable_model_and_with_a_sampler_behind():
     for recipe in recipes.RECIPES.values():
-        if recipe.credit.critic is not None or recipe.credit.needs_step_reward:
+        if recipe.credit.critic is not None or recipe is recipes.GRPO_PROCESS:
             continue
         if recipe is DAPO:
             recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong
@@ -429,18 +445,17 @@ def test_settings_that_make_no_sense_are_one_clear_error():
         OnlineConfig(staleness=-1)
     with pytest.raises(UserError, match="max_refills = -1"):
         DR_GRPO.with_(refill=Refill(max_refills=-1), max_completion_length=3).try_out()
-    with pytest.raises(UserError, match="grpo_process learns from graded steps"):
+    with pytest.raises(UserError, match="learns from graded steps"):
         policy = tiny_model("nano", WORDS, seed=0)
         train_online(policy, PROBLEMS, likes_one, recipes.GRPO_PROCESS, CONFIG, tokenizer=WORDS)
     with pytest.raises(UserError, match=r"gave 1 grades for \d tokens"):
         train_online(
             tiny_model("nano", WORDS, seed=0),
             PROBLEMS,
-            likes_one,
+            Stepwise(lambda problems, completions: [[1.0] for _ in completions]),
             recipes.GRPO_PROCESS,
             CONFIG,
             tokenizer=WORDS,
-            step_reward=lambda problems, completions: [[1.0] for _ in completions],
             quiet=True,
         )
     with pytest.raises(UserError, match=r"bnpo: rewards of shape .* outside"):

@@ -120,7 +120,7 @@ def test_the_page_holds_everything_in_itself(ppo, tmp_path, capsys):
 def test_a_sample_that_could_not_be_graded_says_so(ppo):
     step = samples.read(ppo[0], 0)
     sample = samples.Sample(**{**vars(step.samples[0]), "valid": False})
-    changed = samples.Step(step.step, step.recipe, step.batch, step.num_generations, [sample])
+    changed = samples.StepSamples(step.step, step.recipe, step.batch, step.num_generations, [sample])
     assert "not graded" in explain.summary(changed, 0)
     assert math.isclose(sum(step.samples[0].shares), sum(sample.shares))
 

@@ -13,12 +13,12 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import PPO, Collect, Graded, InReward
-from minirlhf.recipes.parts import cut_off, no_value_clip, soft_overlong, token_cost
-from minirlhf.trainers.collecting import decouple
+from minirlhf.recipes import PPO, InReward
+from minirlhf.recipes.parts import Collect, Graded, cut_off, no_value_clip, soft_overlong, token_cost
+from minirlhf.trainers.collecting import decouple, with_reference_and_values
 from minirlhf.trainers.improve import improve, policy_losses, value_losses
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, train_online, with_opinions
+from minirlhf.trainers.online import OnlineConfig, train_online
 
 WORDS = ("one", "two", "three", "go", "stop")
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -57,7 +57,7 @@ def world(tokenizer):
     rewards = torch.linspace(-1, 2, 8, dtype=torch.float64).view(2, 4)
     valid = torch.ones(2, 4, dtype=torch.bool)
     valid[0, 2] = False
-    graded = with_opinions(Graded(rollout, rewards, valid), reference, critic, OnlineConfig())
+    graded = with_reference_and_values(Graded(rollout, rewards, valid), reference, critic, 1.0)
     with torch.no_grad():
         for model in (policy, critic):
             for p in model.parameters():
@@ -301,7 +301,9 @@ def test_the_first_pass_clips_nothing_and_later_ones_do(world):
     advantages = recipe.credit(fresh, recipe.update.kl)
     outside = ((advantages > 0) & (ratio > 1.2)) | ((advantages < 0) & (ratio < 0.8))
     assert metrics["clip_fraction"] == pytest.approx(float(outside[mask].double().mean())) and outside.any()
-    on_policy = with_opinions(decouple(fresh, policy, config.temperature), policy, critic, config)
+    on_policy = with_reference_and_values(
+        decouple(fresh, policy, config.temperature), policy, critic, config.temperature
+    )
     metrics, _ = improve(loop, on_policy, recipe, config)
     assert metrics["clip_fraction"] == 0.0 and metrics["policy_log_ratio_max"] < 1e-9
 

@@ -1,21 +1,32 @@
 """The recipe table: binding by name, and the gradient of a step against the exact oracle."""
 
 import dataclasses
+import functools
+import itertools
+import random
+from functools import partial
 
 import pytest
 import torch
 
 from minirlhf import recipes
+from minirlhf.cli import main
+from minirlhf.cli.settings import meaning
 from minirlhf.core.errors import UserError
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
-from minirlhf.equations.advantages import group_center
-from minirlhf.equations.aggregation import sequence_sum, token_mean
+from minirlhf.equations.advantages import group_center, leave_one_out
+from minirlhf.equations.aggregation import fixed_length, sequence_sum, token_mean
 from minirlhf.equations.kl import k1, k2, k3
-from minirlhf.equations.policy_losses import reinforce
-from minirlhf.recipes import DR_GRPO, GRPO, RLOO, Graded, Grouped, InLoss, InReward
+from minirlhf.equations.policy_losses import cispo, gspo, ppo_clip, reinforce
+from minirlhf.recipes import DAPO, DR_GRPO, GRPO, PPO, RLOO, Gae, Grouped, InLoss, InReward, Refill, ToGo
+from minirlhf.recipes.binding import name_of
+from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.recipes.parts import Graded, soft_overlong
+from minirlhf.recipes.recipe import describe
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.online import OnlineConfig
+from minirlhf.trainers.toy import train_toy
 
 
 def graded_pair(lm: ToyLM, first: int, second: int, rewards: torch.Tensor, ref: ToyLM | None = None) -> Graded:
@@ -130,6 +141,148 @@ def test_a_hyperparameter_binds_to_the_function_given_beside_it():
     assert recipe.update.objective.keywords == {"epsilon": 0.1}
 
 
+#: Overrides of many kinds; some are for others a taker, a rival or the end of one.
+OVERRIDES = {
+    "beta": (0.1, 0.3),
+    "epsilon": (0.1,),
+    "epsilon_high": (0.28,),
+    "delta": (4.0,),
+    "kl": (None, InLoss(k2), InReward(k1), InLoss(k2, 0.3)),
+    "objective": (gspo, reinforce, partial(ppo_clip, epsilon=0.05), cispo),
+    "weights": (token_mean, fixed_length),
+    "max_completion_length": (7,),
+    "credit": (Grouped(group_center), Gae(lam=0.5), ToGo()),
+    "advantage": (group_center, leave_one_out),
+    "lam": (0.9,),
+    "gamma": (0.99,),
+    "ddof": (0,),
+    "num_iterations": (2,),
+    "shape": ((soft_overlong,), ()),
+    "soft_punish_cache": (3,),
+    "refill": (Refill(max_refills=1), None),
+    "max_refills": (2,),
+}
+
+
+def outcome(recipe, *steps):
+    """What a recipe says of itself after these calls of ``with_``, or the error."""
+    try:
+        for changes in steps:
+            recipe = recipe.with_(**changes)
+    except UserError as problem:
+        return str(problem)
+    return recipe.name, describe(recipe), {name: name_of(value) for name, value in recipe.options().items()}
+
+
+@pytest.mark.parametrize("base", [GRPO, DAPO, PPO, recipes.GSPO], ids=lambda recipe: recipe.name)
+def test_overrides_commute_and_none_is_dropped(base, fresh_seed):
+    rng, made = random.Random(fresh_seed), 0
+    for _ in range(40):
+        names = rng.sample(sorted(OVERRIDES), rng.randint(2, 3))
+        changes = {name: rng.choice(OVERRIDES[name]) for name in names}
+        together = outcome(base, changes)
+        for order in itertools.permutations(names):
+            assert outcome(base, {name: changes[name] for name in order}) == together
+            # One after the other it is the same, or an error: a number that comes before its taker has none.
+            one_by_one = outcome(base, *({name: changes[name]} for name in order))
+            assert one_by_one == together or isinstance(one_by_one, str)
+        if isinstance(together, tuple):
+            made += 1
+            for name, value in changes.items():
+                assert f"{name}=" in together[0]
+                assert not isinstance(value, int | float) or together[2][name] == str(value)
+    assert made > 5
+
+
+def test_an_option_that_nothing_takes_any_more_is_one_error_in_any_order():
+    message = r"GRPO with kl=none: nothing takes beta=0.1 any more"
+    for build in (
+        lambda: GRPO.with_(beta=0.1, kl=None),
+        lambda: GRPO.with_(kl=None, beta=0.1),
+        lambda: GRPO.with_(beta=0.1).with_(kl=None),
+        lambda: GRPO.with_(kl=None).with_(beta=0.1),
+    ):
+        with pytest.raises(UserError, match=message):
+            build()
+    assert GRPO.with_(kl=InLoss(k3), beta=0.1).update.kl == InLoss(k3, 0.1)
+    for build in (
+        lambda: GRPO.with_(kl=InLoss(k2, 0.3), beta=0.1),
+        lambda: GRPO.with_(beta=0.1).with_(kl=InLoss(k2, 0.3)),
+    ):
+        with pytest.raises(UserError, match=r"beta is given twice: 0\.1 by name, and 0\.3 in kl"):
+            build()
+
+
+def test_numbers_survive_a_replaced_function_where_the_new_one_takes_them():
+    assert DAPO.with_(objective=gspo).update.objective.keywords == {"epsilon_high": 0.28}  # the row's own
+    assert GRPO.with_(epsilon=0.1).with_(objective=gspo).update.objective.keywords == {"epsilon": 0.1}
+    assert DAPO.with_(objective=partial(gspo, epsilon_high=0.5)).update.objective.keywords == {"epsilon_high": 0.5}
+    plain = DAPO.with_(objective=reinforce)  # a row's number that nothing takes is gone, and said to be
+    assert "without          epsilon_high=0.28" in describe(plain)
+    with pytest.raises(UserError, match=r"nothing takes epsilon_high=0\.3 any more"):
+        DAPO.with_(epsilon_high=0.3).with_(objective=reinforce)  # one that somebody chose is an error
+
+
+def test_a_variant_is_called_after_its_changes_and_claims_no_paper():
+    variant = GRPO.with_(epsilon_high=0.28).with_(beta=0.1)
+    assert variant.name == "GRPO with beta=0.1, epsilon_high=0.28"
+    text = describe(variant)
+    assert "as GRPO (Shao et al. (2024)" in text and "except beta=0.1, epsilon_high=0.28" in text
+    assert "in nothing" not in text and "in nothing" in describe(GRPO)
+    mine = GRPO.with_(name="mine", source="a blackboard", beta=0.1)
+    assert mine.with_(beta=0.2).name == "MINE with beta=0.2" and describe(mine).startswith("mine: a blackboard")
+    assert GRPO.with_() is GRPO
+
+
+def test_every_choice_of_a_row_says_what_it_means():
+    for row in (*recipes.RECIPES.values(), *PREFERENCES.values()):
+        for option in row.numbers().values():
+            assert meaning(option), f"{row.name}: say under 'Args' of {option.owner} what {option.name} means"
+
+
+def test_help_shows_what_a_recipe_takes_with_meaning_and_default(capsys):
+    def shown(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", *arguments, "--help"])
+        assert ended.value.code == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    everything, grpo, dpo = shown("online"), shown("online", "--recipe", "grpo"), shown("dpo")
+    assert "--lam VALUE λ of generalised advantage estimation" in everything and "--lam" not in grpo
+    assert "stays closer (default: depends on the recipe)" in everything and "stays closer (default: 0.04)" in grpo
+    assert (
+        "stays closer (default: 0.1)" in dpo and "--num-iterations VALUE passes over each rollout (default: 1)" in grpo
+    )
+    assert main(["recipes", "grpo"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "beta 0.04 strength of the KL term" in page and "num_iterations 1 passes over each rollout" in page
+
+
+def test_what_has_no_effect_is_found_by_trying_it_out():
+    say = functools.partial(recipes.Recipe.without_effect, num_generations=8)
+    assert say(GRPO) == say(PPO) == [] and say(GRPO.with_(epsilon=0.1, num_iterations=2)) == []
+    (found,) = say(GRPO.with_(epsilon=0.1, epsilon_high=0.3))
+    assert "epsilon = 0.1, epsilon_high = 0.3" in found and "every ratio is 1" in found
+    assert say(GRPO.with_(epsilon=0.1), staleness=1) == []  # then the ratio is not 1
+    assert "cliprange_value" in say(PPO.with_(cliprange_value=0.3, num_iterations=1, num_minibatches=1))[0]
+    (behind,) = say(recipes.DECOUPLED_PPO)
+    assert "truncated_importance, decoupled" in behind and "staleness" in behind
+    assert (
+        say(recipes.DECOUPLED_PPO, staleness=2) == []
+        and say(recipes.DECOUPLED_PPO.with_(decoupled=False), truncates=True) == []
+    )
+    assert "keeps all 8" in say(recipes.GFPO.with_(num_kept=8))[0] and say(recipes.GFPO) == []
+    assert say(GRPO.with_(num_minibatches=2, objective=gspo, epsilon=3e-4)) == []
+
+
+def test_a_run_says_at_its_start_what_has_no_effect(world, caplog):
+    lm, ref, rewards = world
+    config = OnlineConfig(max_steps=1, batch_size=1, num_generations=2)
+    for quiet in (False, True):
+        train_toy(lm, rewards[None], GRPO.with_(epsilon=0.1), config, ref_model=ref, quiet=quiet)
+        assert len(caplog.records) == 1 and "GRPO with epsilon=0.1: no effect of epsilon = 0.1" in caplog.text
+
+
 def test_an_option_that_no_function_takes_is_an_error_with_the_nearest_name():
     with pytest.raises(UserError, match=r"epsilon_hi.*did you mean 'epsilon_high'"):
         GRPO.with_(epsilon_hi=0.28)
@@ -147,7 +300,7 @@ def test_a_kl_term_without_reference_is_an_error(world):
 
 def test_every_recipe_describes_itself():
     for recipe in recipes.RECIPES.values():
-        text = recipes.describe(recipe)
+        text = describe(recipe)
         assert recipe.source in text and recipe.name in text
         assert "<lambda>" not in text
         assert dataclasses.asdict(recipe)["name"] == recipe.name

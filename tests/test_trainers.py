@@ -11,6 +11,7 @@ import torch
 from patience import finished
 
 from minirlhf import recipes
+from minirlhf.cli.settings import from_mapping
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
@@ -20,7 +21,7 @@ from minirlhf.feedback.rewards import reference_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.trainers.config import TrainerConfig, from_mapping
+from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, NonFiniteLoss
 from minirlhf.trainers.online import OnlineConfig, train_online
@@ -145,13 +146,15 @@ def likes_two(problems, completions):
     return [float(text.split().count("two")) for text in completions]
 
 
-def begins_with_two(problems, completions):
-    return [float(text.split()[:1] == ["two"]) for text in completions]
+class BeginsWithTwo:
+    """A reward that grades steps too."""
 
+    def __call__(self, problems, completions):
+        return [float(text.split()[:1] == ["two"]) for text in completions]
 
-def step_for_step(problems, completions):
-    """Every word is a step."""
-    return [[float(word.strip() == "two") for word in words] for words in completions]
+    def steps(self, problems, completions):
+        """Every word is a step."""
+        return [[float(word.strip() == "two") for word in words] for words in completions]
 
 
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
@@ -166,11 +169,10 @@ def test_every_recipe_raises_the_reward(name, tokenizer):
         history = train_online(
             policy,
             PROBLEMS,
-            begins_with_two,
+            BeginsWithTwo(),
             recipe,
             config,
             tokenizer=tokenizer,
-            step_reward=step_for_step,
             quiet=True,
         )
         gains.append(sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5)

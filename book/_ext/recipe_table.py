@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.core.errors import UserError
-from minirlhf.recipes.online import RECIPES, Recipe, get, summary
+from minirlhf.recipes import RECIPES, Recipe, get, summary
 
 #: Of ``summary``, from left to right.
 COLUMNS = ("recipe", "credit", "objective", "weights", "KL", "beside")

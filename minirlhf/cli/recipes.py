@@ -15,9 +15,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table, or one recipe."""
     from minirlhf import recipes
+    from minirlhf.cli.settings import meaning
 
     if args.name:
-        print(recipes.describe(recipes.get(args.name)))
+        recipe = recipes.get(args.name)
+        options = recipe.numbers().values()
+        wide, long = (max(len(str(o[i])) for o in options) for i in (0, 1))
+        print(recipes.describe(recipe), f"\n\n{'option'.ljust(wide)}  {'default'.ljust(long)}  meaning")
+        for option in options:
+            print(f"{option.name:{wide}}  {option.value!s:{long}}  {meaning(option)}")
         return 0
     table = [recipes.summary(recipe) for recipe in recipes.RECIPES.values()]
     rows = [tuple(table[0]), *(tuple(row.values()) for row in table)]

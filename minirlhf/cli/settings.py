@@ -7,12 +7,50 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.recipes.binding import Bindable, Option
+from minirlhf.trainers.config import shown
+
+C = TypeVar("C")
+
+#: What the names mean that many functions share; the other ones are explained by the function that takes them.
+MEANINGS = {
+    "beta": "strength of the KL term, or of the hold that the reference has on the loss; larger stays closer",
+    "gamma": "discount per token; in a preference loss the margin that the chosen answer shall win by",
+    "label_smoothing": "share of labels that are taken to be wrong",
+    "nll_weight": "weight of the likelihood of the chosen answer",
+    "alpha": "VAPO: the weights of GAE add up to this share of the completion; AlphaPO: how much harder unlikely answers are pushed",
+    "lam": "λ of generalised advantage estimation: 0 believes the critic, 1 the rewards alone",
+    "cliprange_value": "how far a value may move from where the rollout found it before it gains no more",
+    "renormalise": "whether completions without weight leave the denominator too",
+    "chosen_win_rate": "share of comparisons that the chosen answer is taken to win",
+    "rejected_win_rate": "share of comparisons that the rejected answer is taken to win",
+    "desirable_weight": "weight of the good answers",
+    "undesirable_weight": "weight of the bad answers",
+    "length_normalised": "take means per token in place of sums",
+    "eta": "scale of the given reward difference",
+    "weight": "how hard the rejected answer is pushed down",
+    "eps": "added to a standard deviation before it divides",
+    "max_completion_length": "tokens of a completion at most; by default the run's",
+    "soft_punish_cache": "the last tokens of the budget, which cost more and more",
+    "missing_eos_penalty": "what a completion that is cut off loses",
+    "length_penalty": "what every token costs",
+    "num_kept": "samples of a group that are learned from",
+    "importance_sampling_cap": "largest weight of a token that another policy sampled",
+    "off_policy_mask_threshold": "nats per token that the policy may be away from the one that sampled a bad completion",
+}
 
 
 def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
@@ -26,6 +64,62 @@ def add_flags(parser: argparse.ArgumentParser, cls: type, group: str) -> None:
             metavar="VALUE",
             help=f"{f.metadata.get('help', '')} (default: {f.default})".replace("%", "%%"),
         )
+
+
+def add_options(
+    parser: argparse.ArgumentParser, table: Mapping[str, Bindable], choice: str, skip: frozenset[str] = frozenset()
+) -> None:
+    """Add a flag for every number of these recipes, and ``--help``, which after ``--recipe NAME`` shows those of this one.
+
+    Args:
+        parser: made with ``add_help=False``.
+        table: the recipes by name; one alone is chosen.
+        choice: the flag that chooses one, without dashes.
+        skip: names that are flags already.
+    """
+    section = parser.add_argument_group("recipe")
+    names = sorted({name for recipe in table.values() for name in recipe.numbers()} - skip)
+    flags = {
+        name: section.add_argument(f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, metavar="VALUE")
+        for name in names
+    }
+
+    class Help(argparse.Action):
+        """Show the help, and in it what the chosen recipe takes."""
+
+        def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+            chosen = table.get(getattr(namespace, choice, ""))
+            for name, flag in flags.items():
+                takers = [r.numbers()[name] for r in ([chosen] if chosen else table.values()) if name in r.numbers()]
+                defaults = {str(option.value) for option in takers}
+                default = defaults.pop() if len(defaults) == 1 else f"depends on the {choice}"
+                text = f"{meaning(takers[0])} (default: {default})" if takers else argparse.SUPPRESS
+                flag.help = text.replace("%", "%%")
+            parser.print_help()
+            parser.exit()
+
+    of_one = f"; after --{choice} NAME, what that takes" if len(table) > 1 else ""
+    quiet = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this{of_one}", **quiet)
+
+
+def meaning(option: Option) -> str:
+    """What a choice does: in the words of :data:`MEANINGS`, or of its entry in the docstring of the function or part that takes it."""
+    text = MEANINGS.get(option.name) or _entry(option.owner, option.name)
+    return re.sub(r"(:\w+:)?`+~?(?:[\w.]*\.)?(.*?)`+", r"\2", text)
+
+
+def _entry(owner: Any, name: str) -> str:
+    while isinstance(owner, functools.partial):
+        owner = owner.func
+    text = inspect.getdoc(owner if inspect.isroutine(owner) else type(owner)) or ""
+    listed = rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+?)(?=^ +\w+(?:, \w+)*: |^\S|\Z)"
+    inline = rf"^Args: (?:.*; )?({name} [^;]+?)\.?(?:;|$)"
+    for pattern in (listed, inline):
+        if found := re.search(pattern, text, re.DOTALL | re.MULTILINE):
+            return " ".join(found.group(1).split()).rstrip(".")
+    same = re.search(r"as :func:`~?[\w.]*?(\w+)`", text)
+    return _entry(getattr(sys.modules[owner.__module__], same.group(1)), name) if same else ""
 
 
 def read_yaml(path: str) -> dict[str, Any]:
@@ -54,3 +148,43 @@ def read_yaml(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path}: holds a {type(values).__name__}; expected 'name: value' lines")
     return {str(key).replace("-", "_"): value for key, value in values.items()}
+
+
+def parse_value(kind: Any, value: Any, where: str) -> Any:
+    """``value`` (a flag's text or a YAML scalar) as the annotated type ``kind``: int, float, bool, str, or one of them or None."""
+    optional = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+    if optional:
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
+            return None
+        (kind,) = (k for k in typing.get_args(kind) if k is not type(None))
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise UserError(f"{where} = {shown(value)}; expected true or false")
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise UserError(f"{where} = {shown(value)}; expected text")
+    try:
+        if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
+            raise ValueError
+        return kind(value)
+    except (TypeError, ValueError, OverflowError):
+        expected = {int: "a whole number", float: "a number"}[kind]
+        raise UserError(f"{where} = {shown(value)}; expected {expected}") from None
+
+
+def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings") -> C:
+    """Build a config dataclass from names and values.
+
+    Raises:
+        UserError: an unknown name (with the nearest one), or a value of the wrong type; ``where`` says in which file.
+    """
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise unknown(f"setting in {where}", str(name), known)
+    return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})

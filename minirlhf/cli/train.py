@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minirlhf import recipes
-from minirlhf.cli.settings import add_flags, read_yaml
+from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_value, read_yaml
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PREFERENCES, Preference
 from minirlhf.stages import from_files
-from minirlhf.trainers.config import OnlineConfig, TrainerConfig, from_mapping, parse_value
+from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
@@ -84,21 +84,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     subs = parser.add_subparsers(dest="trainer", required=True, metavar="TRAINER", help="what to train")
     for name, trainer in TRAINERS.items():
         text = trainer.help.replace("%", "%%")
-        sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = subs.add_parser(name, help=text, description=text, allow_abbrev=False, add_help=False)
         sub.add_argument("--config", metavar="FILE", help="YAML file of settings")
         sub.add_argument("--resume", action="store_true", help="go on with the run in --out")
         add_flags(sub, trainer.source, "data and model")
         add_flags(sub, trainer.config, "training")
-        section = sub.add_argument_group("recipe")
         if len(trainer.table) > 1:
             text = f"one of {', '.join(trainer.table)} (default: {next(iter(trainer.table))})"
-            section.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
-        for option in sorted(
-            {o for recipe in trainer.table.values() for o in recipe.numbers()} - _names(trainer.config)
-        ):
-            section.add_argument(
-                f"--{option.replace('_', '-')}", dest=option, default=argparse.SUPPRESS, metavar="VALUE"
-            )
+            choosing = sub.add_argument_group("choice")
+            choosing.add_argument(f"--{trainer.choice}", default=argparse.SUPPRESS, metavar="NAME", help=text)
+        add_options(sub, trainer.table, trainer.choice, skip=frozenset(_names(trainer.config)))
 
 
 def run(args: argparse.Namespace) -> int:

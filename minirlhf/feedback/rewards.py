@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -66,27 +67,29 @@ def task_problems(task: Task, split: Split) -> list[Problem]:
     return [Problem([{"role": "user", "content": prompt}]) for prompt in task.prompts(split)]
 
 
+@dataclass(frozen=True)
+class TaskReward:
+    """Grading by a tiny world itself."""
+
+    task: Task
+
+    def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        """One grade for each completion."""
+        pairs = zip(problems, completions, strict=True)
+        return [self.task.grade(problem.prompt[-1]["content"], text) for problem, text in pairs]
+
+    def steps(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]]) -> list[Sequence[float]]:
+        """A number for every token, see :data:`StepReward`; ``UserError`` for a world that grades none."""
+        if not isinstance(self.task, GradesSteps):
+            able = ", ".join(name for name, world in TASKS.items() if isinstance(world, GradesSteps))
+            raise UserError(f"the world {self.task.name} grades no steps; worlds that do: {able}")
+        pairs = zip(problems, completions, strict=True)
+        return [self.task.grade_steps(problem.prompt[-1]["content"], words) for problem, words in pairs]
+
+
 def task_reward(task: Task) -> Reward:
     """Grade by the world itself."""
-    return lambda problems, completions: [
-        task.grade(problem.prompt[-1]["content"], completion)
-        for problem, completion in zip(problems, completions, strict=True)
-    ]
-
-
-def task_step_reward(task: Task) -> StepReward:
-    """Grade steps by the world itself.
-
-    Raises:
-        UserError: a world that grades none.
-    """
-    if not isinstance(task, GradesSteps):
-        able = ", ".join(name for name, world in TASKS.items() if isinstance(world, GradesSteps))
-        raise UserError(f"the world {task.name} grades no steps; worlds that do: {able}")
-    return lambda problems, completions: [
-        task.grade_steps(problem.prompt[-1]["content"], words)
-        for problem, words in zip(problems, completions, strict=True)
-    ]
+    return TaskReward(task)
 
 
 def reference_reward(grader: Callable[[str, str], float]) -> Reward:

@@ -1,104 +1,224 @@
-"""Layer 5: the algorithms as rows of tables. A recipe is a choice of functions.
+"""Layer 5: the algorithms as rows of tables. A recipe is a choice of functions; nothing here computes.
 
 ``GRPO.with_(weights=token_mean, epsilon_high=0.28)`` reads like the list of changes in a paper: a name is either a field of
-the recipe or a hyperparameter of one of its functions, and anything else is an error.
+a part of the recipe or a hyperparameter of one of its functions, and anything else is an error. With a ``name`` and a
+``source`` it is a new row; without, a variant that is called "GRPO with …".
 
 ==================  ==============================================================================
-:mod:`.parts`       what an online recipe is made of: collect, credit, update
-:mod:`.online`      REINFORCE, PPO, RLOO, GRPO, DAPO, GSPO and their relatives
+here                the table: REINFORCE, PPO, RLOO, GRPO, DAPO, GSPO and their relatives
+:mod:`.recipe`      what a recipe is, what it says of itself, and how it is tried out
+:mod:`.parts`       what it is made of: collect, credit, update
 :mod:`.offline`     DPO and all other preference losses
 :mod:`.binding`     how a name finds its field or function
 ==================  ==============================================================================
 """
 
-from minirlhf.recipes.online import (
-    BNPO,
-    CISPO,
-    DAPO,
-    DECOUPLED_PPO,
-    DR_GRPO,
-    GFPO,
-    GMPO,
-    GRPO,
-    GRPO_PROCESS,
-    GSPO,
-    GSPO_TOKEN,
-    LITE_PPO,
-    LUSPO,
-    MASKED_GRPO,
-    MAXRL,
-    PPO,
-    RECIPES,
-    REINFORCE,
-    REINFORCE_PP,
-    REINFORCE_PP_BASELINE,
-    REMAX,
-    RLOO,
-    SAPO,
-    VAPO,
-    Recipe,
-    choices,
-    describe,
-    get,
-    summary,
+from minirlhf.core.errors import unknown
+from minirlhf.equations.advantages import (
+    batch_center,
+    group_center,
+    group_zscore,
+    leave_one_out,
+    lite_ppo,
+    reinforce_pp_baseline,
 )
+from minirlhf.equations.aggregation import fixed_length, sequence_mean, sequence_sum, token_mean
+from minirlhf.equations.difficulty import bnpo, maxrl
+from minirlhf.equations.kl import k1, k2, k3
+from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, luspo, ppo_clip, reinforce, sapo
+from minirlhf.equations.returns import length_adaptive_lambda
 from minirlhf.recipes.parts import (
     AgainstGreedy,
-    Collect,
     Critic,
     Gae,
-    Graded,
     Grouped,
     InLoss,
     InReward,
-    OnDemand,
-    Process,
+    ProcessSupervision,
     Refill,
     ToGo,
     Update,
+    finished,
+    not_left_behind,
+    shortest,
+    soft_overlong,
+    truncated_importance,
+)
+from minirlhf.recipes.recipe import Recipe, describe, summary
+
+__all__ = ["RECIPES", "Recipe", "describe", "get", "summary"]  # and every row and part
+
+REINFORCE = Recipe(
+    name="reinforce",
+    source="Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning",
+    credit=Grouped(batch_center),
+    update=Update(reinforce, token_mean),
+    deviations=(
+        "the baseline is the mean reward of the batch, where the paper has a running average",
+        "the mean over tokens replaces the sum: a factor that is constant within a batch",
+    ),
+)
+REMAX = Recipe(
+    name="remax",
+    source="Li et al. (2023), ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for Aligning Large Language "
+    "Models, arXiv:2310.10505",
+    credit=AgainstGreedy(),
+    update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+)
+REINFORCE_PP = Recipe(
+    name="reinforce_pp",
+    source="Hu et al. (2025), REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization, "
+    "arXiv:2501.03262",
+    credit=ToGo(),
+    update=Update(ppo_clip, token_mean, kl=InReward(k1, 0.01)),
+)
+REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
+    name="reinforce_pp_baseline", source=REINFORCE_PP.source, credit=Grouped(reinforce_pp_baseline), kl=InLoss(k2, 0.01)
+)
+PPO = Recipe(
+    name="ppo",
+    source="Schulman et al. (2017), Proximal Policy Optimization Algorithms, arXiv:1707.06347; for language models Ouyang et al. "
+    "(2022), Training language models to follow instructions with human feedback, arXiv:2203.02155",
+    credit=Gae(),
+    update=Update(ppo_clip, token_mean, kl=InReward(k1), num_iterations=2, num_minibatches=2),
+    deviations=(
+        "the critic starts as a copy of the policy with a head of zeros; Ouyang et al. start it as the reward model (pass that as "
+        "`critic` to the trainer)",
+        "the entropy bonus of Schulman et al. is left out, as in Ouyang et al.",
+    ),
+)
+VAPO = PPO.with_(
+    name="vapo",
+    source="Yue et al. (2025), VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks, arXiv:2504.05118",
+    credit=Gae(Critic(critic_warmup=10), lam=length_adaptive_lambda, critic_lam=1.0),
+    kl=None,
+    epsilon_high=0.28,
+    positive_coef=0.1,
+    deviations=(
+        "the critic starts as a copy of the policy, not of a reward model, and its warm-up is 10 rollouts, not 50 steps on data of "
+        "its own",
+        "correct means a reward above 0",
+    ),
+)
+RLOO = Recipe(
+    name="rloo",
+    source="Ahmadian et al. (2024), Back to Basics: Revisiting REINFORCE Style Optimization, arXiv:2402.14740",
+    credit=Grouped(leave_one_out),
+    update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+)
+GRPO = Recipe(
+    name="grpo",
+    source="Shao et al. (2024), DeepSeekMath, arXiv:2402.03300",
+    credit=Grouped(group_zscore),
+    update=Update(ppo_clip, sequence_mean, kl=InLoss(k3)),
+)
+GRPO_PROCESS = GRPO.with_(name="grpo_process", source=GRPO.source, credit=ProcessSupervision())
+DR_GRPO = GRPO.with_(
+    name="dr_grpo",
+    source="Liu et al. (2025), Understanding R1-Zero-Like Training: A Critical Perspective, arXiv:2503.20783",
+    advantage=group_center,
+    weights=fixed_length,
+    kl=None,
+)
+DAPO = GRPO.with_(
+    name="dapo",
+    source="Yu et al. (2025), DAPO: An Open-Source LLM Reinforcement Learning System at Scale, arXiv:2503.14476",
+    epsilon_high=0.28,
+    weights=token_mean,
+    kl=None,
+    refill=Refill(),
+    shape=(soft_overlong,),
+    keep=finished,
+    deviations=(
+        "refilling ends after max_refills rounds, and a batch that is not full by then is learned from as it is",
+        "the groups that are left over once the batch is full are thrown away",
+    ),
+)
+GSPO = GRPO.with_(
+    name="gspo",
+    source="Zheng et al. (2025), Group Sequence Policy Optimization, arXiv:2507.18071",
+    objective=gspo,
+    epsilon=3e-4,
+    epsilon_high=4e-4,
+    kl=None,
+)
+GSPO_TOKEN = GSPO.with_(name="gspo_token", source=GSPO.source, objective=gspo_token)
+LUSPO = GSPO.with_(
+    name="luspo",
+    source="Liu et al. (2026), Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in "
+    "RLVR, arXiv:2602.05261",
+    objective=luspo,
+)
+CISPO = GRPO.with_(
+    name="cispo",
+    source="MiniMax (2025), MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, arXiv:2506.13585",
+    objective=cispo,
+    weights=token_mean,
+    kl=None,
+)
+SAPO = GRPO.with_(
+    name="sapo",
+    source="Gao et al. (2025), Soft Adaptive Policy Optimization, arXiv:2511.20347",
+    objective=sapo,
+    kl=None,
+)
+GMPO = GRPO.with_(
+    name="gmpo",
+    source="Zhao et al. (2025), Geometric-Mean Policy Optimization, arXiv:2507.20673",
+    objective=gmpo,
+    kl=None,
+)
+BNPO = GRPO.with_(
+    name="bnpo",
+    source="Xiao, Zhang & Cao (2025), BNPO: Beta Normalization Policy Optimization, arXiv:2506.02864",
+    advantage=bnpo,
+    kl=None,
+    deviations=("the Beta density is fitted to the pass rates of one batch",),
+)
+MAXRL = DR_GRPO.with_(
+    name="maxrl", source="Tajwar et al. (2026), Maximum Likelihood Reinforcement Learning", advantage=maxrl
+)
+GFPO = GRPO.with_(
+    name="gfpo",
+    source="Shrivastava et al. (2025), Sample More to Think Less: Group Filtered Policy Optimization for Concise Reasoning, "
+    "arXiv:2508.09726",
+    weights=token_mean,
+    retain=shortest,
+    deviations=("the tokens of samples that are not retained still count in the mean, with advantage 0",),
+)
+LITE_PPO = GRPO.with_(
+    name="lite_ppo",
+    source="Liu et al. (2025), Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning, arXiv:2508.08221",
+    advantage=lite_ppo,
+    weights=token_mean,
+    kl=None,
+)
+MASKED_GRPO = GRPO.with_(
+    name="masked_grpo",
+    source="DeepSeek-AI (2025), DeepSeek-V3.2: off-policy sequence masking",
+    corrections=(not_left_behind,),
+    deviations=(
+        "only the masking of sequences: the paper's unbiased KL estimate and its masks for routing and sampling are left out",
+    ),
+)
+DECOUPLED_PPO = DR_GRPO.with_(
+    name="decoupled_ppo",
+    source="Fu et al. (2025), AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning, "
+    "arXiv:2505.24298, with the truncated weight of Yao et al. (2025)",
+    corrections=(truncated_importance,),
+    decoupled=True,
+    deviations=(
+        "without a critic: the advantages are those of Dr. GRPO",
+        "one policy version samples a whole completion",
+    ),
 )
 
-__all__ = [
-    "BNPO",
-    "CISPO",
-    "DAPO",
-    "DECOUPLED_PPO",
-    "DR_GRPO",
-    "GFPO",
-    "GMPO",
-    "GRPO",
-    "GRPO_PROCESS",
-    "GSPO",
-    "GSPO_TOKEN",
-    "LITE_PPO",
-    "LUSPO",
-    "MASKED_GRPO",
-    "MAXRL",
-    "PPO",
-    "RECIPES",
-    "REINFORCE",
-    "REINFORCE_PP",
-    "REINFORCE_PP_BASELINE",
-    "REMAX",
-    "RLOO",
-    "SAPO",
-    "VAPO",
-    "AgainstGreedy",
-    "Collect",
-    "Critic",
-    "Gae",
-    "Graded",
-    "Grouped",
-    "InLoss",
-    "InReward",
-    "OnDemand",
-    "Process",
-    "Recipe",
-    "Refill",
-    "ToGo",
-    "Update",
-    "choices",
-    "describe",
-    "get",
-    "summary",
-]
+#: In the order of the page above.
+RECIPES: dict[str, Recipe] = {row.name: row for row in list(vars().values()) if isinstance(row, Recipe)}
+
+
+def get(name: str) -> Recipe:
+    """The recipe of this name; a :class:`UserError` with the nearest one otherwise."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
 
 
 @dataclass(frozen=True)
-class Whole:
+class OptimizerBatch:
     """A whole optimizer batch, before it is split: what a loss may take from it beside its own examples.
 
     Attributes:
@@ -45,19 +45,20 @@ class Whole:
 
 @dataclass(frozen=True)
 class Preference(Bindable):
-    """A way to learn from preferences without sampling.
+    """A way to learn from preferences without sampling. A loss that does not declare what it needs is a ``ValueError``.
 
     Attributes:
-        name: as on the command line.
-        loss: ``(record, *context, *, ...) -> (B,)``, minimised.
-        context: ``(whole, *, ...) -> Tensor`` each, computed before the batch is split. A result ``(B, ...)`` is split with it.
+        loss: ``(record, *context, *, ...) -> (B,)``, minimised; declared by ``@Needs(...)``.
+        context: ``(batch, *, ...) -> Tensor`` each, computed before the batch is split. A result ``(B, ...)`` is split with it.
         mismatched: the context asks for answers to other prompts.
     """
 
-    name: str
     loss: Callable[..., Tensor]
     context: tuple[Callable[..., Tensor], ...] = ()
     mismatched: bool = False
+
+    def __post_init__(self) -> None:
+        Needs.of(self.loss)
 
     @property
     def needs(self) -> Needs[Any]:
@@ -67,10 +68,7 @@ class Preference(Bindable):
     @property
     def source(self) -> str:
         """The paper, as the loss itself names it."""
-        function: Any = self.loss
-        while isinstance(function, partial):
-            function = function.func
-        text = inspect.getdoc(function) or ""
+        text = inspect.getdoc(getattr(self.loss, "func", self.loss)) or ""
         found = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", text, re.DOTALL | re.MULTILINE)
         return " ".join(found.group(1).split()) if found else ""
 
@@ -80,17 +78,16 @@ class Preference(Bindable):
         Raises:
             UserError: with the loss's own words.
         """
-        ones, needs = torch.ones(2), self.needs
-        record: Record
-        if needs.record is UnpairedLogps:
-            record = UnpairedLogps(-ones, -ones, ones, torch.tensor([True, False]))
-        elif needs.record is ListLogps:
-            record = ListLogps(-torch.ones(2, 2), -torch.ones(2, 2), torch.ones(2, 2))
-        else:
-            record = PairLogps(-ones, -ones, -ones, -ones, ones, ones)
-        whole = Whole(lambda: record, lambda: (-ones, -ones), ones, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), {})
+        ones, pairs = torch.ones(2), torch.ones(2, 2)
+        made_up: dict[type[Record], Record] = {
+            PairLogps: PairLogps(-ones, -ones, -ones, -ones, ones, ones),
+            UnpairedLogps: UnpairedLogps(-ones, -ones, ones, torch.tensor([True, False])),
+            ListLogps: ListLogps(-pairs, -pairs, pairs),
+        }
+        record, scores = made_up[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        batch = OptimizerBatch(lambda: record, lambda: (-ones, -ones), ones, scores, {})
         try:
-            self.loss(record, *(part(whole) for part in self.context))
+            self.loss(record, *(part(batch) for part in self.context))
         except (ValueError, TypeError) as problem:
             raise UserError(f"{self.name}: {problem}") from None
 
@@ -98,31 +95,38 @@ class Preference(Bindable):
 # -- what a loss takes from the whole batch ----------------------------------------------------------------------
 
 
-def reference_point(whole: Whole) -> Tensor:
+def reference_point(batch: OptimizerBatch) -> Tensor:
     """KTO's z₀, a scalar."""
-    return losses.kto_reference_point(*whole.mismatched())
+    return losses.kto_reference_point(*batch.mismatched())
 
 
-def running_shift(whole: Whole, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
-    """BCO's δ, a scalar: a moving mean over the steps."""
-    record = whole.record()
-    assert isinstance(record, UnpairedLogps)
-    whole.memory["delta"] = losses.bco_delta(record, beta=beta, previous=whole.memory.get("delta"), decay=decay)
-    return whole.memory["delta"]
+def running_shift(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
+    """BCO's δ, a scalar: a moving mean over the steps.
+
+    Args:
+        decay: how much of the mean before stays.
+    """
+    record = cast(UnpairedLogps, batch.record())
+    batch.memory["delta"] = losses.bco_delta(record, beta=beta, previous=batch.memory.get("delta"), decay=decay)
+    return batch.memory["delta"]
 
 
-def margins(whole: Whole) -> Tensor:
+def margins(batch: OptimizerBatch) -> Tensor:
     """``(B,)``, by how much each chosen answer is better."""
-    if whole.margins is None:
+    if batch.margins is None:
         raise UserError("this loss needs a margin with every pair; in the data at least one has none")
-    return whole.margins
+    return batch.margins
 
 
-def targets(whole: Whole, *, target_temperature: float = 1.0) -> Tensor:
-    """``(B, K)``, the distribution over the listed answers that their scores ask for."""
-    if whole.scores is None:
+def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor:
+    """``(B, K)``, the distribution over the listed answers that their scores ask for.
+
+    Args:
+        target_temperature: of the softmax of the scores.
+    """
+    if batch.scores is None:
         raise UserError("this loss needs a score with every listed answer; in the data at least one has none")
-    return losses.reward_targets(whole.scores, temperature=target_temperature)
+    return losses.reward_targets(batch.scores, temperature=target_temperature)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
@@ -179,15 +183,11 @@ def get_preference(name: str) -> Preference:
 
 def describe_preference(row: Preference) -> str:
     """A header for a run: source, what the loss is computed from, options."""
-    needs = row.needs
-    takes = [{PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}[needs.record]]
-    takes += ["a reference"] if needs.reference else ["no reference"]
-    takes += ["lengths"] if needs.lengths else []
-    lines = [
-        f"{row.name}: {row.source}",
-        f"  takes            {', '.join(takes)}",
-        f"  loss             {name_of(row.loss)}",
-    ]
-    lines.append(f"  context          {name_of(row.context)}")
-    lines.append("  options          " + ", ".join(f"{k}={v}" for k, v in row.numbers().items()))
-    return "\n".join(lines)
+    needs, kinds = row.needs, {PairLogps: "pairs", UnpairedLogps: "single answers with a label", ListLogps: "lists"}
+    takes = [kinds[needs.record], "a reference" if needs.reference else "no reference"] + ["lengths"] * needs.lengths
+    lines = {
+        "takes": ", ".join(takes),
+        "loss": name_of(row.loss),
+        "context": name_of(row.context),
+    }
+    return "\n".join(row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()])

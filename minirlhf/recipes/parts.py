@@ -6,6 +6,7 @@ Each part is a frozen dataclass of functions and numbers; the functions are thos
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,9 @@ from minirlhf.core.masking import lengths, zero_where_masked
 from minirlhf.data.types import Rollout
 from minirlhf.equations import difficulty, off_policy, returns, shaping, value_losses
 from minirlhf.equations.advantages import broadcast_to_tokens, process_zscore, remax, whiten
+from minirlhf.equations.aggregation import aggregate
 from minirlhf.equations.kl import k1, k3
+from minirlhf.recipes.binding import name_of
 
 
 @dataclass(frozen=True)
@@ -82,36 +85,78 @@ class OnDemand:
 
     Attributes:
         greedy: samples the greedy completion of each prompt, ``G = 1``, graded like the others.
-        steps: grades the steps: ``(B, T)``, NaN where none ends. None: nobody grades steps.
+        steps: grades the steps: ``(B, T)``, NaN where none ends; ``UserError`` if nobody grades steps.
     """
 
     greedy: Callable[[], Graded]
-    steps: Callable[[], Tensor] | None = None
+    steps: Callable[[], Tensor]
 
 
 # -- the KL term -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class InLoss:
-    """Add ``beta ·`` estimator, aggregated like the objective, to the loss (as in GRPO)."""
+class KLTerm:
+    """``beta ·`` an estimator of the KL divergence from the reference; this class by itself puts it nowhere.
+
+    Attributes:
+        estimator: ``(logps, ref_logps) -> (B, T)``, nats.
+        charges: whether it is taken off the rewards; otherwise it is added to the loss.
+    """
 
     estimator: Callable[..., Tensor] = k3
     beta: float = 0.04
+    charges: ClassVar[bool] = False
+
+    def charge(self, graded: Graded) -> Tensor:
+        """``(P, G)``: the rewards, less what it charges for the whole completion."""
+        return graded.rewards
+
+    def token_rewards(self, graded: Graded) -> Tensor:
+        """``(B, T)``: each completion's reward on its last token, less what it charges for every token."""
+        old, mask = graded.rollout.old_logps, graded.rollout.mask
+        ref_logps, beta = (_present(graded.ref_logps), self.beta) if self.charges else (old, 0.0)
+        rewards = graded.rewards.flatten().to(old)
+        return shaping.kl_shaped_token_rewards(
+            rewards, old, ref_logps, mask, beta=beta, estimator=self.estimator if self.charges else k1
+        )
+
+    def penalty(self, logps: Tensor, ref_logps: Tensor | None, weights: Tensor, mask: Tensor) -> Tensor:
+        """A scalar: what it adds to the loss. All ``(b, T)``."""
+        return logps.new_zeros(())
+
+
+NO_KL = KLTerm()
 
 
 @dataclass(frozen=True)
-class InReward:
+class InLoss(KLTerm):
+    """Add ``beta ·`` estimator, aggregated like the objective, to the loss (as in GRPO)."""
+
+    def penalty(self, logps: Tensor, ref_logps: Tensor | None, weights: Tensor, mask: Tensor) -> Tensor:
+        """``beta ·`` the weighted sum of the estimates."""
+        return self.beta * aggregate(self.estimator(logps, _present(ref_logps)), weights, mask)
+
+
+@dataclass(frozen=True)
+class InReward(KLTerm):
     """Take ``beta ·`` estimator, of the sampling policy, off the reward (as in PPO for RLHF and in RLOO)."""
 
     estimator: Callable[..., Tensor] = k1
     beta: float = 0.05
+    charges: ClassVar[bool] = True
+
+    def charge(self, graded: Graded) -> Tensor:
+        """The rewards, less ``beta ·`` the sum of the estimates."""
+        rollout = graded.rollout
+        per_token = self.estimator(rollout.old_logps, zero_where_masked(_present(graded.ref_logps), rollout.mask))
+        return graded.rewards - self.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(graded.rewards)
 
 
-def _reference(graded: Graded) -> Tensor:
-    if graded.ref_logps is None:
+def _present(ref_logps: Tensor | None) -> Tensor:
+    if ref_logps is None:
         raise ValueError("ref_logps is None, but the recipe has a KL term")
-    return zero_where_masked(graded.ref_logps, graded.rollout.mask)
+    return ref_logps
 
 
 # -- collect: what happens to rewards before credit --------------------------------------------------------------
@@ -219,28 +264,27 @@ class Credit(ABC):
 
     Attributes:
         critic: the critic whose values it reads, if any.
-        needs_step_reward: whether it learns from graded steps, so that somebody must grade them.
     """
 
     critic: Critic | None = None
-    needs_step_reward: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """For the table: the advantage, or the words of the class's name."""
+        advantage = vars(self).get("advantage") or type(self).__name__
+        return name_of(advantage) if callable(advantage) else re.sub("(?<!^)[A-Z]", r" \g<0>", advantage).lower()
 
     def complete(self, graded: Graded, more: OnDemand) -> Graded:
         """The rollout with what it reads of it beside the rewards; by default nothing is added."""
         return graded
 
     @abstractmethod
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """Advantages ``(B, T)``."""
 
-
-def _charged(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
-    """``(P, G)``: the rewards, less what a KL term in the reward charges for the whole completion."""
-    if not isinstance(kl, InReward):
-        return graded.rewards
-    rollout = graded.rollout
-    per_token = kl.estimator(rollout.old_logps, _reference(graded))  # (B, T)
-    return graded.rewards - kl.beta * rollout.grouped(sequence_logps(per_token, rollout.mask)).to(graded.rewards)
+    def targets(self, graded: Graded, kl: KLTerm | None) -> Tensor | None:
+        """``(B, T)``, what its critic learns, 0 outside the mask and for completions that could not be graded."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -249,9 +293,9 @@ class Grouped(Credit):
 
     advantage: Callable[..., Tensor]
 
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
-        advantages = self.advantage(_charged(graded, kl), valid=graded.valid)
+        advantages = self.advantage((kl or NO_KL).charge(graded), valid=graded.valid)
         return broadcast_to_tokens(advantages, graded.rollout.mask)
 
 
@@ -263,31 +307,30 @@ class AgainstGreedy(Credit):
         """The rollout with the greedy completions."""
         return replace(graded, greedy=more.greedy())
 
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
         if graded.greedy is None:
             raise ValueError("greedy is None, but the recipe compares with greedy completions")
-        baseline, known = _charged(graded.greedy, kl).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
-        advantages = remax(_charged(graded, kl), baseline, graded.valid & known)
-        return broadcast_to_tokens(advantages, graded.rollout.mask)
+        charge = (kl or NO_KL).charge
+        baseline, known = charge(graded.greedy).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
+        return broadcast_to_tokens(remax(charge(graded), baseline, graded.valid & known), graded.rollout.mask)
 
 
 @dataclass(frozen=True)
-class Process(Credit):
+class ProcessSupervision(Credit):
     """Credit from graded steps: every token earns what its own and all later steps do (GRPO with process supervision)."""
 
-    needs_step_reward: ClassVar[bool] = True
     advantage: Callable[..., Tensor] = process_zscore
 
     def complete(self, graded: Graded, more: OnDemand) -> Graded:
-        """The rollout with the grades of its steps, if anybody grades them."""
-        return graded if more.steps is None else replace(graded, step_rewards=more.steps())
+        """The rollout with the grades of its steps."""
+        return replace(graded, step_rewards=more.steps())
 
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
         if graded.step_rewards is None:
             raise ValueError("step_rewards is None, but the recipe learns from graded steps")
-        if isinstance(kl, InReward):
+        if kl is not None and kl.charges:
             raise ValueError("steps have their own rewards; expected the KL term in the loss")
         rollout, steps = graded.rollout, graded.step_rewards
         ends = steps.isfinite() & rollout.mask & graded.valid.flatten()[:, None]
@@ -296,13 +339,14 @@ class Process(Credit):
 
 
 def _per_token(
-    graded: Graded, kl: InLoss | InReward | None, estimate: Callable[[Tensor, Tensor, Tensor], Tensor]
+    graded: Graded, kl: KLTerm | None, estimate: Callable[[Tensor, Tensor, Tensor], Tensor], whitened: bool = False
 ) -> Tensor:
     """``estimate(token rewards, mask, rows)`` on the rows that could be graded, zeros on the others. ``(B, T)``"""
-    rewards, rows = token_rewards(graded, kl), graded.valid.flatten()
+    rewards, rows, mask = (kl or NO_KL).token_rewards(graded), graded.valid.flatten(), graded.rollout.mask
     result = torch.zeros_like(rewards)
     if bool(rows.any()):
-        result[rows] = estimate(rewards[rows], graded.rollout.mask[rows], rows).to(result)
+        found = estimate(rewards[rows], mask[rows], rows)
+        result[rows] = (whiten(found, mask[rows]) if whitened and int(mask[rows].sum()) > 1 else found).to(result)
     return result
 
 
@@ -318,14 +362,13 @@ class ToGo(Credit):
     gamma: float = 1.0
     whiten_advantages: bool = True
 
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
-        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
-            to_go = returns.returns_to_go(rewards, mask, gamma=self.gamma)
-            return whiten(to_go, mask) if self.whiten_advantages and int(mask.sum()) > 1 else to_go
+        def to_go(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+            return returns.returns_to_go(rewards, mask, gamma=self.gamma)
 
-        return _per_token(graded, kl, estimate)
+        return _per_token(graded, kl, to_go, self.whiten_advantages)
 
 
 @dataclass(frozen=True)
@@ -350,23 +393,22 @@ class Gae(Credit):
     whiten_rewards: bool = False
     whiten_advantages: bool = True
 
-    def __call__(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
+    def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and for completions that could not be graded."""
 
-        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
-            advantages, _ = self._gae(graded, rewards, mask, rows, self.lam)
-            return whiten(advantages, mask) if self.whiten_advantages and int(mask.sum()) > 1 else advantages
+        def advantages(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+            return self._gae(graded, rewards, mask, rows, self.lam)[0]
 
-        return _per_token(graded, kl, estimate)
+        return _per_token(graded, kl, advantages, self.whiten_advantages)
 
-    def targets(self, graded: Graded, kl: InLoss | InReward | None) -> Tensor:
-        """``(B, T)`` λ-returns that the critic learns, 0 outside the mask and for completions that could not be graded."""
+    def targets(self, graded: Graded, kl: KLTerm | None) -> Tensor:
+        """The λ-returns."""
 
-        def estimate(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+        def lambda_returns(rewards: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
             lam = self.lam if self.critic_lam is None else self.critic_lam
             return returns.lambda_returns(*self._gae(graded, rewards, mask, rows, lam), mask)
 
-        return _per_token(graded, kl, estimate)
+        return _per_token(graded, kl, lambda_returns)
 
     def _gae(
         self, graded: Graded, rewards: Tensor, mask: Tensor, rows: Tensor, lam: float | Callable[..., Tensor]
@@ -379,20 +421,6 @@ class Gae(Credit):
             rewards = whiten(rewards, mask, shift_mean=False)
         chosen = lam(lengths(mask)) if callable(lam) else lam
         return returns.gae(rewards, values, mask, gamma=self.gamma, lam=chosen), values
-
-
-def token_rewards(graded: Graded, kl: InLoss | InReward | None) -> Tensor:
-    """``(B, T)``: each completion's reward on its last token, less what a KL term in the reward charges for every token."""
-    rollout, old = graded.rollout, graded.rollout.old_logps
-    charged = isinstance(kl, InReward)
-    return shaping.kl_shaped_token_rewards(
-        graded.rewards.flatten().to(old),
-        old,
-        _reference(graded) if charged else old,
-        rollout.mask,
-        beta=kl.beta if isinstance(kl, InReward) else 0.0,
-        estimator=kl.estimator if isinstance(kl, InReward) else k1,
-    )
 
 
 # -- update: from advantages to a loss ---------------------------------------------------------------------------
@@ -419,7 +447,7 @@ class Update:
 
     objective: Callable[..., Tensor]
     weights: Callable[..., Tensor]
-    kl: InLoss | InReward | None = None
+    kl: KLTerm | None = None
     keep: Callable[..., Tensor] | None = None
     corrections: tuple[Callable[..., Tensor], ...] = ()
     decoupled: bool = False

@@ -10,7 +10,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report import templates
 from minirlhf.report.plotting import PALETTE, data_uri, png
-from minirlhf.trainers.samples import Sample, Step
+from minirlhf.trainers.samples import Sample, StepSamples
 
 #: Column and what it says, for the page's legend.
 COLUMNS = {
@@ -46,14 +46,14 @@ def rows(sample: Sample) -> list[dict[str, str]]:
     return found
 
 
-def pick(step: Step, number: int) -> Sample:
+def pick(step: StepSamples, number: int) -> Sample:
     """A sample by its number, counted from 0; ``UserError`` if that one was not kept."""
     if not 0 <= number < len(step.samples):
         raise UserError(f"step {step.step} has {len(step.samples)} samples kept, numbered from 0; there is no {number}")
     return step.samples[number]
 
 
-def summary(step: Step, number: int) -> str:
+def summary(step: StepSamples, number: int) -> str:
     """One sentence about the sample as a whole."""
     sample = pick(step, number)
     grade = (
@@ -70,7 +70,7 @@ def summary(step: Step, number: int) -> str:
     )
 
 
-def table(step: Step, number: int) -> str:
+def table(step: StepSamples, number: int) -> str:
     """The sample for a terminal."""
     sample = pick(step, number)
     cells = rows(sample)
@@ -85,7 +85,7 @@ def table(step: Step, number: int) -> str:
     return "\n".join(lines)
 
 
-def figure(step: Step, number: int) -> Any:
+def figure(step: StepSamples, number: int) -> Any:
     """Advantage, ratio and share of the push over the sample's tokens."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ def figure(step: Step, number: int) -> Any:
     return drawing
 
 
-def write_page(path: Path, step: Step, number: int) -> None:
+def write_page(path: Path, step: StepSamples, number: int) -> None:
     """One HTML page that needs nothing else."""
     sample = pick(step, number)
     largest = max(sample.shares) or 1.0

@@ -30,7 +30,6 @@ from minirlhf.feedback.rewards import (
     reference_reward,
     task_problems,
     task_reward,
-    task_step_reward,
 )
 from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
@@ -371,7 +370,6 @@ def run_online(
         config,
         ref_model=run.reference(source.ref_model),
         pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
-        step_reward=task_step_reward(task) if task and recipe.credit.needs_step_reward else None,
         **run.keep,
     )
     after = score()

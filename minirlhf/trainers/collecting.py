@@ -1,19 +1,93 @@
-"""What a step learns from: which policy samples, and how often, until the batch is what the recipe wants."""
+"""What a step learns from: who asks and grades, which policy samples, and how often, until the batch is what the recipe wants."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
+from minirlhf.data.types import Rollout
+from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
-from minirlhf.recipes import Graded, Recipe
+from minirlhf.models.sampling import sample
+from minirlhf.recipes.parts import Graded, OnDemand
+from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.loop import Loop
+
+
+class World(ABC):
+    """Prompts and somebody who grades what a policy answers: all that a training run draws from.
+
+    Args:
+        prompts: token ids of each.
+        eos_token_id, pad_token_id: of the policy.
+        use_cache: False for policies without a KV cache.
+
+    Attributes:
+        seconds: spent on sampling so far.
+        tokenizer: for texts of samples, and saved beside the model; None where there are no texts.
+    """
+
+    tokenizer: Any = None
+
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], *, eos_token_id: int, pad_token_id: int, use_cache: bool = True
+    ) -> None:
+        self.prompts, self.seconds = prompts, 0.0
+        self.eos_token_id, self.pad_token_id, self.use_cache = eos_token_id, pad_token_id, use_cache
+
+    @abstractmethod
+    def pick(self, count: int, step: int, seed: int) -> list[int]:
+        """The numbers of the prompts of a draw."""
+
+    @abstractmethod
+    def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
+        """Rewards ``(P, G)``, and which of them are numbers; the others are 0. ``watch``: note what :meth:`metrics` reports."""
+
+    def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
+        """``(B, T)``: the grade of the step that ends with a token, NaN where none does."""
+        raise UserError("the recipe learns from graded steps, but here nobody grades steps")
+
+    def metrics(self) -> dict[str, float]:
+        """What it says beside the rewards, once per step and after its update."""
+        return {}
+
+    def draw(
+        self, policy: nn.Module, recipe: Recipe, config: OnlineConfig, *, step: int, seed: int, version: int
+    ) -> Graded:
+        """A graded rollout, with what the recipe's credit needs. Everything depends on the policy, ``seed`` and ``step`` alone."""
+        picked = self.pick(config.batch_size, step, seed)
+
+        def graded(greedy: bool) -> Graded:
+            start = time.perf_counter()
+            rollout = sample(
+                policy,
+                [self.prompts[i] for i in picked],
+                sampling=replace(config.sampling(), greedy=greedy),
+                num_generations=1 if greedy else config.num_generations,
+                eos_token_id=self.eos_token_id,
+                pad_token_id=self.pad_token_id,
+                seed=seed,
+                step=step,
+                policy_version=version,
+                use_cache=self.use_cache,
+            )
+            self.seconds += time.perf_counter() - start
+            return Graded(rollout, *self.grade(picked, rollout, not greedy))
+
+        found = graded(False)
+        more = OnDemand(partial(graded, True), partial(self.grade_steps, picked, found.rollout))
+        return recipe.credit.complete(found, more)
 
 
 class Sampler:
@@ -46,7 +120,7 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 def collect(
-    draw: Callable[[int], Graded], recipe: Recipe, config: OnlineConfig, *, pad_token_id: int
+    draw: Callable[[int], Graded], recipe: Recipe, seed: int, *, pad_token_id: int
 ) -> tuple[Graded, Graded, float | None]:
     """Sample and grade, again while the recipe's refill asks for it.
 
@@ -57,19 +131,19 @@ def collect(
         All that was sampled; what to learn from (as many groups as one draw has, or fewer); and its share of the groups, 0 if no
         group is to be learned from, None if the recipe does not refill.
     """
-    rounds = [draw(config.seed)]
+    rounds = [draw(seed)]
     refill = recipe.collect.refill
     if refill is None:
         return rounds[0], rounds[0], None
 
-    def kept(graded: Graded) -> torch.Tensor:
+    def kept(graded: Graded) -> Tensor:
         """``(number kept,)`` indices of groups."""
         return refill.keep_groups(graded.rewards, graded.valid).nonzero().flatten()
 
     wanted = len(rounds[0].rewards)
     found = len(kept(rounds[0]))
     while found < wanted and len(rounds) <= refill.max_refills:
-        rounds.append(draw(derive_seed("refill", config.seed, len(rounds))))
+        rounds.append(draw(derive_seed("refill", seed, len(rounds))))
         found += len(kept(rounds[-1]))
     everything = Graded.join(rounds, pad_token_id)
     picked = kept(everything)[:wanted]
@@ -82,5 +156,20 @@ def decouple(graded: Graded, model: nn.Module, temperature: float) -> Graded:
     """The rollout with the learner's own log-probabilities as ``old_logps``."""
     rollout = graded.rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
-    old_logps = torch.where(rollout.mask, logps, 0.0)
-    return replace(graded, rollout=replace(rollout, old_logps=old_logps))
+    return replace(graded, rollout=replace(rollout, old_logps=torch.where(rollout.mask, logps, 0.0)))
+
+
+@torch.no_grad()
+def with_reference_and_values(
+    graded: Graded, ref_model: nn.Module | None, critic: nn.Module | None, temperature: float
+) -> Graded:
+    """The rollout with log-probabilities under the reference and values of the critic, where there are these models; the greedy
+    completions likewise."""
+    rollout, greedy = graded.rollout, graded.greedy
+    inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
+    return replace(
+        graded,
+        ref_logps=None if ref_model is None else completion_logps(ref_model, *inputs, temperature),
+        values=None if critic is None else completion_values(critic, *inputs),
+        greedy=None if greedy is None else with_reference_and_values(greedy, ref_model, None, temperature),
+    )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.models.sampling import Sampling
-
-C = TypeVar("C")
 
 
 def setting(default: Any, text: str) -> Any:
@@ -21,22 +16,12 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def constant(progress: float) -> float:
-    """Learning-rate factor 1 throughout."""
-    return 1.0
-
-
-def linear(progress: float) -> float:
-    """Learning-rate factor falling from 1 to 0 in a straight line; ``progress`` runs from 0 to 1."""
-    return 1.0 - progress
-
-
-def cosine(progress: float) -> float:
-    """Learning-rate factor falling from 1 to 0 along half a cosine."""
-    return 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-SCHEDULES: dict[str, Callable[[float], float]] = {f.__name__: f for f in (constant, linear, cosine)}
+#: Learning-rate factors by name; progress runs from 0 to 1.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,7 @@ class OnlineConfig(TrainerConfig):
         )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value for a message, cut to a line."""
     try:
         text = repr(value)
@@ -124,50 +109,10 @@ def _shown(value: Any) -> str:
 
 def _at_least(config: Any, name: str, low: float) -> None:
     if not getattr(config, name) >= low:
-        raise UserError(f"{name} = {_shown(getattr(config, name))}; expected at least {low}")
+        raise UserError(f"{name} = {shown(getattr(config, name))}; expected at least {low}")
 
 
 def _positive(config: Any, name: str) -> None:
     value = getattr(config, name)
     if not 0 < value < math.inf:
-        raise UserError(f"{name} = {_shown(value)}; expected a finite number > 0")
-
-
-def parse_value(kind: Any, value: Any, where: str) -> Any:
-    """``value`` (a flag's text or a YAML scalar) as the annotated type ``kind``: int, float, bool, str, or one of them or None."""
-    optional = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
-    if optional:
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
-            return None
-        (kind,) = (k for k in typing.get_args(kind) if k is not type(None))
-    if kind is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        raise UserError(f"{where} = {_shown(value)}; expected true or false")
-    if kind is str:
-        if isinstance(value, str):
-            return value
-        raise UserError(f"{where} = {_shown(value)}; expected text")
-    try:
-        if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
-            raise ValueError
-        return kind(value)
-    except (TypeError, ValueError, OverflowError):
-        expected = {int: "a whole number", float: "a number"}[kind]
-        raise UserError(f"{where} = {_shown(value)}; expected {expected}") from None
-
-
-def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings") -> C:
-    """Build a config dataclass from names and values.
-
-    Raises:
-        UserError: an unknown name (with the nearest one), or a value of the wrong type; ``where`` says in which file.
-    """
-    hints = typing.get_type_hints(cls)
-    known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            raise unknown(f"setting in {where}", str(name), known)
-    return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})
+        raise UserError(f"{name} = {shown(value)}; expected a finite number > 0")

@@ -18,13 +18,14 @@ from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
-from minirlhf.recipes import Critic, Gae, Graded, InLoss, Recipe
+from minirlhf.recipes.parts import Critic, Graded
+from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.loop import Loop
 
 
 @dataclass(frozen=True)
-class Visit:
+class TokenGradients:
     """What one micro-batch saw of the policy, all without gradient.
 
     Attributes:
@@ -42,7 +43,7 @@ class Visit:
 
 def improve(
     loop: Loop, graded: Graded, recipe: Recipe, config: OnlineConfig, *, pretraining: TokenBatch | None = None
-) -> tuple[dict[str, float], list[Visit]]:
+) -> tuple[dict[str, float], list[TokenGradients]]:
     """All optimizer steps on one rollout.
 
     Args:
@@ -53,19 +54,19 @@ def improve(
     """
     rollout, update, critic = graded.rollout, recipe.update, recipe.credit.critic
     advantages = recipe.advantages(graded)  # (B, T)
-    targets = recipe.credit.targets(graded, update.kl) if isinstance(recipe.credit, Gae) else None  # (B, T)
+    targets = recipe.credit.targets(graded, update.kl)  # (B, T)
     teaches_policy = critic is None or loop.step >= critic.critic_warmup
     collected: list[dict[str, float]] = []
     skipped = 0
-    visits: list[Visit] = []
+    gradients: list[TokenGradients] = []
     for iteration in range(update.num_iterations):
-        visits = []
+        gradients = []
         order = torch.arange(len(rollout))
         if update.num_minibatches > 1:
             order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
         for rows in order.tensor_split(update.num_minibatches):
             parts: list[Iterator[Tensor]] = []
-            seen: list[Visit] = []
+            seen: list[TokenGradients] = []
             if teaches_policy:
                 weights = update.row_weights(rollout.select(rows))  # (b, T), before any micro-batch split
                 if bool(weights.any()):
@@ -79,7 +80,7 @@ def improve(
                 continue
             metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
             collected.append({**metrics, **moved(seen, graded, advantages)})
-            visits += seen
+            gradients += seen
     totals = _mean(collected)
     if update.keep is not None:
         totals["skipped_updates"] = skipped
@@ -88,7 +89,7 @@ def improve(
         known = graded.values[rows], targets[rows], rollout.mask[rows]
         totals["explained_variance"] = float(diagnostics.explained_variance(*known))
         totals["value"] = float(masked_mean(graded.values, rollout.mask))
-    return totals, visits
+    return totals, gradients
 
 
 def policy_losses(
@@ -99,7 +100,7 @@ def policy_losses(
     config: OnlineConfig,
     rows: Tensor,
     weights: Tensor,
-    seen: list[Visit],
+    seen: list[TokenGradients],
 ) -> Iterator[Tensor]:
     """The loss of each micro-batch of ``rows``; they add up to the loss of the optimizer batch."""
     rollout, kl = graded.rollout, recipe.update.kl
@@ -116,11 +117,11 @@ def policy_losses(
         (slopes,) = torch.autograd.grad(
             zero_where_masked(objective, _like(objective, r.mask)).sum(), logps, retain_graph=True
         )
-        seen.append(Visit(part, zero_where_masked(logps.detach(), r.mask), slopes, part_weights))
+        seen.append(TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes, part_weights))
         loss = -aggregate(objective, part_weights, r.mask)
-        if isinstance(kl, InLoss):
-            assert graded.ref_logps is not None
-            loss = loss + kl.beta * aggregate(kl.estimator(logps, graded.ref_logps[part]), part_weights, r.mask)
+        if kl is not None:
+            ref_logps = None if graded.ref_logps is None else graded.ref_logps[part]
+            loss = loss + kl.penalty(logps, ref_logps, part_weights, r.mask)
         if recipe.update.positive_coef:
             likelihood = log_likelihood(logps, r.mask, ptx_coef=recipe.update.positive_coef)
             loss = loss - aggregate(likelihood, part_liked, r.mask)
@@ -151,12 +152,12 @@ def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, con
         yield -aggregate(log_likelihood(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
 
 
-def moved(seen: list[Visit], graded: Graded, advantages: Tensor) -> dict[str, float]:
+def moved(seen: list[TokenGradients], graded: Graded, advantages: Tensor) -> dict[str, float]:
     """How far the policy of this step was from the one that sampled, and how much of its objective was flat."""
     if not seen:
         return {}
-    rows = torch.cat([visit.rows for visit in seen])
-    logps, slopes = (torch.cat([getattr(visit, key) for visit in seen]) for key in ("logps", "slopes"))
+    rows = torch.cat([part.rows for part in seen])
+    logps, slopes = (torch.cat([getattr(part, key) for part in seen]) for key in ("logps", "slopes"))
     old_logps, mask = graded.rollout.old_logps[rows], graded.rollout.mask[rows]
     flat = (slopes == 0) & (advantages[rows] != 0)
     return {

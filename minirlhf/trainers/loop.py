@@ -17,7 +17,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ class Loop:
         bar = progress.bar(self.config.max_steps, self.name, initial=first, quiet=self.quiet)
         for model in (self.model, *self.parts.values()):
             model.train(self.dropout)
-        with torch.random.fork_rng(), _Interrupt() as interrupt, bar:
+        with torch.random.fork_rng(), _asked_to_stop() as stop, bar:
             while self.step < self.config.max_steps:
                 torch.manual_seed(derive_seed("dropout", self.config.seed, self.step))
                 yield self.step
@@ -169,9 +170,9 @@ class Loop:
                 bar.update()
                 every = self.config.save_steps
                 due = self.step == self.config.max_steps or (every > 0 and self.step % every == 0)
-                if due or interrupt.asked:
+                if due or stop():
                     self.save()
-                if interrupt.asked:
+                if stop():
                     print(f"{self.name}: stopped after step {self.step} of {self.config.max_steps}", file=sys.stderr)
                     raise KeyboardInterrupt
         for model in (self.model, *self.parts.values()):
@@ -222,23 +223,21 @@ class Loop:
         self.history.append(self.step, **metrics)
 
 
-class _Interrupt:
-    """While active, the first Ctrl-C asks the loop to finish its step and save; the second stops at once."""
+@contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C asks the loop to finish its step and save, which the function says; the second stops at once."""
+    asked: list[int] = []
 
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __enter__(self) -> _Interrupt:
-        self.installed = threading.current_thread() is threading.main_thread()
-        if self.installed:
-            self.previous = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
+    def ask(*_: object) -> None:
+        if asked:
             raise KeyboardInterrupt
-        self.asked = True
+        asked.append(1)
 
-    def __exit__(self, *_: object) -> None:
-        if self.installed:
-            signal.signal(signal.SIGINT, self.previous)
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)

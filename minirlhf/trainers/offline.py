@@ -18,7 +18,7 @@ from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
-from minirlhf.recipes.offline import Preference, Record, Whole, describe_preference
+from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop
@@ -227,7 +227,7 @@ class _Data:
     def context(self, model: nn.Module, rows: Tensor, memory: dict[str, Tensor]) -> list[Tensor]:
         """What the loss takes from a whole batch beside its record."""
         margins, scores = (None if x is None else x[rows] for x in (self.margins, self.scores))
-        whole = Whole(
+        whole = OptimizerBatch(
             lambda: self.record(model, rows)[0], lambda: self.mismatched(model, rows), margins, scores, memory
         )
         return [part(whole) for part in self.recipe.context]

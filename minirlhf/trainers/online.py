@@ -1,15 +1,13 @@
-"""Online reinforcement learning: sample, grade, assign credit, update. The algorithm is a :class:`~minirlhf.recipes.Recipe`."""
+"""Online reinforcement learning: sample, grade, assign credit, update. The algorithm is a :class:`~minirlhf.recipes.recipe.Recipe`."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +23,13 @@ from minirlhf.data.types import Rollout, Tokens
 from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import Reward, StepReward, ask
 from minirlhf.models.adapters import copy_of_reference
-from minirlhf.models.critics import completion_values, new_critic
-from minirlhf.models.forward import completion_logps
+from minirlhf.models.critics import new_critic
 from minirlhf.models.reference import require_same_vocabulary
-from minirlhf.models.sampling import sample
 from minirlhf.models.texts import completion_texts
-from minirlhf.recipes import Graded, OnDemand, Recipe, describe
+from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.recipe import Recipe, describe
 from minirlhf.trainers import samples
-from minirlhf.trainers.collecting import Sampler, collect, decouple
+from minirlhf.trainers.collecting import Sampler, World, collect, decouple, with_reference_and_values
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
@@ -49,194 +46,186 @@ def train_online(
     config: OnlineConfig,
     *,
     tokenizer: Any,
+    monitors: Mapping[str, Reward] | None = None,
+    **run: Any,
+) -> History:
+    """Improve ``model`` in place on its own answers.
+
+    Args:
+        model: the policy, a causal LM.
+        problems: what to answer.
+        reward: the grader; for recipes that learn from graded steps one that has ``steps``.
+        recipe: the algorithm.
+        tokenizer: its chat template turns a prompt into the ids that the policy continues.
+        monitors: other rewards, whose mean is logged under their name and which nothing optimises.
+        run: what :func:`train_in_world` takes beside them: ``ref_model, critic, pretraining, out, resume, name, quiet``.
+
+    Returns:
+        The metrics, named as in the glossary.
+    """
+    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid)
+    return train_in_world(model, world, recipe, config, **run)
+
+
+def train_in_world(
+    model: nn.Module,
+    world: World,
+    recipe: Recipe,
+    config: OnlineConfig,
+    *,
     ref_model: nn.Module | None = None,
     critic: nn.Module | None = None,
     pretraining: Sequence[Tokens] | None = None,
-    step_reward: StepReward | None = None,
-    monitors: Mapping[str, Reward] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
-    """Improve ``model`` in place on its own samples.
+    """Improve ``model`` in place on its own samples: the one loop of all online training.
 
     Args:
-        model: the policy, a causal LM.
-        problems: what to answer.
-        reward: the grader.
-        recipe: the algorithm.
-        tokenizer: its chat template turns a prompt into the ids that the policy continues.
         ref_model: the frozen reference; None means ``model`` as it is now (its adapter, if it has one, off), if the recipe
             needs one.
         critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
         pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
-        step_reward: the grader of steps, for a recipe with process rewards.
-        monitors: other rewards, whose mean is logged under their name and which nothing optimises.
-
-    Returns:
-        The metrics, named as in the glossary.
+        out, resume, name: as for :class:`~minirlhf.trainers.loop.Loop`.
+        quiet: no progress bar, no closing line, and no word about choices that have no effect.
     """
     recipe = for_run(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
         raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
-    if recipe.credit.needs_step_reward and step_reward is None:
-        raise UserError(f"{recipe.name} learns from graded steps, but there is no step_reward")
-    if recipe.needs_reference and ref_model is None:
+    if recipe.update.kl is not None and ref_model is None:
         ref_model = copy_of_reference(model)
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
-    parts, ratios = {}, {}
-    if recipe.credit.critic is not None:
-        parts["critic"] = critic if critic is not None else new_critic(model, shared=recipe.credit.critic.shared)
-        ratios["critic"] = recipe.credit.critic.critic_learning_rate_ratio
-    prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
+    if not quiet:
+        settings = {"staleness": config.staleness, "truncates": config.sampling().truncates}
+        for sentence in recipe.without_effect(config.num_generations, **settings):
+            log.warning("%s: %s", recipe.name, sentence)
+    parts, ratios, plan = {}, {}, recipe.credit.critic
+    if plan is not None:
+        parts["critic"] = critic if critic is not None else new_critic(model, shared=plan.shared)
+        ratios["critic"] = plan.critic_learning_rate_ratio
     loop = Loop(
         name or recipe.name,
         model,
         config,
-        settings={"recipe": describe(recipe)},
+        settings={} if out is None else {"recipe": describe(recipe)},
         parts=parts,
         ratios=ratios,
         dropout=False,
         out=out,
-        tokenizer=tokenizer,
+        tokenizer=world.tokenizer,
         resume=resume,
         quiet=quiet,
     )
     sampler = Sampler(loop, config.staleness)
-    seen: defaultdict[str, list[float]] = defaultdict(list)  # what monitors and the clock say of the draws of a step
 
-    def draw(seed: int, num_generations: int = config.num_generations, greedy: bool = False) -> Graded:
-        start = time.perf_counter()
+    def draw(seed: int) -> Graded:
         policy, version = sampler.policy()
-        picked = batch_indices(len(problems), config.batch_size, loop.step, seed).tolist()
-        rollout = sample(
-            policy,
-            [prompts[i] for i in picked],
-            sampling=dataclasses.replace(config.sampling(), greedy=greedy),
-            num_generations=num_generations,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            seed=seed,
-            step=loop.step,
-            policy_version=version,
-        )
-        seen["seconds_sampling"].append(time.perf_counter() - start)
-        repeated = [problems[i] for i in picked for _ in range(num_generations)]
-        texts = completion_texts(rollout, tokenizer)
-        graded = Graded(rollout, *grade(reward, repeated, texts, num_generations, config.max_invalid))
-        if greedy:
-            return graded
-        for key, monitor in (monitors or {}).items():
-            seen[key].extend(monitor(repeated, texts))
-        steps = None if step_reward is None else partial(grade_steps, step_reward, repeated, rollout, tokenizer)
-        return recipe.credit.complete(graded, OnDemand(greedy=partial(draw, seed, 1, greedy=True), steps=steps))
+        return world.draw(policy, recipe, config, step=loop.step, seed=seed, version=version)
 
-    for _ in loop:
-        start = time.perf_counter()
-        seen.clear()
-        everything, graded, share = collect(draw, recipe, config, pad_token_id=tokenizer.pad_token_id)
+    for step in loop:
+        start, sampled = time.perf_counter(), world.seconds
+        everything, graded, share = collect(draw, recipe, config.seed, pad_token_id=world.pad_token_id)
+        sampled = world.seconds - sampled
         if recipe.update.decoupled:
             graded = decouple(graded, model, config.temperature)
-        graded = with_opinions(graded, ref_model, parts.get("critic"), config)
-        shaped = recipe.collect(graded)
-        batch = None
+        graded = with_reference_and_values(graded, ref_model, parts.get("critic"), config.temperature)
+        shaped, texts = recipe.collect(graded), None
         if recipe.update.ptx_coef and pretraining:
-            rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, loop.step, config.seed)
-            batch = collate([pretraining[i] for i in rows], tokenizer.pad_token_id).to(graded.rollout.mask.device)
-        metrics, visits = improve(loop, shaped, recipe, config, pretraining=batch) if share != 0 else ({}, [])
+            rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)
+            texts = collate([pretraining[i] for i in rows], world.pad_token_id).to(graded.rollout.mask.device)
+        metrics, seen = improve(loop, shaped, recipe, config, pretraining=texts) if share != 0 else ({}, [])
         if loop.out is not None and config.keep_samples:
-            kept = samples.record(shaped, recipe, visits, tokenizer, step=loop.step, count=config.keep_samples)
+            kept = samples.record(shaped, recipe, seen, world.tokenizer, step=step, count=config.keep_samples)
             samples.write(loop.out, kept)
-        watched = {key: statistics.fmean(seen[key]) for key in monitors or {}}
+        beside = world.metrics()
         if recipe.collect.shape:
-            watched["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
-        clock = {"seconds_sampling": sum(seen["seconds_sampling"]), "seconds": time.perf_counter() - start}
-        loop.log(**observe(everything, graded, share), **watched, **metrics, **clock)
+            beside["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
+        clock = {"seconds_sampling": sampled, "seconds": time.perf_counter() - start}
+        loop.log(**observe(everything, graded, share), **beside, **metrics, **clock)
     return loop.history
 
 
 def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
     """The recipe with the run's completion length, where one of its functions counts in it; a ``UserError`` if it cannot work."""
-    if "max_completion_length" in recipe.options():
-        recipe = recipe.with_(max_completion_length=config.max_completion_length)
+    recipe = recipe.filled(max_completion_length=config.max_completion_length)
     recipe.try_out(config.num_generations)
     return recipe
 
 
-@torch.no_grad()
-def with_opinions(
-    graded: Graded, ref_model: nn.Module | None, critic: nn.Module | None, config: OnlineConfig
-) -> Graded:
-    """The rollout with log-probabilities under the reference and values of the critic, where there are these models; the greedy
-    completions likewise."""
-    rollout = graded.rollout
-    inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
-    return dataclasses.replace(
-        graded,
-        ref_logps=None if ref_model is None else completion_logps(ref_model, *inputs, config.temperature),
-        values=None if critic is None else completion_values(critic, *inputs),
-        greedy=None if graded.greedy is None else with_opinions(graded.greedy, ref_model, None, config),
-    )
+class Problems(World):
+    """Problems as chat prompts, graded as text by a reward function; the monitors look at the same texts."""
 
+    def __init__(
+        self, problems: Sequence[Problem], reward: Reward, tokenizer: Any, monitors: Mapping[str, Reward], limit: float
+    ) -> None:
+        """``limit``: largest share of a draw that may fail to be graded."""
+        prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
+        super().__init__(prompts, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+        self.problems, self.reward, self.tokenizer = problems, reward, tokenizer
+        self.monitors, self.limit = monitors, limit
+        self._seen: defaultdict[str, list[float]] = defaultdict(list)  # what the monitors said of the draws of a step
 
-def grade_steps(step_reward: StepReward, problems: Sequence[Problem], rollout: Rollout, tokenizer: Any) -> Tensor:
-    """``(B, T)``: the grade of the step that ends with a token, NaN where none does.
+    def pick(self, count: int, step: int, seed: int) -> list[int]:
+        """Every epoch takes each problem once."""
+        return [int(i) for i in batch_indices(len(self.problems), count, step, seed)]
 
-    Raises:
-        UserError: the grader answers with another number of grades than there are tokens.
-    """
-    rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
-    words = [[tokenizer.decode([token]) for token in row] for row in rows]
-    grades = torch.full(rollout.mask.shape, math.nan)
-    for i, (row, found) in enumerate(zip(words, step_reward(problems, words), strict=True)):
-        if len(found) != len(row):
+    def _repeated(self, picked: Sequence[int], rollout: Rollout) -> list[Problem]:
+        return [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
+
+    def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
+        """``UserError`` if more than the ``limit`` could not be graded; it says what happened first."""
+        problems, texts = self._repeated(picked, rollout), completion_texts(rollout, self.tokenizer)
+        values, failure = ask(self.reward, problems, texts)
+        raw = torch.tensor(values)
+        valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
+        if float((~valid).float().mean()) > self.limit:
             raise UserError(
-                f"step_reward gave {len(found)} grades for {len(row)} tokens; expected one each (NaN: no step ends)"
+                f"the grader failed on {failed}, more than max_invalid = {self.limit:g} of them; first: {failure}"
             )
-        grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
-    return grades.to(rollout.old_logps)
+        if failure is not None:
+            log.warning("%s could not be graded; first: %s", failed, failure)
+        for key, monitor in self.monitors.items() if watch else ():
+            self._seen[key].extend(monitor(problems, texts))
+        return rollout.grouped(torch.where(valid, raw, 0.0)), rollout.grouped(valid)
 
+    def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
+        """By the reward function's ``steps``; ``UserError`` if there are not as many grades as tokens."""
+        steps: StepReward | None = getattr(self.reward, "steps", None)
+        if steps is None:
+            return super().grade_steps(picked, rollout)
+        rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        words = [[self.tokenizer.decode([token]) for token in row] for row in rows]
+        grades = torch.full(rollout.mask.shape, math.nan)
+        for i, found in enumerate(steps(self._repeated(picked, rollout), words)):
+            if len(found) != len(rows[i]):
+                raise UserError(
+                    f"the grader of steps gave {len(found)} grades for {len(rows[i])} tokens; expected one each (NaN: no "
+                    "step ends)"
+                )
+            grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
+        return grades.to(rollout.old_logps)
 
-def grade(
-    reward: Reward,
-    problems: Sequence[Problem],
-    completions: Sequence[str],
-    num_generations: int,
-    max_invalid: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Rewards ``(P, G)`` and which of them are numbers ``(P, G)``; the others are set to 0.
-
-    Raises:
-        UserError: more than the share ``max_invalid`` could not be graded; it says what happened first.
-    """
-    values, failure = ask(reward, problems, completions)
-    raw = torch.tensor(values)
-    valid = raw.isfinite()
-    share = float((~valid).float().mean())
-    if share > max_invalid:
-        raise UserError(
-            f"the grader failed on {int((~valid).sum())} of {len(raw)} samples, more than max_invalid = {max_invalid:g} of them; "
-            f"first: {failure}"
-        )
-    if failure is not None:
-        log.warning("%d of %d samples could not be graded; first: %s", int((~valid).sum()), len(raw), failure)
-    return torch.where(valid, raw, 0.0).view(-1, num_generations), valid.view(-1, num_generations)
+    def metrics(self) -> dict[str, float]:
+        """The means of the monitors."""
+        found = {key: statistics.fmean(self._seen[key]) for key in self.monitors}
+        self._seen.clear()
+        return found
 
 
 def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str, float]:
     """Metrics of what :func:`~minirlhf.trainers.collecting.collect` returned, before the update."""
     rollout, rewards, valid = everything.rollout, everything.rewards, everything.valid
-    spread = torch.where(valid, rewards, math.nan)
-    constant = [bool(g[~g.isnan()].max() - g[~g.isnan()].min() == 0) if (~g.isnan()).any() else True for g in spread]
+    same = [len(group[known].unique()) <= 1 for group, known in zip(rewards, valid, strict=True)]
     greedy = 0 if graded.greedy is None else int(graded.greedy.rollout.mask.sum())
     metrics = {
         "reward": float(rewards[valid].mean()) if bool(valid.any()) else math.nan,
         "reward_std": float(rewards[valid].std(correction=0)) if bool(valid.any()) else math.nan,
         "completion_length": float(lengths(rollout.mask).float().mean()),
         "frac_terminated": float(rollout.terminated.float().mean()),
-        "frac_reward_zero_std": sum(constant) / len(constant),
+        "frac_reward_zero_std": statistics.fmean(same),
         "frac_invalid": float((~valid).float().mean()),
         "neg_logp": float(-masked_mean(rollout.old_logps, rollout.mask)),
         "sampled_tokens": int(rollout.mask.sum()) + greedy,

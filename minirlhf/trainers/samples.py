@@ -13,9 +13,9 @@ from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.models.checkpoints import write_text_atomic
-from minirlhf.recipes import Graded, Recipe
-from minirlhf.recipes.parts import token_rewards
-from minirlhf.trainers.improve import Visit
+from minirlhf.recipes.parts import NO_KL, Graded
+from minirlhf.recipes.recipe import Recipe
+from minirlhf.trainers.improve import TokenGradients
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepSamples:
     """The samples kept of one step, with the recipe's name and the size of the whole batch."""
 
     step: int
@@ -66,29 +66,31 @@ class Step:
     samples: list[Sample]
 
 
-def record(graded: Graded, recipe: Recipe, visits: Sequence[Visit], tokenizer: Any, *, step: int, count: int) -> Step:
+def record(
+    graded: Graded, recipe: Recipe, gradients: Sequence[TokenGradients], tokenizer: Any, *, step: int, count: int
+) -> StepSamples:
     """The first ``count`` samples of a rollout that was just learned from.
 
     Args:
         graded: with shaped rewards.
-        visits: what the last pass saw; empty while only the critic learned, and nothing was pushed.
+        gradients: what the last pass saw; empty while only the critic learned, and nothing was pushed.
     """
     rollout = graded.rollout
     mask = rollout.mask
-    logps, slopes, weights = (_in_order(visits, name, mask) for name in ("logps", "slopes", "weights"))
+    logps, slopes, weights = (_in_order(gradients, name, mask) for name in ("logps", "slopes", "weights"))
     advantages = recipe.advantages(graded)
     push = (weights * slopes).abs()
     per_token = {
-        "rewards": token_rewards(graded, recipe.update.kl),
+        "rewards": (recipe.update.kl or NO_KL).token_rewards(graded),
         "old_logps": rollout.old_logps,
-        "logps": logps if visits else rollout.old_logps,
+        "logps": logps if gradients else rollout.old_logps,
         "advantages": advantages,
         "weights": weights,
         "shares": push / push.sum().clamp(min=torch.finfo(push.dtype).tiny),
     }
     if graded.values is not None:
         per_token["values"] = graded.values
-    clipped = (slopes == 0) & (advantages != 0) & bool(visits)
+    clipped = (slopes == 0) & (advantages != 0) & bool(gradients)
     kept = []
     for row in range(min(count, len(rollout))):
         inside, before = mask[row], rollout.attention_mask[row, : rollout.prompt_width].bool()
@@ -109,14 +111,14 @@ def record(graded: Graded, recipe: Recipe, visits: Sequence[Visit], tokenizer: A
                 **lists,
             )
         )
-    return Step(step, recipe.name, len(rollout), rollout.num_generations, kept)
+    return StepSamples(step, recipe.name, len(rollout), rollout.num_generations, kept)
 
 
-def _in_order(visits: Sequence[Visit], name: str, mask: Tensor) -> Tensor:
-    """One tensor of the visits, ``(B, T)``, in the order of the rollout; zeros where there was none."""
+def _in_order(gradients: Sequence[TokenGradients], name: str, mask: Tensor) -> Tensor:
+    """One tensor of the gradients, ``(B, T)``, in the order of the rollout; zeros where there was none."""
     whole = torch.zeros(mask.shape, dtype=torch.float64)
-    for visit in visits:
-        whole[visit.rows] = getattr(visit, name).double().cpu()
+    for part in gradients:
+        whole[part.rows] = getattr(part, name).double().cpu()
     return whole
 
 
@@ -125,7 +127,7 @@ def file_of(run: Path | str, step: int) -> Path:
     return Path(run, "samples", f"step-{step:06d}.json")
 
 
-def write(run: Path | str, kept: Step) -> None:
+def write(run: Path | str, kept: StepSamples) -> None:
     """Write the samples of a step; a resumed run writes the same file again."""
     write_text_atomic(file_of(run, kept.step), json.dumps(asdict(kept)) + "\n")
 
@@ -135,7 +137,7 @@ def steps(run: Path | str) -> list[int]:
     return sorted(int(path.stem.removeprefix("step-")) for path in file_of(run, 0).parent.glob("step-*.json"))
 
 
-def read(run: Path | str, step: int | None = None) -> Step:
+def read(run: Path | str, step: int | None = None) -> StepSamples:
     """The samples of a step, or of the last that has some.
 
     Raises:
@@ -152,6 +154,6 @@ def read(run: Path | str, step: int | None = None) -> Step:
     path = file_of(run, step)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Step(**{**found, "samples": [Sample(**sample) for sample in found["samples"]]})
+        return StepSamples(**{**found, "samples": [Sample(**sample) for sample in found["samples"]]})
     except (ValueError, TypeError, KeyError) as problem:
         raise UserError(f"{path}: unreadable ({problem})") from None

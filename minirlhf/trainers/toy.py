@@ -4,8 +4,7 @@ the sampled metrics the exact ones, so that one can see where a recipe really go
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,13 +15,11 @@ from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.validate import require_finite
 from minirlhf.data.types import Rollout
 from minirlhf.models.forward import completion_logps
-from minirlhf.models.sampling import sample
-from minirlhf.recipes import Graded, OnDemand, Recipe
-from minirlhf.trainers.collecting import Sampler, collect, decouple
+from minirlhf.recipes.recipe import Recipe
+from minirlhf.trainers.collecting import World
+from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.improve import improve
-from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, for_run, observe, with_opinions
+from minirlhf.trainers.online import train_in_world
 
 #: 120 rollouts of 8 groups of 8: about two seconds for a few dozen responses, and enough for a recipe to come to rest.
 TOY_RUN = OnlineConfig(max_steps=120, batch_size=8, num_generations=8, learning_rate=0.1, lr_scheduler_type="linear")
@@ -55,65 +52,49 @@ def train_toy(
         after its update, averaged over the prompts.
     """
     config = dataclasses.replace(config, max_completion_length=policy.max_len)
-    recipe = for_run(recipe, config)
-    responses = policy.responses()
-    number = {
-        tuple(row[kept].tolist()): n for n, (row, kept) in enumerate(zip(responses.tokens, responses.mask, strict=True))
-    }
-    watched = {"reward": rewards, **(monitors or {})}
-    for key, values in watched.items():
-        require_finite(**{key: values})
-        if values.shape != (policy.num_prompts, len(number)):
-            raise ValueError(f"{key} has shape {tuple(values.shape)}; expected {(policy.num_prompts, len(number))}")
-    batches = [policy.batch(prompt) for prompt in range(policy.num_prompts)]
+    world = Table(policy, ref_model, {"reward": rewards, **(monitors or {})})
+    return train_in_world(policy, world, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
+
+
+class Table(World):
+    """All responses of an enumerable policy, with their values: ``(num_prompts, N)`` each, of which ``reward`` is learned from."""
+
+    def __init__(self, policy: ToyLM, ref_model: ToyLM, values: Mapping[str, Tensor]) -> None:
+        prompts = [[policy.vocab_size + prompt] for prompt in range(policy.num_prompts)]
+        eos, pad = policy.eos_token_id, policy.pad_token_id
+        super().__init__(prompts, eos_token_id=eos, pad_token_id=pad, use_cache=False)
+        responses = policy.responses()
+        rows = zip(responses.tokens, responses.mask, strict=True)
+        self.number = {tuple(row[kept].tolist()): n for n, (row, kept) in enumerate(rows)}
+        self.policy, self.values = policy, values
+        for key, table in values.items():
+            require_finite(**{key: table})
+            if table.shape != (policy.num_prompts, len(self.number)):
+                raise ValueError(
+                    f"{key} has shape {tuple(table.shape)}; expected {(policy.num_prompts, len(self.number))}"
+                )
+        self.reference = self.distribution(ref_model)
+
+    def pick(self, count: int, step: int, seed: int) -> list[int]:
+        """They take turns."""
+        return [(step * count + i) % len(self.prompts) for i in range(count)]
+
+    def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
+        """Look the reward of each row up."""
+        rows = zip(rollout.completion_ids, rollout.mask, strict=True)
+        found = torch.tensor([self.number[tuple(row[kept].tolist())] for row, kept in rows])
+        rewards = self.values["reward"][picked].gather(1, rollout.grouped(found))  # (P, G)
+        return rewards, torch.ones_like(rewards, dtype=torch.bool)
 
     @torch.no_grad()
-    def distribution(model: ToyLM) -> Tensor:
-        """``(num_prompts, N)``"""
-        every = [completion_logps(model, b["input_ids"], b["attention_mask"], policy.max_len) for b in batches]
+    def distribution(self, model: ToyLM) -> Tensor:
+        """``(num_prompts, N)``, the probability of every response."""
+        batches = [model.batch(prompt) for prompt in range(model.num_prompts)]
+        every = [completion_logps(model, b["input_ids"], b["attention_mask"], model.max_len) for b in batches]
         return torch.stack([sequence_logps(x, b["mask"]) for x, b in zip(every, batches, strict=True)]).exp()
 
-    reference = distribution(ref_model)
-    loop = Loop(name or recipe.name, policy, config, quiet=quiet)
-    sampler = Sampler(loop, config.staleness)
-
-    def draw(seed: int, num_generations: int = config.num_generations, greedy: bool = False) -> Graded:
-        sampling_policy, version = sampler.policy()
-        asked = [(loop.step * config.batch_size + i) % policy.num_prompts for i in range(config.batch_size)]
-        rollout = sample(
-            sampling_policy,
-            [[policy.vocab_size + prompt] for prompt in asked],
-            sampling=dataclasses.replace(config.sampling(), greedy=greedy),
-            num_generations=num_generations,
-            eos_token_id=policy.eos_token_id,
-            pad_token_id=policy.pad_token_id,
-            seed=seed,
-            step=loop.step,
-            policy_version=version,
-            use_cache=False,
-        )
-        graded = _grade(rollout, rewards[asked], number)
-        return graded if greedy else recipe.credit.complete(graded, OnDemand(partial(draw, seed, 1, greedy=True)))
-
-    for _ in loop:
-        everything, graded, share = collect(draw, recipe, config, pad_token_id=policy.pad_token_id)
-        if recipe.update.decoupled:
-            graded = decouple(graded, policy, config.temperature)
-        graded = with_opinions(graded, ref_model, None, config)
-        metrics = improve(loop, recipe.collect(graded), recipe, config)[0] if share != 0 else {}
-        now = distribution(policy)
-        sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in watched.items()}
-        loop.log(
-            **observe(everything, graded, share),
-            **sums,
-            exact_kl=float(exact.divergence(now, reference).mean()),
-            **metrics,
-        )
-    return loop.history
-
-
-def _grade(rollout: Rollout, rewards: Tensor, number: Mapping[tuple[int, ...], int]) -> Graded:
-    """Look the reward of each row up in its prompt's ``rewards (P, N)``."""
-    rows = zip(rollout.completion_ids, rollout.mask, strict=True)
-    picked = rollout.grouped(torch.tensor([number[tuple(row[kept].tolist())] for row, kept in rows]))  # (P, G)
-    return Graded(rollout, rewards.gather(1, picked), torch.ones_like(picked, dtype=torch.bool))
+    def metrics(self) -> dict[str, float]:
+        """Exact ones, of the policy as it is now."""
+        now = self.distribution(self.policy)
+        sums = {f"exact_{key}": float(exact.expectation(now, values).mean()) for key, values in self.values.items()}
+        return {**sums, "exact_kl": float(exact.divergence(now, self.reference).mean())}

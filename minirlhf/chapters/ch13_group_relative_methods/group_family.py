@@ -12,10 +12,9 @@ import torch
 
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
-from minirlhf.feedback.rewards import task_problems, task_reward, task_step_reward
+from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes import Recipe
-from minirlhf.recipes.online import get
+from minirlhf.recipes import Recipe, get
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.evaluation import evaluate
@@ -87,8 +86,7 @@ def train(
     """
     world = tasks.get("shell_game")
     plan = pipeline.RLPlan(recipe, replace(config, seed=seed), games, config.max_completion_length)
-    steps = task_step_reward(world)
-    return pipeline.rl(world, begin, plan, step_reward=steps, monitors={"thinks": thinks}, quiet=quiet)
+    return pipeline.rl(world, begin, plan, monitors={"thinks": thinks}, quiet=quiet)
 
 
 def play(policy: Trained, *, games: int = 400, greedy: bool = False) -> dict[str, float]:

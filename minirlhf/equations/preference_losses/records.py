@@ -210,33 +210,34 @@ class Needs(Generic[R]):
 
     def __call__(self, function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:
         """The function, checking its record at every call."""
-        name = function.__name__
-        if self.loss:
-            _NEEDS[name] = self
 
         @functools.wraps(function)
         def checked(batch: R, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-            self._check(name, batch)
+            self._check(function.__name__, batch)
             return function(batch, *args, **kwargs)
 
+        if self.loss:
+            _DECLARED[checked] = self
         return checked
 
     @staticmethod
     def of(loss: Callable[..., Tensor]) -> Needs[Any]:
-        """What a loss of this package (or a ``functools.partial`` of it) is computed from; ``ValueError`` for others."""
+        """What a loss (or a ``functools.partial`` of it) is computed from; ``ValueError`` if nothing was declared."""
         while isinstance(loss, functools.partial):
             loss = loss.func
-        name = getattr(loss, "__name__", repr(loss))
-        if name not in _NEEDS:
-            raise ValueError(f"{name} is no preference loss; known: {', '.join(sorted(_NEEDS))}")
-        return _NEEDS[name]
+        if loss not in _DECLARED:
+            name = getattr(loss, "__name__", repr(loss))
+            raise ValueError(
+                f"{name} is no preference loss: write @Needs(PairLogps), or what else it is computed from, above it"
+            )
+        return _DECLARED[loss]
 
     @staticmethod
     def losses(record: type[object], *, reference: bool = True, lengths: bool = True) -> list[str]:
         """Names of the losses that a record suffices for, given whether it has a reference and lengths."""
         return sorted(
-            name
-            for name, need in _NEEDS.items()
+            loss.__name__
+            for loss, need in _DECLARED.items()
             if need.record is record and (reference or not need.reference) and (lengths or not need.lengths)
         )
 
@@ -256,7 +257,7 @@ class Needs(Generic[R]):
             raise ValueError(f"{name} needs the answers' lengths, which this {kind} does not have")
 
 
-_NEEDS: dict[str, Needs[Any]] = {}
+_DECLARED: dict[Callable[..., Tensor], Needs[Any]] = {}
 
 # -- helpers -----------------------------------------------------------------------------------------------------
 

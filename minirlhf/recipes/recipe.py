@@ -1,0 +1,176 @@
+"""What an online recipe is, what it says of itself, and how it is tried out before a run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.types import Rollout
+from minirlhf.equations.policy_losses import pretraining
+from minirlhf.recipes.binding import Bindable, name_of
+from minirlhf.recipes.parts import Collect, Credit, Graded, OnDemand, Update
+
+
+@dataclass(frozen=True)
+class Recipe(Bindable):
+    """An online algorithm.
+
+    Attributes:
+        source: the paper.
+        credit: ``(graded, kl) -> (B, T)``.
+        update: how a step is taken.
+        collect: what is sampled, and what happens to rewards before credit.
+        deviations: in what this implementation differs from the paper, a sentence each.
+    """
+
+    source: str
+    credit: Credit
+    update: Update
+    collect: Collect = Collect()
+    deviations: tuple[str, ...] = ()
+
+    def advantages(self, graded: Graded) -> Tensor:
+        """``(B, T)``: credit for every sampled token.
+
+        Raises:
+            UserError: the recipe cannot work with these rewards, in the function's own words.
+        """
+        try:
+            return self.credit(graded, self.update.kl)
+        except ValueError as problem:
+            raise UserError(f"{self.name}: {problem}") from None
+
+    def try_out(self, num_generations: int = 2) -> None:
+        """Go through a made-up rollout, so that a number that a function refuses is one clear error at once.
+
+        Raises:
+            UserError: with the function's own words.
+        """
+        graded, more = _made_up(num_generations)
+        update, rollout, refill = self.update, graded.rollout, self.collect.refill
+        logps, mask = rollout.old_logps, rollout.mask
+        try:
+            _at_least(1, num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
+            if update.kl is not None:
+                _at_least(0, beta=update.kl.beta)
+            if refill is not None:
+                refill.keep_groups(graded.rewards, graded.valid)
+                _at_least(0, max_refills=refill.max_refills)
+            advantages = self.credit(self.collect(self.credit.complete(graded, more)), update.kl)
+            update.objective(logps, logps, advantages, mask)
+            update.row_weights(rollout)
+            for correction in update.corrections:
+                correction(logps, rollout, advantages)
+            for coefficient in (update.positive_coef, update.ptx_coef):
+                pretraining(logps, mask, ptx_coef=coefficient)
+            if self.credit.critic is not None:
+                self.credit.critic.value_loss(logps, logps, logps, mask)
+        except (ValueError, TypeError) as problem:
+            raise UserError(f"{self.name}: {problem}") from None
+
+    def without_effect(self, num_generations: int, *, staleness: int = 0, truncates: bool = False) -> list[str]:
+        """What was chosen and does nothing at these settings, and why; found by trying it out.
+
+        Args:
+            num_generations: ``G``.
+            staleness: steps by which the policy that samples is behind.
+            truncates: top-k, top-p or min-p cut the distribution that is sampled from.
+        """
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for what, why in self._idle(num_generations, staleness, truncates):
+            found[why].append(what)
+        return [f"no effect of {', '.join(what)}: {why}" for why, what in found.items()]
+
+    def _idle(self, num_generations: int, staleness: int, truncates: bool) -> Iterator[tuple[str, str]]:
+        update, critic, retain = self.update, self.credit.critic, self.collect.retain
+        graded, _ = _made_up(num_generations)
+        rollout = graded.rollout
+        advantages = graded.rewards.flatten()[:, None].sub(0.5).expand(rollout.mask.shape)
+        single = update.num_iterations * update.num_minibatches == 1
+        same = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
+        if single and (staleness == 0 or update.decoupled):
+            for option in _flat(update.objective, *same):
+                yield option, "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
+        if single and critic is not None:
+            for option in _flat(critic.value_loss, *same):
+                yield option, "with one update per rollout the critic still says what it said when sampling"
+        if staleness == 0 and not truncates:
+            logps = rollout.old_logps if single else 3 * rollout.old_logps
+            for correction in update.corrections:
+                if bool((correction(logps, rollout, advantages) == 1).all()):
+                    yield name_of(correction), "the policy that samples is the one that learns (staleness = 0)"
+            if update.decoupled:
+                yield "decoupled", "the policy that samples is the one that learns (staleness = 0)"
+        if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
+            yield name_of(retain), f"it keeps all {num_generations} samples of a group"
+
+
+def _made_up(num_generations: int) -> tuple[Graded, OnDemand]:
+    """Two groups on which a recipe is tried out, with rewards of 0 and 1, and what goes with them."""
+    count = 2 * num_generations
+    mask, logps = torch.ones(count, 2, dtype=torch.bool), torch.full((count, 2), -1.0)
+    ids = torch.zeros(count, 3, dtype=torch.long)
+    rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], mask[:, 0], num_generations)
+    rewards = torch.arange(float(count)).remainder(2).view(2, -1)
+    valid, steps = torch.ones_like(rewards, dtype=torch.bool), torch.tensor([math.nan, 1.0]).expand(count, 2)
+    firsts = replace(rollout.select(torch.tensor([0, num_generations])), num_generations=1)
+    greedy = Graded(firsts, rewards[:, :1], valid[:, :1], logps[:2])
+    return Graded(rollout, rewards, valid, logps, logps), OnDemand(lambda: greedy, lambda: steps)
+
+
+def _at_least(low: int, **numbers: float) -> None:
+    for name, value in numbers.items():
+        if not low <= value < math.inf:
+            raise ValueError(f"{name} = {value!r}; expected a finite number ≥ {low}")
+
+
+def _flat(function: Any, at: Tensor, *rest: Tensor) -> Iterator[str]:
+    """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value``."""
+
+    def measured(**changes: float) -> list[Tensor]:
+        x = at.clone().requires_grad_()
+        y = function(x, *rest, **changes)
+        return [y.detach(), *torch.autograd.grad(y.sum(), x)]
+
+    for name, value in getattr(function, "keywords", {}).items():
+        if isinstance(value, float):
+            with contextlib.suppress(ValueError):  # half of it may be a number that the function refuses
+                if all(map(torch.equal, measured(), measured(**{name: value / 2}))):
+                    yield f"{name} = {value:g}"
+
+
+def summary(recipe: Recipe) -> dict[str, str]:
+    """The recipe as a row of a table: what most of them differ in, and under ``beside`` what only some have."""
+    credit, update, collect = recipe.credit, recipe.update, recipe.collect
+    rest = [choice for choice in vars(credit).values() if callable(choice)]
+    functions = (*collect.shape, collect.retain, update.keep, *update.corrections)
+    beside = [name_of(function) for function in functions if function is not None]
+    beside += ["refill"] if collect.refill is not None else []
+    beside += ["decoupled"] if update.decoupled else []
+    beside += [f"positive_coef={update.positive_coef:g}"] if update.positive_coef else []
+    beside += [name_of(function) for function in rest if name_of(function) != credit.title]
+    kl = update.kl
+    return {
+        "recipe": recipe.name,
+        "credit": credit.title,
+        "objective": name_of(update.objective),
+        "weights": name_of(update.weights),
+        "KL": "none" if kl is None else f"{name_of(kl.estimator)} in {'reward' if kl.charges else 'loss'}",
+        "beside": ", ".join(beside),
+    }
+
+
+def describe(recipe: Recipe) -> str:
+    """A header for a run: source, choices, and every deviation from the paper that is known."""
+    chosen = {**vars(recipe.collect), "credit": recipe.credit, **vars(recipe.update)}
+    lines = recipe.heading(recipe.source) + [f"  {name:16} {name_of(value)}" for name, value in chosen.items()]
+    sentences = recipe.deviations or (("in nothing that we know of",) if recipe.row is None else ())
+    return "\n".join([*lines, *(f"  deviates: {sentence}" for sentence in sentences)])
