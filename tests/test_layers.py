@@ -1,5 +1,6 @@
 """Imports run downward through the layers and never in a circle, read from the syntax tree."""
 
+import ast
 import graphlib
 
 import pytest
@@ -69,6 +70,10 @@ def across(graph: dict[str, frozenset[str]]) -> list[str]:
 def test_every_module_has_a_layer():
     homeless = {m.split(".")[1] for m in provenance.all_modules() if "." in m} - LAYERS.keys()
     assert not homeless, f"give these a layer in tests/test_layers.py: {sorted(homeless)}"
+
+
+def test_at_the_root_of_the_package_there_are_folders_and_no_loose_modules():
+    assert [path.name for path in provenance.PACKAGE.glob("*.py")] == ["__init__.py"]
 
 
 def test_imports_run_downward():
@@ -172,3 +177,13 @@ def test_a_planted_circle_is_found(planted):
 def test_a_relative_import_is_an_error(planted):
     with pytest.raises(ValueError, match=r"core\.a line 1: relative import"):
         planted({"__init__.py": "", "core/__init__.py": "", "core/a.py": "from . import b\n"})
+
+
+def test_a_class_name_exists_once():
+    """In the whole package, so that a search finds one thing."""
+    homes: dict[str, list[str]] = {}
+    for module in provenance.all_modules():
+        for node in ast.parse(provenance.source(module)).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

@@ -23,14 +23,14 @@ from sphinx.util.docutils import SphinxDirective
 
 from minirlhf.chapters import load_checks
 from minirlhf.ledger import pages as reader
-from minirlhf.ledger.pages import Outcome
+from minirlhf.ledger.pages import CheckOutcome
 
 logger = logging.getLogger(__name__)
 torch.set_num_threads(1)
 
 
 @functools.cache
-def outcomes(label: str, seed: int) -> tuple[Outcome, ...]:
+def outcomes(label: str, seed: int) -> tuple[CheckOutcome, ...]:
     """All checks of a label, run once per build; the site and the one page share them."""
     return tuple(reader.outcome(c, seed) for c in load_checks().select([label]))
 
@@ -99,7 +99,7 @@ def listing(thing: Callable[..., Any]) -> list[nodes.Node]:
     ]
 
 
-def _one(outcome: Outcome, placed: dict[str, str], page: str) -> nodes.definition_list_item:
+def _one(outcome: CheckOutcome, placed: dict[str, str], page: str) -> nodes.definition_list_item:
     c = outcome.result.check
     mark = "✓" if outcome.result.passed else "✗"
     said = nodes.paragraph("", c.statement)

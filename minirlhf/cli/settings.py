@@ -99,8 +99,8 @@ def add_options(
             parser.exit()
 
     of_one = f"; after --{choice} NAME, what that takes" if len(table) > 1 else ""
-    quiet = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this{of_one}", **quiet)
+    nowhere = argparse.SUPPRESS
+    parser.add_argument("-h", "--help", action=Help, nargs=0, help=f"show this{of_one}", dest=nowhere, default=nowhere)
 
 
 def meaning(option: Option) -> str:

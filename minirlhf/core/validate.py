@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
-class Seen:
+class Arguments:
     """What the arguments checked so far have fixed: the size of each axis and who gave it, and the mask."""
 
     sizes: dict[str, tuple[Any, str]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Rule:
     """What an argument must be: in words, and as a function that checks it and returns what the body gets."""
 
     says: str
-    apply: Callable[[str, Any, Seen], Any]
+    apply: Callable[[str, Any, Arguments], Any]
 
 
 def takes(**rules: Rule | str) -> Callable[[F], F]:
@@ -60,7 +60,7 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            seen, given = Seen(), list(args)
+            seen, given = Arguments(), list(args)
             for name, position, apply in steps:
                 if position < len(given):
                     if given[position] is not None:
@@ -105,7 +105,7 @@ def _written(axes: str) -> str:
 def shape(axes: str) -> Rule:
     """A tensor of these axes, whatever it holds."""
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         return tensor
 
@@ -116,7 +116,7 @@ def finite(axes: str, interval: str | None = None) -> Rule:
     """A tensor of these axes without NaN or infinities, and within an interval such as ``"[0, 1]"``."""
     holds = None if interval is None else _holds(interval)
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         require_finite(**{name: tensor})
         if holds is not None and not bool(holds(tensor).all()):
@@ -129,7 +129,7 @@ def finite(axes: str, interval: str | None = None) -> Rule:
 def under_mask(axes: str = "B T") -> Rule:
     """A tensor of these axes that is finite under the function's mask; padding may hold anything."""
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         mask = seen.mask
         for _ in range(tensor.dim() - mask.dim()):
@@ -144,7 +144,7 @@ def sampled(*, gradient: bool) -> Rule:
     """As :func:`under_mask` for ``(B, T)``; the body gets zeros outside the mask, and a constant unless ``gradient``."""
     inner = under_mask()
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         inner.apply(name, tensor, seen)
         mask = seen.mask.bool()
         tensor = tensor if gradient else tensor.detach()
@@ -153,7 +153,7 @@ def sampled(*, gradient: bool) -> Rule:
     return Rule(inner.says, apply)
 
 
-def _mask(name: str, mask: Tensor, seen: Seen) -> Tensor:
+def _mask(name: str, mask: Tensor, seen: Arguments) -> Tensor:
     require_mask(mask, name)
     _bind(name, mask, ["B", "T"], seen)
     seen.masks.append(mask)
@@ -166,7 +166,7 @@ MASK = Rule("(B, T) of zeros and ones, no row empty", _mask)
 def distribution(axes: str) -> Rule:
     """A tensor whose last axis holds probabilities that sum to 1, to within rounding."""
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         require_distributions(**{name: tensor})
         return tensor
@@ -177,7 +177,7 @@ def distribution(axes: str) -> Rule:
 def boolean(axes: str) -> Rule:
     """A bool tensor of these axes."""
 
-    def apply(name: str, tensor: Tensor, seen: Seen) -> Tensor:
+    def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         if tensor.dtype != torch.bool:
             raise ValueError(f"{name} of shape {tuple(tensor.shape)} has dtype {tensor.dtype}; expected bool")
@@ -194,7 +194,7 @@ def number(interval: str, why: str = "") -> Rule:
     holds = _holds(interval)
     reason = f", {why}" if why else ""
 
-    def apply(name: str, value: Any, seen: Seen) -> Any:
+    def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not holds(value):
             raise ValueError(f"{name} = {value!r}; expected a number in {interval}{reason}")
         return value
@@ -205,7 +205,7 @@ def number(interval: str, why: str = "") -> Rule:
 def at_least(low: int) -> Rule:
     """An integer from ``low`` on."""
 
-    def apply(name: str, value: Any, seen: Seen) -> Any:
+    def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not value >= low:
             raise ValueError(f"{name} = {value!r}; expected an integer of at least {low}")
         return value
@@ -214,7 +214,7 @@ def at_least(low: int) -> Rule:
 
 
 def _simple(says: str, holds: Callable[[Any], bool]) -> Rule:
-    def apply(name: str, value: Any, seen: Seen) -> Any:
+    def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not holds(value):
             raise ValueError(f"{name} = {value!r}; expected {says}")
         return value
@@ -229,7 +229,7 @@ UNIT = number("[0, 1]")
 DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 
 
-def _bind(name: str, tensor: Tensor, axes: list[str], seen: Seen) -> None:
+def _bind(name: str, tensor: Tensor, axes: list[str], seen: Arguments) -> None:
     """Hold a tensor against its axes and remember their sizes."""
     shape = tuple(tensor.shape)
     wanted = f"{name} has shape {shape}; expected ({', '.join(axes)})"
@@ -261,7 +261,7 @@ def require_shapes(**named: tuple[Tensor, str]) -> dict[str, int]:
     Raises:
         ValueError: naming the argument, its shape and the axes expected of it.
     """
-    seen = Seen()
+    seen = Arguments()
     for name, (tensor, axes) in named.items():
         _bind(name, tensor, axes.split(), seen)
     return {axis: size for axis, (size, _) in seen.sizes.items()}
@@ -314,7 +314,7 @@ def rounding(tensor: Tensor) -> float:
 def require_positive(**numbers: float) -> None:
     """Raise ``ValueError`` unless every number is finite and > 0."""
     for name, value in numbers.items():
-        POSITIVE.apply(name, value, Seen())
+        POSITIVE.apply(name, value, Arguments())
 
 
 def require_range(low: float, high: float, **numbers: float) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import MASK, UNIT, Rule, Seen, at_least, number, require_mask, shape, takes, under_mask
+from minirlhf.core.validate import MASK, UNIT, Arguments, Rule, at_least, number, require_mask, shape, takes, under_mask
 
 
-def _logits(name: str, logits: Tensor, seen: Seen) -> Tensor:
+def _logits(name: str, logits: Tensor, seen: Arguments) -> Tensor:
     shape("... V").apply(name, logits, seen)
     if logits.shape[-1] == 0:
         raise ValueError(f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import Rule, Seen, finite, takes
+from minirlhf.core.validate import Arguments, Rule, finite, takes
 
 
-def _shares(name: str, weights: Tensor, seen: Seen) -> Tensor:
+def _shares(name: str, weights: Tensor, seen: Arguments) -> Tensor:
     finite("K").apply(name, weights, seen)
     total = float(weights.sum())
     if abs(total - 1.0) > 1e-6:

@@ -13,12 +13,12 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Rule, Seen, finite, number, shape, takes
+from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Arguments, Rule, finite, number, shape, takes
 
 # -- functional forms that are fitted ----------------------------------------------------------------------------
 
 
-def _distance(name: str, distance: Tensor, seen: Seen) -> Tensor:
+def _distance(name: str, distance: Tensor, seen: Arguments) -> Tensor:
     if not bool((distance >= 0).all()):
         raise ValueError(f"{name} of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0")
     return distance
@@ -150,7 +150,7 @@ def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Ten
 # -- ensembles of proxies: rewards (M, ...) of M reward models on one scale, results (...) -----------------------
 
 
-def _ensemble(name: str, rewards: Tensor, seen: Seen) -> Tensor:
+def _ensemble(name: str, rewards: Tensor, seen: Arguments) -> Tensor:
     if rewards.dim() < 2 or rewards.shape[0] == 0:
         raise ValueError(f"{name} has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members")
     return finite("...").apply(name, rewards, seen)

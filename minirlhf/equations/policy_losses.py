@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
-from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Rule, Seen, sampled, takes, under_mask
+from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, sampled, takes, under_mask
 
 # exp(±30) ≈ 10^±13: a ratio beyond is a broken run, and clamping keeps values and gradients finite.
 LOG_RATIO_LIMIT = 30.0
@@ -23,7 +23,7 @@ LOG_RATIO_LIMIT = 30.0
 # -- what the formulas are written in ----------------------------------------------------------------------------
 
 
-def _one_per_response(name: str, advantages: Tensor, seen: Seen) -> Tensor:
+def _one_per_response(name: str, advantages: Tensor, seen: Arguments) -> Tensor:
     under_mask().apply(name, advantages, seen)
     advantage = advantages.detach().gather(-1, last_index(seen.mask)[:, None])  # (B, 1)
     if bool(((advantages != advantage) & seen.mask.bool()).any()):

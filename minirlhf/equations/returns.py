@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import masked_sum, zero_where_masked
-from minirlhf.core.validate import MASK, POSITIVE, UNIT, Rule, Seen, at_least, finite, shape, takes, under_mask
+from minirlhf.core.validate import MASK, POSITIVE, UNIT, Arguments, Rule, at_least, finite, shape, takes, under_mask
 
 _REWARDS = {"mask": MASK, "rewards": under_mask(), "gamma": UNIT, "bootstrap": finite("B")}
 _RESIDUALS = {"mask": MASK, "residuals": under_mask(), "gamma": UNIT}
@@ -149,7 +149,7 @@ def gae_sum(residuals: Tensor, mask: Tensor, *, gamma: float = 1.0, lam: float =
     return zero_where_masked(total, mask)
 
 
-def _lam(name: str, lam: float | Tensor, seen: Seen) -> float | Tensor:
+def _lam(name: str, lam: float | Tensor, seen: Arguments) -> float | Tensor:
     rule = finite("B", "[0, 1]") if isinstance(lam, Tensor) else UNIT
     rule.apply(name, lam, seen)
     return lam

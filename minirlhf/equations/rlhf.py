@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Rule, Seen, shape, takes
+from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, shape, takes
 from minirlhf.equations import kl, returns, shaping
 
 
-def _log_distribution(name: str, logps: Tensor, seen: Seen) -> Tensor:
+def _log_distribution(name: str, logps: Tensor, seen: Arguments) -> Tensor:
     shape("... N").apply(name, logps, seen)
     if not bool((torch.logsumexp(logps.detach().float(), -1).abs() < 0.05).all()):
         raise ValueError(f"{name} of shape {tuple(logps.shape)} is not normalised along its last axis; use log_softmax")

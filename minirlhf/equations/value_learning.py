@@ -13,7 +13,17 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import POSITIVE, UNIT, Rule, Seen, boolean, require_finite, require_positive, shape, takes
+from minirlhf.core.validate import (
+    POSITIVE,
+    UNIT,
+    Arguments,
+    Rule,
+    boolean,
+    require_finite,
+    require_positive,
+    shape,
+    takes,
+)
 
 _STEP: dict[str, Rule | str] = {"rewards": "N", "terminated": boolean("N"), "gamma": UNIT}
 
@@ -105,7 +115,7 @@ def epsilon_greedy(action_values: Tensor, *, epsilon: float) -> Tensor:
     return epsilon / num_actions + (1 - epsilon) * best
 
 
-def _counts(name: str, counts: Tensor, seen: Seen) -> Tensor:
+def _counts(name: str, counts: Tensor, seen: Arguments) -> Tensor:
     shape("... K").apply(name, counts, seen)
     if not bool((counts >= 0).all()):
         raise ValueError(f"{name} of shape {tuple(counts.shape)} holds a negative number or NaN")

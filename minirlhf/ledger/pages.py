@@ -24,7 +24,7 @@ REJECTION = 1000.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """One check on one seed, and every wrong variant that it must reject on the same inputs."""
 
     result: Result
@@ -37,9 +37,9 @@ class Outcome:
         return [name for name, variant in self.wrong.items() if variant.message or not variant.error > least]
 
 
-def outcome(entry: Check, seed: int) -> Outcome:
+def outcome(entry: Check, seed: int) -> CheckOutcome:
     """Run a check and its wrong variants."""
-    return Outcome(run(entry, seed), {name: run(replace(entry, of=f), seed) for name, f in entry.wrong.items()})
+    return CheckOutcome(run(entry, seed), {name: run(replace(entry, of=f), seed) for name, f in entry.wrong.items()})
 
 
 # -- numbers and text --------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def _listing(thing: Callable[..., Any]) -> list[str]:
     return [f"── {where} ──", *code]
 
 
-def _told(outcome: Outcome) -> list[str]:
+def _told(outcome: CheckOutcome) -> list[str]:
     entry, result = outcome.result.check, outcome.result
     verdict = "✓" if result.passed else f"FAILED {result.message}".rstrip()
     lines = [
@@ -253,7 +253,7 @@ def _neighbourhood(ledger: Ledger, chain: Chain, label: str, width: int) -> list
 
 
 def page(
-    ledger: Ledger, label: str, seed: int, width: int = 100, prove: Callable[[Check, int], Outcome] = outcome
+    ledger: Ledger, label: str, seed: int, width: int = 100, prove: Callable[[Check, int], CheckOutcome] = outcome
 ) -> tuple[str, bool]:
     """Everything about one equation: statements, code and checks, a fresh run, the derivations that it belongs to.
 

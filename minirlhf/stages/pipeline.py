@@ -122,7 +122,9 @@ def reply_tokens(tokenizer: Any, prompt: str, reply: str) -> Tokens:
 
 def pair_tokens(tokenizer: Any, pairs: Sequence[PreferencePair]) -> list[Compared]:
     """Tokenised comparisons, without margins."""
-    return [pair(*(reply_tokens(tokenizer, p.prompt, reply) for reply in (p.chosen, p.rejected))) for p in pairs]
+    return [
+        pair(reply_tokens(tokenizer, p.prompt, p.chosen), reply_tokens(tokenizer, p.prompt, p.rejected)) for p in pairs
+    ]
 
 
 def demonstrations(task: Task, tokenizer: Any, count: int, seed: int) -> list[Tokens]:

@@ -78,7 +78,7 @@ def random_walk(length: int = 5) -> Process:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class GridWorld:
     """A process on a map.
 
     Attributes:
@@ -103,7 +103,7 @@ Rule = Callable[[str, int, int | None], tuple[int, float]]
 
 def draw_world(
     drawing: str, rule: Rule, *, terminal: str = "G", directions: Mapping[int, float] | None = None
-) -> World:
+) -> GridWorld:
     """A world from its map.
 
     Args:
@@ -135,7 +135,7 @@ def draw_world(
         start=(begins / begins.sum()).tolist(),
         terminal=[state for state, cell in enumerate(cells) if cell in terminal],
     )
-    return World(process, rows, columns, cells)
+    return GridWorld(process, rows, columns, cells)
 
 
 def _target(rows: int, columns: int, state: int, direction: int) -> int | None:
@@ -144,13 +144,13 @@ def _target(rows: int, columns: int, state: int, direction: int) -> int | None:
     return row * columns + column if 0 <= row < rows and 0 <= column < columns else None
 
 
-def four_by_four() -> World:
+def four_by_four() -> GridWorld:
     """Two corners end the episode, every step costs 1. Sutton and Barto (2018), example 4.1."""
     drawing = "G...\n....\n....\n...G"
     return draw_world(drawing, lambda cell, state, target: (state if target is None else target, -1.0))
 
 
-def five_by_five() -> World:
+def five_by_five() -> GridWorld:
     """No end: every step from A leads to A' and earns 10, from B to B' and earns 5; bumping into the edge costs 1.
 
     Sutton and Barto (2018), example 3.5. Episodes begin anywhere.
@@ -166,7 +166,7 @@ def five_by_five() -> World:
     return draw_world(drawing, rule, terminal="")
 
 
-def cliff_walking() -> World:
+def cliff_walking() -> GridWorld:
     """Along the edge of a cliff: every step costs 1, stepping off costs 100 and leads back to the start.
 
     Sutton and Barto (2018), example 6.6; the tables are those of Gymnasium's ``CliffWalking-v1``.
@@ -181,7 +181,7 @@ def cliff_walking() -> World:
     return draw_world(drawing, rule)
 
 
-def frozen_lake(*, slippery: bool = True) -> World:
+def frozen_lake(*, slippery: bool = True) -> GridWorld:
     """Across the ice to G, which earns 1; holes H end the episode. If slippery, a third of the steps go astray to either side.
 
     The map and, up to the order of the actions, the tables of Gymnasium's ``FrozenLake-v1``.
@@ -198,7 +198,7 @@ def frozen_lake(*, slippery: bool = True) -> World:
     )
 
 
-def maze() -> World:
+def maze() -> GridWorld:
     """Walls # that stop a step; every step costs 1. The shortest way has 14 steps."""
     drawing = """
         . . . . . . . # G

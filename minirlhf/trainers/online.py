@@ -99,8 +99,8 @@ def train_in_world(
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
     if not quiet:
-        settings = {"staleness": config.staleness, "truncates": config.sampling().truncates}
-        for sentence in recipe.without_effect(config.num_generations, **settings):
+        truncates = config.sampling().truncates
+        for sentence in recipe.without_effect(config.num_generations, staleness=config.staleness, truncates=truncates):
             log.warning("%s: %s", recipe.name, sentence)
     parts, ratios, plan = {}, {}, recipe.credit.critic
     if plan is not None:

@@ -52,11 +52,11 @@ def train_toy(
         after its update, averaged over the prompts.
     """
     config = dataclasses.replace(config, max_completion_length=policy.max_len)
-    world = Table(policy, ref_model, {"reward": rewards, **(monitors or {})})
+    world = EnumerableWorld(policy, ref_model, {"reward": rewards, **(monitors or {})})
     return train_in_world(policy, world, recipe, config, ref_model=ref_model, name=name, quiet=quiet)
 
 
-class Table(World):
+class EnumerableWorld(World):
     """All responses of an enumerable policy, with their values: ``(num_prompts, N)`` each, of which ``reward`` is learned from."""
 
     def __init__(self, policy: ToyLM, ref_model: ToyLM, values: Mapping[str, Tensor]) -> None:

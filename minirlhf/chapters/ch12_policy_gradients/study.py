@@ -76,7 +76,7 @@ BEHIND = {
 }
 
 
-class Game:
+class ShellGameRuns:
     """The shell game from a fine-tuned model on, by default with all of its training prompts."""
 
     def __init__(self, seed: int, sft, tokenizer, games: int | None = None) -> None:
@@ -122,7 +122,7 @@ def thinks(texts) -> list[float]:
     return [float(text.startswith("think")) for text in texts]
 
 
-def with_critics(game: Game) -> dict[str, float]:
+def with_critics(game: ShellGameRuns) -> dict[str, float]:
     """PPO with a warm-up of the critic, without; and without any critic."""
     start = game.play(game.sft)
     thinking = torch.tensor(thinks(start.completions)).bool()
@@ -158,7 +158,7 @@ def with_critics(game: Game) -> dict[str, float]:
     return numbers
 
 
-def behind(game: Game) -> dict[str, float]:
+def behind(game: ShellGameRuns) -> dict[str, float]:
     """A sampler that is :data:`LAG` steps behind the learner; and, for comparison, one that is not."""
     numbers = {}
     for name, recipe in BEHIND.items():
@@ -170,7 +170,7 @@ def behind(game: Game) -> dict[str, float]:
 
 def one_seed(seed: int) -> dict[str, float]:
     """Every run of the chapter with one seed."""
-    game = Game(seed, *zoo.load("shell-game-sft", quiet=True))
+    game = ShellGameRuns(seed, *zoo.load("shell-game-sft", quiet=True))
     return {**reuse(seed), **with_critics(game), **behind(game)}
 
 
@@ -179,7 +179,7 @@ def probe() -> dict[str, float | str]:
     sft, numbers = starts.shell_game()
     for name in OBJECTIVES:
         numbers |= trace(f"reuse_{name}", reused(name, 0, 2), "loss", "grad_norm", "exact_reward")
-    game, few = Game(0, sft.model, sft.tokenizer, games=16), replace(RUN, batch_size=4, num_generations=4)
+    game, few = ShellGameRuns(0, sft.model, sft.tokenizer, games=16), replace(RUN, batch_size=4, num_generations=4)
     prompt = task_problems(game.world, "test")[0].prompt
     for name, recipe in WITH_CRITICS.items():
         if recipe.credit.critic is None:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from minirlhf.core.validate import POSITIVE, Rule, Seen, require_range, shape, takes
+from minirlhf.core.validate import POSITIVE, Arguments, Rule, require_range, shape, takes
 from minirlhf.equations import kl
 
 
-def _preferences(name: str, preferences: Tensor, seen: Seen) -> Tensor:
+def _preferences(name: str, preferences: Tensor, seen: Arguments) -> Tensor:
     shape("N N").apply(name, preferences, seen)
     if not torch.allclose(preferences + preferences.mT, torch.ones_like(preferences), atol=1e-6):
         raise ValueError(f"{name} of shape {tuple(preferences.shape)}: p(y ≻ y') + p(y' ≻ y) must be 1")
