@@ -325,7 +325,7 @@ def test_settings_say_every_size_of_a_plan_and_nothing_of_defaults():
 
     found = probe.settings(sft=SFTPlan(7, SFTConfig(max_steps=400)), ppo=ASSISTANT_PPO)
     assert found["sft.demonstrations"] == 7 and found["sft.training.max_steps"] == 400
-    assert "sft.training.seed" not in found and found["ppo.options.beta"] == 0.3
+    assert "sft.training.seed" not in found and found["ppo.recipe.beta"] == 0.3
     assert probe.settings(sft=probe.brief(SFTPlan(), 3, demonstrations=5)) == {
         **probe.settings(sft=SFTPlan()),
         "sft.training.max_steps": 3,

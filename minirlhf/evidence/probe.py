@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from minirlhf.recipes.binding import Bindable
+
 #: How far a change of machine may move a number of a probe. Measured with SSE instead of AVX-512 in PyTorch, MKL and oneDNN: of 932
 #: numbers of the eleven probes none moved by more than 9e-4 of itself and 5e-6, and no sampled token was another. A sign, a mask or
 #: a step less moves some by tens of percents.
@@ -43,12 +45,13 @@ def settings(**plans: Any) -> dict[str, float | str]:
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, float | str]]:
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, Bindable):  # a recipe is its row and what was changed of it
+        yield "", (value.row or value).name
+        inner = list(value.changes.items())
+    elif dataclasses.is_dataclass(value):
         parts = {f.name: (getattr(value, f.name), f.default) for f in dataclasses.fields(value)}
         holds = any(dataclasses.is_dataclass(part) for part, _ in parts.values())
         inner = [(name, part) for name, (part, default) in parts.items() if holds or part != default]
-    elif isinstance(value, tuple) and all(isinstance(part, tuple) and len(part) == 2 for part in value):
-        inner = list(value)  # options by name
     elif isinstance(value, int | float | str):
         yield "", value
         return

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.chat import conversation, encode, encode_prompt
 from minirlhf.data.preferences import Labeller, label_pairs
@@ -144,7 +145,7 @@ def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[Pre
     """
     asked = _in_turn(task.prompts("train"), plan.pairs + plan.held_out)
     triples: list[tuple[str, str, str]] = []
-    for start in range(0, len(asked), 256):
+    for start in progress(range(0, len(asked), 256), "preferences"):
         chunk = asked[start : start + 256]
         rollout = sample(
             policy.model,
