@@ -3,7 +3,7 @@
 #   PYTHON=python3.12    another interpreter for the set-up (3.11 or newer)
 #   TORCH_ARGS=...       more arguments for pip, e.g. for the small CPU build of PyTorch on Linux:
 #                        TORCH_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
-#   CH=13                test what belongs to one chapter
+#   CH=13                test what belongs to one chapter, or make its skeleton (make chapter)
 #   WORKERS=4            processes that run the tests
 #   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf studies`
 
@@ -20,7 +20,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast lint format types forecast verify studies fuzz book slides notebooks lab clean
+.PHONY: help setup tour test test-fast lint format types forecast verify chapter studies fuzz book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -54,6 +54,9 @@ forecast: setup ## from build/costs.json (make test ARGS="--costs build/costs.js
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+chapter: setup ## a chapter's skeleton: CH=7, or for a new one CH=23 NAME=memory TITLE="Memory"
+	@OMP_NUM_THREADS=1 $(PY) tools/chapter.py $(CH) --name "$(NAME)" --title "$(TITLE)"
 
 studies: setup ## run the studies whose code behaves otherwise than when they ran, and no others
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf studies --run $(ARGS)
