@@ -42,6 +42,9 @@ MEANINGS = {
     "length_normalised": "take means per token in place of sums",
     "eta": "scale of the given reward difference",
     "weight": "how hard the rejected answer is pushed down",
+    "delta": "with a clip, the largest ratio where the advantage is negative; in SLiC the margin, in nats",
+    "ddof": "the divisor of the variance is n − ddof, 0 or 1",
+    "penalty": "how hard a chosen answer is held that loses probability",
     "eps": "added to a standard deviation before it divides",
     "max_completion_length": "tokens of a completion at most; by default the run's",
     "soft_punish_cache": "the last tokens of the budget, which cost more and more",
@@ -115,11 +118,11 @@ def _entry(owner: Any, name: str) -> str:
     text = inspect.getdoc(owner if inspect.isroutine(owner) else type(owner)) or ""
     listed = rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+?)(?=^ +\w+(?:, \w+)*: |^\S|\Z)"
     inline = rf"^Args: (?:.*; )?({name} [^;]+?)\.?(?:;|$)"
-    for pattern in (listed, inline):
-        if found := re.search(pattern, text, re.DOTALL | re.MULTILINE):
-            return " ".join(found.group(1).split()).rstrip(".")
-    same = re.search(r"as :func:`~?[\w.]*?(\w+)`", text)
-    return _entry(getattr(sys.modules[owner.__module__], same.group(1)), name) if same else ""
+    mentioned = rf"((?:(?<=\. )|^)[^.\n]*``{name}``[^.]*)\."
+    entries = [re.search(pattern, text, re.DOTALL | re.MULTILINE) for pattern in (listed, inline, mentioned)]
+    found = next((" ".join(entry.group(1).split()).rstrip(".") for entry in entries if entry), "")
+    same = re.search(r"as (?:in )?:func:`~?[\w.]*?(\w+)`", found or text)
+    return _entry(getattr(sys.modules[owner.__module__], same.group(1)), name) if same else found
 
 
 def read_yaml(path: str) -> dict[str, Any]:

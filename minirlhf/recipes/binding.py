@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from minirlhf.core.errors import UserError, unknown
 
 #: Keyword-only arguments that are data, not choices.
-DATA = frozenset({"valid", "keep", "bootstrap"})
+DATA = frozenset({"valid", "keep", "bootstrap", "num_generations"})
 
 
 class Option(NamedTuple):
@@ -46,12 +46,14 @@ class Bindable:
 
     Attributes:
         name: as on the command line.
+        deviations: in what this implementation differs from the paper, a sentence each.
         row: the row of a table that this is a variant of; None if it is one itself.
         changes: in what it differs from that row.
     """
 
     name: str
     _: KW_ONLY
+    deviations: tuple[str, ...] = ()
     row: Any = dataclasses.field(default=None, repr=False, compare=False)
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
@@ -70,14 +72,15 @@ class Bindable:
         taken: set[str] = set()
         made: Self = _bound(base, wanted, taken)
         for name in sorted(wanted.keys() - taken):
-            others = ", ".join(sorted(f"{k}={name_of(v)}" for k, v in wanted.items() if k != name))
             if name in base.options():
-                raise UserError(f"{_title(base)} with {others}: nothing takes {name}={name_of(wanted[name])} any more")
+                others = _listed({k: v for k, v in wanted.items() if k != name})
+                raise UserError(f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more")
             raise unknown(f"option of recipe {base.name!r}", name, made.options())
         if "source" in changes:
-            return replace(made, row=None, changes={}, **{"deviations": (), **_only(changes, "deviations")})
-        title = f"{_title(base)} with {', '.join(f'{k}={name_of(v)}' for k, v in sorted(wanted.items()))}"
-        return replace(made, row=base, changes=wanted, **{"name": title, **_only(wanted, "name")})
+            return replace(made, row=None, changes={}, deviations=changes.get("deviations", ()))
+        return replace(
+            made, row=base, changes=wanted, name=wanted.get("name", f"{_title(base)} with {_listed(wanted)}")
+        )
 
     def filled(self, **values: Any) -> Self:
         """This recipe with what the run decides, where a function takes it and nothing else was chosen by name. It is no variant."""
@@ -85,14 +88,11 @@ class Bindable:
         return made
 
     def choices(self) -> dict[str, Option]:
-        """Every name that :meth:`with_` takes."""
-        found: dict[str, Option] = {}
-        for option in _leaves(self):
-            found.setdefault(option.name, option)
-        return found
+        """Every name that :meth:`with_` takes; of several with one name the outermost."""
+        return {option.name: option for option in reversed(list(_leaves(self)))}
 
     def options(self) -> dict[str, Any]:
-        """Every name that :meth:`with_` takes, with its present value."""
+        """Their present values."""
         return {name: option.value for name, option in self.choices().items()}
 
     def numbers(self) -> dict[str, Option]:
@@ -103,18 +103,17 @@ class Bindable:
         """The first lines about this recipe: a row claims its paper, a variant says what it has changed."""
         if self.row is None:
             return [f"{self.name}: {source}"]
-        changed = ", ".join(f"{k}={name_of(v)}" for k, v in sorted(self.changes.items()))
-        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {changed}"]
-        gone = [f"{k}={name_of(v)}" for k, v in _given(self.row).items() if k not in self.options()]
-        return lines + [f"  without          {', '.join(gone)}: nothing takes them any more"] * bool(gone)
+        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(self.changes)}"]
+        gone = {k: v for k, v in _given(self.row).items() if k not in self.options()}
+        return lines + [f"  without          {_listed(gone)}: nothing takes them any more"] * bool(gone)
 
 
 def _title(recipe: Bindable) -> str:
     return recipe.name.upper()
 
 
-def _only(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: values[name]} if name in values else {}
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={name_of(value)}" for name, value in sorted(values.items()))
 
 
 def _parts(node: Any) -> dict[str, Any]:

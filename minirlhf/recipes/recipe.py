@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,14 +26,12 @@ class Recipe(Bindable):
         credit: ``(graded, kl) -> (B, T)``.
         update: how a step is taken.
         collect: what is sampled, and what happens to rewards before credit.
-        deviations: in what this implementation differs from the paper, a sentence each.
     """
 
     source: str
     credit: Credit
     update: Update
     collect: Collect = Collect()
-    deviations: tuple[str, ...] = ()
 
     def advantages(self, graded: Graded) -> Tensor:
         """``(B, T)``: credit for every sampled token.
@@ -84,33 +80,29 @@ class Recipe(Bindable):
             staleness: steps by which the policy that samples is behind.
             truncates: top-k, top-p or min-p cut the distribution that is sampled from.
         """
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        for what, why in self._idle(num_generations, staleness, truncates):
-            found[why].append(what)
-        return [f"no effect of {', '.join(what)}: {why}" for why, what in found.items()]
-
-    def _idle(self, num_generations: int, staleness: int, truncates: bool) -> Iterator[tuple[str, str]]:
         update, critic, retain = self.update, self.credit.critic, self.collect.retain
         graded, _ = _made_up(num_generations)
         rollout = graded.rollout
-        advantages = graded.rewards.flatten()[:, None].sub(0.5).expand(rollout.mask.shape)
-        single = update.num_iterations * update.num_minibatches == 1
+        advantages = (graded.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
         same = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
+        single = update.num_iterations * update.num_minibatches == 1
+        found: dict[str, list[str]] = {}
         if single and (staleness == 0 or update.decoupled):
-            for option in _flat(update.objective, *same):
-                yield option, "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
+            why = "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
+            found[why] = _flat(update.objective, *same)
         if single and critic is not None:
-            for option in _flat(critic.value_loss, *same):
-                yield option, "with one update per rollout the critic still says what it said when sampling"
+            why = "with one update per rollout the critic still says what it said when sampling"
+            found[why] = _flat(critic.value_loss, *same)
         if staleness == 0 and not truncates:
             logps = rollout.old_logps if single else 3 * rollout.old_logps
-            for correction in update.corrections:
-                if bool((correction(logps, rollout, advantages) == 1).all()):
-                    yield name_of(correction), "the policy that samples is the one that learns (staleness = 0)"
-            if update.decoupled:
-                yield "decoupled", "the policy that samples is the one that learns (staleness = 0)"
+            factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
+            idle = [name for name, factor in factors.items() if bool((factor == 1).all())]
+            found["the policy that samples is the one that learns (staleness = 0)"] = (
+                idle + ["decoupled"] * update.decoupled
+            )
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
-            yield name_of(retain), f"it keeps all {num_generations} samples of a group"
+            found[f"it keeps all {num_generations} samples of a group"] = [name_of(retain)]
+        return [f"no effect of {', '.join(what)}: {why}" for why, what in found.items() if what]
 
 
 def _made_up(num_generations: int) -> tuple[Graded, OnDemand]:
@@ -132,7 +124,7 @@ def _at_least(low: int, **numbers: float) -> None:
             raise ValueError(f"{name} = {value!r}; expected a finite number ≥ {low}")
 
 
-def _flat(function: Any, at: Tensor, *rest: Tensor) -> Iterator[str]:
+def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
     """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value``."""
 
     def measured(**changes: float) -> list[Tensor]:
@@ -140,11 +132,12 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> Iterator[str]:
         y = function(x, *rest, **changes)
         return [y.detach(), *torch.autograd.grad(y.sum(), x)]
 
+    found = []
     for name, value in getattr(function, "keywords", {}).items():
-        if isinstance(value, float):
-            with contextlib.suppress(ValueError):  # half of it may be a number that the function refuses
-                if all(map(torch.equal, measured(), measured(**{name: value / 2}))):
-                    yield f"{name} = {value:g}"
+        with contextlib.suppress(ValueError):  # half of it may be a number that the function refuses
+            if isinstance(value, float) and all(map(torch.equal, measured(), measured(**{name: value / 2}))):
+                found.append(f"{name} = {value:g}")
+    return found
 
 
 def summary(recipe: Recipe) -> dict[str, str]:

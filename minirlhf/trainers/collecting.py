@@ -36,9 +36,11 @@ class World(ABC):
     Attributes:
         seconds: spent on sampling so far.
         tokenizer: for texts of samples, and saved beside the model; None where there are no texts.
+        timed: whether the metrics say how long a step took.
     """
 
     tokenizer: Any = None
+    timed: bool = True
 
     def __init__(
         self, prompts: Sequence[Sequence[int]], *, eos_token_id: int, pad_token_id: int, use_cache: bool = True

@@ -143,8 +143,9 @@ def train_in_world(
         beside = world.metrics()
         if recipe.collect.shape:
             beside["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
-        clock = {"seconds_sampling": sampled, "seconds": time.perf_counter() - start}
-        loop.log(**observe(everything, graded, share), **beside, **metrics, **clock)
+        if world.timed:
+            metrics |= {"seconds_sampling": sampled, "seconds": time.perf_counter() - start}
+        loop.log(**observe(everything, graded, share), **beside, **metrics)
     return loop.history
 
 

@@ -59,6 +59,8 @@ def train_toy(
 class EnumerableWorld(World):
     """All responses of an enumerable policy, with their values: ``(num_prompts, N)`` each, of which ``reward`` is learned from."""
 
+    timed = False
+
     def __init__(self, policy: ToyLM, ref_model: ToyLM, values: Mapping[str, Tensor]) -> None:
         prompts = [[policy.vocab_size + prompt] for prompt in range(policy.num_prompts)]
         eos, pad = policy.eos_token_id, policy.pad_token_id
