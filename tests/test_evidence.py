@@ -381,11 +381,11 @@ def unmasked(original, mask, *args, **kwargs):
 @pytest.mark.parametrize(
     ("name", "function", "change", "moves"),
     [
-        ("ch12_policy_gradients", policy_losses.ppo_clip, negated, "reuse_clip_loss_0"),
-        ("ch12_policy_gradients", aggregation.token_mean, unmasked, "cold_grad_norm"),
-        ("ch13_family", policy_losses.ppo_clip, negated, "grpo_grad_norm_1"),
-        ("ch13_family", aggregation.token_mean, unmasked, "reinforce_pp_grad_norm_0"),
-        ("ch14_direct_alignment", pairs.dpo, negated, "dpo_loss_0"),
+        ("ch12", policy_losses.ppo_clip, negated, "reuse_clip_loss_0"),
+        ("ch12", aggregation.token_mean, unmasked, "cold_grad_norm"),
+        ("ch13", policy_losses.ppo_clip, negated, "grpo_grad_norm_1"),
+        ("ch13", aggregation.token_mean, unmasked, "reinforce_pp_grad_norm_0"),
+        ("ch14", pairs.dpo, negated, "dpo_loss_0"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

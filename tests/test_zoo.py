@@ -11,6 +11,7 @@ import pytest
 import torch
 from patience import limit
 
+from minirlhf import recipes
 from minirlhf.core.errors import UserError
 from minirlhf.data.tasks import shell_game
 from minirlhf.equations import policy_losses
@@ -18,7 +19,7 @@ from minirlhf.models import cache, checkpoints
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import DR_GRPO, GRPO, online
+from minirlhf.recipes import DR_GRPO, GRPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline, zoo
 from minirlhf.trainers import loop, reward, sft
@@ -161,7 +162,7 @@ def fails(*args, **options):
         pytest.param({(reward, "bradley_terry_loss"): scaled(reward.bradley_terry_loss)}, JUDGE, id="the reward loss"),
         pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGE, id="what is sampled"),
         pytest.param(
-            {(online, "GRPO"): GRPO.with_(beta=0.7), (policy_losses, "ppo_clip"): fails}, set(), id="a recipe"
+            {(recipes, "GRPO"): GRPO.with_(beta=0.7), (policy_losses, "ppo_clip"): fails}, set(), id="a recipe"
         ),
         pytest.param(
             dict.fromkeys(((pipeline, "train_online"), (pipeline, "align"), (sft, "mean_nll")), fails),
