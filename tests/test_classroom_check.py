@@ -296,6 +296,7 @@ def test_the_released_notebook_runs_and_checks(tmp_path, monkeypatch):
         assert verdict.startswith("✓"), verdict
 
 
+@pytest.mark.every_chapter
 def test_a_release_is_the_same_each_time(tmp_path):
     for name in ("a", "b"):
         assert cli.main(["release", "--out", str(tmp_path / name)]) == 0

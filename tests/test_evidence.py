@@ -339,7 +339,7 @@ def test_settings_say_every_size_of_a_plan_and_nothing_of_defaults():
 
 STUDIES = study.discover()
 each_study = pytest.mark.parametrize(
-    "name", [of_chapter(n[2:4], n, id=n[5:]) if re.match(r"ch\d\d_", n) else n for n in STUDIES]
+    "name", [of_chapter(n[2:4], n, id=n[5:] or "study") if re.match(r"ch\d\d", n) else n for n in STUDIES]
 )
 
 

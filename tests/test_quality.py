@@ -7,7 +7,7 @@ import pytest
 from patience import finished
 
 ROOT = Path(__file__).resolve().parents[1]
-STRICT = ("core", "equations")
+STRICT = ("core", "equations", "recipes", "trainers")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def cut_off(browser: Browser, deck: Path) -> list[str]:
     return browser.ask(CUT_OFF)
 
 
+@pytest.mark.every_chapter
 def test_the_decks_work(tmp_path: Path, browser: Browser) -> None:
     """No fault on any page, every slide fits, and each chapter of the book has its deck."""
     done = build(tmp_path)

@@ -6,9 +6,9 @@
 
 The forecast adds up processor seconds. A chapter's tests (its notebook, its exercises, its checks, its page) are counted by kind:
 a chapter with a long notebook costs as much as the mean of those that exist, a short one likewise. A test for all chapters at once
-(marked ``every_chapter``) grows with their number; everything else is fixed. Two processes on two idle cores compute as much of
-the time as they did in the run that was measured; beside one more busy process they get two thirds of that. What a browser does
-is counted by the clock, so measure on a machine that is otherwise idle.
+(marked ``every_chapter``) grows with their number; everything else is fixed. The processes compute as much of the time as they did
+in the run that was measured, start and end included; beside one more busy process, two of them get two thirds of two cores. What
+a browser does is counted by the clock, so measure on a machine that is otherwise idle.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import plan  # noqa: E402
 CHAPTERS = 22
 LONG = {4, 12, 13, 14, 16, 20}  # chapters whose notebook may take 90 seconds
 CORES = 2
-BUSY = CORES / (CORES + 1)  # the share of an idle machine's time that is left beside one busy process
+BUSY = CORES / (CORES + 1)  # what is left of an idle machine beside one busy process
 
 Tests = dict[str, dict[str, Any]]
 
@@ -59,8 +59,7 @@ def table(run: dict[str, Any]) -> str:
     lines += [f"{name:<42} {a:8.0f} {b:12.0f}" for name, a, b in [*rows, ("sum", now, then)]]
     speed = now / run["wall"]  # processor seconds per second
     lines.append(f"\nThis run: {run['workers']} processes, {run['wall'] / 60:.1f} minutes, {speed:.2f} cores in use.")
-    best = min(run["workers"], CORES) * 0.95
-    for name, cores in (("as in this run", speed), ("idle", best), ("beside a busy core", best * BUSY)):
+    for name, cores in (("as in this run", speed), ("beside one more busy process", speed * BUSY)):
         lines.append(f"{name:<42} {now / cores / 60:8.1f} {then / cores / 60:12.1f}  minutes")
     return "\n".join(lines)
 
