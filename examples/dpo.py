@@ -87,7 +87,7 @@ def train(
 
 def main(argv: Sequence[str] | None = None) -> tuple[float, float]:
     """Train and print; returns the mean gold reward before and after."""
-    args = arguments(argv, __doc__, steps=200, learning_rate=5e-4)
+    args = arguments(argv, __doc__, steps=100, learning_rate=3e-4)
     model, tokenizer = load(args)
     ref_model = copy.deepcopy(model).requires_grad_(False)
     pairs = comparisons(model, tokenizer, WORLD.prompts("train"), PAIRS, args.seed)

@@ -51,11 +51,9 @@ def sample(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, tokeni
     mask = torch.zeros_like(input_ids, dtype=torch.bool)  # (B, S)
     rows = torch.arange(len(prompts), device=model.device)  # (N,) those that have not ended
     for _ in range(max_new_tokens):
-        last = lengths[
-            rows
-        ]  # (N,) where the next token goes; a causal model does not see the padding to the right of it
-        logits = model(input_ids[rows, : int(last.max())]).logits  # (N, s, V)
-        probs = logits[torch.arange(len(rows)), last - 1].softmax(-1)  # (N, V)
+        last = lengths[rows]  # (N,) where the next token goes
+        logits = model(input_ids[rows, : int(last.max())]).logits  # (N, s, V); padding on the right is never looked at
+        probs = logits[torch.arange(len(rows), device=model.device), last - 1].softmax(-1)  # (N, V)
         token = torch.multinomial(probs, 1).squeeze(1)  # (N,)
         input_ids[rows, last], mask[rows, last] = token, True
         lengths[rows] += 1

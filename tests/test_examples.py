@@ -32,7 +32,7 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 FOLDER = Path(__file__).parents[1] / "examples"
 PAGES = ("sft", "reward_model", "dpo", "ppo", "grpo")
-STEPS, RATE = 2, 1e-3
+RATE = 1e-3
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_page_is_short_and_stands_on_equations(name):
 
 @dataclass
 class Ran:
-    """What two whole steps left behind: the mean loss of each step's updates, and the model with its last gradient."""
+    """What whole steps left behind: the mean loss of each step's updates, and the model with its last gradient."""
 
     losses: list[float]
     model: Any
@@ -97,16 +97,16 @@ def watch(monkeypatch, page, name):
     return seen
 
 
-def run_sft(pages, tokenizer, monkeypatch, folder, seed):
+def run_sft(pages, tokenizer, monkeypatch, folder, seed, steps):
     page, model = pages["sft"], tiny_model("nano", tokenizer, seed=1).double()
     examples = page.demonstrations(tokenizer, seed, 12)
     assert len({len(example) for example in examples}) > 1
-    config = SFTConfig(max_steps=STEPS, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
+    config = SFTConfig(max_steps=steps, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
     theirs = copy.deepcopy(model)
     history = train_sft(theirs, examples, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
     monkeypatch.setattr(page, "demonstrations", lambda *_: examples)
     losses = watch(monkeypatch, page, "sft_loss")
-    page.sft(model, tokenizer, steps=STEPS, learning_rate=RATE, seed=0, batch_size=12)
+    page.sft(model, tokenizer, steps=steps, learning_rate=RATE, seed=0, batch_size=12)
     return Ran(history["loss"], theirs), Ran(losses, model)
 
 
@@ -117,24 +117,24 @@ def made_pairs(tokenizer, seed):
     return pairs, sides
 
 
-def run_reward_model(pages, tokenizer, monkeypatch, folder, seed):
+def run_reward_model(pages, tokenizer, monkeypatch, folder, seed, steps):
     page, (pairs, sides) = pages["reward_model"], made_pairs(tokenizer, seed)
     theirs = heads.RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1)).double()
     model = page.RewardModel(tiny_model("nano", tokenizer, seed=2)).double()
     model.load_state_dict(theirs.state_dict())
-    config = RewardConfig(max_steps=STEPS, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
+    config = RewardConfig(max_steps=steps, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
     tokens = [pair(*both) for both in sides]
     history = train_reward(theirs, tokens, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
     losses = watch(monkeypatch, page, "reward_loss")
-    page.train(model, tokenizer, pairs, steps=STEPS, learning_rate=RATE, seed=0, batch_size=12)
+    page.train(model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12)
     return Ran(history["loss"], theirs), Ran(losses, model)
 
 
-def run_dpo(pages, tokenizer, monkeypatch, folder, seed):
+def run_dpo(pages, tokenizer, monkeypatch, folder, seed, steps):
     page, (pairs, sides) = pages["dpo"], made_pairs(tokenizer, seed)
     model, ref_model = (tiny_model("nano", tokenizer, seed=s).double() for s in (1, 2))
     theirs = copy.deepcopy(model)
-    config = OfflineConfig(max_steps=STEPS, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
+    config = OfflineConfig(max_steps=steps, batch_size=12, learning_rate=RATE, lr_scheduler_type="linear")
     history = train_offline(
         theirs,
         [pair(*both) for both in sides],
@@ -145,18 +145,18 @@ def run_dpo(pages, tokenizer, monkeypatch, folder, seed):
         quiet=True,
     )
     losses = watch(monkeypatch, page, "dpo_loss")
-    page.train(model, ref_model, tokenizer, pairs, steps=STEPS, learning_rate=RATE, seed=0, batch_size=12)
+    page.train(model, ref_model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12)
     return Ran(history["loss"], theirs), Ran(losses, model)
 
 
-def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed):
+def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed, steps):
     """Train a copy of the model online; let the page meet the same completions and the same grades.
 
     Returns:
         The trained copy and its history.
     """
     config = OnlineConfig(
-        max_steps=STEPS, batch_size=3, num_generations=4, learning_rate=RATE, max_completion_length=9, seed=seed,
+        max_steps=steps, batch_size=3, num_generations=4, learning_rate=RATE, max_completion_length=9, seed=seed,
         keep_samples=12,
     )  # fmt: skip
     by_length = {len(problem.prompt[0]["content"].split()): problem for problem in task_problems(ASSISTANT, "train")}
@@ -165,13 +165,13 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed):
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3  # so that some completions end early
     theirs = copy.deepcopy(model)
     history = train_online(theirs, problems, reward, recipe, config, tokenizer=tokenizer, out=folder, quiet=True)
-    steps = iter([samples.read(folder, step).samples for step in range(STEPS)])
+    kept_of = iter([samples.read(folder, step).samples for step in range(steps)])
     graded = []
 
     def sample(*_):
-        kept = next(steps)
+        kept = next(kept_of)
         graded.append(torch.tensor([completion.reward for completion in kept]))
-        both = [(kept.prompt.split(), kept.tokens) for kept in kept]
+        both = [(completion.prompt.split(), completion.tokens) for completion in kept]
         assert len({len(prompt) for prompt, _ in both}) == 3
         rows = [
             Tokens(
@@ -188,45 +188,53 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed):
     return theirs, history
 
 
-def run_grpo(pages, tokenizer, monkeypatch, folder, seed):
+def run_grpo(pages, tokenizer, monkeypatch, folder, seed, steps):
     page, model = pages["grpo"], tiny_model("nano", tokenizer, seed=1).double()
-    recipe = GRPO.with_(num_iterations=2)
-    theirs, history = train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed)
+    recipe = GRPO.with_(num_iterations=steps)
+    theirs, history = train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed, steps)
     losses = watch(monkeypatch, page, "grpo_loss")
-    page.grpo(model, tokenizer, steps=STEPS, learning_rate=RATE, num_prompts=3, num_generations=4, num_iterations=2)
-    means = [statistics.fmean(losses[i : i + 2]) for i in range(0, 2 * STEPS, 2)]
+    page.grpo(model, tokenizer, steps=steps, learning_rate=RATE, num_prompts=3, num_generations=4, num_iterations=steps)
+    means = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
     return Ran(history["loss"], theirs), Ran(means, model)
 
 
-def run_ppo(pages, tokenizer, monkeypatch, folder, seed):
+def run_ppo(pages, tokenizer, monkeypatch, folder, seed, steps):
     page, model = pages["ppo"], tiny_model("nano", tokenizer, seed=1).double()
-    recipe = PPO.with_(num_minibatches=1, critic_learning_rate_ratio=3.0)  # which rows share a minibatch is random
-    theirs, history = train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed)
+    # One minibatch, as which rows share one is random.
+    recipe = PPO.with_(num_iterations=steps, num_minibatches=1, critic_learning_rate_ratio=3.0)
+    theirs, history = train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed, steps)
     losses = watch(monkeypatch, page, "ppo_loss")
-    page.ppo(model, tokenizer, steps=STEPS, learning_rate=RATE, batch_size=12, num_minibatches=1)
-    means = [statistics.fmean(losses[i : i + 2]) for i in range(0, 2 * STEPS, 2)]
+    sizes = {"batch_size": 12, "num_iterations": steps, "num_minibatches": 1}
+    page.ppo(model, tokenizer, steps=steps, learning_rate=RATE, **sizes)
+    means = [statistics.fmean(losses[i : i + steps]) for i in range(0, len(losses), steps)]
     return Ran(history["loss"], theirs), Ran(means, model)
 
 
 RUNS = {"sft": run_sft, "reward_model": run_reward_model, "dpo": run_dpo, "ppo": run_ppo, "grpo": run_grpo}
 
 
-def require_same(trainer, page):
-    """Losses, last gradient and weights agree to 1e-6 of their size."""
-    assert page.losses == pytest.approx(trainer.losses, rel=1e-6, abs=1e-9)
+def require_same(trainer, page, tolerance):
+    """Losses and last gradient agree to a share ``tolerance`` of their size, the weights to as much or 1e-5."""
+    assert page.losses == pytest.approx(trainer.losses, rel=tolerance, abs=1e-9)
     mine = dict(page.model.named_parameters())
     for name, theirs in trainer.model.named_parameters():
         # The bias of a reward model has a gradient of 0, but for rounding: it shifts both rewards of a pair.
         assert theirs.grad.norm() > 1e-6 or name == "head.bias"
-        for one, other in ((theirs.grad, mine[name].grad), (theirs, mine[name])):
-            assert (one - other).norm() <= 1e-6 * one.norm() + 1e-11, name
+        assert (theirs.grad - mine[name].grad).norm() <= tolerance * theirs.grad.norm() + 1e-11, name
+        assert (theirs - mine[name]).norm() <= max(tolerance, 1e-5) * theirs.norm() + 1e-11, name
 
 
+#: Steps, with as many updates in each where GRPO and PPO make several; and how exactly page and trainer agree. The model is in
+#: float64, but transformers computes its norms and rotations in float32, and Adam divides by the size of the gradient.
+EXACT = {1: 1e-6, 2: 1e-5}
+
+
+@pytest.mark.parametrize("steps", EXACT)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_takes_the_steps_of_its_trainer(name, pages, tokenizer, monkeypatch, tmp_path, fresh_seed):
-    """Two whole steps in float64, on the same data. GRPO and PPO make two updates in each: the second one has a ratio
-    that is not 1, and the second step a KL and a critic that are not 0."""
-    require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, fresh_seed))
+def test_a_page_takes_the_steps_of_its_trainer(name, steps, pages, tokenizer, monkeypatch, tmp_path, fresh_seed):
+    """The first update, and then two whole steps, on the same data. A second update of GRPO and PPO has a ratio that is not
+    1, a second step a KL and a critic that are not 0."""
+    require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, fresh_seed, steps), EXACT[steps])
 
 
 def over_replies(x, mask):
@@ -251,7 +259,7 @@ def test_the_comparison_rejects(what, pages, tokenizer, monkeypatch, tmp_path):
     name, attribute, wrong = WRONG[what]
     monkeypatch.setattr(pages[name], attribute, wrong(pages[name]))
     with pytest.raises(AssertionError):
-        require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, 1))
+        require_same(*RUNS[name](pages, tokenizer, monkeypatch, tmp_path, 1, 2), 1e-3)
 
 
 # -- the sampling loop -------------------------------------------------------------------------------------------
@@ -300,14 +308,17 @@ def test_the_mask_marks_what_was_sampled(pages, tokenizer, fresh_seed):
 
 @pytest.mark.slow
 def test_the_pages_learn(pages, monkeypatch, capsys):
-    """Fewer steps than by default, from one short warm start."""
+    """Fewer steps and pairs than by default, from one short warm start. Beside each page the margin: half of what it gained
+    at least with three seeds or less."""
     sft = pages["sft"]
+    for name in ("reward_model", "dpo"):
+        monkeypatch.setattr(pages[name], "PAIRS", 1000)
     found = {}
     before, after = sft.main(["--steps", "60"])
     assert after > before + 2.0, "sft"
     monkeypatch.setattr(sft, "WARM_START", 60)
     start, tokenizer = sft.load(sft.arguments([], "", steps=1, learning_rate=1e-3))
-    for name, steps, margin in (("reward_model", 60, 0.05), ("dpo", 60, 0.15), ("grpo", 25, 0.4), ("ppo", 20, 0.4)):
+    for name, steps, margin in (("reward_model", 50, 0.05), ("dpo", 50, 0.15), ("grpo", 15, 0.3), ("ppo", 15, 0.4)):
         monkeypatch.setattr(pages[name], "load", lambda args: (copy.deepcopy(start), tokenizer))
         before, after = pages[name].main(["--steps", str(steps)])
         found[name] = (before, after, margin)
