@@ -51,7 +51,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 STEPS = {"cpu": 1, "gpu": 3}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # the larger preset trains three times as long
 
 world = tasks.get("assistant")
-seen = evidence.Seen("ch01")  # five seeds of what follows; on Colab only the package is installed
+seen = evidence.Seen("ch01")  # five seeds of what follows
 predict = Predictions("01")
 
 
@@ -283,11 +283,10 @@ plt.show()
 assert fell["losers only"] < -3 and seen.holds("losers_winner_fell", below=-3)
 
 # %%
-if seen:
-    gains = seen.values("contrast_gain")
-    print(
-        f"both above winners only in {sum(gain > 0 for gain in gains)} of {len(gains)} seeds, by {min(gains):.2f} to {max(gains):.2f}"
-    )
+gains = seen.values("contrast_gain")
+print(
+    f"both above winners only in {sum(gain > 0 for gain in gains)} of {len(gains)} seeds, by {min(gains):.2f} to {max(gains):.2f}"
+)
 
 # %% [markdown]
 # A model that is only told what *not* to say goes where nobody has complained yet: into babble. The winners fell with the losers, since
@@ -596,11 +595,10 @@ for s in range(GARDEN.size):
 left.set(xticks=[], yticks=[], title="what 800 comparisons say of each cell")
 for (name, line), colour in zip(learned.items(), ("green", "orange", "blue"), strict=True):
     right.semilogx(COUNTS, line, "o", base=2, color=PALETTE[colour], label=name)
-    if seen:
-        many = [[x for i in range(4) for x in seen.values(f"garden_{name}_{n}_{i}")] for n in COUNTS]
-        quartiles = torch.tensor(many).quantile(torch.tensor([0.25, 0.75]), 1)
-        right.fill_between(COUNTS, *quartiles, color=PALETTE[colour], alpha=0.2, lw=0)
-        right.plot(COUNTS, [sum(row) / len(row) for row in many], color=PALETTE[colour])
+    many = [[x for i in range(4) for x in seen.values(f"garden_{name}_{n}_{i}")] for n in COUNTS]
+    quartiles = torch.tensor(many).quantile(torch.tensor([0.25, 0.75]), 1)
+    right.fill_between(COUNTS, *quartiles, color=PALETTE[colour], alpha=0.2, lw=0)
+    right.plot(COUNTS, [sum(row) / len(row) for row in many], color=PALETTE[colour])
 right.axhline(30, color="0.5", ls=":", lw=0.8)
 right.set(xlabel="human answers", ylabel="worth of 20 steps")
 right.legend(frameon=False)
@@ -708,10 +706,8 @@ print(
 )
 
 # %%
-assert (
-    max(line[1][2], line[2][2], line[3][2]) > best_specialist and min(seen.values("merge_over_better"), default=1.0) > 0
-)
-assert stranger[2] < 0.5 < line[-1][2] and max(seen.values("shuffled_merge_gold"), default=0.0) < 0.5
+assert max(line[1][2], line[2][2], line[3][2]) > best_specialist and min(seen.values("merge_over_better")) > 0
+assert stranger[2] < 0.5 < line[-1][2] and max(seen.values("shuffled_merge_gold")) < 0.5
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -44,7 +44,7 @@ PROMPTS = {"cpu": 64, "gpu": 128}[os.environ.get("MINIRLHF_SCALE", "cpu")]  # te
 world = tasks.get("assistant")
 model, tokenizer = zoo.load("assistant-sft")
 model.eval()
-seen = evidence.Seen("ch02")  # five seeds of everything below; on Colab only the package is installed
+seen = evidence.Seen("ch02")  # five seeds of everything below
 predict = Predictions("02")
 
 

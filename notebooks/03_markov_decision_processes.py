@@ -459,9 +459,8 @@ for name, x in believed.items():
     print(
         f"{name:11} believes {x.mean():+.3f} (four networks: {', '.join(f'{v:+.2f}' for v in x.tolist())}); the truth is −0.090"
     )
-if seen:
-    higher = [a > b for a, b in zip(seen.values("dqn_belief"), seen.values("double_belief"), strict=True)]
-    print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
+higher = [a > b for a, b in zip(seen.values("dqn_belief"), seen.values("double_belief"), strict=True)]
+print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
 
 # %% [markdown]
 # The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other say the price; their errors are not independent, since one is an

@@ -499,12 +499,12 @@ def passes_over_one_rollout(objective, passes):
     advantages, values = po.credit(rollout, fresh.critic, gamma=0.99, lam=0.95)
     advantages = whiten(advantages, rollout.mask)
     columns = (rollout.actions, rollout.logps, values, advantages, advantages + values)
-    data = po.Batch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
+    data = po.Minibatch(rollout.observations[rollout.mask], *(x[rollout.mask][:, None] for x in columns))
     kls = []
     for _ in range(passes):
         for rows in torch.randperm(len(data.actions), generator=draw).chunk(8):
             optimiser.zero_grad()
-            po.loss(fresh, method, po.Batch(*(x[rows] for x in data))).backward()
+            po.loss(fresh, method, po.Minibatch(*(x[rows] for x in data))).backward()
             optimiser.step()
         with torch.no_grad():
             after = fresh.policy(rollout.observations[rollout.mask]).log_softmax(-1)

@@ -209,7 +209,7 @@ seen = evidence.Seen("ch05")  # five seeds of the runs of this notebook
 
 def over_seeds(name):
     """Smallest and largest value over the seeds, as text."""
-    return f"{min(seen.values(name)):.4f} to {max(seen.values(name)):.4f}" if seen else ""
+    return f"{min(seen.values(name)):.4f} to {max(seen.values(name)):.4f}"
 
 
 print("below the optimum by, five seeds:")

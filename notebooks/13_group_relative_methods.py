@@ -138,12 +138,11 @@ fig, axes = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
 at = list(range(0, 60, 3))
 titles = {"reward": "right answers", "thinks": "replies that think", "completion_length": "tokens per reply"}
 for ax, (key, title) in zip(axes, titles.items(), strict=True):
-    if seen:
-        band = torch.tensor([seen.values(f"dr_grpo_{key}_{step}") for step in at])  # (20, 5)
-        middle = [step + 1 for step in at]
-        ax.fill_between(
-            middle, band.amin(1), band.amax(1), color=PALETTE["sky"], alpha=0.5, lw=0, label=f"{band.shape[1]} seeds"
-        )
+    band = torch.tensor([seen.values(f"dr_grpo_{key}_{step}") for step in at])  # (20, 5)
+    middle = [step + 1 for step in at]
+    ax.fill_between(
+        middle, band.amin(1), band.amax(1), color=PALETTE["sky"], alpha=0.5, lw=0, label=f"{band.shape[1]} seeds"
+    )
     ax.plot(thinker.history[key], color=PALETTE["blue"], lw=1, label="this run")
     ax.set(title=title, xlabel="round", ylim=(0, 12) if key == "completion_length" else (0, 1.02))
 axes[0].legend(frameon=False, loc="lower right")
@@ -421,9 +420,8 @@ names = {
     "clip_much_higher": ("upper 1", "purple", "^"),
     "gspo": ("GSPO, paper's range", "red", "D"),
 }
-if seen:
-    print("all seeds                  reward while learning    entropy at the end   clipped")
-for name, (label, _, _) in names.items() if seen else ():
+print("all seeds                  reward while learning    entropy at the end   clipped")
+for name, (label, _, _) in names.items():
     spread = [seen.values(f"four_{name}_{key}") for key in ("area", "neg_logp", "clip_fraction")]
     print(f"{label:22}" + "".join(f"   {min(x):8.3f} to {max(x):.3f}" for x in spread))
 
@@ -434,20 +432,17 @@ for name, (label, _, _) in names.items() if seen else ():
 fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for name, (label, colour, marker) in names.items():
     areas, entropies = seen.values(f"four_{name}_area"), seen.values(f"four_{name}_neg_logp")
-    if not seen:
-        break
     ax.scatter(areas, entropies, s=10, color=PALETTE[colour], marker=marker, alpha=0.45, lw=0)
     middle = sum(areas) / len(areas), sum(entropies) / len(entropies)
     ax.scatter(*middle, s=60, color=PALETTE[colour], marker=marker, edgecolor="black", lw=0.6, label=label)
 ax.set(xlabel="mean reward over the first 6,000 tokens", ylabel="entropy at 6,000 tokens, nats per token")
-if seen:
-    ax.legend(frameon=False, fontsize=8)
+ax.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %%
-if seen:  # where the upper clip stands makes no difference that these seeds could show
-    for other in ("clip_higher", "clip_much_higher"):
-        assert not seen.exceeds(f"four_{other}_neg_logp", "four_clip_neg_logp")
+# where the upper clip stands makes no difference that these seeds could show
+for other in ("clip_higher", "clip_much_higher"):
+    assert not seen.exceeds(f"four_{other}_neg_logp", "four_clip_neg_logp")
 assert seen.holds("four_gspo_clip_fraction", above=0.3)
 assert seen.exceeds("four_gspo_neg_logp", "four_clip_neg_logp") and seen.exceeds("four_clip_area", "four_gspo_area")
 
@@ -461,7 +456,7 @@ assert seen.exceeds("four_gspo_neg_logp", "four_clip_neg_logp") and seen.exceeds
 family = {name: seen.values(f"{name}_area") for name in group_family.ON_POLICY}
 order = sorted(family, key=lambda name: sum(family[name]))
 paired = {  # seed by seed: is one larger than the other by three deviations of their difference?
-    (a, b): seen.exceeds(f"{a}_area", f"{b}_area") for a in family for b in family if a != b and seen
+    (a, b): seen.exceeds(f"{a}_area", f"{b}_area") for a in family for b in family if a != b
 }
 clear = [(a, b) for (a, b), yes in paired.items() if yes]
 print(f"{len(clear)} of {len(paired) // 2} pairs can be told apart:")

@@ -750,11 +750,10 @@ online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True, quiet=F
 m = direct.measure(assistant, online, sft)
 print(f"offline  gold {after.gold:.2f}  KL {after.kl:.2f}  length {after.length:.1f}")
 print(f"online   gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
-if seen:
-    better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
-    print(
-        f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
-    )
+better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
+print(
+    f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
+)
 
 # %%
 assert m.gold > after.gold
@@ -775,15 +774,14 @@ def told(name):
     return f"{values.mean():5.2f} ± {values.std():.2f}"
 
 
-if seen:
-    print("                        gold at 1 nat   at 2 nats      in the end     KL there       tokens")
-    for loss in direct.COMPARED:
-        cells = []
-        for kl in (1, 2):
-            reached = min(seen.values(f"{loss}_kl_{kl}")) > kl - 1e-6
-            cells.append(told(f"{loss}_gold_{kl}") if reached else f"{'—':^12}")
-        cells += [told(f"{loss}_{key}") for key in ("gold", "kl", "length")]
-        print(f"{loss:22}  " + "   ".join(cells))
+print("                        gold at 1 nat   at 2 nats      in the end     KL there       tokens")
+for loss in direct.COMPARED:
+    cells = []
+    for kl in (1, 2):
+        reached = min(seen.values(f"{loss}_kl_{kl}")) > kl - 1e-6
+        cells.append(told(f"{loss}_gold_{kl}") if reached else f"{'—':^12}")
+    cells += [told(f"{loss}_{key}") for key in ("gold", "kl", "length")]
+    print(f"{loss:22}  " + "   ".join(cells))
 
 # %% [markdown]
 # SLiC stands out. Its hinge asks that the winner be *likelier* than the loser, whatever the reference says. At the start these are the pairs that it learns from:
@@ -817,12 +815,7 @@ for name, policy in (("as above", aligned), ("× 30", burnt)):
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
 
 # %%
-assert (
-    m.gold < 0
-    and m.kl > 30
-    and max(seen.values("rate_30_gold"), default=-1.0) < 0
-    and seen.holds("rate_30_kl", above=30)
-)
+assert m.gold < 0 and m.kl > 30 and max(seen.values("rate_30_gold")) < 0 and seen.holds("rate_30_kl", above=30)
 
 # %% [markdown]
 # Accuracy is a poor judge of DPO: the burnt model loses six points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and

@@ -381,12 +381,11 @@ nets = [
     networks.ensembles(remedies.Evidence(world, compare(world, 100, seed=s), "counts", s))
     for s in progress(range(2), "ensembles")
 ]
-if seen:
-    mean = lambda name: statistics.fmean(seen.values(name))
-    print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
-    print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
-    for key in ("order_of_the_data", "initial_weights", "comparisons"):
-        print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
+mean = lambda name: statistics.fmean(seen.values(name))
+print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
+print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
+for key in ("order_of_the_data", "initial_weights", "comparisons"):
+    print(f"{key.replace('_', ' '):24} {mean(f'{key}_apart'):17.2f} {mean(f'other_{key}_worst_case_fall'):10.2f}")
 
 # %%
 # figure: ensembles

@@ -87,7 +87,7 @@ def only_for_show(body: list[ast.stmt]) -> bool:
     )
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_a_reader_sees_questions_equations_short_code_and_figures(source: Path) -> None:
     """Code that only draws or asserts is folded in JupyterLab, on Colab and on the site; visible code does neither."""
     for metadata, code in code_cells(source):
@@ -103,7 +103,7 @@ def test_a_reader_sees_questions_equations_short_code_and_figures(source: Path) 
         assert not re.search(r"^# (NBVAL|figure:|alt:|slow)", code, re.MULTILINE), code
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_predictions_are_asked_before_their_results_show(source: Path) -> None:
     """Three to six of them, each with its answer; what comes out in between is folded; the count of them ends the notebook."""
     cells = code_cells(source)
@@ -124,7 +124,7 @@ def test_predictions_are_asked_before_their_results_show(source: Path) -> None:
     assert f'predict = Predictions("{source.name[:2]}")' in text and "**Predict" not in text
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+@each_source
 def test_titles_have_one_style(source: Path) -> None:
     """``# NN · Title``; sections and titles without a full stop and in sentence case, the last one "Now you"; titles of figures in lower case."""
     made = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
