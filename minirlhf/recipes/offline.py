@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.equations import preference_losses as losses
-from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, UnpairedLogps
+from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
+from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
 from minirlhf.recipes.binding import Bindable, name_of
 
 Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
@@ -78,11 +78,11 @@ class Preference(Bindable):
         Raises:
             UserError: with the loss's own words.
         """
-        ones, pairs = torch.ones(2), torch.ones(2, 2)
+        ones, lists_of_two = torch.ones(2), torch.ones(2, 2)
         made_up: dict[type[Record], Record] = {
             PairLogps: PairLogps(-ones, -ones, -ones, -ones, ones, ones),
             UnpairedLogps: UnpairedLogps(-ones, -ones, ones, torch.tensor([True, False])),
-            ListLogps: ListLogps(-pairs, -pairs, pairs),
+            ListLogps: ListLogps(-lists_of_two, -lists_of_two, lists_of_two),
         }
         record, scores = made_up[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
         batch = OptimizerBatch(lambda: record, lambda: (-ones, -ones), ones, scores, {})
@@ -97,7 +97,7 @@ class Preference(Bindable):
 
 def reference_point(batch: OptimizerBatch) -> Tensor:
     """KTO's z₀, a scalar."""
-    return losses.kto_reference_point(*batch.mismatched())
+    return unpaired.kto_reference_point(*batch.mismatched())
 
 
 def running_shift(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.9) -> Tensor:
@@ -107,7 +107,7 @@ def running_shift(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.
         decay: how much of the mean before stays.
     """
     record = cast(UnpairedLogps, batch.record())
-    batch.memory["delta"] = losses.bco_delta(record, beta=beta, previous=batch.memory.get("delta"), decay=decay)
+    batch.memory["delta"] = unpaired.bco_delta(record, beta=beta, previous=batch.memory.get("delta"), decay=decay)
     return batch.memory["delta"]
 
 
@@ -126,7 +126,7 @@ def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor
     """
     if batch.scores is None:
         raise UserError("this loss needs a score with every listed answer; in the data at least one has none")
-    return losses.reward_targets(batch.scores, temperature=target_temperature)
+    return lists.reward_targets(batch.scores, temperature=target_temperature)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
@@ -135,41 +135,41 @@ PREFERENCES: dict[str, Preference] = {
     row.name: row
     for row in (
         # pairs, with a reference
-        Preference("dpo", partial(losses.dpo, beta=0.1)),
-        Preference("dpo_length_normalised", partial(losses.dpo_length_normalised, beta=2.0)),
-        Preference("cdpo", partial(losses.cdpo, beta=0.1, label_smoothing=0.1)),
-        Preference("robust_dpo", partial(losses.robust_dpo, beta=0.1, label_smoothing=0.1)),
-        Preference("ipo", partial(losses.ipo, beta=0.1)),
-        Preference("hinge", partial(losses.hinge, beta=0.1)),
-        Preference("dpo_positive", partial(losses.dpo_positive, beta=0.1, penalty=5.0)),
-        Preference("dpo_nll", partial(losses.dpo_nll, beta=0.1, nll_weight=1.0)),
-        Preference("odpo", partial(losses.odpo, beta=0.1), (margins,)),
-        Preference("rpo", partial(losses.rpo, beta=0.1), (margins,)),
-        Preference("rebel", partial(losses.rebel, beta=0.1), (margins,)),
-        Preference("f_dpo", partial(losses.f_dpo, beta=0.1, f_prime=losses.f_prime_jensen_shannon)),
-        Preference("apo_zero", partial(losses.apo_zero, beta=0.1)),
-        Preference("apo_down", partial(losses.apo_down, beta=0.1)),
-        Preference("sppo", partial(losses.sppo, beta=0.1)),
-        Preference("cal_dpo", partial(losses.cal_dpo, beta=0.1)),
-        Preference("bco_pair", partial(losses.bco_pair, beta=0.1)),
-        Preference("nca_pair", partial(losses.nca_pair, beta=0.1)),
-        Preference("exo_pair", partial(losses.exo_pair, beta=0.1, label_smoothing=1e-3)),
+        Preference("dpo", partial(pairs.dpo, beta=0.1)),
+        Preference("dpo_length_normalised", partial(pairs.dpo_length_normalised, beta=2.0)),
+        Preference("cdpo", partial(pairs.cdpo, beta=0.1, label_smoothing=0.1)),
+        Preference("robust_dpo", partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1)),
+        Preference("ipo", partial(pairs.ipo, beta=0.1)),
+        Preference("hinge", partial(pairs.hinge, beta=0.1)),
+        Preference("dpo_positive", partial(pairs.dpo_positive, beta=0.1, penalty=5.0)),
+        Preference("dpo_nll", partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0)),
+        Preference("odpo", partial(pairs.odpo, beta=0.1), (margins,)),
+        Preference("rpo", partial(pairs.rpo, beta=0.1), (margins,)),
+        Preference("rebel", partial(pairs.rebel, beta=0.1), (margins,)),
+        Preference("f_dpo", partial(divergences.f_dpo, beta=0.1, f_prime=divergences.f_prime_jensen_shannon)),
+        Preference("apo_zero", partial(pointwise.apo_zero, beta=0.1)),
+        Preference("apo_down", partial(pointwise.apo_down, beta=0.1)),
+        Preference("sppo", partial(pointwise.sppo, beta=0.1)),
+        Preference("cal_dpo", partial(pointwise.cal_dpo, beta=0.1)),
+        Preference("bco_pair", partial(unpaired.bco_pair, beta=0.1)),
+        Preference("nca_pair", partial(lists.nca_pair, beta=0.1)),
+        Preference("exo_pair", partial(lists.exo_pair, beta=0.1, label_smoothing=1e-3)),
         # pairs, without a reference
-        Preference("simpo", partial(losses.simpo, beta=2.0, gamma=1.0)),
-        Preference("alpha_po", partial(losses.alpha_po, beta=2.0, alpha=0.25, gamma=0.1)),
-        Preference("orpo", partial(losses.orpo, beta=0.1)),
-        Preference("cpo", partial(losses.cpo, beta=0.1)),
-        Preference("slic", partial(losses.slic, delta=1.0, nll_weight=0.1)),
-        Preference("likelihood_contrast", partial(losses.likelihood_contrast, weight=0.1)),
+        Preference("simpo", partial(reference_free.simpo, beta=2.0, gamma=1.0)),
+        Preference("alpha_po", partial(reference_free.alpha_po, beta=2.0, alpha=0.25, gamma=0.1)),
+        Preference("orpo", partial(reference_free.orpo, beta=0.1)),
+        Preference("cpo", partial(reference_free.cpo, beta=0.1)),
+        Preference("slic", partial(reference_free.slic, delta=1.0, nll_weight=0.1)),
+        Preference("likelihood_contrast", partial(reference_free.likelihood_contrast, weight=0.1)),
         # thumbs
-        Preference("kto", partial(losses.kto, beta=0.1), (reference_point,), mismatched=True),
-        Preference("bco", partial(losses.bco, beta=0.1), (running_shift,)),
+        Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,), mismatched=True),
+        Preference("bco", partial(unpaired.bco, beta=0.1), (running_shift,)),
         # lists
-        Preference("plackett_luce_dpo", partial(losses.plackett_luce_dpo, beta=0.1)),
-        Preference("info_nce", partial(losses.info_nce, beta=0.1)),
-        Preference("info_nca", partial(losses.info_nca, beta=0.1), (targets,)),
-        Preference("nca", partial(losses.nca, beta=0.1), (targets,)),
-        Preference("exo", partial(losses.exo, beta=0.1), (targets,)),
+        Preference("plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1)),
+        Preference("info_nce", partial(lists.info_nce, beta=0.1)),
+        Preference("info_nca", partial(lists.info_nca, beta=0.1), (targets,)),
+        Preference("nca", partial(lists.nca, beta=0.1), (targets,)),
+        Preference("exo", partial(lists.exo, beta=0.1), (targets,)),
     )
 }
 
