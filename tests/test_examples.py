@@ -145,7 +145,7 @@ def run_dpo(pages, tokenizer, monkeypatch, folder, seed, steps):
         quiet=True,
     )
     losses = watch(monkeypatch, page, "dpo_loss")
-    page.train(model, ref_model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12)
+    page.train(model, ref_model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12, beta=0.1)
     return Ran(history["loss"], theirs), Ran(losses, model)
 
 
