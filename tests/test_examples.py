@@ -145,7 +145,7 @@ def run_dpo(pages, tokenizer, monkeypatch, folder, seed, steps):
         quiet=True,
     )
     losses = watch(monkeypatch, page, "dpo_loss")
-    page.train(model, ref_model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12)
+    page.train(model, ref_model, tokenizer, pairs, steps=steps, learning_rate=RATE, seed=0, batch_size=12, beta=0.1)
     return Ran(history["loss"], theirs), Ran(losses, model)
 
 
@@ -308,17 +308,17 @@ def test_the_mask_marks_what_was_sampled(pages, tokenizer, fresh_seed):
 
 @pytest.mark.slow
 def test_the_pages_learn(pages, monkeypatch, capsys):
-    """Fewer steps and pairs than by default, from one short warm start. Beside each page the margin: half of what it gained
-    at least with three seeds or less."""
+    """Fewer steps and pairs than by default, from one short warm start. Beside each page the margin: at most half of
+    what it gained with the worst of three seeds."""
     sft = pages["sft"]
     for name in ("reward_model", "dpo"):
         monkeypatch.setattr(pages[name], "PAIRS", 1000)
     found = {}
     before, after = sft.main(["--steps", "60"])
-    assert after > before + 2.0, "sft"
+    assert after > before + 1.8, "sft"
     monkeypatch.setattr(sft, "WARM_START", 60)
     start, tokenizer = sft.load(sft.arguments([], "", steps=1, learning_rate=1e-3))
-    for name, steps, margin in (("reward_model", 50, 0.05), ("dpo", 50, 0.15), ("grpo", 15, 0.3), ("ppo", 15, 0.4)):
+    for name, steps, margin in (("reward_model", 50, 0.075), ("dpo", 50, 0.15), ("grpo", 15, 0.25), ("ppo", 15, 0.4)):
         monkeypatch.setattr(pages[name], "load", lambda args: (copy.deepcopy(start), tokenizer))
         before, after = pages[name].main(["--steps", str(steps)])
         found[name] = (before, after, margin)
