@@ -29,7 +29,7 @@ setup: ## create .venv and install the pinned packages, if that has not been don
 	@command -v $(PYTHON) >/dev/null || { echo "minirlhf needs Python 3.11 or newer; '$(PYTHON)' is not there. Name one: make setup PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) tools/bootstrap.py
 
-tour: setup ## the whole post-training pipeline on a tiny model, in three minutes
+tour: setup ## the whole post-training pipeline on a tiny model, in two minutes
 	@.venv/bin/minirlhf tour $(ARGS)
 
 test: setup ## all tests, or with CH=13 those of one chapter

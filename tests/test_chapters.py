@@ -80,8 +80,8 @@ def test_a_missing_field_is_named(tmp_path):
 
 
 def test_an_unknown_number_is_an_error():
-    with pytest.raises(UserError, match="no chapter 23"):
-        chapters.chapter(23)
+    with pytest.raises(UserError, match="no chapter 99"):
+        chapters.chapter(99)
 
 
 # -- the skeleton ------------------------------------------------------------------------------------------------
@@ -129,9 +129,12 @@ def test_a_new_number_joins_the_list(tool, tmp_path, monkeypatch):
         shutil.copytree(c.folder, tmp_path / "package" / c.folder.name)
     monkeypatch.setattr(chapters, "FOLDER", tmp_path / "package")
     chapters.chapters.cache_clear()
+    new = len(chapters.chapters()) + 1
     with pytest.raises(UserError, match="NAME='Too Big'"):
-        tool.make_manifest(23, "Too Big", "Too big")
+        tool.make_manifest(new, "Too Big", "Too big")
     with pytest.raises(UserError, match="TITLE is missing"):
-        tool.make_manifest(23, "memory", "")
-    tool.make_manifest(23, "memory", "Memory")
-    assert (chapters.chapter(23).title, chapters.chapter(23).finished) == ("Memory", False)
+        tool.make_manifest(new, "memory", "")
+    with pytest.raises(UserError, match=f"CH={new + 1}; expected .* or {new} for a new one"):
+        tool.make_manifest(new + 1, "memory", "Memory")
+    tool.make_manifest(new, "memory", "Memory")
+    assert (chapters.chapter(new).title, chapters.chapter(new).finished) == ("Memory", False)

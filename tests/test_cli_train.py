@@ -220,7 +220,11 @@ def bad(tmp_path: Path, name: str, text: str) -> str:
         ),
         (["grop", "--out", "OUT"], None, ["grop"]),
         (["ppo", "--out", "OUT", "--task", "shell_game", "--lam", "1.5"], None, ["PPO with lam=1.5", "[0, 1]"]),
-        (["ppo", "--out", "OUT", "--task", "shell_game", "--epsilon", "0"], None, ["PPO with epsilon=0", "epsilon = 0"]),
+        (
+            ["ppo", "--out", "OUT", "--task", "shell_game", "--epsilon", "0"],
+            None,
+            ["PPO with epsilon=0", "epsilon = 0"],
+        ),
         (["grpo", "--out", "OUT", "--task", "shell_game", "--beta", "-1"], None, ["GRPO with beta=-1", "beta = -1"]),
         (["grpo", "--out", "OUT", "--task", "shell_game", "--num-generations", "1"], None, ["grpo", "G ≥ 2"]),
         (

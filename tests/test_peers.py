@@ -74,10 +74,8 @@ def functions(module, *first):
 
 
 def test_no_method_of_ours_is_missing():
-    """Preference losses, objectives, advantages, aggregation, reward, value and distillation losses, KL estimators."""
-    records = [preference_losses.PairLogps, preference_losses.UnpairedLogps, preference_losses.ListLogps]
-    methods = {n for r in records for n in preference_losses.Needs.losses(r)}
-    methods |= set(functions(policy_losses, "logps", "old_logps", "advantages"))
+    """Objectives, advantages, aggregation, reward, value and distillation losses, KL estimators."""
+    methods = set(functions(policy_losses, "logps", "old_logps", "advantages"))
     methods |= set(functions(advantages, "rewards", "valid")) - {"valid_mask"}
     methods |= {"remax", "process_zscore", "whiten"}
     methods |= set(functions(difficulty, "rewards", "valid")) - {"mixed_groups", "pass_rate_weighting"}

@@ -72,7 +72,12 @@ def test_value_iteration_finds_the_best_reply():
 @pytest.mark.parametrize(
     ("tokens", "mask", "rewards", "message"),
     [
-        (torch.zeros(2, 3).long(), torch.ones(2, 2), torch.zeros(2), r"tokens has shape \(2, 3\).*T = 2 \(as in mask\)"),
+        (
+            torch.zeros(2, 3).long(),
+            torch.ones(2, 2),
+            torch.zeros(2),
+            r"tokens has shape \(2, 3\).*T = 2 \(as in mask\)",
+        ),
         (torch.zeros(2, 3).long(), torch.ones(2, 3), torch.zeros(3), r"rewards has shape \(3,\)"),
         (torch.full((2, 3), 4), torch.ones(2, 3), torch.zeros(2), "outside 0 .. vocab_size − 1 = 3"),
         (torch.full((2, 3), -1), torch.ones(2, 3), torch.zeros(2), "outside 0 .. vocab_size − 1 = 3"),

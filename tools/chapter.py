@@ -28,8 +28,10 @@ def make_manifest(number: int, name: str, title: str) -> None:
     if not title:
         raise UserError("TITLE is missing; it stands at the top of the page")
     every = chapters.chapters()
-    if not 1 <= number <= 99:
-        raise UserError(f"CH={number}; expected a number from 1 to 99")
+    if number != len(every) + 1:
+        raise UserError(
+            f"CH={number}; expected one of the {len(every)} chapters that are planned, or {len(every) + 1} for a new one"
+        )
     row = max(c.place[1] for c in every) + 1
     folder = chapters.FOLDER / f"ch{number:02d}_{name}"
     folder.mkdir()
@@ -90,7 +92,7 @@ def main() -> int:
             return 1
     print(
         f"chapter {chapter.number}: its own code and checks go into {chapter.folder.relative_to(ROOT)}/; "
-        f"`make test CH={chapter.number:02d}` tests it; when it is done, its manifest says finished = true"
+        f"`make test CH={chapter.number:02d}`, `make lint` and `make slides` test it; when it is done, its manifest says finished = true"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""Post-training end to end on tiny models, in under three minutes: pretrain, SFT, preferences, reward model, GRPO, PPO, DPO; then a model
+"""Post-training end to end on tiny models, in some two minutes: pretrain, SFT, preferences, reward model, GRPO, PPO, DPO; then a model
 that learns to think. Ends with a table, sample answers and an HTML report."""
 
 from __future__ import annotations
