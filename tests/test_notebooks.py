@@ -105,7 +105,7 @@ def test_a_reader_sees_questions_equations_short_code_and_figures(source: Path) 
 
 @each_source
 def test_predictions_are_asked_before_their_results_show(source: Path) -> None:
-    """Three to six of them, each with its answer; what comes out in between is folded; the count of them ends the notebook."""
+    """Three to six of them, each with its answer; what comes out in between is folded; their count stands before the exercises."""
     cells = code_cells(source)
     asked = [at for at, (metadata, _) in enumerate(cells) if "prediction" in metadata["tags"]]
     revealed = [at for at, (_, code) in enumerate(cells) for _ in range(code.count(".reveal("))]
@@ -119,7 +119,9 @@ def test_predictions_are_asked_before_their_results_show(source: Path) -> None:
     said = ["".join(text for out in c["outputs"] for text in out.get("text", ())) for c in code]
     assert sum(text.count("Answer: ") for text in said) == len(asked)
     assert not any(text.startswith("Answer: ") for text in said)  # JupyterLab shows the first line of a folded output
-    assert said[-1] == f"No predictions were made; the notebook asks for {len(asked)}.\n"  # nobody was there
+    exercises = next(at for at, c in enumerate(made) if "".join(c["source"]).startswith("## Now you"))
+    tally = "".join(made[exercises - 1]["outputs"][0]["text"])
+    assert tally == f"No predictions were made; the notebook asks for {len(asked)}.\n"  # nobody was there
     text = source.read_text(encoding="utf-8")
     assert f'predict = Predictions("{source.name[:2]}")' in text and "**Predict" not in text
 
