@@ -14,7 +14,8 @@ Ouyang et al. (2022), "Training language models to follow instructions with huma
 Deviations: the gold reward of the tiny world grades, for their reward model; the critic starts as a copy of the
 policy with a head of zeros, theirs as the reward model; two passes over the samples, Ouyang et al. make one; a
 clipped value loss and whitened advantages, as in most implementations but in neither paper; no entropy bonus, no
-pretraining gradients, no moving average of the weights.
+pretraining gradients, no moving average of the weights; the critic learns three times as fast as the policy; AdamW
+without weight decay, gradient clipped to 1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Source: Stiennon et al. (2020), "Learning to summarize from human feedback", sec
 Terry 1952).
 Deviations: the labels are made by the tiny world, with noise (a is preferred to b with probability σ(Δgold / 0.25)),
 not by people; two epochs for their one; the mean reward is not shifted to 0 at the end; AdamW without weight decay,
-gradient clipped to 1.
+a learning rate that falls to 0 in a straight line, gradient clipped to 1.
 """
 
 from __future__ import annotations

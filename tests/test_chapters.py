@@ -64,6 +64,8 @@ def test_the_readme_names_the_chapters_that_are_there():
     [
         ("colour = 1", "colour is unknown, nothing is missing"),
         ("title = ", "manifest.toml"),
+        ('claims = "all"', "claims = 'all'; expected a list"),
+        ("claims = [1]", r"claims = \[1\]; expected a list"),
     ],
 )
 def test_a_manifest_that_is_not_one_is_an_error_that_names_its_file(tmp_path, line, complaint):

@@ -88,6 +88,14 @@ def read(folder: Path) -> Chapter:
             f"{path}: {wrong} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
             f"expected {', '.join(sorted(known))}"
         )
+    kinds: dict[str, Any] = {"title": str, "short": str, "part": str, "finished": bool}
+    for key, value in said.items():
+        kind = kinds.get(key, list)
+        inner = str if key == "claims" else int
+        if not isinstance(value, kind) or (kind is list and not all(type(x) is inner for x in value)):
+            raise UserError(f"{path}: {key} = {value!r}; expected {'a list' if kind is list else kind.__name__}")
+    if len(said["place"]) != 2:
+        raise UserError(f"{path}: place = {said['place']}; expected column and row")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
     return Chapter(folder, **values)
 

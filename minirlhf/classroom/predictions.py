@@ -13,6 +13,7 @@ In a frontend that cannot ask, the letter is written into the cell: ``predict("â
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from string import ascii_lowercase
@@ -61,6 +62,8 @@ class Prediction:
             numbers = [c for c in self.choices if not isinstance(c, str)]
             if len(numbers) < len(self.choices):
                 raise ValueError(f"answer: expected one of {self.choices}, got {answer!r}")
+            if math.isnan(answer):
+                raise ValueError("answer: expected a number, got nan")
             self.answer = min(range(len(numbers)), key=lambda i: abs(numbers[i] - answer))
             if numbers[self.answer] != answer:
                 said = f"{answer:.3g}, nearest to "

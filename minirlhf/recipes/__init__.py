@@ -85,6 +85,8 @@ PPO = Recipe(
         "the critic starts as a copy of the policy with a head of zeros; Ouyang et al. start it as the reward model (pass that as "
         "`critic` to the trainer)",
         "the entropy bonus of Schulman et al. is left out, as in Ouyang et al.",
+        "two passes of two minibatches over each rollout, where Ouyang et al. make one pass",
+        "the value loss is clipped and advantages are whitened, as in most implementations but in neither paper",
     ),
 )
 VAPO = PPO.with_(

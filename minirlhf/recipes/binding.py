@@ -77,7 +77,7 @@ class Bindable:
                 raise UserError(f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more")
             raise unknown(f"option of recipe {base.name!r}", name, made.options())
         if "source" in changes:
-            return replace(made, row=None, changes={}, deviations=changes.get("deviations", ()))
+            return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
         return replace(
             made, row=base, changes=wanted, name=wanted.get("name", f"{_title(base)} with {_listed(wanted)}")
         )

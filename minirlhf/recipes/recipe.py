@@ -55,20 +55,27 @@ class Recipe(Bindable):
         logps, mask = rollout.old_logps, rollout.mask
         try:
             _at_least(1, num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
+            _whole(num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
             if update.kl is not None:
                 _at_least(0, beta=update.kl.beta)
             if refill is not None:
                 refill.keep_groups(graded.rewards, graded.valid)
                 _at_least(0, max_refills=refill.max_refills)
-            advantages = self.credit(self.collect(self.credit.complete(graded, more)), update.kl)
+                _whole(max_refills=refill.max_refills)
+            complete = self.collect(self.credit.complete(graded, more))
+            advantages = self.credit(complete, update.kl)
+            self.credit.targets(complete, update.kl)
             update.objective(logps, logps, advantages, mask)
             update.row_weights(rollout)
             for correction in update.corrections:
                 correction(logps, rollout, advantages)
             for coefficient in (update.positive_coef, update.ptx_coef):
                 pretraining(logps, mask, ptx_coef=coefficient)
-            if self.credit.critic is not None:
-                self.credit.critic.value_loss(logps, logps, logps, mask)
+            if (critic := self.credit.critic) is not None:
+                critic.value_loss(logps, logps, logps, mask)
+                _at_least(0, vf_coef=critic.vf_coef, critic_warmup=critic.critic_warmup)
+                _at_least(0, critic_learning_rate_ratio=critic.critic_learning_rate_ratio)
+                _whole(critic_warmup=critic.critic_warmup)
         except (ValueError, TypeError) as problem:
             raise UserError(f"{self.name}: {problem}") from None
 
@@ -124,6 +131,12 @@ def _at_least(low: int, **numbers: float) -> None:
             raise ValueError(f"{name} = {value!r}; expected a finite number ≥ {low}")
 
 
+def _whole(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if value != int(value):
+            raise ValueError(f"{name} = {value!r}; expected a whole number")
+
+
 def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
     """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value``."""
 
@@ -134,9 +147,14 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
 
     found = []
     for name, value in getattr(function, "keywords", {}).items():
-        with contextlib.suppress(ValueError):  # half of it may be a number that the function refuses
-            if isinstance(value, float) and all(map(torch.equal, measured(), measured(**{name: value / 2}))):
-                found.append(f"{name} = {value:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        same = []
+        for other in (value / 2, 2 * value):
+            with contextlib.suppress(ValueError):  # a number that the function refuses
+                same.append(all(map(torch.equal, measured(), measured(**{name: other}))))
+        if same and all(same):
+            found.append(f"{name} = {value:g}")
     return found
 
 

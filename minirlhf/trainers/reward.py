@@ -65,11 +65,12 @@ def _losses(
     model: nn.Module, pairs: Sequence[Compared], config: RewardConfig, pad_token_id: int, differences: list[Tensor]
 ) -> Iterator[Tensor]:
     size = config.micro_batch_size or len(pairs)
+    known = all(p.margin is not None for p in pairs)  # of the whole batch, however it is split
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         chosen, rejected = pair_rewards(model, part, pad_token_id)  # (b,), (b,)
         margin = None
-        if all(p.margin is not None for p in part):
+        if known:
             margin = torch.tensor([p.margin for p in part], dtype=chosen.dtype, device=chosen.device)
         differences.append((chosen - rejected).detach())
         loss = bradley_terry_loss(chosen, rejected, margin=margin)  # (b,)
