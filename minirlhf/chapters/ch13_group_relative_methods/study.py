@@ -56,12 +56,15 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 def probe() -> dict[str, float | str]:
-    """Two steps of every recipe, from a brief start."""
+    """Two steps of every recipe, from a brief start, and the numbers that two steps cannot show: how often to refill, how long to warm up."""
     begin, numbers = starts.shell_game()
     recipes = group_family.on_policy() | {f"four_{name}": x for name, x in group_family.off_policy().items()}
     recipes["punished"] = PUNISHED
     for name, recipe in recipes.items():
         config = replace(group_family.RUN, max_steps=2, batch_size=4, num_generations=4)
+        numbers |= {f"{name}.{key}": x for key, x in recipe.options().items() if isinstance(x, int | float)}
+        if recipe.credit.critic is not None:  # the second step teaches the policy
+            recipe = recipe.with_(critic_warmup=min(recipe.credit.critic.critic_warmup, 1))
         history = group_family.train(begin, recipe, config, games=16).history
         numbers |= trace(name, history, "loss", "grad_norm", "reward")
     played = {f"start_{key}": x for key, x in group_family.play(begin, games=64).items()}
