@@ -70,7 +70,7 @@ def test_bad_weights_are_refused():
         merge([linear(0), linear(1)], [1.0, 0.5])
     with pytest.raises(ValueError, match="2 models and 1 weights"):
         merge([linear(0), linear(1)], [1.0])
-    with pytest.raises(ValueError, match=r"parameters has shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"weights has shape \(1,\); expected \(K\) with K = 2"):
         weight_average(torch.zeros(2, 3), torch.tensor([1.0]))
     with pytest.raises(ValueError, match="non-finite"):
         weight_average(torch.tensor([[float("nan")]]), torch.tensor([1.0]))
