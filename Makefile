@@ -49,7 +49,7 @@ format: setup ## let ruff sort imports and format
 types: setup ## what mypy finds
 	$(RUN) mypy
 
-forecast: setup ## from build/costs.json (make test ARGS="--costs build/costs.json"): the longest tests, and 22 chapters' time
+forecast: setup ## from build/costs.json (make test ARGS="--costs=build/costs.json"): the longest tests, and 22 chapters' time
 	@$(PY) tools/forecast.py $(ARGS)
 
 verify: setup ## every equation against its oracle, on fresh inputs

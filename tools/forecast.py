@@ -1,6 +1,6 @@
 """What the tests take, and what they will take with 22 chapters: ``make forecast``.
 
-    make test ARGS="--costs build/costs.json"    measure: processor seconds and waiting of every test
+    make test ARGS="--costs=build/costs.json"    measure: processor seconds and waiting of every test
     tools/forecast.py build/costs.json           the longest units and tests, and the forecast
     tools/forecast.py --keep build/costs.json    also write tests/costs.json, by which the longest units start first
 
