@@ -29,8 +29,8 @@ def _unpriced(ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor,
         "price in units of the strength": lambda ref_logps, rewards, costs, limits, *, strength: (
             strength * over.constraint_multipliers(ref_logps, rewards, costs, limits, strength=strength)
         ),
-        "limit taken as zero cost": lambda ref_logps, rewards, costs, limits, *, strength: over.constraint_multipliers(
-            ref_logps, rewards, costs, limits / 2, strength=strength
+        "limit halfway to the smallest cost": lambda ref_logps, rewards, costs, limits, *, strength: (
+            over.constraint_multipliers(ref_logps, rewards, costs, (limits + costs.amin(-1)) / 2, strength=strength)
         ),
     },
 )
