@@ -12,8 +12,8 @@ from typing import Any
 
 from minirlhf.recipes.binding import Bindable
 
-#: How far a change of machine may move a number of a probe. Measured with SSE instead of AVX-512 in PyTorch, MKL and oneDNN: of 932
-#: numbers of the eleven probes none moved by more than 9e-4 of itself and 5e-6, and no sampled token was another. A sign, a mask or
+#: How far a change of machine may move a number of a probe. Measured with SSE instead of the default in PyTorch, MKL and oneDNN: of 932
+#: numbers of the eleven probes none moved by more than 9e-4 of itself or, near 0, 5e-6, and no sampled token was another. A sign, a mask or
 #: a step less moves some by tens of percents.
 RELATIVE, ABSOLUTE = 3e-3, 2e-5
 

@@ -1,7 +1,7 @@
 """Choices bound by name: a name is a field of a recipe's part, or a keyword-only hyperparameter of a function in it.
 
 What a recipe was given stands beside the row that it was made from, and all of it is bound anew, from the outside in. So the
-order never matters, neither within a call of ``with_`` nor over several, and nothing is dropped in silence:
+order never matters within a call of ``with_``; over several calls a number comes after the function that takes it, or is an error:
 
 * a number given by name goes to every function that takes it, also to one that replaces another; one that nothing takes is an error;
 * a number given by name and another one inside a part given beside it is an error;
