@@ -108,6 +108,8 @@ def test_declared_arguments_arrive_as_they_were_given():
         ({"gamma": 1.5}, r"gamma = 1.5; expected a number in \[0, 1\]"),
         ({"gamma": math.nan}, "gamma = nan"),
         ({"n": 0}, "n = 0; expected an integer of at least 1"),
+        ({"n": 2.5}, "n = 2.5; expected an integer of at least 1"),
+        ({"n": 2.0}, "n = 2.0; expected an integer of at least 1"),
     ],
 )
 def test_what_is_declared_holds_or_the_error_names_it(change, message):
@@ -119,7 +121,7 @@ def test_a_declaration_ends_the_docstring_and_knows_its_arguments():
     assert declared.__doc__.splitlines()[:3] == ["First line.", "", "Label: eq:made-up"]
     assert declared.__doc__.splitlines()[-1] == (
         "Raises: ValueError unless mask: (B, T) of zeros and ones, no row empty; x: (B, T), finite under the mask; "
-        "rewards: (B,), finite; gamma: in [0, 1]; n: at least 1."
+        "rewards: (B,), finite; gamma: in [0, 1]; n: an integer of at least 1."
     )
     with pytest.raises(TypeError, match="f has no argument betta"):
         validate.takes(betta=validate.POSITIVE)(f)
@@ -162,6 +164,24 @@ def test_rules(rule, good, bad, message):
     assert body(good) is good and body(None) is None
     with pytest.raises(ValueError, match=message):
         body(bad)
+
+
+@pytest.mark.parametrize("n", [1, 7, True, torch.tensor(3)])
+def test_whatever_counts_is_an_integer(n):
+    assert validate.takes(n=validate.at_least(1))(lambda n: n)(n) is n
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_distribution_may_miss_1_by_rounding_and_by_no_more(dtype, fresh_seed):
+    """What was computed exactly and then stored passes in every precision; a hundredth too much, or .05 in the half ones, not."""
+    rng = torch.Generator().manual_seed(fresh_seed)
+    for size in (2, 50, 5000):
+        exact = (2 * torch.randn(20, size, dtype=torch.float64, generator=rng)).softmax(-1)
+        validate.require_distributions(p=exact.to(dtype))
+        too_much = 1.05 if dtype in (torch.bfloat16, torch.float16) else 1.01
+        for off in (too_much, 1 / too_much):
+            with pytest.raises(ValueError, match="no probability distribution"):
+                validate.require_distributions(p=(exact * off).to(dtype))
 
 
 def test_leading_axes_are_shared():

@@ -341,6 +341,29 @@ def test_valid_is_not_broadcast(advantage, shape):
         advantage(rewards_in_unit_interval(0), torch.ones(shape, dtype=torch.bool))
 
 
+@each(GROUPED | BATCHED)
+@pytest.mark.parametrize("rewards", [[-3e38, 3e38, 0.0], [3e38, 2e38, 1e38], [1e20, 2e20, 2e20], [3e-39, 0.0, 1e38]])
+def test_what_float32_cannot_hold_is_an_error_and_never_a_zero(advantage, rewards):
+    """A difference, a sum or a sum of squares overflows though each reward is within: right to rounding, or refused."""
+    try:
+        exact = advantage(torch.tensor([rewards], dtype=torch.float64))
+    except ValueError as problem:  # rewards that are no pass rates
+        assert "holds" in str(problem)
+        return
+    try:
+        got = advantage(torch.tensor([rewards]))
+    except ValueError as problem:
+        assert "rewards differ by more than torch.float32 can hold" in str(problem)
+    else:
+        torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-30)
+
+
+def test_a_difference_beyond_the_dtype_is_refused():
+    for advantage in (adv.group_center, adv.leave_one_out, adv.group_zscore, adv.batch_center):
+        with pytest.raises(ValueError, match=r"rewards differ by more than torch\.float32 can hold"):
+            advantage(torch.tensor([[-3e38, 3e38, 0.0]]))
+
+
 @each(ALL)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_reward_that_counts_is_finite(advantage, bad):

@@ -206,11 +206,11 @@ def at_least(low: int) -> Rule:
     """An integer from ``low`` on."""
 
     def apply(name: str, value: Any, seen: Arguments) -> Any:
-        if not value >= low:
+        if not (hasattr(value, "__index__") and value >= low):
             raise ValueError(f"{name} = {value!r}; expected an integer of at least {low}")
         return value
 
-    return Rule(f"at least {low}", apply)
+    return Rule(f"an integer of at least {low}", apply)
 
 
 def _simple(says: str, holds: Callable[[Any], bool]) -> Rule:
@@ -297,7 +297,7 @@ def require_mask(mask: Tensor, name: str = "mask") -> None:
 def require_distributions(**named: Tensor) -> None:
     """Raise ``ValueError`` unless the last axis of every tensor holds a probability distribution."""
     for name, tensor in named.items():
-        sums_to_one = (tensor.sum(-1) - 1).abs() <= rounding(tensor)
+        sums_to_one = (tensor.sum(-1, dtype=torch.float64) - 1).abs() <= rounding(tensor)
         bad = (~(sums_to_one & (tensor >= 0).all(-1))).nonzero().tolist()
         if bad:
             raise ValueError(
@@ -307,8 +307,13 @@ def require_distributions(**named: Tensor) -> None:
 
 
 def rounding(tensor: Tensor) -> float:
-    """How far a sum of a few probabilities may be off in this dtype."""
-    return 64 * torch.finfo(tensor.dtype).eps
+    """How far probabilities of this dtype may be from summing to 1, the sum itself being exact.
+
+    Many rounding steps where they were computed in this dtype, as by a linear system; few in a half precision, in which
+    one only stores them and where many would let anything pass (64 of bfloat16's are a half).
+    """
+    kind = torch.finfo(tensor.dtype)
+    return (64 if kind.bits > 16 else 4) * kind.eps
 
 
 def require_positive(**numbers: float) -> None:

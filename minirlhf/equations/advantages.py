@@ -7,7 +7,8 @@ Baselines are data: no gradient flows.
 
 Under :func:`relative` a function reads NaN where a reward does not count, and what comes out as NaN becomes 0. Where it
 divides by a standard deviation, ``ddof`` 0 or 1 makes the variance's divisor ``n − ddof`` and ``eps`` is added to the
-deviation; equal rewards give exact zeros.
+deviation; equal rewards give exact zeros. Rewards whose differences or their squares exceed the range of the dtype are an
+error.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ def count(r: Tensor) -> Tensor:
 
 def mean(r: Tensor) -> Tensor:
     """Mean along the last axis of what counts: ``(..., N) -> (..., 1)``."""
-    return torch.where(r.isnan(), 0.0, r).sum(-1, keepdim=True) / count(r)
+    return _in_range(torch.where(r.isnan(), 0.0, r).sum(-1, keepdim=True)) / count(r)
 
 
 def center(r: Tensor) -> Tensor:
     """Deviations from that mean. Measured from a member first, so that equal rewards give exact zeros."""
     shifted = r - r.gather(-1, (~r.isnan()).int().argmax(-1, keepdim=True))
-    return shifted - mean(shifted)
+    return _in_range(shifted - mean(shifted))
 
 
 def spread(r: Tensor, ddof: int) -> Tensor:
@@ -90,8 +91,15 @@ def spread(r: Tensor, ddof: int) -> Tensor:
 def root_mean_square(centred: Tensor, ddof: int) -> Tensor:
     """Root of the mean square along the last axis with divisor ``n − ddof``, NaN where it is 0: ``(..., N) -> (..., 1)``."""
     squares = torch.where(centred.isnan(), 0.0, centred.square()).sum(-1, keepdim=True)
-    root = (squares / (count(centred) - ddof)).sqrt()
+    root = (_in_range(squares) / (count(centred) - ddof)).sqrt()
     return torch.where(root > 0, root, torch.nan)
+
+
+def _in_range(x: Tensor) -> Tensor:
+    """``x``; ``ValueError`` if an entry overflowed: a NaN made of it would pass for a reward that does not count."""
+    if bool(x.isinf().any()):
+        raise ValueError(f"rewards differ by more than {x.dtype} can hold; scale them down or use float64")
+    return x
 
 
 def valid_mask(rewards: Tensor, valid: Tensor | None) -> Tensor:
