@@ -1,7 +1,8 @@
 """The proof marks: every numbered equation is checked when the book is built, and shows against what.
 
 A label of the book without a check, a failing check, a wrong variant that passes, and a check of a finished chapter
-whose equation is not on the page are warnings, and warnings are errors.
+whose equation is not on the page are warnings, and warnings are errors. So is a printed formula that does not hold, one
+whose legend does not notice a misprint, and one that was edited since it was last read, where it is not evaluated.
 """
 
 import functools
@@ -21,18 +22,30 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf.chapters import load_checks
+from minirlhf.chapters import load_checks, load_legends
 from minirlhf.ledger import pages as reader
+from minirlhf.ledger.ink import proof
+from minirlhf.ledger.ink.items import digest
 from minirlhf.ledger.pages import CheckOutcome
 
 logger = logging.getLogger(__name__)
 torch.set_num_threads(1)
+
+# So many of the misprints that rules make of a formula are tried at every build; the tests try more.
+MISPRINTS = 12
 
 
 @functools.cache
 def outcomes(label: str, seed: int) -> tuple[CheckOutcome, ...]:
     """All checks of a label, run once per build; the site and the one page share them."""
     return tuple(reader.outcome(c, seed) for c in load_checks().select([label]))
+
+
+@functools.cache
+def printed(label: str, latex: str, seed: int) -> proof.Printed | None:
+    """What came of evaluating the formula on the page; None for one without a legend."""
+    legend = load_legends().legends.get(label)
+    return legend and proof.prove(latex, legend, seed, MISPRINTS)
 
 
 def equations(env: BuildEnvironment) -> dict[str, str]:
@@ -68,6 +81,28 @@ def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
         if c.chapter in app.config.finished_chapters and c.label not in placed:
             _complain(f"chapter {c.chapter:02d} is finished, but {c.label} ({c.claim}) is not on its page")
     return sorted({*placed.values(), *getattr(env, "outcome_pages", ())} & env.all_docs.keys())
+
+
+def examine_print(app: Sphinx, env: BuildEnvironment) -> None:
+    """Evaluate the printed formulas and complain about those that are wrong, or that were edited since they were read."""
+    known, placed = load_legends(), equations(env)
+    for page in sorted(set(placed.values())):
+        for node in env.get_doctree(page).findall(nodes.math_block):
+            label, latex = node.get("label"), node.astext()
+            pin, found = (
+                known.pins.get(label),
+                printed(label, latex, app.config.ledger_seed) if label in placed else None,
+            )
+            if pin and pin.digest != digest(latex):
+                _complain(
+                    f"the formula of {label} was edited; read it again, and if it is right, pin {digest(latex)}", page
+                )
+            if found and not found.passed:
+                why = found.message or f"its sides differ by {reader.scientific(found.error)}"
+                _complain(f"the printed formula of {label} is not what its legend says: {why}", page)
+            for wrong in found.misprints if found else ():
+                if wrong.how == "missed":
+                    _complain(f"the legend of {label} does not notice a misprint ({wrong.kind}): {wrong.latex}", page)
 
 
 def shows_outcomes(env: BuildEnvironment) -> None:
@@ -131,6 +166,40 @@ def mark(label: str, placed: dict[str, str], page: str, seed: int) -> nodes.Node
         fold(f"Code of {count(len(checks), 'check')}", *(n for c in checks for n in listing(c.compare))),
         nodes.paragraph("", "Run it yourself: ", nodes.literal("", command), classes=["proof-numbers"]),
         classes=("proof-mark", "passed" if passed else "failed"),
+    )
+
+
+def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
+    """The second mark: was the formula on the page itself evaluated, or only read?"""
+    known = load_legends()
+    if label in known.pins:
+        reason = nodes.paragraph("", f"Why it is not evaluated: {known.pins[label].because}.")
+        again = nodes.paragraph("", "An edit of the formula makes the build ask for a second reading.")
+        return fold("read, not evaluated", reason, again, classes=("proof-mark", "print-mark", "pinned"))
+    found = printed(label, latex, seed)
+    if found is None:
+        return None
+    refused = sum(wrong.how == "refused" for wrong in found.misprints)
+    seen = sum(wrong.how != "missed" for wrong in found.misprints)
+    legend = known.legends[label]
+    signs = [
+        part
+        for sign, value in found.explained
+        for part in (nodes.math("", sign.replace("#", r"\cdot")), nodes.Text(f": {value}; "))
+    ]
+    error = reader.scientific(found.error)
+    return fold(
+        f"{'✓' if found.passed else '✗'} printed formula evaluated · worst error {error} · "
+        f"{seen} of {count(len(found.misprints), 'misprint')} noticed",
+        nodes.paragraph(
+            "",
+            "The formula above was read as it is printed, its signs were given the values below, and its sides were "
+            f"compared. Then {count(len(found.misprints), 'misprint')} of it, made by rule, went the same way: "
+            f"{seen - refused} gave a wrong value, {refused} could not be read.",
+        ),
+        nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs, classes=["proof-numbers"]),
+        fold("Code of the legend", *listing(legend.build)),
+        classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
     )
 
 
@@ -204,7 +273,9 @@ class Marks(SphinxPostTransform):
         page = self.env.docname
         for node in list(self.document.findall(nodes.math_block)):
             if node.get("label") in placed and load_checks().select([node["label"]]):
-                node.parent.insert(node.parent.index(node) + 1, mark(node["label"], placed, page, seed))
+                marks = [mark(node["label"], placed, page, seed), print_mark(node["label"], node.astext(), seed)]
+                at = node.parent.index(node) + 1
+                node.parent[at:at] = [nodes.container("", *filter(None, marks), classes=["proof-marks"])]
         for node in list(self.document.findall(ledger_table)):
             node.replace_self(_all_equations(self.env, page, seed))
 
@@ -227,5 +298,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("ledger", LedgerDirective)
     app.add_post_transform(Marks)
     app.connect("env-updated", examine)
+    app.connect("env-updated", examine_print)
     app.connect("build-finished", record)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf.ledger.ink.legends import PRINTINGS, Printings
 from minirlhf.ledger.registry import LEDGER, Ledger
 
 FOLDER = Path(__file__).parent
@@ -67,6 +68,11 @@ class Chapter:
     def checks(self) -> list[str]:
         """The modules that hold its checks: ``checks.py`` and ``checks_topic.py``."""
         return [f"{self.module}.{path.stem}" for path in sorted(self.folder.glob("checks*.py"))]
+
+    @property
+    def legends(self) -> list[str]:
+        """The modules that say what its printed formulas are made of: ``legends.py`` and ``legends_topic.py``."""
+        return [f"{self.module}.{path.stem}" for path in sorted(self.folder.glob("legends*.py"))]
 
 
 def read(folder: Path) -> Chapter:
@@ -124,3 +130,11 @@ def load_checks() -> Ledger:
         for module in found.checks:
             importlib.import_module(module)
     return LEDGER
+
+
+def load_legends() -> Printings:
+    """Import the legends of every chapter and return them, with the formulas that are pinned."""
+    for found in chapters():
+        for module in found.legends:
+            importlib.import_module(module)
+    return PRINTINGS

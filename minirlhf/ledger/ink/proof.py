@@ -1,0 +1,280 @@
+"""Is the printed formula true? Every pair of neighbouring sides is evaluated and compared, and misprints must be noticed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from minirlhf.ledger.ink import misprints
+from minirlhf.ledger.ink import values as v
+from minirlhf.ledger.ink.items import Group, InkError, Items, nested, read, show, split, tokens
+from minirlhf.ledger.ink.legends import Legend
+from minirlhf.ledger.ink.reader import Reader, Term
+
+# A misprint counts as noticed by value when its error exceeds this multiple of the tolerance.
+REJECTION = 1000.0
+# How far apart the sides of ≈ may be, relative to the right one.
+APPROXIMATE = 1e-3
+# Signs between the sides of a clause, and the relation that each asks for.
+_CLAIMS = {sign: sign for sign in v.RELATIONS} | {
+    r"\leftarrow": "=",
+    r"\to": "=",
+    r"\sim": "=",
+    r"\approx": r"\approx",
+    r"\propto": r"\propto",
+}
+_BREAKS = {r"\qquad", r"\quad", r"\\", r"\Longrightarrow"}
+
+
+class Comparison(NamedTuple):
+    """One pair of neighbouring sides at every value of their free indices."""
+
+    clause: str
+    relation: str
+    left: Tensor
+    right: Tensor
+
+    @property
+    def error(self) -> float:
+        """How far the relation is from holding: ``|a − b| / max(1, |b|)``, and infinite for a broken inequality."""
+        a, b = self.left, self.right
+        if self.relation in v.RELATIONS and self.relation != "=":
+            return 0.0 if bool((v.RELATIONS[self.relation](a, b) > 0).all()) else math.inf
+        scale = b.abs() / APPROXIMATE * 1e-9 if self.relation == r"\approx" else b.abs().clamp(min=1.0)
+        error = ((a - b).abs() / scale).max().item()
+        return error if math.isfinite(error) else math.inf
+
+
+def _bare(items: Items) -> Items:
+    while items and items[-1] in (",", ".", ";", ":"):
+        items = items[:-1]
+    return items
+
+
+def _without(items: Items, remarks: Sequence[Items]) -> Items:
+    for remark in remarks:
+        for at in range(len(items) - len(remark) + 1):
+            if items[at : at + len(remark)] == remark:
+                items = items[:at] + items[at + len(remark) :]
+                break
+    return _bare(items)
+
+
+class _Clause(NamedTuple):
+    sides: list[Items]
+    signs: list[str]
+    condition: Items
+
+    @classmethod
+    def of(cls, items: Items, before: Items) -> _Clause:
+        """Split at the relations; a line that starts with one goes on from the side ``before``."""
+        outer = r"\iff" in items
+        sides, signs = split(items, {r"\iff"} if outer else _CLAIMS)
+        if not outer and not sides[0]:
+            sides[0] = before
+        return cls(sides, signs, ())
+
+
+def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
+    """The claims of a display; a clause in brackets, or with ∈, says where the clause before it holds."""
+    found: list[_Clause] = []
+    before: Items = ()
+    for piece in split(items, _BREAKS)[0]:
+        clause = _without(_bare(tuple(item for item in piece if item != "&")), remarks)
+        if not clause:
+            continue
+        bracket = clause[0] if len(clause) == 1 else None
+        where = bracket.items if isinstance(bracket, Group) and bracket.open == "(" else ()
+        if r"\in" in clause and split(clause, _CLAIMS)[1] == [r"\in"]:
+            where = clause
+        if where and found:
+            found[-1] = found[-1]._replace(condition=where)
+            continue
+        found.append(_Clause.of(clause, before))
+        before = found[-1].sides[-1] or found[-1].sides[0]
+    return found
+
+
+def _define(clauses: list[_Clause], reader: Reader) -> tuple[list[_Clause], dict[str, int]]:
+    """Let each clause ``new ink = expression`` explain its left side; returns the other clauses, and a count of uses."""
+    uses: dict[str, int] = {}
+    waiting = list(clauses)
+    while True:
+        for clause in waiting:
+            if clause.signs[:1] != ["="] or reader.known(clause.sides[0]) or not reader.known(clause.sides[1]):
+                continue
+            name, term = show(clause.sides[0]), reader.term(clause.sides[1])
+            uses[name] = 0
+
+            def counted(env: Mapping[str, Any], name: str = name, term: Term = term) -> Any:
+                uses[name] += 1
+                return term.value(env)
+
+            reader.define(clause.sides[0], Term(counted, term.free))
+            waiting.remove(clause)
+            if len(clause.signs) > 1:
+                waiting.append(_Clause(clause.sides[1:], clause.signs[1:], clause.condition))
+            break
+        else:
+            return waiting, uses
+
+
+def _stacked(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    left, right = zip(*(torch.broadcast_tensors(a, b) for a, b in rows), strict=True)
+    return torch.stack(left), torch.stack(right)
+
+
+def _compared(clause: _Clause, reader: Reader, stops_gradients: bool) -> Iterator[Comparison]:
+    if not clause.signs:
+        raise InkError(f"no relation in {show(clause.sides[0])!r}")
+    sides = [*clause.sides]
+    if clause.signs[0] == r"\leftarrow":
+        sides[0] = (*sides[0], r"\leftarrow")
+    terms = [reader.relation(side) for side in sides]
+    truth = reader.condition(clause.condition) if clause.condition else Term(lambda env: v.tensor(1))
+    free = sorted(truth.free.union(*(term.free for term in terms)))
+    envs = [dict(zip(free, xs, strict=True)) for xs in itertools.product(*(reader.indices[name] for name in free))]
+    kept = [(env, [term.value(env) for term in terms]) for env in envs if bool((truth.value(env) > 0).any())]
+    if not kept:
+        raise InkError("the condition never holds on these inputs")
+    text = show(tuple(itertools.chain(*clause.sides)))
+    for k, sign in enumerate(clause.signs):
+        relation = _CLAIMS.get(sign, "=")
+        if any(isinstance(x, frozenset | set) for _, row in kept for x in row[k : k + 2]):
+            yield Comparison(
+                text, "=", *_stacked([(v.RELATIONS[relation](*row[k : k + 2]), v.tensor(1)) for _, row in kept])
+            )
+            continue
+        rows = [(v.tensor(row[k]), v.tensor(row[k + 1])) for _, row in kept]
+        rows = [(torch.where(truth.value(env) > 0, a, b), b) for (env, _), (a, b) in zip(kept, rows, strict=True)]
+        left, right = _stacked(rows)
+        if sign == r"\propto":
+            left, right, relation = left / left.sum(), right / right.sum(), "="
+        yield Comparison(text, relation, left.detach(), right.detach())
+        if stops_gradients:  # a stopped gradient does not show in the value
+            leaf, _ = reader.leaf()
+            slopes = (v.derivative(torch.stack([row[j].sum() for row in rows]).sum(), leaf) for j in (0, 1))
+            yield Comparison(text, relation, *(slope.detach() for slope in slopes))
+
+
+def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: Reader) -> Iterator[Comparison]:
+    """Every claim of a formula, given by its tokens, under one legend and a fresh reader of it.
+
+    Raises:
+        InkError: ink that the legend does not cover, a definition that nothing uses, or nothing to compare.
+    """
+    remarks = [read(key) for key, meaning in values.items() if meaning is None]
+    clauses, uses = _define(_clauses(nested(signs), remarks), reader)
+    if not clauses:
+        raise InkError("nothing is compared")
+    for clause in clauses:
+        yield from _compared(clause, reader, r"\mathrm{sg}" in signs)
+    for name, count in uses.items():
+        if not count:
+            raise InkError(f"{name} is defined, but nothing uses it; it needs a legend")
+
+
+def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False) -> tuple[float, set[str]]:
+    """The largest error over all claims (see :attr:`Comparison.error`), and the keys of the legend that were needed."""
+    reader = Reader(values, linear)
+    return max(comparison.error for comparison in comparisons(signs, values, reader)), reader.used
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What became of one misprint: noticed by ``value``, ``refused`` by the reader, or ``missed``."""
+
+    kind: str
+    latex: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What came of evaluating one printed formula.
+
+    Attributes:
+        label: of the formula.
+        error: the largest over all claims; infinite if it could not be evaluated.
+        message: why it could not be evaluated, or nothing.
+        misprints: every generated misprint and how it was noticed.
+        explained: what the legend said of the signs that were read.
+        seconds: for the formula itself.
+    """
+
+    label: str
+    error: float
+    message: str
+    misprints: tuple[Noticed, ...]
+    explained: tuple[tuple[str, str], ...]
+    seconds: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Do all sides agree?"""
+        return self.error <= self.tolerance
+
+
+def noticed(signs: Sequence[str], legend: Legend, seeds: Sequence[int]) -> str:
+    """How a misprint is noticed on the inputs of these seeds: ``value``, ``refused`` or ``missed``."""
+    for seed in seeds:
+        try:
+            if not worst(signs, legend.values(seed), legend.linear)[0] <= REJECTION * legend.tolerance:
+                return "value"
+        # Ink that makes torch stumble (two shapes, two kinds) does not compute; it is not a wrong value.
+        except (
+            InkError,
+            RuntimeError,
+            TypeError,
+            IndexError,
+            AttributeError,
+            ValueError,
+            OverflowError,
+            ZeroDivisionError,
+        ):
+            return "refused"
+    return "missed"
+
+
+def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) -> Printed:
+    """Evaluate a printed formula on the inputs of ``seed``, and at most ``misprinted`` of its misprints."""
+    start, signs = time.perf_counter(), tokens(latex)
+    values = legend.values(seed)
+    try:
+        (error, used), message = worst(signs, values, legend.linear), ""
+    except Exception as problem:
+        error, used, message = math.inf, set(), f"{type(problem).__name__}: {problem}"
+    seconds = time.perf_counter() - start
+    indices = [key for key, meaning in values.items() if isinstance(meaning, range | list)]
+    planted = misprints.generate(signs, indices)
+    if misprinted is not None and len(planted) > misprinted:
+        planted = planted[:: -(-len(planted) // misprinted)]
+    found = tuple(
+        Noticed(kind, " ".join(wrong), noticed(wrong, legend, (seed, seed + 1)))
+        for kind, wrong in planted
+        if not message
+    )
+    explained = tuple((name, described(value)) for name, value in values.items() if name in used)
+    return Printed(legend.label, error, message, found, explained, seconds, legend.tolerance)
+
+
+# -- as a reader sees it -----------------------------------------------------------------------------------------
+
+
+def described(value: Any) -> str:
+    """A legend's value in a few words: ``0.42``, ``8 numbers``, ``0 … 4``, ``a function``."""
+    if isinstance(value, Tensor) and value.ndim:
+        return f"{' × '.join(map(str, value.shape))} numbers"
+    if isinstance(value, range):
+        return f"{value[0]} … {value[-1]}"
+    if isinstance(value, bool | int | float | Tensor):
+        return f"{float(value):.4g}"
+    return "a function" if callable(value) else f"{len(value)} things"

@@ -1,0 +1,169 @@
+"""What the names and signs of printed formulas compute. A value is a number, a tensor or a finite set.
+
+The last axis of a tensor is that of hidden outcomes (or of a batch): ``E_π[r]`` sums over it, everything else works
+elementwise along it. A gradient ``∇x`` puts its components in front, ``(D, outcomes)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from minirlhf.ledger.ink.items import InkError
+
+Value: TypeAlias = Any
+
+
+def tensor(x: Value) -> Tensor:
+    """A number or a truth as a float64 tensor; a tensor with its gradient."""
+    if isinstance(x, frozenset | set):
+        raise InkError("a set stands where a number should")
+    return x.double() if isinstance(x, Tensor) else torch.tensor(float(x), dtype=torch.float64)
+
+
+def _folded(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def fold(*xs: Value) -> Tensor:
+        first, *rest = map(tensor, xs)
+        for x in rest:
+            first = f(first, x)
+        return first
+
+    return fold
+
+
+minimum, maximum = _folded(torch.minimum), _folded(torch.maximum)
+
+
+def divergence(p: Value, q: Value) -> Tensor:
+    """``KL(p‖q)`` of two distributions over the last axis."""
+    p, q = tensor(p), tensor(q)
+    if not p.ndim:
+        raise InkError("KL of two numbers: give the legend a divergence of two coins")
+    return (p * (p.log() - q.log())).sum(-1)
+
+
+def clip(x: Value, low: Value, high: Value) -> Tensor:
+    """``x`` kept between ``low`` and ``high``; the lower bound first, as in ``torch.clamp``."""
+    return minimum(maximum(x, low), high)
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------
+
+
+def quotient(a: Value, b: Value) -> Tensor:
+    """``a / b``."""
+    return tensor(a) / tensor(b)
+
+
+def power(a: Value, b: Value) -> Value:
+    """``a`` to the power ``b``; a matrix to the power −1 is its inverse."""
+    if isinstance(a, Tensor) and a.ndim == 2 and isinstance(b, int) and b == -1:
+        return torch.linalg.inv(a)
+    return tensor(a) ** b
+
+
+def product(a: Value, b: Value) -> Value:
+    """``a b``, elementwise."""
+    return a * b
+
+
+def matrix_product(a: Value, b: Value) -> Value:
+    """``a b`` in linear algebra: two vectors give their inner product, a number scales."""
+    both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim and b.ndim
+    return a @ b if both else a * b
+
+
+def transposed(a: Value) -> Value:
+    """A vector stays as it is: :func:`matrix_product` takes it as a row or a column."""
+    return a.mT if isinstance(a, Tensor) and a.ndim == 2 else a
+
+
+def total(xs: Sequence[Value]) -> Value:
+    """The sum, 0 for none."""
+    return sum(xs)
+
+
+def stacked(reduce: Callable[[Tensor], Tensor]) -> Callable[[Sequence[Value]], Tensor]:
+    """A reduction over the values that an index runs through."""
+
+    def over(xs: Sequence[Value]) -> Tensor:
+        if not xs:
+            raise InkError("the index runs through nothing")
+        return reduce(torch.stack(torch.broadcast_tensors(*map(tensor, xs))))
+
+    return over
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    r"\log": lambda x: tensor(x).log(),
+    r"\ln": lambda x: tensor(x).log(),
+    r"\exp": lambda x: tensor(x).exp(),
+    r"\cosh": lambda x: tensor(x).cosh(),
+    r"\sigma": lambda x: tensor(x).sigmoid(),
+    r"\min": minimum,
+    r"\max": maximum,
+    r"\KL": divergence,
+    r"\mathrm{clip}": clip,
+    r"\mathrm{sg}": lambda x: tensor(x).detach(),
+    r"\mathrm{softmax}": lambda x: tensor(x).softmax(-1),
+}
+
+BIG: dict[str, Callable[[Sequence[Value]], Value]] = {
+    r"\sum": total,
+    r"\prod": math.prod,
+    r"\max": stacked(lambda x: x.amax(0)),
+    r"\min": stacked(lambda x: x.amin(0)),
+}
+
+
+# -- relations ---------------------------------------------------------------------------------------------------
+
+
+def _equal(a: Value, b: Value) -> Tensor:
+    if isinstance(a, frozenset | set) or isinstance(b, frozenset | set):
+        return tensor(a == b)
+    return tensor(tensor(a) == tensor(b))
+
+
+def _element(a: Value, b: Value) -> Tensor:
+    if not isinstance(b, frozenset | set | range | list):
+        raise InkError("∈ needs a set on its right")
+    return tensor(int(a) in b)
+
+
+# Each gives 1 where it holds and 0 elsewhere.
+RELATIONS: dict[str, Callable[[Value, Value], Tensor]] = {
+    "=": _equal,
+    "<": lambda a, b: tensor(tensor(a) < tensor(b)),
+    ">": lambda a, b: tensor(tensor(a) > tensor(b)),
+    r"\ge": lambda a, b: tensor(tensor(a) >= tensor(b)),
+    r"\le": lambda a, b: tensor(tensor(a) <= tensor(b)),
+    r"\ne": lambda a, b: tensor(tensor(a) != tensor(b)),
+    r"\in": _element,
+}
+
+
+# -- derivatives -------------------------------------------------------------------------------------------------
+
+
+def derivative(x: Value, leaf: Tensor) -> Tensor:
+    """``dx/dleaf``: components of the leaf in front, hidden outcomes of ``x`` behind."""
+    x = tensor(x)
+    if not x.requires_grad:
+        return torch.zeros(leaf.shape + x.shape, dtype=torch.float64)
+
+    def slope(y: Tensor) -> Tensor:
+        return torch.autograd.grad(
+            y, leaf, create_graph=True, retain_graph=True, allow_unused=True, materialize_grads=True
+        )[0]
+
+    return slope(x) if not x.ndim else torch.stack([slope(y) for y in x.flatten()], -1).reshape(leaf.shape + x.shape)
+
+
+def slopes(x: Value, leaf: Tensor) -> Tensor:
+    """``dx/dleaf``, entry by entry where both are a batch of one shape."""
+    return derivative(tensor(x).sum(), leaf) if tensor(x).shape == leaf.shape else derivative(x, leaf)

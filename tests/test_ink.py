@@ -1,0 +1,190 @@
+"""Printed is proved: the reader reads what mathematicians mean, refuses what it cannot know, and no formula of the book is false."""
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf.chapters import load_legends
+from minirlhf.ledger.ink import misprints, proof
+from minirlhf.ledger.ink.items import InkError, digest, tokens
+from minirlhf.ledger.ink.reader import Reader
+
+BOOK = Path(__file__).resolve().parent.parent / "book"
+PRINTED = {
+    label: latex
+    for page in sorted(BOOK.glob("[0-9]*.md"))
+    for latex, label in re.findall(r"\$\$\n(.*?)\$\$ \((eq:[a-z0-9-]+)\)", page.read_text(encoding="utf-8"), re.DOTALL)
+}
+KNOWN = load_legends()
+SEED = 20240607
+
+
+def worst(latex, legend, linear=False):
+    return proof.worst(tokens(latex), legend, linear)[0]
+
+
+def batch(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+X = batch(0.3, 1.7, 2.9)
+P = batch(0.2, 0.5, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("latex", "expected"),
+    [
+        (r"-a^2 + \frac12 b", -4 + 1.5),
+        (r"a - b - 1", -2),
+        (r"2 a b/4", 3),
+        (r"\tfrac{a+1}{b}^2", 1),
+        (r"\log a\,b", 3 * math.log(2)),
+        (r"-\log\sigma(-a)", math.log(1 + math.exp(2))),
+        (r"e^{-a b}", math.exp(-6)),
+        (r"\big|a - b\big|", 1),
+        (r"\sum_i x_i", 4.9),
+        (r"\sum_{i=1}^{2} x_i + 1", 3),
+        (r"\sum_{i < 3} i\, x_i", 0.3 + 3.4),
+        (r"\sum_{i \ne j}\cdot x_j", None),
+        (r"\max_i x_i - \min_i x_i", 2.6),
+        (r"\prod_{i} x_i", 0.3 * 1.7 * 2.9),
+        (r"x_{\argmax_i x_i}", 2.9),
+        (r"\E_p[x]", float(P @ X)),
+        (r"\E_{i \sim p}\big[x_i^2\big]", float(P @ X**2)),
+        (r"\operatorname{Var}_p(x)", float(P @ X**2 - (P @ X) ** 2)),
+        (r"\operatorname{Cov}_p(x, -x)", -float(P @ X**2 - (P @ X) ** 2)),
+        (r"\max(0, 1 - a) + \min(a, b, 7)", 2),
+        (r"\operatorname{clip}(b, 1-\epsilon, 1+\epsilon)", 1.25),
+        (r"[a = 2] + \mathbb{1}[a > b]", 1),
+        (r"\begin{cases} a & \text{if } a > b, \\ 10\,b & \text{otherwise.}\end{cases}", 30),
+        (r"x_1 + x_2 + \dots + x_n", 4.9),
+        (r"\underbrace{a + b}_{\text{five}} a", 10),
+        (r"\big|\{ i : x_i > 1 \}\big|", None),
+        (r"\frac{\partial}{\partial \theta}\, \theta^3", 12),
+        (r"f(a + 1)", 9),
+    ],
+)
+def test_a_formula_means_what_it_means_to_a_mathematician(latex, expected):
+    """Every construction against a number worked out by hand; None stands for ink that is refused."""
+    theta = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    legend = {"i": range(1, 4), "j": range(1, 4), "a": 2, "b": 3, "n": 3, "x_i": X, "x": X, "p": P, "p(i)": P}
+    legend |= {r"\epsilon": 0.25, r"\theta": theta, "f(#)": lambda y: y**2, "y": expected, r"\dots": ("n", 1)}
+    if expected is None:
+        with pytest.raises((InkError, TypeError)):
+            worst(f"y = {latex}", legend | {"y": 0})
+    else:
+        assert worst(f"y = {latex}", legend) < 1e-12
+        assert worst(f"y = {latex}", legend | {"y": expected + 0.01}) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("latex", "why"),
+    [
+        (r"y = a/b c", "two ways"),
+        (r"y = z", "no legend for"),
+        (r"y = x_t", "no legend for"),
+        (r"y = \sum_i a", "does not occur"),
+        (r"y = (a", "never closed"),
+        (r"y = a]", "closes"),
+        (r"y = a +", "missing"),
+        (r"y = a.b", "cannot read on"),
+        (r"a b", "no relation"),
+        (r"y = a,\qquad q = b", "nothing uses it"),
+        (r"y = \begin{cases} a & a > b, \\ b & a > 2 b \end{cases}", "no case applies"),
+        (r"y = \E[a]", r"no legend for \\E"),
+        (r"y = \nabla a", "differentiate"),
+        (r"y = x_7", "no entry"),
+        (r"y = \sigma a", "bracket"),
+    ],
+)
+def test_what_could_be_meant_in_two_ways_or_is_unknown_is_refused(latex, why):
+    with pytest.raises(InkError, match=why):
+        worst(latex, {"i": range(1, 4), "x_i": X, "a": 2, "b": 3, "c": 4, "y": 2})
+
+
+def test_a_chain_is_compared_side_by_side_and_a_definition_is_used():
+    legend = {"i": range(1, 4), "x_i": X, "m": X.mean(), "y_i": X - X.mean()}
+    latex = r"y_i = x_i - q = x_i - m, \qquad q = \tfrac13 \sum_i x_i"
+    assert worst(latex, legend) < 1e-15
+    assert worst(latex.replace("- m", "+ m"), legend) > 1
+    assert worst(latex.replace("q = x_i", "q + 1 = x_i"), legend) > 0.1
+    reader = Reader(legend)
+    assert len(list(proof.comparisons(tokens(latex), legend, reader))) == 2
+
+
+def test_a_stopped_gradient_is_compared_by_its_gradient():
+    """sg[θ] θ and θ²/2 differ in value; sg[θ] θ and θ² only in the gradient."""
+    theta = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    assert worst(r"y = \mathrm{sg}[\theta]\,\theta", {r"\theta": theta, "y": theta.detach() * theta}) == 0
+    assert worst(r"y = \mathrm{sg}[\theta]\,\theta", {r"\theta": theta, "y": theta**2}) == 1.0
+
+
+def test_a_condition_in_brackets_says_where_a_claim_holds():
+    legend = {"i": range(1, 4), "x_i": X, "y_i": X.clamp(max=2.0)}
+    assert worst(r"y_i = x_i \qquad (x_i < 2)", legend) == 0
+    assert worst(r"y_i = x_i", legend) > 0.1
+
+
+@pytest.mark.parametrize(("relation", "holds"), [(r"\ge", True), (r"\le", False), (">", True), ("<", False)])
+def test_an_inequality_holds_or_fails(relation, holds):
+    assert (worst(rf"a {relation} b", {"a": 2, "b": 1}) == 0) == holds
+
+
+def test_vectors_and_matrices_multiply_where_the_legend_says_so():
+    m, u = torch.tensor([[2.0, 1.0], [0.0, 3.0]], dtype=torch.float64), batch(1.0, -1.0)
+    legend = {"M": m, "u": u, "y": batch(1.0, -3.0), "z": 4.0}
+    assert worst(r"y = M u", legend, linear=True) == 0
+    assert worst(r"z = u^{\mathsf T} M u", legend, linear=True) == 0
+    assert worst(r"u = M^{-1} y", legend, linear=True) < 1e-15
+
+
+def test_spaces_and_sizes_do_not_change_the_digest_and_a_sign_does():
+    assert digest(r"a = \Big(b\,+ c\Big)") == digest("a=(b+c)") != digest("a=(b-c)")
+
+
+# -- misprints ---------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_make_the_misprints_that_they_name():
+    kinds = Counter(
+        kind for kind, _ in misprints.generate(tokens(r"y_i = -\frac{a_w}{\beta} \sum_{j\ge 1} x_j^2"), ["i", "j"])
+    )
+    assert kinds == {
+        "sign": 2,
+        "roles": 1,
+        "fraction": 1,
+        "bound": 1,
+        "sum or product": 1,
+        "exponent": 1,
+        "factor": 1,
+        "number": 2,
+        "index": 3,
+    }
+
+
+# -- the book ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", [label for label in PRINTED if label in KNOWN.legends])
+def test_a_printed_formula_holds_and_its_legend_notices_misprints(label):
+    """At another seed than the book's; the misprints are sampled."""
+    found = proof.prove(PRINTED[label], KNOWN.legends[label], SEED, misprinted=12)
+    assert found.passed, found.message or found.error
+    assert [wrong for wrong in found.misprints if wrong.how == "missed"] == []
+
+
+def test_a_formula_that_is_not_evaluated_was_read_as_it_stands():
+    edited = {
+        label: digest(PRINTED[label]) for label, pin in KNOWN.pins.items() if digest(PRINTED[label]) != pin.digest
+    }
+    assert edited == {}, "read these again; if they are right, pin these digests"
+
+
+def test_every_legend_and_every_pin_has_its_formula_in_the_book():
+    assert (KNOWN.legends.keys() | KNOWN.pins.keys()) <= PRINTED.keys()
