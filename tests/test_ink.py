@@ -11,7 +11,7 @@ import torch
 from minirlhf.chapters import load_legends
 from minirlhf.ledger.ink import misprints, proof
 from minirlhf.ledger.ink.items import InkError, digest, tokens
-from minirlhf.ledger.ink.reader import Reader
+from minirlhf.ledger.ink.reader import InkReader
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 PRINTED = {
@@ -114,7 +114,7 @@ def test_a_chain_is_compared_side_by_side_and_a_definition_is_used():
     assert worst(latex, legend) < 1e-15
     assert worst(latex.replace("- m", "+ m"), legend) > 1
     assert worst(latex.replace("q = x_i", "q + 1 = x_i"), legend) > 0.1
-    reader = Reader(legend)
+    reader = InkReader(legend)
     assert len(list(proof.comparisons(tokens(latex), legend, reader))) == 2
 
 

@@ -16,7 +16,7 @@ from minirlhf.ledger.ink import misprints
 from minirlhf.ledger.ink import values as v
 from minirlhf.ledger.ink.items import Group, InkError, Items, nested, read, show, split, tokens
 from minirlhf.ledger.ink.legends import Legend
-from minirlhf.ledger.ink.reader import Reader, Term
+from minirlhf.ledger.ink.reader import InkReader, Term
 
 # A misprint counts as noticed by value when its error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
@@ -33,7 +33,7 @@ _CLAIMS = {sign: sign for sign in v.RELATIONS} | {
 _BREAKS = {r"\qquad", r"\quad", r"\\", r"\Longrightarrow"}
 
 
-class Comparison(NamedTuple):
+class Claim(NamedTuple):
     """One pair of neighbouring sides at every value of their free indices."""
 
     clause: str
@@ -102,7 +102,7 @@ def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
     return found
 
 
-def _define(clauses: list[_Clause], reader: Reader) -> tuple[list[_Clause], dict[str, int]]:
+def _define(clauses: list[_Clause], reader: InkReader) -> tuple[list[_Clause], dict[str, int]]:
     """Let each clause ``new ink = expression`` explain its left side; returns the other clauses, and a count of uses."""
     uses: dict[str, int] = {}
     waiting = list(clauses)
@@ -131,7 +131,7 @@ def _stacked(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.stack(left), torch.stack(right)
 
 
-def _compared(clause: _Clause, reader: Reader, stops_gradients: bool) -> Iterator[Comparison]:
+def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iterator[Claim]:
     if not clause.signs:
         raise InkError(f"no relation in {show(clause.sides[0])!r}")
     sides = [*clause.sides]
@@ -148,7 +148,7 @@ def _compared(clause: _Clause, reader: Reader, stops_gradients: bool) -> Iterato
     for k, sign in enumerate(clause.signs):
         relation = _CLAIMS.get(sign, "=")
         if any(isinstance(x, frozenset | set) for _, row in kept for x in row[k : k + 2]):
-            yield Comparison(
+            yield Claim(
                 text, "=", *_stacked([(v.RELATIONS[relation](*row[k : k + 2]), v.tensor(1)) for _, row in kept])
             )
             continue
@@ -157,14 +157,14 @@ def _compared(clause: _Clause, reader: Reader, stops_gradients: bool) -> Iterato
         left, right = _stacked(rows)
         if sign == r"\propto":
             left, right, relation = left / left.sum(), right / right.sum(), "="
-        yield Comparison(text, relation, left.detach(), right.detach())
+        yield Claim(text, relation, left.detach(), right.detach())
         if stops_gradients:  # a stopped gradient does not show in the value
             leaf, _ = reader.leaf()
             slopes = (v.derivative(torch.stack([row[j].sum() for row in rows]).sum(), leaf) for j in (0, 1))
-            yield Comparison(text, relation, *(slope.detach() for slope in slopes))
+            yield Claim(text, relation, *(slope.detach() for slope in slopes))
 
 
-def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: Reader) -> Iterator[Comparison]:
+def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: InkReader) -> Iterator[Claim]:
     """Every claim of a formula, given by its tokens, under one legend and a fresh reader of it.
 
     Raises:
@@ -182,8 +182,8 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: Reader)
 
 
 def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False) -> tuple[float, set[str]]:
-    """The largest error over all claims (see :attr:`Comparison.error`), and the keys of the legend that were needed."""
-    reader = Reader(values, linear)
+    """The largest error over all claims (see :attr:`Claim.error`), and the keys of the legend that were needed."""
+    reader = InkReader(values, linear)
     return max(comparison.error for comparison in comparisons(signs, values, reader)), reader.used
 
 

@@ -60,7 +60,7 @@ class _Entry:
     name: str
 
 
-class Reader:
+class InkReader:
     """Reads formulas under one legend; definitions that the ink makes itself are added by :meth:`define`."""
 
     def __init__(self, legend: Mapping[str, Any], linear: bool = False) -> None:
@@ -247,7 +247,7 @@ class Reader:
 class Line:
     """A position in the items of one bracket; the methods read on from there, by descending precedence."""
 
-    def __init__(self, reader: Reader, items: Items) -> None:
+    def __init__(self, reader: InkReader, items: Items) -> None:
         self.reader, self.items, self.at = reader, items, 0
 
     def peek(self) -> Item | None:
