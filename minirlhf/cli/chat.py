@@ -28,6 +28,7 @@ from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import Message, encode_prompt
 from minirlhf.data.types import Rollout
+from minirlhf.models.ends import ends_of
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -76,7 +77,7 @@ class Speaker:
             self.model,
             [ids],
             sampling=sampling,
-            eos_token_id=self.tokenizer.eos_token_id,
+            eos_token_id=ends_of(self.tokenizer, self.model).ids,
             pad_token_id=self.tokenizer.pad_token_id,
             seed=seed,
             step=len(asked),

@@ -21,6 +21,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import formats, inspection
 from minirlhf.data.inspection import Counted, Survey, Token
@@ -111,7 +112,7 @@ def _tokenizer(args: argparse.Namespace, found: Survey) -> tuple[Any, int, str]:
         from minirlhf.stages import named
 
         model, tokenizer = named.model_by_name(args.model)
-        context, about = model.config.get_text_config().max_position_embeddings, f"tokenizer of {args.model}"
+        context, about = context_length(model), f"tokenizer of {args.model}"
     elif args.tokenizer is not None:
         tokenizer, about = load_tokenizer(args.tokenizer, complete=True), f"tokenizer {args.tokenizer}"
     else:

@@ -35,7 +35,7 @@ class Trainer:
     Attributes:
         help: one line.
         source, config: the dataclasses whose fields become flags.
-        run: ``(source, config, [recipe,] *, resume)``.
+        run: ``(source, config, [recipe,] *, resume, given)``.
         choice: what a recipe is called, for a trainer that takes one.
         table: the recipes to choose from, the default first; their numbers become flags too.
     """
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
             of = f" for recipe {chosen[0].name!r}" if chosen else ""
             raise unknown(f"setting in {where}{of}", name, known | names)
     changed = [recipe.with_(**{k: _number(k, v, where) for k, v in rest.items()}) for recipe in chosen]
-    trainer.run(source, config, *changed, resume=args.resume)
+    trainer.run(source, config, *changed, resume=args.resume, given=frozenset(values))
     return 0
 
 

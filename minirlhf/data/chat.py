@@ -120,41 +120,43 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
         raise UserError(
             f"{type(tokenizer).__name__} is a slow tokenizer; masks need the positions that a fast one gives"
         )
-    text, spans = assistant_spans(tokenizer, messages)
-    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
+    text, spans = assistant_spans(tokenizer, messages, first_turn=first_turn)
+    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant" and turn >= first_turn]
     if len(spans) != len(turns):
         raise UserError(
             f"the tokenizer's chat template marks {len(spans)} turns of the assistant in a conversation that has {len(turns)}"
         )
-    kept = [span for turn, span in zip(turns, spans, strict=True) if turn >= first_turn]
     coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     if not coded["input_ids"]:
         raise UserError("the tokenizer's chat template makes an empty text of this conversation")
     # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
-    inside = [any(start <= at < end for start, end in kept) for at, _ in coded["offset_mapping"]]
+    inside = [any(start <= at < end for start, end in spans) for at, _ in coded["offset_mapping"]]
     return Tokens(list(coded["input_ids"]), inside)
 
 
 def assistant_spans(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0
 ) -> tuple[str, list[tuple[int, int]]]:
-    """The rendered conversation and, for each assistant turn, the characters ``start .. end − 1`` it wrote.
+    """The rendered conversation and, for each assistant turn from ``first_turn`` on, the characters ``start .. end − 1`` it wrote.
 
     A template with ``{% generation %}`` says so itself. Of any other, prefixes of the conversation are rendered: the turn
-    is what it adds to the text that announces it, without white space after its closing token (if it has such a token).
+    is what it adds to the text that announces it, without white space after its closing token (if it has such a token). A
+    template that rewrites earlier turns (it takes out their thoughts, say) can thus serve where the last one alone is wanted.
     """
     text, spans = _render(tokenizer, messages)
     if _MARKED.search(tokenizer.get_chat_template()):
-        return text, spans
+        earlier = sum(message["role"] == "assistant" for message in messages[:first_turn])
+        return text, spans[earlier:]
     for turn, message in enumerate(messages):
-        if message["role"] != "assistant":
+        if message["role"] != "assistant" or turn < first_turn:
             continue
         before = render(tokenizer, messages[:turn], add_generation_prompt=True)
         through = render(tokenizer, messages[: turn + 1])
         if not (text.startswith(through) and through.startswith(before)):
             raise UserError(
-                "the tokenizer's chat template rewrites earlier turns, so what the assistant wrote cannot be told apart; "
-                "give it a template with {% generation %} marks, such as minirlhf.data.chat.CHATML"
+                f"the tokenizer's chat template rewrites earlier turns, so what the assistant wrote in message {turn + 1} cannot "
+                "be told apart; learn from the last reply alone (format prompt-completion), or give a template with "
+                "{% generation %} marks (--chat-template FILE), such as minirlhf.data.chat.CHATML"
             )
         added = through[len(before) :]
         said = message["content"].strip()

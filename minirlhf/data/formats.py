@@ -271,9 +271,7 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
             raise UserError(f"{where} is {_kind(message)}; expected a message with role and content")
         if message["role"] not in ROLES:
             raise UserError(f"{where} has the role {message['role']!r}; expected one of {', '.join(ROLES)}")
-        messages.append(
-            {"role": message["role"], "content": _require_text(message["content"], f"{where}.content").strip()}
-        )
+        messages.append({"role": message["role"], "content": _require_text(message["content"], f"{where}.content")})
     if not messages:
         raise Unusable(f"{field} is empty")
     return messages

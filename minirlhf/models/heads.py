@@ -150,7 +150,9 @@ class ScalarModel(nn.Module):
             raise UserError(f"{path}: a {kind} model; a {cls.kind} model is needed")
         try:
             with checkpoints.quietly():
-                backbone = AutoModel.from_pretrained(path, local_files_only=True, use_safetensors=True)
+                backbone = AutoModel.from_pretrained(
+                    path, local_files_only=True, use_safetensors=True, dtype=torch.float32
+                )
             model = cls(backbone, **options)
             model.head.load_state_dict(load_file(path / HEAD_WEIGHTS))
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:

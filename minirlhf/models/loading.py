@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.models import checkpoints, heads, tiny, tokenizers
 
 
 def load_model(
-    name: str, *, tokenizer: PreTrainedTokenizerBase | None = None, seed: int = 0, complete_tokenizer: bool = False
+    name: str,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    seed: int = 0,
+    complete_tokenizer: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM and its tokenizer by name.
 
@@ -23,6 +29,8 @@ def load_model(
         tokenizer: for a preset, whose vocabulary it determines. Other models bring their own.
         seed: of a preset's initial weights.
         complete_tokenizer: give a foreign tokenizer that lacks them a padding token and a chat template.
+        dtype: of a loaded model's weights, whatever they were saved in. bfloat16 has 8 bits of precision: small steps of an
+            optimizer are rounded away.
 
     Raises:
         UserError: nothing of this name (with what was tried), or what :func:`load_folder` raises.
@@ -35,7 +43,7 @@ def load_model(
     if tokenizer is not None:
         raise UserError(f"model {name!r} brings its own tokenizer; one can be chosen for the presets only")
     if Path(name).is_dir():
-        return load_folder(name, complete_tokenizer=complete_tokenizer)
+        return load_folder(name, complete_tokenizer=complete_tokenizer, dtype=dtype)
     nearest = unknown("model", name, tiny.PRESETS)
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such model folder")
@@ -43,7 +51,7 @@ def load_model(
         # Without a network the hub's client tries for most of a minute; a misspelt preset should not cost that.
         raise UserError(f"{nearest}; there is no folder of this name either")
     try:
-        return _load(name, complete_tokenizer)
+        return _load(name, complete_tokenizer, dtype)
     except _NotThere as problem:
         raise UserError(
             f"{nearest}; there is no folder of this name, and the hub did not give it ({problem})"
@@ -51,7 +59,7 @@ def load_model(
 
 
 def load_folder(
-    folder: str | Path, *, complete_tokenizer: bool = False
+    folder: str | Path, *, complete_tokenizer: bool = False, dtype: torch.dtype = torch.float32
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The causal LM and the tokenizer in a local folder: a checkpoint of ours or any ``save_pretrained`` folder.
 
@@ -67,7 +75,7 @@ def load_folder(
     checkpoints.refuse_damage(path)
     try:
         with checkpoints.quietly():
-            return _load(str(path), complete_tokenizer)
+            return _load(str(path), complete_tokenizer, dtype)
     except _NotThere as problem:
         raise UserError(f"{path}: the model in this folder cannot be loaded ({problem})") from problem
 
@@ -86,6 +94,28 @@ def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
             weight[rows:] = weight[:rows].mean(0)
 
 
+@torch.no_grad()
+def require_causal(name: str, model: PreTrainedModel) -> None:
+    """Raise :class:`UserError` unless what the model says of a token depends on those before it alone.
+
+    Two texts that differ in their last token only are read; an encoder such as BERT sees the difference everywhere.
+    """
+    with evaluating(model):
+        ids = torch.arange(2, 6, device=model.device).expand(2, 4).clone()
+        ids[1, -1] += 1
+        try:
+            first, second = model(input_ids=ids).logits[:, :-1].float()
+        except Exception as problem:  # a model that needs images, a second sequence, ...
+            raise UserError(
+                f"{name}: {type(model).__name__} cannot read a text ({str(problem).strip()[:120]})"
+            ) from problem
+    apart = float((first - second).abs().max())
+    if apart > 1e-3 * float(first.std()):
+        raise UserError(
+            f"{name}: {type(model).__name__} looks ahead (an encoder), so it cannot generate; a causal language model is needed"
+        )
+
+
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
@@ -99,12 +129,12 @@ def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:
     return [layer.weight for layer in layers]
 
 
-def _load(name: str, complete_tokenizer: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(name: str, complete_tokenizer: bool, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     loader: Any = AutoModelForCausalLM
     model: PreTrainedModel
     report: dict[str, Any]
     try:
-        model, report = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True)
+        model, report = loader.from_pretrained(name, use_safetensors=True, output_loading_info=True, dtype=dtype)
     except Exception as problem:  # transformers raises almost anything for files it does not understand
         raise _NotThere(next(iter(str(problem).strip().splitlines()), type(problem).__name__)) from problem
     gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
@@ -112,4 +142,5 @@ def _load(name: str, complete_tokenizer: bool) -> tuple[PreTrainedModel, PreTrai
         raise UserError(f"{name}: not a whole causal language model; no fitting weights for {', '.join(gaps[:3])}")
     tokenizer = tokenizers.load_tokenizer(name, complete=complete_tokenizer)
     fit_vocabulary(model, tokenizer)
+    require_causal(name, model)
     return model, tokenizer

@@ -99,7 +99,7 @@ def group(runs: Sequence[LoggedRun], *, separate: bool = False) -> dict[str, lis
     """Label -> runs. Runs whose settings differ in the seed alone, and names in a number at the end, are one group."""
     groups: dict[tuple[str, str], list[LoggedRun]] = {}
     for run in runs:
-        same = json.dumps({k: v for k, v in run.config.items() if k != "seed"}, sort_keys=True)
+        same = json.dumps({k: v for k, v in run.config.items() if k not in ("seed", "noted")}, sort_keys=True)
         stem = re.sub(r"([-_.]?(seed|s))?[-_.]?\d+$", "", str(run.path)).rstrip("/")
         key = (str(run.path), "") if separate or not run.config else (stem, same)
         groups.setdefault(key, []).append(run)

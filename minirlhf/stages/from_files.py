@@ -6,14 +6,19 @@ The four kinds go one way: :func:`prepare` (read, hold out, start a model, token
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
+import torch
+
 from minirlhf import recipes
+from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
@@ -23,7 +28,7 @@ from minirlhf.data.records import Comparison, Conversation, Example, Judgement, 
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
-from minirlhf.feedback import graders
+from minirlhf.feedback import graders, own
 from minirlhf.feedback.rewards import (
     Reward,
     model_reward,
@@ -32,12 +37,14 @@ from minirlhf.feedback.rewards import (
     task_reward,
 )
 from minirlhf.models import adapters, checkpoints, tiny
+from minirlhf.models.ends import ends_of
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.loading import load_model
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import Preference, describe_preference
-from minirlhf.trainers.config import setting
+from minirlhf.stages import named, start
+from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
+from minirlhf.trainers.loop import Origin
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
@@ -62,6 +69,10 @@ class Source:
     model: str = setting("nano", "tiny preset (nano, micro, small), model folder, or hub name")
     vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
     context: int = setting(512, "for a preset: tokens that the model can read")
+    chat_template: str | None = setting(None, "file with a chat template, in place of the model's own")
+    dtype: str = setting("float32", "number format of the weights: float32, bfloat16, float16, float64")
+    device: str | None = setting(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
+    bf16: bool | None = setting(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
     held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
     lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
     lora_alpha: float | None = setting(
@@ -98,7 +109,10 @@ class OnlineSource(Source):
     """For online reinforcement learning; a tiny world may take the place of data and grader."""
 
     task: str | None = setting(None, TASK)
-    grader: str | None = setting(None, f"compare with the reference by: {', '.join(graders.GRADERS)}")
+    grader: str | None = setting(
+        None, f"compare with the reference by: {', '.join(graders.GRADERS)}, or by your own function: FILE.py:NAME"
+    )
+    grader_seconds: float = setting(10.0, "time that your own function has for a completion")
     reward_model: str | None = setting(None, "grade by the reward model in this folder")
     ref_model: str | None = setting(None, REFERENCE)
     ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
@@ -108,28 +122,55 @@ class OnlineSource(Source):
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A frozen reference with the name it was given by."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+
+    @classmethod
+    def load(cls, name: str | None) -> Reference | None:
+        """The model of this name; None if there is no name."""
+        return None if name is None else cls(name, *named.model_by_name(name))
+
+
+def _digest(reference: Reference | None) -> str | None:
+    return None if reference is None else start.model_digest(reference.model)
+
+
+@dataclass(frozen=True)
 class Prepared(Generic[E]):
-    """A run that is ready to start: a model, and examples that fit into its context. ``keep`` says where a trainer keeps its state."""
+    """A run that is ready to start: a model, and examples that fit into its context.
+
+    Attributes:
+        config: the trainer's settings, where nobody gave them fit for the model's size.
+        keep: where a trainer keeps its state.
+        computing: gives a context in which models compute in bfloat16, if that was asked for.
+    """
 
     model: Any
     tokenizer: Any
     train: list[E]
     held: list[E]
+    config: Any
     keep: dict[str, Any]
+    computing: Callable[[], AbstractContextManager[Any]]
 
     @property
     def pad(self) -> int:
         """The token that fills rows up."""
         return int(self.tokenizer.pad_token_id)
 
-    def reference(self, name: str | None) -> Any:
-        """The reference model of this name, which must know the same tokens; None if there is no name."""
-        if name is None:
+    def reference(self, given: Reference | None) -> Any:
+        """The reference model, where there is one, on the policy's device; it must know the same tokens."""
+        if given is None:
             return None
-        model, tokenizer = load_model(name, complete_tokenizer=True)
-        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
-            raise UserError(f"{name}: its tokenizer is not that of the policy; a reference must know the same tokens")
-        return model
+        if given.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UserError(
+                f"{given.name}: its tokenizer is not that of the policy; a reference must know the same tokens"
+            )
+        return given.model.to(next(self.model.parameters()).device)
 
     def finish(self, **measured: Any) -> dict[str, Any]:
         """Write the model and ``result.json``, which is also returned."""
@@ -162,12 +203,14 @@ def prepare(
     data: tuple[Records, Records],
     texts: Callable[[Records], Iterable[Messages]],
     encoded: Callable[[Any, Records], list[E]],
+    config: TrainerConfig,
     *,
-    seed: int,
+    given: Collection[str],
     resume: bool,
+    asks: Mapping[str, Any] | None = None,
     task: Task | None = None,
     size: Callable[[Any, Any], int] = lambda tokenizer, example: len(example),
-    room: int = 0,
+    room: Callable[[Any], int] = lambda config: 0,
     head: Callable[[Any], Any] = lambda model: model,
 ) -> Prepared[E]:
     """Start the model, and tokenise what fits into its context.
@@ -176,30 +219,63 @@ def prepare(
         data: for training and held out.
         texts: ``records -> messages each``: a preset's tokenizer is trained on them, if it is not a ``task`` that has the words.
         encoded: ``(tokenizer, records) -> examples`` of the trainer.
-        size: ``(tokenizer, example) -> tokens``; a completion needs ``room`` more.
+        config: the trainer's settings, of which ``given`` were chosen by somebody.
+        asks: what else the run depends on, for its record.
+        size: ``(tokenizer, example) -> tokens``; a completion needs ``room(config)`` more.
         head: what is trained, from a causal LM.
     """
+    out, device, dtype = Path(source.out), start.device_of(source.device), start.dtype_of(source.dtype)
+    if not resume and (out / "metrics.jsonl").exists():
+        raise UserError(f"{out}: holds a run already; resume it, or name another folder")
     texts_of_preset = texts(data[0])
     if source.model not in tiny.PRESETS:
-        model, tokenizer = load_model(source.model, complete_tokenizer=True)
+        model, tokenizer = named.model_by_name(source.model, dtype=dtype)
     else:
         joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
         tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
-        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+        model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context).to(dtype=dtype)
+    if source.chat_template is not None:
+        tokenizer.chat_template = _template(source.chat_template)
+    config, sources = start.fit(config, given, model, adapter=bool(source.lora_r))
     train, held = (encoded(tokenizer, part) for part in data)
-    fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room)
+    fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room(config))
     train, held = ([e for e in part if next(fits)] for part in (train, held))
-    model = head(model)
+    depends = {
+        "data": {"train": start.digest(data[0].examples), "held out": start.digest(data[1].examples)},
+        "tokenizer": start.digest([tokenizer.get_vocab(), tokenizer.chat_template]),
+        "model": start.model_digest(model),
+        "adapter": [source.lora_r, source.lora_alpha, source.lora_dropout] if source.lora_r else None,
+        "numbers": [source.dtype, source.bf16],
+        **(asks or {}),
+    }
+    model = head(model.to(device))
+    print(start.first_line(source.model, model, ends_of(tokenizer, model), config, sources))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
-        model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=seed)
-    return Prepared(model, tokenizer, train, held, {"out": source.out, "tokenizer": tokenizer, "resume": resume})
+        model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)
+    noted = {"source": dataclasses.asdict(source), "versions": start.versions()}
+    keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": Origin(depends, noted)}
+    halved = device.type == "cuda" if source.bf16 is None else source.bf16
+    # Without a cache: weights that were cast once would stay as they were before the first step.
+    computing = partial(torch.autocast, device.type, torch.bfloat16, enabled=halved, cache_enabled=False)
+    return Prepared(model, tokenizer, train, held, config, keep, computing)
+
+
+def _template(path: str) -> str:
+    """The chat template in a file."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"chat_template = {path!r}: no such file; expected one with a Jinja template")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"chat_template = {path!r}: not UTF-8 text") from None
 
 
 def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator[bool]:
     """Which examples leave ``room`` tokens in the context; an error, or a printed count, if some do not."""
-    context = model.config.get_text_config().max_position_embeddings
-    fits = [n + room <= context for n in lengths]
+    context = context_length(model)
+    fits = [context is None or n + room <= context for n in lengths]
     where, long = source.data or "the task", fits.count(False)
     if long and (long == len(fits) or not source.drop_long):
         worst = max(range(len(lengths)), key=lengths.__getitem__)
@@ -214,11 +290,15 @@ def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator
 
 
 def _answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
-    return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+    try:
+        return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+    except UserError as problem:
+        first = " ".join((prompt or reply)[0]["content"].split())
+        raise UserError(f"the conversation that begins {first[:60]!r}: {problem}") from problem
 
 
 def _conversations(tokenizer: Any, records: Records) -> list[Tokens]:
-    return [encode(tokenizer, c.messages, first_turn=c.context) for c in records.conversations()]
+    return [_answer(tokenizer, c.messages[: c.context], c.messages[c.context :]) for c in records.conversations()]
 
 
 def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
@@ -231,8 +311,10 @@ def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
 # -- supervised fine-tuning --------------------------------------------------------------------------------------
 
 
-def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> dict[str, Any]:
-    """Fine-tune on conversations. Returns held-out nats per token before and after, also written to ``result.json``."""
+def run_sft(
+    source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Collection[str] = ()
+) -> dict[str, Any]:
+    """Fine-tune on conversations; ``given`` names the settings that somebody chose. Returns held-out nats per token before and after, also written to ``result.json``."""
     task = None if source.task is None else tasks.get(source.task)
     shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
     run = prepare(
@@ -240,13 +322,15 @@ def run_sft(source: SFTSource, config: SFTConfig, *, resume: bool = False) -> di
         read(source, config.seed) if task is None else of_world(task, shown),
         lambda records: (c.messages for c in records.conversations()),
         _conversations,
-        seed=config.seed,
+        config,
+        given=given,
         resume=resume,
         task=task,
     )
-    before = mean_nll(run.model, run.held, pad_token_id=run.pad)
-    train_sft(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
-    after = mean_nll(run.model, run.held, pad_token_id=run.pad)
+    with run.computing():
+        before = mean_nll(run.model, run.held, pad_token_id=run.pad)
+        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, **run.keep)
+        after = mean_nll(run.model, run.held, pad_token_id=run.pad)
     print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     return run.finish(held_out_loss_before=before, held_out_loss=after)
 
@@ -262,7 +346,9 @@ def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator
 # -- reward model ------------------------------------------------------------------------------------------------
 
 
-def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) -> dict[str, Any]:
+def run_reward(
+    source: Source, config: RewardConfig, *, resume: bool = False, given: Collection[str] = ()
+) -> dict[str, Any]:
     """Train a reward model on comparisons.
 
     Returns:
@@ -273,12 +359,17 @@ def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) ->
         read(source, config.seed),
         lambda records: ([*c.prompt, *side] for c in records.comparisons() for side in (c.chosen, c.rejected)),
         _pairs,
-        seed=config.seed,
+        config,
+        given=given,
         resume=resume,
         head=lambda model: RewardModel.from_causal_lm(model, seed=config.seed),
     )
-    train_reward(run.model, run.train, config, pad_token_id=run.pad, **run.keep)
-    count, accuracy = len(run.held), pair_accuracy(run.model, run.held, pad_token_id=run.pad)
+    with run.computing():
+        train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **run.keep)
+        accuracy, train_accuracy = (
+            pair_accuracy(run.model, part, pad_token_id=run.pad) for part in (run.held, run.train)
+        )
+    count = len(run.held)
     gaps = [len(p.chosen) - len(p.rejected) for p in run.held]
     longer = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
     low, high = wilson_interval(accuracy * count, count)
@@ -286,7 +377,6 @@ def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) ->
         f"held-out accuracy on {count} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
         f"'the longer reply wins': {longer:.3f}"
     )
-    train_accuracy = pair_accuracy(run.model, run.train, pad_token_id=run.pad)
     return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
 
 
@@ -294,18 +384,28 @@ def run_reward(source: Source, config: RewardConfig, *, resume: bool = False) ->
 
 
 def run_offline(
-    source: OfflineSource, config: OfflineConfig, recipe: Preference, *, resume: bool = False
+    source: OfflineSource,
+    config: OfflineConfig,
+    recipe: Preference,
+    *,
+    resume: bool = False,
+    given: Collection[str] = (),
 ) -> dict[str, Any]:
     """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
     recipe.try_out()
     encoded = lambda tokenizer, records: _compared(tokenizer, records, recipe.needs.record)
     data = read(source, config.seed)
-    run = prepare(source, data, _replies, encoded, seed=config.seed, resume=resume)
-    ref_model = run.reference(source.ref_model)
+    reference = Reference.load(source.ref_model)
+    asks = {"reference": _digest(reference)}
+    run = prepare(source, data, _replies, encoded, config, given=given, resume=resume, asks=asks)
+    ref_model = run.reference(reference)
     held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
-    history = train_offline(run.model, run.train, recipe, config, pad_token_id=run.pad, ref_model=ref_model, **run.keep)
-    metrics = held.measure(run.model)
+    with run.computing():
+        history = train_offline(
+            run.model, run.train, recipe, run.config, pad_token_id=run.pad, ref_model=ref_model, **run.keep
+        )
+        metrics = held.measure(run.model)
     print(f"held-out on {len(held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
     return run.finish(held_out=len(held), steps=len(history), **metrics)
 
@@ -337,42 +437,52 @@ def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compare
 
 
 def run_online(
-    source: OnlineSource, config: OnlineConfig, recipe: recipes.Recipe, *, resume: bool = False
+    source: OnlineSource,
+    config: OnlineConfig,
+    recipe: recipes.Recipe,
+    *,
+    resume: bool = False,
+    given: Collection[str] = (),
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
-    recipe = for_run(recipe, config)
+    for_run(recipe, config)  # an error comes before anything is loaded
     task = None if source.task is None else tasks.get(source.task)
-    reward = _reward(source) if task is None else task_reward(task)
+    reward, grader = _reward(source) if task is None else (task_reward(task), task.name)
+    reference = Reference.load(source.ref_model)
     run: Prepared[Problem] = prepare(
         source,
         read(source, config.seed) if task is None else of_world(task, task_problems),
         lambda records: (p.prompt for p in records.problems()),
         lambda tokenizer, records: records.problems(),
-        seed=config.seed,
+        config,
+        given=given,
         resume=resume,
+        asks={"grader": grader, "reference": _digest(reference)},
         task=task,
         size=lambda tokenizer, problem: len(encode_prompt(tokenizer, problem.prompt)),
-        room=config.max_completion_length,
+        room=lambda config: config.max_completion_length,
     )
-    held = run.held[:256]
+    config, held = run.config, run.held[:256]
+    recipe = for_run(recipe, config)
 
     def score() -> Evaluation:
         sampling = config.sampling()
         return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
 
     print(recipes.describe(recipe))
-    before = score()
-    train_online(
-        run.model,
-        run.train,
-        reward,
-        recipe,
-        config,
-        ref_model=run.reference(source.ref_model),
-        pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
-        **run.keep,
-    )
-    after = score()
+    with run.computing():
+        before = score()
+        train_online(
+            run.model,
+            run.train,
+            reward,
+            recipe,
+            config,
+            ref_model=run.reference(reference),
+            pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
+            **run.keep,
+        )
+        after = score()
     print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
     lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
     if any(lost.values()):
@@ -381,10 +491,20 @@ def run_online(
     return run.finish(held_out=len(held), **rewards, **lost)
 
 
-def _reward(source: OnlineSource) -> Reward:
+def _reward(source: OnlineSource) -> tuple[Reward, str]:
+    """What grades, and what tells it from other graders."""
     if (source.grader is None) == (source.reward_model is None):
-        raise UserError("give either --grader NAME, to compare with the references, or --reward-model FOLDER")
-    if source.grader is not None:
-        return reference_reward(graders.get(source.grader))
-    assert source.reward_model is not None
-    return model_reward(RewardModel.from_pretrained(source.reward_model), load_tokenizer(source.reward_model))
+        raise UserError(
+            "give either --grader NAME, to compare with the references (or FILE.py:FUNCTION, to grade by your own), or "
+            "--reward-model FOLDER"
+        )
+    if source.reward_model is not None:
+        folder = named.model_folder(Path(source.reward_model))
+        model = RewardModel.from_pretrained(folder).to(start.device_of(source.device))
+        return model_reward(model, load_tokenizer(folder)), f"reward model {start.model_digest(model)}"
+    assert source.grader is not None
+    if own.is_named(source.grader):
+        file, function = own.function(source.grader)
+        reward = own.own_reward(source.grader, seconds=source.grader_seconds)
+        return reward, f"{function.__name__} in a file with digest {start.file_digest(file)}"
+    return reference_reward(graders.get(source.grader)), source.grader

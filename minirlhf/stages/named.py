@@ -6,32 +6,35 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from minirlhf.core.errors import UserError
 from minirlhf.models import checkpoints, tiny
 from minirlhf.models.loading import load_folder, load_model
 from minirlhf.stages import zoo
 
 
-def model_by_name(name: str) -> tuple[Any, Any]:
-    """``(model, tokenizer)``. A zoo entry is trained first if it is not cached.
+def model_by_name(name: str, *, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """``(model, tokenizer)``, weights in this ``dtype``. A zoo entry is trained first if it is not cached.
 
     Raises:
         UserError: nothing of this name, or something that is no language model.
     """
     path = Path(name).expanduser()
     if path.is_dir():
-        return load_folder(model_folder(path), complete_tokenizer=True)
+        return load_folder(model_folder(path), complete_tokenizer=True, dtype=dtype)
     if name in zoo.ENTRIES:
         if zoo.ENTRIES[name].reads is not load_folder:
             raise UserError(f"{name}: {zoo.ENTRIES[name].about}; it gives scores, a language model is needed")
-        return zoo.load(name)
+        model, tokenizer = zoo.load(name)
+        return model.to(dtype), tokenizer
     if name in tiny.PRESETS:
         raise UserError(
             f"{name}: the sizes of an untrained model; name a trained one ({', '.join(zoo.ENTRIES)}, a folder)"
         )
     if "/" not in name and difflib.get_close_matches(name, zoo.ENTRIES, cutoff=0.7):
         zoo.get(name)  # raises with the nearest; asking the hub for a misspelt entry would take most of a minute
-    return load_model(name, complete_tokenizer=True)
+    return load_model(name, complete_tokenizer=True, dtype=dtype)
 
 
 def model_folder(folder: Path) -> Path:

@@ -20,6 +20,7 @@ from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.tasks.base import HasDocuments, Task
 from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
+from minirlhf.models.ends import ends_of
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -152,7 +153,7 @@ def preferences(task: Task, policy: Trained, plan: RewardPlan) -> tuple[list[Pre
             [encode_prompt(policy.tokenizer, conversation(p)) for p in chunk],
             sampling=Sampling(max_completion_length=task.max_completion_length),
             num_generations=2,
-            eos_token_id=policy.tokenizer.eos_token_id,
+            eos_token_id=ends_of(policy.tokenizer, policy.model).ids,
             pad_token_id=policy.tokenizer.pad_token_id,
             prompt_keys=[f"pair {start + i}" for i in range(len(chunk))],
             seed=plan.training.seed,

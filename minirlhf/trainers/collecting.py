@@ -43,7 +43,12 @@ class World(ABC):
     timed: bool = True
 
     def __init__(
-        self, prompts: Sequence[Sequence[int]], *, eos_token_id: int, pad_token_id: int, use_cache: bool = True
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        eos_token_id: int | Sequence[int],
+        pad_token_id: int,
+        use_cache: bool = True,
     ) -> None:
         self.prompts, self.seconds = prompts, 0.0
         self.eos_token_id, self.pad_token_id, self.use_cache = eos_token_id, pad_token_id, use_cache

@@ -21,6 +21,7 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward, ask
+from minirlhf.models.ends import ends_of
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -158,7 +159,7 @@ def candidates(
         [encode_prompt(tokenizer, p.prompt) for p in problems],
         sampling=sampling,
         num_generations=num_generations,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=ends_of(tokenizer, policy).ids,
         pad_token_id=tokenizer.pad_token_id,
         seed=seed,
     )

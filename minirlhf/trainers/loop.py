@@ -37,6 +37,27 @@ class NonFiniteLoss(UserError):
     """The loss or the gradient became NaN or infinite; the last good checkpoint is kept."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a run depends on beside its settings, for its ``config.json``.
+
+    Attributes:
+        depends: JSON values that must be the same when the run goes on: what its data, model and grader are.
+        noted: JSON values that are written down and not compared: paths, versions.
+    """
+
+    depends: Mapping[str, Any]
+    noted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Measurements while a run goes on: after every so many steps ``measure()``, whose numbers are logged with the step's."""
+
+    every: int
+    measure: Callable[[], Mapping[str, float]]
+
+
 class Loop:
     """Iterate over the steps of a run.
 
@@ -51,6 +72,8 @@ class Loop:
         dropout: train with the model's dropout; without it the policy that is updated is the policy that was sampled from.
         out: the run's folder, or None to keep everything in memory.
         tokenizer: saved beside the model.
+        origin: what the run depends on beside its settings.
+        watch: what to measure now and then.
         resume: go on from the newest good checkpoint in ``out``. A synchronous run on a CPU ends with the same bits.
         quiet: no progress bar and no closing line.
 
@@ -74,10 +97,13 @@ class Loop:
         out: Path | str | None = None,
         tokenizer: Any = None,
         resume: bool = False,
+        origin: Origin | None = None,
+        watch: Watch | None = None,
         quiet: bool = False,
     ) -> None:
         self.name, self.model, self.config, self.tokenizer, self.quiet = name, model, config, tokenizer, quiet
         self.settings = {**dataclasses.asdict(config), **(settings or {})}
+        self.origin, self.watch = origin, watch
         self.parts, self.dropout = dict(parts or {}), dropout
         self.out = None if out is None else Path(out)
         owned = {id(p) for p in model.parameters()}
@@ -99,6 +125,7 @@ class Loop:
 
     def _open(self, out: Path, resume: bool) -> None:
         metrics = out / "metrics.jsonl"
+        record = {} if self.origin is None else json.loads(json.dumps(dataclasses.asdict(self.origin)))
         if resume:
             file = out / "config.json"
             if not file.is_file():
@@ -109,6 +136,12 @@ class Loop:
                 raise UserError(
                     f"{file}: {changed[0]} was {before.get(changed[0])!r}; a resumed run keeps its settings"
                 )
+            known = before.get("depends", {})  # a run of an older version wrote down less
+            for key in [key for key, value in record.get("depends", {}).items() if known.get(key, value) != value]:
+                raise UserError(
+                    f"{file}: the run began with {key} = {json.dumps(known[key])}, now it is "
+                    f"{json.dumps(record['depends'][key])}; a resumed run keeps its data, model and grader"
+                )
             found = checkpoints.load_latest(out)
             if found is not None:
                 self._restore(found)
@@ -117,7 +150,7 @@ class Loop:
         else:
             if metrics.exists():
                 raise UserError(f"{out}: holds a run already; resume it, or name another folder")
-            checkpoints.write_text_atomic(out / "config.json", json.dumps(self.settings, indent=2) + "\n")
+            checkpoints.write_text_atomic(out / "config.json", json.dumps({**self.settings, **record}, indent=2) + "\n")
             self.history = History(metrics)
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -219,7 +252,9 @@ class Loop:
         return NonFiniteLoss(f"{self.name}: the {what} is {value} at step {self.step}: lower the learning rate{kept}")
 
     def log(self, **metrics: float) -> None:
-        """Record the metrics of the current step."""
+        """Record the metrics of the current step, and what is measured now and then."""
+        if self.watch is not None and (self.step + 1) % self.watch.every == 0:
+            metrics |= self.watch.measure()
         self.history.append(self.step, **metrics)
 
 

@@ -21,7 +21,7 @@ from minirlhf.models.reference import answer_logps, reference_logps, require_sam
 from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import Loop, Origin, Watch
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def train_offline(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
@@ -117,6 +119,8 @@ def train_offline(
         out=out,
         tokenizer=tokenizer,
         resume=resume,
+        origin=origin,
+        watch=watch,
         quiet=quiet,
     )
     for step in loop:

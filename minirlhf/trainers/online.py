@@ -24,6 +24,7 @@ from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import Reward, StepReward, ask
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
+from minirlhf.models.ends import Ends, ends_of
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes.parts import Graded
@@ -33,7 +34,7 @@ from minirlhf.trainers.collecting import Sampler, World, collect, decouple, with
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.improve import improve
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import Loop, Origin, Watch
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +59,13 @@ def train_online(
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
         monitors: other rewards, whose mean is logged under their name and which nothing optimises.
-        run: what :func:`train_in_world` takes beside them: ``ref_model, critic, pretraining, out, resume, name, quiet``.
+        run: what :func:`train_in_world` takes beside them: ``ref_model, critic, pretraining, out, resume, origin, watch,
+            name, quiet``.
 
     Returns:
         The metrics, named as in the glossary.
     """
-    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid)
+    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
     return train_in_world(model, world, recipe, config, **run)
 
 
@@ -78,6 +80,8 @@ def train_in_world(
     pretraining: Sequence[Tokens] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
     name: str | None = None,
     quiet: bool = False,
 ) -> History:
@@ -88,7 +92,7 @@ def train_in_world(
             needs one.
         critic: what the recipe's critic starts from, changed in place; None means one that expects 0 everywhere.
         pretraining: texts that a recipe with ``ptx_coef`` keeps likely.
-        out, resume, name: as for :class:`~minirlhf.trainers.loop.Loop`.
+        out, resume, origin, watch, name: as for :class:`~minirlhf.trainers.loop.Loop`.
         quiet: no progress bar, no closing line, and no word about choices that have no effect.
     """
     recipe = for_run(recipe, config)
@@ -117,6 +121,8 @@ def train_in_world(
         out=out,
         tokenizer=world.tokenizer,
         resume=resume,
+        origin=origin,
+        watch=watch,
         quiet=quiet,
     )
     sampler = Sampler(loop, config.staleness)
@@ -129,6 +135,8 @@ def train_in_world(
         start, sampled = time.perf_counter(), world.seconds
         everything, graded, share = collect(draw, recipe, config.seed, pad_token_id=world.pad_token_id)
         sampled = world.seconds - sampled
+        if loop.step == 0 and not quiet and not everything.rollout.terminated.any():
+            log.warning("%s: %s", recipe.name, never_ends(world, everything.rollout, config))
         if recipe.update.decoupled:
             graded = decouple(graded, model, config.temperature)
         graded = with_reference_and_values(graded, ref_model, parts.get("critic"), config.temperature)
@@ -149,6 +157,15 @@ def train_in_world(
     return loop.history
 
 
+def never_ends(world: World, rollout: Rollout, config: OnlineConfig) -> str:
+    """Why it matters that no completion of a first step ended, in one sentence."""
+    ends = f" A reply ends at {world.ends}." if isinstance(world, Problems) else ""
+    return (
+        f"not one of the first {len(rollout.mask)} completions ended within {config.max_completion_length} tokens.{ends} Raise "
+        "max_completion_length, or teach the model to end its replies (supervised fine-tuning with this chat template)"
+    )
+
+
 def for_run(recipe: Recipe, config: OnlineConfig) -> Recipe:
     """The recipe with the run's completion length, where one of its functions counts in it; a ``UserError`` if it cannot work."""
     recipe = recipe.filled(max_completion_length=config.max_completion_length)
@@ -160,12 +177,13 @@ class Problems(World):
     """Problems as chat prompts, graded as text by a reward function; the monitors look at the same texts."""
 
     def __init__(
-        self, problems: Sequence[Problem], reward: Reward, tokenizer: Any, monitors: Mapping[str, Reward], limit: float
-    ) -> None:
-        """``limit``: largest share of a draw that may fail to be graded."""
+        self, problems: Sequence[Problem], reward: Reward, tokenizer: Any, monitors: Mapping[str, Reward], limit: float,
+        ends: Ends,
+    ) -> None:  # fmt: skip
+        """``limit``: largest share of a draw that may fail to be graded; ``ends``: the tokens that end a reply."""
         prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
-        super().__init__(prompts, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
-        self.problems, self.reward, self.tokenizer = problems, reward, tokenizer
+        super().__init__(prompts, eos_token_id=ends.ids, pad_token_id=tokenizer.pad_token_id)
+        self.problems, self.reward, self.tokenizer, self.ends = problems, reward, tokenizer, ends
         self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # what the monitors said of the draws of a step
 

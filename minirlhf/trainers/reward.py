@@ -16,7 +16,7 @@ from minirlhf.data.types import Compared
 from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import Loop, Origin, Watch
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def train_reward(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
     name: str = "reward",
     quiet: bool = False,
 ) -> History:
@@ -50,7 +52,9 @@ def train_reward(
     Returns:
         The metrics: ``loss``, ``accuracy`` (share of the batch with r_chosen > r_rejected), ``margin`` (mean difference).
     """
-    loop = Loop(name, model, config, out=out, tokenizer=tokenizer, resume=resume, quiet=quiet)
+    loop = Loop(
+        name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
+    )
     for step in loop:
         picked = [pairs[i] for i in batch_indices(len(pairs), config.batch_size, step, config.seed)]
         differences: list[Tensor] = []

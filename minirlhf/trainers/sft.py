@@ -19,7 +19,7 @@ from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.models.forward import completion_logps
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
-from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.loop import Loop, Origin, Watch
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ def train_sft(
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
     name: str = "sft",
     quiet: bool = False,
 ) -> History:
@@ -44,7 +46,9 @@ def train_sft(
     Returns:
         The metrics: ``loss`` (nats per token), ``grad_norm``, ``learning_rate``, ``tokens`` (marked ones in the batch).
     """
-    loop = Loop(name, model, config, out=out, tokenizer=tokenizer, resume=resume, quiet=quiet)
+    loop = Loop(
+        name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
+    )
     for step in loop:
         indices = batch_indices(len(examples), config.batch_size, step, config.seed)
         batch = collate([examples[i] for i in indices], pad_token_id).to(next(model.parameters()).device)

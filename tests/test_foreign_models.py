@@ -1,0 +1,291 @@
+"""Models that are not ours: where a reply ends, what weights are in, what a run writes down, and every trainer on a sample of architectures."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.data import chat
+from minirlhf.data.records import Problem
+from minirlhf.feedback import own
+from minirlhf.feedback.rewards import ask
+from minirlhf.models.checkpoints import quietly
+from minirlhf.models.ends import ends_of
+from minirlhf.models.loading import load_folder
+from minirlhf.models.tokenizers import train_tokenizer
+from minirlhf.report import curves
+from minirlhf.stages import start
+
+SPEC = importlib.util.spec_from_file_location(
+    "foreign_models", Path(__file__).parents[1] / "benchmarks/foreign_models.py"
+)
+foreign = importlib.util.module_from_spec(SPEC)
+sys.modules[SPEC.name] = foreign
+SPEC.loader.exec_module(foreign)
+
+# Each layout, each trainer, both number formats, with and without adapters: not every one with every other one.
+SAMPLE = [
+    ("Qwen2", "grpo", torch.float32, False),
+    ("Gemma3", "sft", torch.bfloat16, False),
+    ("Mixtral", "dpo", torch.float32, True),
+    ("SmolLM3", "reward", torch.bfloat16, True),
+    ("Bloom", "ppo", torch.float32, False),
+    ("Llama", "grpo", torch.bfloat16, True),
+    ("GPT2", "sft", torch.float32, True),
+]
+
+
+@pytest.mark.parametrize(("name", "trainer", "dtype", "lora"), SAMPLE)
+def test_two_steps_on_a_foreign_model(name, trainer, dtype, lora, tmp_path):
+    with quietly():
+        assert foreign.trained(tmp_path, name, trainer, dtype, lora=lora) == ""
+
+
+def test_two_steps_in_mixed_precision_learn_from_the_second_one_too(tmp_path):
+    """Weights that are cast to bfloat16 once and kept would make the second step see those of the first."""
+    with quietly():
+        assert foreign.trained(tmp_path, "Llama", "sft", torch.float32, lora=False, bf16=True) == ""
+        (tmp_path / "exact").mkdir()
+        assert foreign.trained(tmp_path / "exact", "Llama", "sft", torch.float32, lora=False) == ""
+    mixed, exact = (
+        [json.loads(line)["loss"] for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+        for folder in (tmp_path, tmp_path / "exact")
+    )
+    assert mixed != exact
+    assert abs(exact[1] - exact[0]) > 0.05, "the second step has to differ visibly from the first"
+    assert mixed == pytest.approx(exact, abs=0.02)
+
+
+@pytest.mark.parametrize("name", list(foreign.ARCHITECTURES))
+def test_where_a_reply_ends(name, tmp_path):
+    with quietly():
+        model, tokenizer = load_folder(foreign.stranger(tmp_path, name, torch.float32), complete_tokenizer=True)
+    ends = ends_of(tokenizer, model)
+    closing = {foreign.CHATML: "<|im_end|>", foreign.THINKING: "<|im_end|>", foreign.HEADERS: "<|eot_id|>",
+               foreign.TURNS: "<end_of_turn>", foreign.INSTRUCT: "</s>", foreign.ROLES: "<|end|>",
+               foreign.NONE: "<|endoftext|>"}[foreign.ARCHITECTURES[name][2]]  # fmt: skip
+    assert ends.found[tokenizer.convert_tokens_to_ids(closing)] == "chat template"
+    assert tokenizer.eos_token_id in ends.ids
+    last = chat.encode(tokenizer, chat.conversation("say it", "so")).input_ids
+    taught = [
+        i
+        for i, mine in zip(last, chat.encode(tokenizer, chat.conversation("say it", "so")).loss_mask, strict=True)
+        if mine
+    ]
+    assert taught[-1] in ends.ids, "what supervised fine-tuning teaches is what the sampler waits for"
+
+
+def test_the_generation_config_is_asked_too(tmp_path):
+    with quietly():
+        model, tokenizer = load_folder(foreign.stranger(tmp_path, "Phi", torch.float32), complete_tokenizer=True)
+    model.generation_config.eos_token_id = [0, 7]
+    assert ends_of(tokenizer, model).found == {0: "chat template", 7: "generation_config"}
+
+
+def test_weights_are_float32_unless_told_otherwise(tmp_path):
+    with quietly():
+        folder = foreign.stranger(tmp_path, "Llama", torch.bfloat16)
+        assert {p.dtype for p in load_folder(folder, complete_tokenizer=True)[0].parameters()} == {torch.float32}
+        half, _ = load_folder(folder, complete_tokenizer=True, dtype=torch.bfloat16)
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+
+
+def test_an_encoder_is_refused(tmp_path):
+    sizes = {k: v for k, v in foreign.SIZES.items() if k != "initializer_range"}
+    with quietly():
+        model = transformers.AutoModelForCausalLM.from_config(transformers.BertConfig(vocab_size=300, **sizes))
+        model.save_pretrained(tmp_path)
+        train_tokenizer(["some text"], 262).save_pretrained(tmp_path)
+        with pytest.raises(UserError, match=r"looks ahead.*causal language model is needed"):
+            load_folder(tmp_path)
+
+
+def test_a_template_that_rewrites_earlier_turns_serves_the_last_one(tmp_path):
+    with quietly():
+        _, tokenizer = load_folder(foreign.stranger(tmp_path, "Qwen3", torch.float32), complete_tokenizer=True)
+    talk = chat.conversation("one", "<think>hm</think>two", "three", "<think>so</think>four")
+    found = chat.encode(tokenizer, talk, first_turn=3)
+    said = tokenizer.decode([i for i, mine in zip(found.input_ids, found.loss_mask, strict=True) if mine])
+    assert said == "<think>so</think>four<|im_end|>"
+    with pytest.raises(UserError, match=r"rewrites earlier turns.*message 2.*last reply alone"):
+        chat.encode(tokenizer, talk)
+
+
+# -- what a run says and writes down ---------------------------------------------------------------------------------
+
+CHATS = [{"prompt": f"say {n}", "completion": f"{n} it is"} for n in ("one", "two", "three", "four", "five", "six")]
+QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+
+
+def rows(path: Path, found: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    return str(path)
+
+
+def said(argv: list[str], capsys: pytest.CaptureFixture) -> tuple[int, str]:
+    status = main(argv)
+    out, err = capsys.readouterr()
+    return status, out + err
+
+
+def test_the_first_line_says_what_is_trained(tmp_path, capsys):
+    data = rows(tmp_path / "d.jsonl", CHATS)
+    status, text = said(["train", "sft", "--data", data, "--out", str(tmp_path / "run"), *QUICK], capsys)
+    assert status == 0
+    [line] = [line for line in text.splitlines() if "parameters" in line]
+    for part in ("nano: LlamaForCausalLM", "float32 on cpu", "<eos> (chat template)", "reads 64 tokens",
+                 "learning_rate 0.001 (default for a tiny model)"):  # fmt: skip
+        assert part in line, line
+
+
+def test_a_pretrained_model_gets_settings_of_its_size(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(start, "PRETRAINED", 1000)
+    data = rows(tmp_path / "d.jsonl", CHATS)
+    argv = ["train", "sft", "--data", data, *QUICK]
+    _, text = said([*argv, "--out", str(tmp_path / "a")], capsys)
+    assert "learning_rate 2e-05 (default for a pretrained model)" in text
+    _, text = said([*argv, "--out", str(tmp_path / "b"), "--lora-r", "2"], capsys)
+    assert "learning_rate 0.0002 (default for an adapter on a pretrained model)" in text
+    _, text = said([*argv, "--out", str(tmp_path / "c"), "--learning-rate", "0.01"], capsys)
+    assert "learning_rate 0.01 (given)" in text
+    assert json.loads((tmp_path / "a/config.json").read_text())["learning_rate"] == 2e-5
+
+
+GRADERS = """
+def long(completion):
+    return len(completion)
+
+def short(completion, reference, messages):
+    assert isinstance(messages, list) and messages[-1]["role"] == "user"
+    return -len(completion)
+"""
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """A run of online training that stopped after two steps, and how it was called."""
+    folder = tmp_path_factory.mktemp("started")
+    (folder / "my.py").write_text(GRADERS)
+    data = rows(folder / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(12)])
+    argv = ["train", "grpo", "--data", data, "--grader", f"{folder}/my.py:long", *QUICK]
+    argv += ["--max-completion-length", "4", "--num-generations", "2", "--out", str(folder / "run")]
+    assert main(argv) == 0
+    return folder, argv
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("grader", ["--grader", "FOLDER/my.py:short"]),
+        ("grader", ["--grader", "numeric"]),
+        ("data", ["--held-out", "0.5"]),
+        ("data", ["--data", "FOLDER/other.jsonl"]),
+        ("model", ["--model", "micro"]),
+        ("tokenizer", ["--chat-template", "FOLDER/template.jinja"]),
+        ("adapter", ["--lora-r", "2"]),
+        ("numbers", ["--bf16", "true"]),
+        ("reference", ["--ref-model", "FOLDER/run"]),
+    ],
+)  # fmt: skip
+def test_a_resumed_run_with_something_else_is_refused(name, change, started, capsys):
+    folder, argv = started
+    (folder / "template.jinja").write_text(chat.TRANSCRIPT)
+    rows(folder / "other.jsonl", [{"prompt": f"tell {n}", "reference": str(n)} for n in range(12)])
+    before = {p: p.read_bytes() for p in (folder / "run").rglob("*") if p.is_file()}
+    change = [word.replace("FOLDER", str(folder)) for word in change]
+    status, text = said([*argv, *change, "--resume", "--max-steps", "3"], capsys)
+    assert status == 2
+    assert f"the run began with {name} = " in text.splitlines()[-1], text
+    assert before == {p: p.read_bytes() for p in (folder / "run").rglob("*") if p.is_file()}
+
+
+def test_a_resumed_run_with_the_same_things_goes_on(started, tmp_path):
+    folder, argv = started
+    shutil.copytree(folder / "run", tmp_path / "run")
+    shutil.copy(folder / "d.jsonl", tmp_path / "moved.jsonl")
+    argv = [str(tmp_path / "run") if word == str(folder / "run") else word for word in argv]
+    assert main([*argv, "--data", str(tmp_path / "moved.jsonl"), "--resume", "--max-steps", "3"]) == 0
+    noted = json.loads((tmp_path / "run/config.json").read_text())["noted"]
+    assert noted["source"]["data"].endswith("d.jsonl") and noted["versions"]["torch"] == torch.__version__
+
+
+def test_curves_of_other_data_are_no_seeds_of_one_run(started, tmp_path):
+    _, argv = started
+    other = rows(tmp_path / "d.jsonl", [{"prompt": f"tell {n}", "reference": str(n)} for n in range(12)])
+    shared = argv[: argv.index("--out")]
+    for number, extra in enumerate(
+        (["--seed", "0"], ["--seed", "0", "--data", other], ["--seed", "0", "--data", argv[3]])
+    ):
+        assert main([*shared, *extra, "--out", str(tmp_path / f"run-s{number}")]) == 0
+    groups = curves.group(curves.read([tmp_path]))
+    assert sorted(map(len, groups.values())) == [1, 2]
+
+
+# -- a grader of one's own -------------------------------------------------------------------------------------------
+
+PROBLEM = Problem([{"role": "user", "content": "2+2?"}], "4")
+
+
+def grader(folder: Path, text: str) -> str:
+    (folder / "my.py").write_text(text)
+    return f"{folder}/my.py:fn"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("def fn(completion): return 3", 3.0),
+        ("def fn(completion, reference): return completion == reference", 1.0),
+        ("def fn(a, b, c): return len(c)", 1.0),
+        ("def fn(completion, reference=None, *, strict=True): return int(strict)", 1.0),
+        ("import math\nclass Judge:\n    def __call__(self, text): return math.pi\nfn = Judge()", 3.141592653589793),
+    ],
+)
+def test_an_own_grader_is_given_what_it_takes(text, value, tmp_path):
+    assert own.own_reward(grader(tmp_path, text))([PROBLEM], ["4"]) == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def fn(a, b, c, d): return 1", "expected a function of"),
+        ("fn = 3", "expected a function of"),
+        ("def gn(a): return 1", "unknown function in .*'fn'.*gn"),
+        ("def fn(a)\n    return 1", "my.py line 1: SyntaxError"),
+        ("x = 1\ny = 1 / 0\ndef fn(a): return 1", "my.py line 2: ZeroDivisionError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("def fn(a): return [1, 2]", r"it gave '\[1, 2\]', a list; expected a number"),
+        ("def fn(a): return None", "a NoneType; expected a number"),
+        ("def fn(a):\n    while True: pass", "no answer within 0.05 s, 3 times"),
+        (
+            "def fn(a):\n    while True:\n        try:\n            while True: pass\n        except Exception: pass",
+            "no answer within",
+        ),
+    ],
+)
+def test_a_bad_grader_is_one_clear_error(text, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        own.own_reward(grader(tmp_path, text), seconds=0.05)([PROBLEM] * 4, ["4"] * 4)
+
+
+def test_a_grader_that_fails_on_one_completion_costs_one_sample(tmp_path):
+    reward = own.own_reward(grader(tmp_path, "def fn(text, reference):\n    return int(text)"))
+    values, failure = ask(reward, [PROBLEM] * 3, ["1", "two", "3"])
+    assert values[0] == 1.0 and values[1] != values[1] and values[2] == 3.0
+    assert "my.py line 2: ValueError" in failure
+
+
+@pytest.mark.parametrize("named", ["my.py", "nowhere.py:fn", ":fn.py", "d.py:"])
+def test_a_grader_that_is_not_there(named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = rows(tmp_path / "d.jsonl", [{"prompt": f"say {n}"} for n in range(4)])
+    status, text = said(["train", "grpo", "--data", data, "--grader", named, "--out", "run", *QUICK], capsys)
+    assert status == 2 and "grader" in text and "Traceback" not in text
+    assert not Path("run").exists()
