@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 import torch
+from torch import nn
 
 from minirlhf import recipes
 from minirlhf.core.calling import context_length
@@ -233,9 +234,10 @@ def prepare(
     else:
         joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
         tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
-        model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context).to(dtype=dtype)
+        model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context)
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)
+    model = nn.Module.to(model, device, dtype)
     config, sources = start.fit(config, given, model, adapter=bool(source.lora_r))
     train, held = (encoded(tokenizer, part) for part in data)
     fits = _fits(source, model, [size(tokenizer, example) for example in train + held], room(config))
@@ -248,7 +250,7 @@ def prepare(
         "numbers": [source.dtype, source.bf16],
         **(asks or {}),
     }
-    model = head(model.to(device))
+    model = head(model)
     print(start.first_line(source.model, model, ends_of(tokenizer, model), config, sources))
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
