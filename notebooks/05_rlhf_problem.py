@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 05 · On a leash
+# # 05 · How far from the reference?
 #
 # A reward model has opinions about every reply, also about replies that no person has ever rated. A policy that is trained
 # against it will find them. **How far should it be allowed to go, and how far does it go in fact?**
@@ -77,11 +77,11 @@ print(f"its reward {best @ earns:.6f}, its KL {exact.divergence(best, three):.6f
 print(f"objective  {exact.regularised_value(best, three, earns, 1.0):.6f} = β log Z")
 
 # %% [markdown]
-# Now the forty replies, from a leash so short that nothing moves to one so long that nothing holds.
+# Now the forty replies, from a β so large that nothing moves to one so small that nothing holds.
 
 # %%
 truth = predict(
-    "The leash gets longer and longer. What does the true worth of the replies do?",
+    "β gets smaller and smaller. What does the true worth of the replies do?",
     "it rises",
     "it falls",
     "it rises, then falls",
@@ -200,7 +200,7 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** No policy lies above the curve: the frontier is what all methods compete for. RLOO stands on it, at the point that
-# its β names. GRPO with the same β ends elsewhere, further out and a little below the curve. So *one method's β is not another's*:
+# its β names. GRPO with the same β ends elsewhere and a little below the curve, in most runs further out. So *one method's β is not another's*:
 # compare methods at equal KL, never at equal β. And on the right: the reward model would have been happy to go on.
 
 # %%
@@ -261,7 +261,7 @@ plt.show()
 
 # %%
 harmless = predict(
-    "Which of these, changed alone, leaves RLOO on the optimum?",
+    "Which of these, changed alone, leaves RLOO at the optimum when the learning rate falls to 0, as here?",
     "divide by the std",
     "KL in the loss, by k2",
     "KL in the loss, by k3",
@@ -294,10 +294,35 @@ for name in ("  KL in the loss, by k2", "GRPO: all of it"):
 # By k3 alone: short in five seeds of five, but by amounts too different to promise one.
 
 # %% [markdown]
-# Dividing by the standard deviation, alone, does no harm here: where all replies earn the same there is nothing to divide. What moves the
-# resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3
+# What moves the resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3
 # follows the other KL besides (chapter 9). Once the KL stands outside the advantage, the standard deviation matters too: rewards shrink
 # or grow by it, the penalty does not.
+#
+# Dividing by the standard deviation, alone, leaves the resting point where it is: where all replies earn the same, all advantages are 0. But does it do no harm?
+# Every run above ends with a learning rate of 0, and a step of size 0 has no noise. Keep the rate constant, and look again.
+
+# %%
+kept = replace(TOY_RUN, lr_scheduler_type="constant")
+resting = {
+    name: train(recipe, kept)[1]
+    for name, recipe in progress({"rloo": RLOO.with_(beta=0.5), "zscore": GRPO.with_(kl=InReward(k1, 0.5))}.items(), "kept")
+}
+at_rest = evidence.Seen("ch05_constant_rate")  # ten seeds of these two runs
+print("β = ½, constant learning rate, mean of the last 20 of 120 steps")
+print("            below the optimum by   (ten seeds)             length of the gradient")
+for name, history in resting.items():
+    reached = [r - 0.5 * d for r, d in zip(history["exact_reward"], history["exact_kl"], strict=True)]
+    seeds = at_rest.values(f"{name}_gap")
+    length = sum(history["grad_norm"][-20:]) / 20
+    print(f"{name:8} {value - sum(reached[-20:]) / 20:16.5f}       {min(seeds):.5f} to {max(seeds):.5f} {length:18.3f}")
+
+# %%
+assert all(a > b for a, b in zip(at_rest.values("zscore_gap"), at_rest.values("rloo_gap"), strict=True))
+assert at_rest.exceeds("zscore_grad_norm", "rloo_grad_norm")
+
+# %% [markdown]
+# Close to the optimum the replies of a group differ by little, and the division makes that little as large as ever: the steps of the second run do not shrink when
+# it arrives, and its policy keeps moving around the optimum.
 #
 # ## A budget instead of a price
 #
@@ -438,7 +463,7 @@ print("same policy:", torch.allclose(token_by_token, tilt(ref, reward, beta)))
 # %% [markdown]
 # ## A failure on purpose: the sign of the KL
 #
-# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. The KL grows, and they tighten the leash because of it: β = 2 for β = ½.
+# Somebody writes `ref_logps - logps` for `logps - ref_logps`. Nothing crashes. The KL grows, and they raise β because of it, from ½ to 2.
 
 # %%
 tighter = predict(
@@ -494,9 +519,8 @@ assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and seen.holds("no_kl_kl", a
 assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and seen.holds("no_kl_gold", below=0.0)
 
 # %% [markdown]
-# With the sign reversed there is nothing to come to rest at: moving away is *paid*, a larger β pays more for it, and the run ends where a
-# run without any leash ends, in one reply given for ever (which one depends on the seed). The KL curve shows it at once, if somebody
-# looks: **a KL that does not fall when β rises is a bug.**
+# With the sign reversed, moving away is *paid*, and the run ends like a run without any KL term, in one reply given nearly always (which one depends on the seed).
+# Its KL settles, too, so a level curve proves nothing. What the curves show at once, if somebody looks: **a KL that does not fall when β rises is a bug.**
 #
 # A quieter failure: keep the formula, but take the *latest* policy as the new reference after every round. Each round is right; together
 # they are not. On the three replies of the start, β = 1:

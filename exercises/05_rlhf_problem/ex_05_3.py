@@ -11,7 +11,7 @@
 #
 # Also, `run(STUDENT)` is where a real training run ended: its KL and its reward. Like all real runs it is not on the frontier.
 #
-# Look at the table, or better, plot it, and answer with numbers, right to 3 %:
+# Look at the table, or better, plot it, and answer with numbers, the first right to 0.5 % (it stands in the table), the other two to 3 %:
 #
 # 1. `reward_at_budget`: you are allowed `budget(STUDENT)` nats of KL. What is the highest reward you can have?
 # 2. `beta_at_budget`: which $\beta$ makes the best policy of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ come to rest at exactly that
