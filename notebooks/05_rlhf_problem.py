@@ -305,7 +305,9 @@ for name in ("  KL in the loss, by k2", "GRPO: all of it"):
 kept = replace(TOY_RUN, lr_scheduler_type="constant")
 resting = {
     name: train(recipe, kept)[1]
-    for name, recipe in progress({"rloo": RLOO.with_(beta=0.5), "zscore": GRPO.with_(kl=InReward(k1, 0.5))}.items(), "kept")
+    for name, recipe in progress(
+        {"rloo": RLOO.with_(beta=0.5), "zscore": GRPO.with_(kl=InReward(k1, 0.5))}.items(), "kept"
+    )
 }
 at_rest = evidence.Seen("ch05_constant_rate")  # ten seeds of these two runs
 print("β = ½, constant learning rate, mean of the last 20 of 120 steps")
