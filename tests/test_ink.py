@@ -1,7 +1,6 @@
 """Printed is proved: the reader reads what mathematicians mean, refuses what it cannot know, and no formula of the book is false."""
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,14 +9,16 @@ import torch
 
 from minirlhf.chapters import load_legends
 from minirlhf.ledger.ink import misprints, proof
+from minirlhf.ledger.ink.displays import displays
 from minirlhf.ledger.ink.items import InkError, digest, tokens
 from minirlhf.ledger.ink.reader import InkReader
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 PRINTED = {
-    label: latex
+    found.label: found.latex
     for page in sorted(BOOK.glob("[0-9]*.md"))
-    for latex, label in re.findall(r"\$\$\n(.*?)\$\$ \((eq:[a-z0-9-]+)\)", page.read_text(encoding="utf-8"), re.DOTALL)
+    for found in displays(page.read_text(encoding="utf-8"))
+    if found.label
 }
 KNOWN = load_legends()
 SEED = 20240607

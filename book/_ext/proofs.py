@@ -180,7 +180,8 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
     if found is None:
         return None
     refused = sum(wrong.how == "refused" for wrong in found.misprints)
-    seen = sum(wrong.how != "missed" for wrong in found.misprints)
+    seen = sum(wrong.how in ("value", "refused") for wrong in found.misprints)
+    harmless = sum(wrong.how == "harmless" for wrong in found.misprints)
     legend = known.legends[label]
     signs = [
         part
@@ -195,7 +196,8 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
             "",
             "The formula above was read as it is printed, its signs were given the values below, and its sides were "
             f"compared. Then {count(len(found.misprints), 'misprint')} of it, made by rule, went the same way: "
-            f"{seen - refused} gave a wrong value, {refused} could not be read.",
+            f"{seen - refused} gave a wrong value, {refused} could not be read"
+            + (f", {harmless} would be true as well." if harmless else "."),
         ),
         nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs, classes=["proof-numbers"]),
         fold("Code of the legend", *listing(legend.build)),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from minirlhf.equations import preference_losses as pl
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.equations import rlhf
+from minirlhf.equations.preference_losses import ListLogps, PairLogps, UnpairedLogps
+from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.inputs.preferences import pairs
 from minirlhf.ledger.registry import Draw
 
@@ -17,6 +20,9 @@ Legend = Mapping[str, Any]
 
 def some_beta(draw: Draw) -> float:
     return float(draw.uniform(low=0.3, high=0.9))
+
+
+# -- losses of pairs ---------------------------------------------------------------------------------------------
 
 
 def answers(draw: Draw) -> tuple[Any, float, dict[str, Any]]:
@@ -56,3 +62,349 @@ pair_loss("eq:nca-pair", r"\ell_{\text{NCA}}^{\text{pair}}", pl.nca_pair)
 pair_loss("eq:apo-zero", r"\ell_{\text{zero}}", pl.apo_zero)
 pair_loss("eq:apo-down", r"\ell_{\text{down}}", pl.apo_down)
 pair_loss("eq:cpo", r"\ell_{\text{CPO}}", pl.cpo)
+
+
+@ink("eq:likelihood-contrast")
+def _(draw: Draw) -> Legend:
+    pair, _, legend = answers(draw)
+    return legend | {r"\lambda": 0.3, r"\ell": pl.likelihood_contrast(pair, weight=0.3)}
+
+
+@ink("eq:slic")
+def _(draw: Draw) -> Legend:
+    pair, _, legend = answers(draw)
+    return legend | {r"\delta": 1.3, r"\lambda": 0.3, r"\ell_{\text{SLiC}}": pl.slic(pair, delta=1.3, nll_weight=0.3)}
+
+
+@ink("eq:dpo-nll")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    loss = pl.dpo_nll(pair, beta=beta, nll_weight=0.4)
+    return legend | {r"\alpha": 0.4, r"\ell_{\text{DPO}}": pl.dpo(pair, beta=beta), r"\ell": loss}
+
+
+@ink("eq:sppo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    w, l = draw.uniform(8), draw.uniform(8)
+    loss = pl.sppo(pair, beta=beta, chosen_win_rate=w, rejected_win_rate=l)
+    return legend | {"P_w": w, "P_l": l, r"\ell_{\text{SPPO}}": loss}
+
+
+@ink("eq:cal-dpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    sure = torch.ones_like(pair.chosen)
+    certain = pl.sppo(pair, beta=beta, chosen_win_rate=sure, rejected_win_rate=0 * sure)
+    return legend | {
+        r"\ell_{\text{SPPO}}|_{P_w=1, P_l=0}": certain,
+        r"\ell_{\text{Cal}}": pl.cal_dpo(pair, beta=beta),
+    }
+
+
+@ink("eq:alpha-po")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    w, l = (pair.chosen / pair.chosen_lengths).exp(), (pair.rejected / pair.rejected_lengths).exp()
+    loss = pl.alpha_po(pair, beta=beta, alpha=0.6, gamma=0.2)
+    return legend | {r"\alpha": 0.6, r"\gamma": 0.2, r"\bar p_w": w, r"\bar p_l": l, r"\ell_{\text{AlphaPO}}": loss}
+
+
+@ink("eq:orpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    w, l = (pair.chosen / pair.chosen_lengths).exp(), (pair.rejected / pair.rejected_lengths).exp()
+    return legend | {"o_w": w / (1 - w), "o_l": l / (1 - l), r"\ell_{\text{ORPO}}": pl.orpo(pair, beta=beta)}
+
+
+@ink("eq:odpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    offset = draw.uniform(8, low=0.2)
+    return legend | {r"\Delta": offset, r"\ell_{\text{ODPO}}": pl.odpo(pair, offset, beta=beta)}
+
+
+def coins(p: Tensor, q: Tensor) -> Tensor:
+    """KL between two coins, elementwise."""
+    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+
+@ink("eq:rpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    margin = draw.normal(8)
+    loss = pl.rpo(pair, margin, beta=beta, eta=1.2)
+    return legend | {r"\Delta r": margin, r"\eta": 1.2, r"\KL(#\|#)": coins, r"\ell_{\text{RPO}}": loss}
+
+
+@ink("eq:rebel")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    margin = draw.normal(8)
+    return legend | {r"\Delta r": margin, r"\ell_{\text{REBEL}}": pl.rebel(pair, margin, beta=beta)}
+
+
+@ink("eq:unlikelihood")
+def _(draw: Draw) -> Legend:
+    logps = draw.logps(3, 4)
+    loss = pl.unlikelihood(logps, torch.ones(3, 4, dtype=torch.bool))
+    return {"t": range(4), r"\pi(y_{l,t}\mid x, y_{l,<t})": logps.exp().T, r"\ell": loss}
+
+
+# -- the derivation ----------------------------------------------------------------------------------------------
+
+
+@ink("eq:dpo-reparameterisation")
+def _(draw: Draw) -> Legend:
+    ref, r, beta = draw.distribution(4), draw.normal(4), some_beta(draw)
+    log_z, best = rlhf.log_partition(ref.log(), r, beta=beta), rlhf.optimal_logps(ref.log(), r, beta=beta)
+    solved = pl.reward_of_optimum(best, ref.log(), log_z, beta=beta)
+    legend = {"y": range(4), "r(x,y)": solved, r"\beta": beta, "Z(x)": log_z.exp()}
+    return legend | {r"\pi^*(y\mid x)": best.exp(), r"\piref(y\mid x)": ref}
+
+
+@ink("eq:dpo-cancellation")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    shared, preferred = draw.normal(8), pl.preference_probability(pair, beta=beta)
+    legend |= {r"p(y_w\succ y_l\mid x)": preferred, "r(x,y_w)": legend[r"\hat r_w"] + shared}
+    legend |= {"r(x,y_l)": legend[r"\hat r_l"] + shared}
+    return legend | {rf"\pi^*(y_{side}\mid x)": legend[rf"\pi(y_{side})"] for side in "wl"}
+
+
+pinned("eq:dpo-likelihood", "f8b2f2cf8119", "it names an objective and claims no equality")
+
+
+@ink("eq:dpo-gradient")
+def _(draw: Draw) -> Legend:
+    theta, ref, beta = draw.normal(4).requires_grad_(), draw.distribution(4).log(), some_beta(draw)
+    logps, w, l = theta.log_softmax(-1), torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1])
+    pair = PairLogps(logps[w], logps[l], ref[w], ref[l])
+    legend: dict[str, Any] = {r"\theta": theta, r"\beta": beta, r"\ell": pl.dpo(pair, beta=beta)}
+    legend |= {r"\hat r_w": beta * pair.chosen_logratios, r"\hat r_l": beta * pair.rejected_logratios}
+    return legend | {r"\pi(y_w\mid x)": pair.chosen.exp(), r"\pi(y_l\mid x)": pair.rejected.exp()}
+
+
+@ink("eq:dpo-displacement", linear=True)
+def _(draw: Draw) -> Legend:
+    logps, features = draw.distribution(4).log(), draw.normal(4, 3)
+    moved = pl.dpo_displacement(logps, features, 2, 1)
+    legend = {"y": range(4), r"\frac{d\log\pi(y)}{d\eta}": moved, r"\bar\phi": logps.exp() @ features}
+    return legend | {r"\phi_y": features, r"\phi_w": features[2], r"\phi_l": features[1]}
+
+
+# -- lists -------------------------------------------------------------------------------------------------------
+
+
+def lists(draw: Draw, first: int = 1, size: int = 4) -> tuple[ListLogps, Tensor, float, dict[str, Any]]:
+    """Three lists of answers, targets for them, β, and the scores s, whose indices count from ``first``."""
+    batch, beta = ListLogps(draw.logps(3, size), draw.logps(3, size)), some_beta(draw)
+    targets, s = draw.distribution(3, size), beta * batch.logratios
+    legend = {name: range(first, first + size) for name in "ijk"}
+    legend |= {"K": size, "s_i": s.T, "p_i": targets.T, "q_i": s.softmax(-1).T}
+    return batch, targets, beta, legend
+
+
+@ink("eq:pl-dpo-cancellation")
+def _(draw: Draw) -> Legend:
+    batch, _, beta, legend = lists(draw)
+    return legend | {r"p(y_1\succ\dots\succ y_K\mid x)": pl.ranking_probability(batch, beta=beta)}
+
+
+@ink("eq:pl-dpo")
+def _(draw: Draw) -> Legend:
+    batch, _, beta, legend = lists(draw)
+    return legend | {r"\ell_{\text{PL}}": pl.plackett_luce_dpo(batch, beta=beta)}
+
+
+@ink("eq:pl-dpo-pair")
+def _(draw: Draw) -> Legend:
+    pair, beta, _ = answers(draw)
+    s = (beta * pair.ranked().logratios).T
+    return {"k": range(1, 3), "s_k": s, r"\ell_{\text{DPO}}": pl.dpo(pair, beta=beta)}
+
+
+@ink("eq:reward-targets")
+def _(draw: Draw) -> Legend:
+    r = draw.normal(3, 4)
+    legend = {"i": range(4), "j": range(4), r"\alpha": 0.7, "r_i": r.T}
+    return legend | {"p_i": pl.reward_targets(r, temperature=0.7).T}
+
+
+@ink("eq:info-nca")
+def _(draw: Draw) -> Legend:
+    batch, targets, beta, legend = lists(draw)
+    return legend | {r"\ell_{\text{InfoNCA}}": pl.info_nca(batch, targets, beta=beta)}
+
+
+@ink("eq:info-nce")
+def _(draw: Draw) -> Legend:
+    batch, _, beta, legend = lists(draw)
+    return legend | {r"\ell_{\text{InfoNCE}}": pl.info_nce(batch, beta=beta)}
+
+
+@ink("eq:nca")
+def _(draw: Draw) -> Legend:
+    batch, targets, beta, legend = lists(draw)
+    return legend | {r"\ell_{\text{NCA}}": pl.nca(batch, targets, beta=beta)}
+
+
+@ink("eq:exo")
+def _(draw: Draw) -> Legend:
+    batch, targets, beta, legend = lists(draw)
+    legend |= {name: legend[name][:, 0] for name in ("s_i", "p_i", "q_i")}
+    return legend | {"s": legend["s_i"], "q": legend["q_i"], r"\ell_{\text{EXO}}": pl.exo(batch, targets, beta=beta)[0]}
+
+
+@ink("eq:exo-pair")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    loss = pl.exo_pair(pair, beta=beta, label_smoothing=0.1)
+    return legend | {"u": beta * legend["h"], r"\varepsilon": 0.1, r"\ell_{\text{EXO}}^{\text{pair}}": loss}
+
+
+# -- preferences without rewards ---------------------------------------------------------------------------------
+
+
+def duel(draw: Draw) -> tuple[Tensor, Tensor, Tensor, float, dict[str, Any]]:
+    """Preferences between four answers, an opponent, a reference, β, and the chapter's symbols for them."""
+    scores, mu, ref, beta = draw.normal(4, 4), draw.distribution(4), draw.distribution(4), some_beta(draw)
+    p = (scores - scores.T).sigmoid()
+    legend = {"y": range(4), "y'": range(4), r"\mu(y)": mu, r"p(y\succ y')": p, r"p(y\succ\mu)": p @ mu}
+    return p, mu, ref, beta, legend | {r"\beta": beta, r"\piref(y)": ref, r"\piref": ref, r"\Psi(#)": torch.logit}
+
+
+@ink("eq:psi-reward")
+def _(draw: Draw) -> Legend:
+    p, mu, _, _, legend = duel(draw)
+    return legend | {r"r_\Psi(y)": pl.psi_reward(p, mu, psi=torch.logit)}
+
+
+@ink("eq:psi-po")
+def _(draw: Draw) -> Legend:
+    p, mu, ref, beta, legend = duel(draw)
+    pi = draw.distribution(4)
+    value = pl.psi_po_objective(pi.log(), ref.log(), p, mu, beta=beta, psi=torch.logit)
+    legend |= {r"\pi": pi, r"\pi(y)": pi, r"r_\Psi(y)": (mu * p.logit()).sum(-1)}
+    return legend | {r"J_\Psi(\pi)": value}
+
+
+@ink("eq:psi-po-optimum")
+def _(draw: Draw) -> Legend:
+    p, mu, ref, beta, legend = duel(draw)
+    best = pl.psi_po_optimum(ref.log(), p, mu, beta=beta, psi=torch.logit)
+    return legend | {r"r_\Psi(y)": (mu * p.logit()).sum(-1), r"\pi^*_\Psi(y)": best.exp()}
+
+
+@ink("eq:psi-logit")
+def _(draw: Draw) -> Legend:
+    _, mu, _, _, legend = duel(draw)
+    r = draw.normal(4)
+    return legend | {"r(y)": r, r"r_\Psi(y)": pl.psi_reward((r[:, None] - r).sigmoid(), mu, psi=torch.logit)}
+
+
+@ink("eq:ipo-target")
+def _(draw: Draw) -> Legend:
+    p, mu, _, beta, legend = duel(draw)
+    return legend | {"h(y,y')": pl.ipo_target(p, mu, beta=beta)}
+
+
+@ink("eq:preference-nash")
+def _(draw: Draw) -> Legend:
+    p, _, ref, beta, legend = duel(draw)
+    logps = ref.log()
+    for _ in range(80):  # damped: half a step towards the best response
+        logps = (
+            (logps + pl.psi_po_optimum(ref.log(), p, logps.exp(), beta=beta, psi=lambda x: x)).mul(0.5).log_softmax(-1)
+        )
+    return legend | {r"\pi^\dagger(y)": logps.exp(), r"p(y\succ\pi^\dagger)": p @ logps.exp()}
+
+
+@ink("eq:nash-md")
+def _(draw: Draw) -> Legend:
+    p, _, ref, beta, legend = duel(draw)
+    pi, step = draw.distribution(4), 0.6 / beta
+    mixed = ((1 - step * beta) * pi.log() + step * beta * ref.log()).softmax(-1)
+    following = pl.nash_md(pi.log(), ref.log(), p, beta=beta, step=step).exp()
+    legend |= {r"\eta": step, r"\pi_t": pi, "m_t": mixed, "m_t(y)": mixed, r"p(y\succ m_t)": p @ mixed}
+    return legend | {r"\pi_{t+1}(y)": following}
+
+
+# -- thumbs ------------------------------------------------------------------------------------------------------
+
+
+def thumbs(draw: Draw) -> tuple[UnpairedLogps, float, dict[str, Any]]:
+    """Eight answers with a thumb up or down, β, and the chapter's symbols for them."""
+    up = draw.permutation(8) < 4
+    batch, beta = UnpairedLogps(draw.logps(8), draw.logps(8), None, up), some_beta(draw)
+    legend = {r"\beta": beta, r"\rho": batch.logratios, r"\hat r": beta * batch.logratios}
+    return batch, beta, legend | {r"\text{thumb up}": up, r"\text{thumb down}": ~up, r"\pm": 2.0 * up - 1.0}
+
+
+@ink("eq:kto")
+def _(draw: Draw) -> Legend:
+    batch, beta, legend = thumbs(draw)
+    z = draw.uniform(1)[0]
+    loss = pl.kto(batch, z, beta=beta, desirable_weight=1.3, undesirable_weight=0.8)
+    return legend | {"z_0": z, r"\lambda_D": 1.3, r"\lambda_U": 0.8, r"\ell_{\text{KTO}}": loss}
+
+
+@ink("eq:kto-reference-point")
+def _(draw: Draw) -> Legend:
+    ref = draw.logps(4, 5)
+    logps = ref + draw.normal(5)  # five batches: the mean is now above, now below 0
+    points = torch.stack([pl.kto_reference_point(l, r) for l, r in zip(logps.T, ref.T, strict=True)])
+    legend = {"i": range(1, 5), "m": 4, "z_0": points}
+    return legend | {r"\pi(y'_i\mid x_i)": logps.exp(), r"\piref(y'_i\mid x_i)": ref.exp()}
+
+
+@ink("eq:bco")
+def _(draw: Draw) -> Legend:
+    batch, beta, legend = thumbs(draw)
+    delta = draw.normal(1)[0]
+    return legend | {r"\delta": delta, r"\ell_{\text{BCO}}": pl.bco(batch, delta, beta=beta)}
+
+
+@ink("eq:bco-delta")
+def _(draw: Draw) -> Legend:
+    batch, beta, legend = thumbs(draw)
+    up, down = (legend[r"\hat r"][kept].mean() for kept in (batch.desirable, ~batch.desirable))
+    means = {r"\overline{\hat r}_{\text{up}}": up, r"\overline{\hat r}_{\text{down}}": down}
+    return means | {r"\delta": pl.bco_delta(batch, beta=beta)}
+
+
+@ink(
+    "eq:bco-bound",
+    harmless={
+        r"- \log \sigma ( \hat r _ w ) - \log \sigma ( - \hat r _ l ) \ge + \log \sigma ( \hat r _ w - \hat r _ l ) ,": "a bound below 0",
+        r"- \log \sigma ( \hat r _ w ) - \log \sigma ( - \hat r _ l ) \ge - \sigma ( \hat r _ w - \hat r _ l ) ,": "a bound below 0",
+    },
+)
+def _(draw: Draw) -> Legend:
+    return answers(draw)[2]
+
+
+# -- other divergences -------------------------------------------------------------------------------------------
+
+
+@ink("eq:f-dpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    f_prime = lambda t: pl.f_prime_jensen_shannon(t.log())
+    legend |= {"f'(#)": f_prime, "t_w": pair.chosen_logratios.exp(), "t_l": pair.rejected_logratios.exp()}
+    legend |= {"t": pair.chosen_logratios.exp(), r"\pi": pair.chosen.exp(), r"\piref": pair.ref_chosen.exp()}
+    return legend | {r"\ell_f": pl.f_dpo(pair, beta=beta, f_prime=pl.f_prime_jensen_shannon)}
+
+
+def f_prime(label: str, derivative: Callable[..., Tensor], **options: float) -> None:
+    @ink(label)
+    def _(draw: Draw) -> Legend:
+        t = draw.uniform(6, low=0.2, high=3.0)
+        greek = {f"\\{name}": value for name, value in options.items()}
+        return greek | {"t": t, "f'(t)": derivative(t.log(), **options)}
+
+
+f_prime("eq:f-prime-reverse-kl", pl.f_prime_reverse_kl)
+f_prime("eq:f-prime-forward-kl", pl.f_prime_forward_kl)
+f_prime("eq:f-prime-jensen-shannon", pl.f_prime_jensen_shannon)
+f_prime("eq:f-prime-alpha", pl.f_prime_alpha, alpha=0.6)

@@ -30,14 +30,14 @@ class Legend:
         build: draws inputs and gives ``{piece of ink: value}``; see :mod:`minirlhf.ledger.ink.reader`.
         tolerance: largest ``|a − b| / max(1, |b|)`` between neighbouring sides.
         linear: do products multiply vectors and matrices?
-        module: where it is registered.
+        harmless: misprints that leave the claim true (tokens with spaces between), each with the reason.
     """
 
     label: str
     build: Callable[[Draw], Mapping[str, Any]]
     tolerance: float
     linear: bool
-    module: str
+    harmless: Mapping[str, str]
 
     def values(self, seed: int) -> Mapping[str, Any]:
         """The legend on the inputs of this seed."""
@@ -76,7 +76,7 @@ PRINTINGS = Printings()
 
 
 def ink(
-    label: str, *, tolerance: float = 1e-9, linear: bool = False
+    label: str, *, tolerance: float = 1e-9, linear: bool = False, harmless: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Draw], Mapping[str, Any]]], Callable[[Draw], Mapping[str, Any]]]:
     """Register the decorated function as the legend of ``label``; see :class:`Legend`.
 
@@ -86,7 +86,7 @@ def ink(
     PRINTINGS.claim(label)
 
     def register(build: Callable[[Draw], Mapping[str, Any]]) -> Callable[[Draw], Mapping[str, Any]]:
-        PRINTINGS.legends[label] = Legend(label, build, tolerance, linear, build.__module__)
+        PRINTINGS.legends[label] = Legend(label, build, tolerance, linear, harmless or {})
         return build
 
     return register

@@ -8,7 +8,7 @@ Misprint = tuple[str, list[str]]
 
 # One sign printed for another.
 _SWAPS = {
-    "sign": {"+": "-", "-": "+"},
+    "sign": {"+": "-", "-": "+", "/": r"\cdot"},
     "roles": {r"\piref": r"\pi", r"\piold": r"\pi"},
     "bound": {r"\ge": "<", r"\le": ">", r"\ne": "=", "<": ">", ">": "<", r"\min": r"\max", r"\max": r"\min"},
     "sum or product": {r"\sum": r"\prod", r"\prod": r"\sum"},

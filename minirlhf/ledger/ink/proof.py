@@ -189,7 +189,7 @@ def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False)
 
 @dataclass(frozen=True)
 class Noticed:
-    """What became of one misprint: noticed by ``value``, ``refused`` by the reader, or ``missed``."""
+    """What became of one misprint: noticed by ``value``, ``refused`` by the reader, ``harmless`` or ``missed``."""
 
     kind: str
     latex: str
@@ -224,7 +224,7 @@ class Printed:
 
 
 def noticed(signs: Sequence[str], legend: Legend, seeds: Sequence[int]) -> str:
-    """How a misprint is noticed on the inputs of these seeds: ``value``, ``refused`` or ``missed``."""
+    """How a misprint is noticed on the inputs of these seeds: ``value``, ``refused``, ``harmless`` or ``missed``."""
     for seed in seeds:
         try:
             if not worst(signs, legend.values(seed), legend.linear)[0] <= REJECTION * legend.tolerance:
@@ -241,7 +241,7 @@ def noticed(signs: Sequence[str], legend: Legend, seeds: Sequence[int]) -> str:
             ZeroDivisionError,
         ):
             return "refused"
-    return "missed"
+    return "harmless" if " ".join(signs) in legend.harmless else "missed"
 
 
 def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) -> Printed:

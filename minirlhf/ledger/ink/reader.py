@@ -85,7 +85,8 @@ class InkReader:
 
     def define(self, pattern: Items, meaning: Any, name: str = "") -> None:
         """Give a piece of ink a meaning: a value, a function of its slots, or a term. ``name`` is its key in the legend."""
-        slots = tuple(sign for sign in leaves(pattern) if sign in self.indices or sign == _ANY)
+        signs = [sign for sign in leaves(pattern) if sign in self.indices or sign == _ANY]
+        slots = tuple(sign for k, sign in enumerate(signs) if sign == _ANY or sign not in signs[:k])
         self._entries.append(_Entry(pattern, slots, meaning, name))
         self._entries.sort(key=lambda e: (-len(list(leaves(e.pattern))), len(e.slots)))
 
@@ -162,9 +163,11 @@ class InkReader:
                 piece = items[at:end]
                 if len(piece) == 1 and isinstance(piece[0], Group) and piece[0].open == "{":
                     piece = piece[0].items
-                if not piece or any(name == sign != _ANY and piece != before for name, before in slots):
+                before = dict(slots).get(sign) if sign != _ANY else None
+                if not piece or before not in (None, piece):
                     return None
-                slots.append((sign, piece))
+                if before is None:
+                    slots.append((sign, piece))
                 at = end
             elif sign == items[at]:
                 at += 1
