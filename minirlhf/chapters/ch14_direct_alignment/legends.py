@@ -200,7 +200,7 @@ def lists(draw: Draw, first: int = 1, size: int = 4) -> tuple[ListLogps, Tensor,
     """Three lists of answers, targets for them, β, and the scores s, whose indices count from ``first``."""
     batch, beta = ListLogps(draw.logps(3, size), draw.logps(3, size)), some_beta(draw)
     targets, s = draw.distribution(3, size), beta * batch.logratios
-    legend = {name: range(first, first + size) for name in "ijk"}
+    legend: dict[str, Any] = {name: range(first, first + size) for name in "ijk"}
     legend |= {"K": size, "s_i": s.T, "p_i": targets.T, "q_i": s.softmax(-1).T}
     return batch, targets, beta, legend
 
@@ -376,8 +376,8 @@ def _(draw: Draw) -> Legend:
 @ink(
     "eq:bco-bound",
     harmless={
-        r"- \log \sigma ( \hat r _ w ) - \log \sigma ( - \hat r _ l ) \ge + \log \sigma ( \hat r _ w - \hat r _ l ) ,": "a bound below 0",
-        r"- \log \sigma ( \hat r _ w ) - \log \sigma ( - \hat r _ l ) \ge - \sigma ( \hat r _ w - \hat r _ l ) ,": "a bound below 0",
+        r"\ge + \log \sigma ( \hat r _ w - \hat r _ l )": "what is at least a positive number is at least a negative one",
+        r"\ge - \sigma ( \hat r _ w - \hat r _ l )": "what is at least a positive number is at least a negative one",
     },
 )
 def _(draw: Draw) -> Legend:

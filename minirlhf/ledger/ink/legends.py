@@ -30,7 +30,7 @@ class Legend:
         build: draws inputs and gives ``{piece of ink: value}``; see :mod:`minirlhf.ledger.ink.reader`.
         tolerance: largest ``|a − b| / max(1, |b|)`` between neighbouring sides.
         linear: do products multiply vectors and matrices?
-        harmless: misprints that leave the claim true (tokens with spaces between), each with the reason.
+        harmless: misprints that leave the claim true, each with the reason; a piece of their tokens tells which.
     """
 
     label: str

@@ -241,7 +241,7 @@ def noticed(signs: Sequence[str], legend: Legend, seeds: Sequence[int]) -> str:
             ZeroDivisionError,
         ):
             return "refused"
-    return "harmless" if " ".join(signs) in legend.harmless else "missed"
+    return "harmless" if any(piece in " ".join(signs) for piece in legend.harmless) else "missed"
 
 
 def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) -> Printed:
@@ -276,5 +276,5 @@ def described(value: Any) -> str:
     if isinstance(value, range):
         return f"{value[0]} … {value[-1]}"
     if isinstance(value, bool | int | float | Tensor):
-        return f"{float(value):.4g}"
+        return f"{float(torch.as_tensor(value).detach()):.4g}"
     return "a function" if callable(value) else f"{len(value)} things"

@@ -35,6 +35,7 @@ Env: TypeAlias = Mapping[str, Any]
 # What ends a product.
 _STOPS = {*v.RELATIONS, "+", "-", ",", ".", ";", ":", "&", r"\\", "/", r"\cdot", r"\times", r"\sim", r"\mid", r"\|"}
 _ANY, _DOTS = "#", r"\dots"
+_COUNT = r"\#"  # the index that counts the terms of a series with dots
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class _Entry:
     meaning: Any
     name: str
 
+    @property
+    def length(self) -> int:
+        """How many signs it explains at once."""
+        return sum(1 for _ in leaves(self.pattern))
+
 
 class InkReader:
     """Reads formulas under one legend; definitions that the ink makes itself are added by :meth:`define`."""
@@ -77,7 +83,7 @@ class InkReader:
         for name, key, meaning in keys:
             if key == (_DOTS,):
                 self.dots = (read(meaning[0]), meaning[1], meaning[2] if len(meaning) > 2 else None)
-                self.indices[_DOTS] = range(0)
+                self.indices[_COUNT] = range(0)
             elif key[0] == r"\E" and (len(key) == 1 or (len(key) == 3 and key[1] == "_")):
                 self._laws[key] = name, meaning
             elif not isinstance(meaning, range | list):
@@ -88,7 +94,7 @@ class InkReader:
         signs = [sign for sign in leaves(pattern) if sign in self.indices or sign == _ANY]
         slots = tuple(sign for k, sign in enumerate(signs) if sign == _ANY or sign not in signs[:k])
         self._entries.append(_Entry(pattern, slots, meaning, name))
-        self._entries.sort(key=lambda e: (-len(list(leaves(e.pattern))), len(e.slots)))
+        self._entries.sort(key=lambda e: (-e.length, len(e.slots)))
 
     def term(self, items: Items) -> Term:
         """The whole of these items as one expression.
@@ -133,18 +139,30 @@ class InkReader:
     # -- the legend ----------------------------------------------------------------------------------------------
 
     def entry_at(self, items: Items, at: int) -> tuple[_Entry, list[Term], int] | None:
-        """The longest entry that reads the ink from here on, the terms in its slots, and where it ends."""
+        """The longest entry that reads the ink from here on, the terms in its slots, and where it ends.
+
+        Among equally long ones it is the one whose slots are filled by their own names.
+        """
+        best: tuple[int, tuple[_Entry, list[Term], int]] | None = None
+        length = 0
         for entry in self._entries:
-            if entry.pattern[0] in (items[at], _ANY) or isinstance(entry.pattern[0], Group):
-                slots: list[tuple[str, Items]] = []
-                end = self._match(entry.pattern, items, at, slots, inside=False)
-                # What goes on with a subscript is another thing.
-                if end is not None and items[end : end + 1] != ("_",):
-                    try:
-                        return entry, [self.term(piece) for _, piece in slots], end
-                    except InkError:
-                        continue
-        return None
+            if best and entry.length < length:
+                break
+            if entry.pattern[0] not in (items[at], _ANY) and not isinstance(entry.pattern[0], Group):
+                continue
+            slots: list[tuple[str, Items]] = []
+            end = self._match(entry.pattern, items, at, slots, inside=False)
+            # What goes on with a subscript is another thing.
+            if end is None or items[end : end + 1] == ("_",):
+                continue
+            literal = sum(piece == (name,) for name, piece in slots)
+            try:
+                found = entry, [self.term(piece) for _, piece in slots], end
+            except InkError:
+                continue
+            if best is None or literal > best[0]:
+                best, length = (literal, found), entry.length
+        return best[1] if best else None
 
     def _match(self, pattern: Items, items: Items, at: int, slots: list[tuple[str, Items]], inside: bool) -> int | None:
         for k, sign in enumerate(pattern):
@@ -287,16 +305,16 @@ class Line:
                 shown.append(total)
                 continue
             self.at += 1
-            if self.peek() == _DOTS:
-                total = self._series(shown, self.items[start : self.at - 1])
+            if self.peek() == _DOTS and sign == "+":
+                total = self._series(tuple(shown), self.items[start : self.at - 1])
                 continue
             start = self.at
             term = self.product()
-            shown.append(term)
             signed = term if sign == "+" else apply(lambda a: -a, term)
+            shown.append(signed)
             total = signed if total is None else apply(lambda a, b: a + b, total, signed)
 
-    def _series(self, shown: list[Term], before: Items) -> Term:
+    def _series(self, shown: tuple[Term, ...], before: Items) -> Term:
         """``a + b + … + z``, and ``a + b + c + …`` without an end: the terms shown must follow the general one.
 
         A series without an end stops at the third number of the legend's ``\\dots``.
@@ -310,19 +328,19 @@ class Line:
             start = self.at
             self.product()
             before = self.items[start : self.at]
-        general = self.reader.term(replaced(before, counting, (_DOTS,)))
+        general = self.reader.term(replaced(before, counting, (_COUNT,)))
         last = self.reader.term(counting) if ends is None else Term(lambda env: ends)
-        if _DOTS not in general.free:
+        if _COUNT not in general.free:
             raise InkError(f"{show(counting)} does not occur in {show(before)}")
 
         def series(env: Env) -> v.Value:
-            terms = [general.value({**env, _DOTS: k}) for k in range(first, int(last.value(env)) + 1)]
+            terms = [general.value({**env, _COUNT: k}) for k in range(first, int(last.value(env)) + 1)]
             for a, b in zip(terms, shown, strict=False):
                 if not torch.allclose(v.tensor(a), v.tensor(b.value(env))):
                     raise InkError("the terms shown before the dots do not follow the general one")
             return sum(terms)
 
-        return Term(series, (general.free - {_DOTS}).union(*(t.free for t in (*shown, last))))
+        return Term(series, (general.free - {_COUNT}).union(*(t.free for t in (*shown, last))))
 
     def product(self) -> Term:
         """Factors side by side, with · and /; ``a/b c`` is refused."""
@@ -539,7 +557,9 @@ class Line:
             for x in domain.value(env):
                 yield from values({**env, name: x}, at + 1)
 
-        return names, values, frozenset().union(*(domain.free for _, domain in rules)) - set(names)
+        # A domain may depend on the indices that run before it.
+        outer = (domain.free - set(names[:k]) for k, (_, domain) in enumerate(rules))
+        return names, values, frozenset().union(*outer)
 
     def _run(self, name: str, piece: Items, above: Term | None) -> Term:
         """The values of one index: ``i``, ``t = 1`` (with an upper end), ``v \\in K``, or a condition such as ``j \\ne i``."""
@@ -563,7 +583,7 @@ class Line:
             if name not in body.free:
                 raise InkError(f"the index {name} runs, but does not occur")
         over = lambda env: reduce([body.value(inner) for inner in values(env)])
-        return Term(over, (body.free | outer) - set(names))
+        return Term(over, (body.free - set(names)) | outer)
 
     def argmax(self) -> Term:
         if self.peek() != "_":
@@ -571,7 +591,7 @@ class Line:
         names, values, outer = self._runs()
         body = self.product()
         best = lambda env: max(values(env), key=lambda inner: float(body.value(inner)))[names[0]]
-        return Term(best, (body.free | outer) - set(names))
+        return Term(best, (body.free - set(names)) | outer)
 
     def expectation(self) -> Term:
         names, weights = self._law()
@@ -610,7 +630,8 @@ class Line:
             ps = [weights.value(e) for e in inner] if weights.free & named else list(weights.value(env))
             if not body.free & named:  # the outcomes of the body are hidden in its last axis
                 return (torch.stack([v.tensor(p) for p in ps]) * v.tensor(body.value(env))).sum(-1)
-            return sum(p * body.value(e) for p, e in zip(ps, inner, strict=True))
+            # What has no probability does not count, whatever its value.
+            return sum(p * body.value(e) for p, e in zip(ps, inner, strict=True) if v.tensor(p).any())
 
         return Term(mean, free)
 

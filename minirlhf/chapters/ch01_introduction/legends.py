@@ -1,0 +1,76 @@
+"""Chapter 1: what the printed formulas are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from minirlhf.equations import merging, signals
+from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.inputs.processes import jacobian
+from minirlhf.ledger.registry import Draw
+
+Legend = Mapping[str, Any]
+
+
+def choice(draw: Draw, size: int = 4) -> dict[str, Any]:
+    """A softmax over a few things, differentiable in its logits z."""
+    z = draw.normal(size).requires_grad_()
+    legend = {name: range(size) for name in ("u", "v", "y")}
+    return legend | {"z_v": z, r"\pi(v)": z.softmax(-1), r"\pi": z.softmax(-1), "S": z.exp().sum()}
+
+
+@ink("eq:softmax-derivative", harmless={"[ u = v ] e ^ { z _ u } S": "where the bracket is not 0, u is v"})
+def _(draw: Draw) -> Legend:
+    legend = choice(draw)
+    return legend | {r"\frac{\partial \pi(v)}{\partial z_u}": signals.softmax_derivative(legend["z_v"])}
+
+
+@ink("eq:imitation-push")
+def _(draw: Draw) -> Legend:
+    legend = choice(draw)
+    pushes = torch.stack([signals.imitation_push(legend["z_v"], torch.tensor(y)) for y in range(4)])
+    return legend | {r"\frac{\partial \log \pi(y)}{\partial z_v}": pushes}
+
+
+@ink("eq:reward-push")
+def _(draw: Draw) -> Legend:
+    legend, r = choice(draw), draw.normal(4)
+    push = signals.reward_push(legend["z_v"], r)
+    return legend | {"r": r, "r(v)": r, r"\frac{\partial\E_\pi[r]}{\partial z_v}": push}
+
+
+@ink("eq:compounding-mistakes")
+def _(draw: Draw) -> Legend:
+    error = draw.uniform(3, low=0.05, high=0.4)
+    mistakes = signals.compounding_mistakes(error, steps=6)
+    return {"t": range(1, 7), "T": 6, r"\varepsilon": error, "M_T": mistakes}
+
+
+@ink("eq:trajectory-preference")
+def _(draw: Draw) -> Legend:
+    a, b = draw.normal(3, 4), draw.normal(3, 4)
+    return {"t": range(4), "r(a_t)": a.T, "r(b_t)": b.T, r"P(a \succ b)": signals.trajectory_preference(a, b)}
+
+
+@ink("eq:coach-update")
+def _(draw: Draw) -> Legend:
+    theta, f, judged = draw.normal(4).requires_grad_(), draw.normal(3), torch.tensor([1, 3, 0])
+    scores = jacobian(lambda t: t.log_softmax(-1), theta)[judged]
+    legend = {r"\theta": theta, "f": f, r"\pi(a \mid s)": theta.softmax(-1)[judged]}
+    return legend | {r"\Delta\theta": signals.coach_update(f, scores).T}
+
+
+@ink("eq:weight-average")
+def _(draw: Draw) -> Legend:
+    parameters, w = draw.normal(3, 5), draw.distribution(3)
+    return {"k": range(3), "w_k": w, r"\theta_k": parameters, r"\theta": merging.weight_average(parameters, w)}
+
+
+@ink("eq:merged-distribution")
+def _(draw: Draw) -> Legend:
+    p, w = draw.distribution(3, 4), draw.distribution(3)
+    merged = merging.merged_logps(p.log(), w).exp()
+    return {"k": range(3), "y": range(4), r"\pi_k(y)": p, "w_k": w, r"\pi(y)": merged}

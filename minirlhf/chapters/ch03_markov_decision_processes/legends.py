@@ -1,0 +1,218 @@
+"""Chapter 3: what the printed formulas are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core import exact_mdp
+from minirlhf.equations import mdp
+from minirlhf.equations import value_learning as vl
+from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.inputs.processes import RandomProcess, random_process
+from minirlhf.ledger.registry import Draw
+
+Legend = Mapping[str, Any]
+
+
+def until(x: Tensor) -> Callable[[int], Tensor]:
+    """``x[t]``, and 0 behind its end."""
+    return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
+
+
+@ink("eq:return")
+def _(draw: Draw) -> Legend:
+    r, gamma = draw.normal(5, 3), 0.7
+    later = torch.stack([mdp.discounted_return(r[t:].T, gamma=gamma) for t in range(5)])
+    return {"t": range(5), "k": range(5), r"\gamma": gamma, "r_t": until(r), "G_t": later, r"\dots": ("2", 0, 5)}
+
+
+@ink("eq:bellman-matrix", linear=True)
+def _(draw: Draw) -> Legend:
+    P, r, gamma = draw.distribution(4, 4), draw.normal(4), 0.8
+    legend = {"P": P, "r": r, r"\gamma": gamma, "I": torch.eye(4, dtype=torch.float64)}
+    return legend | {"V": mdp.mrp_values(P, r, gamma=gamma)}
+
+
+# -- a decision process ------------------------------------------------------------------------------------------
+
+
+def process(draw: Draw) -> tuple[RandomProcess, Tensor, dict[str, Any]]:
+    """A random decision process, some values V of its states, and the chapter's symbols for them."""
+    p, V = random_process(draw, states=4, actions=3), draw.normal(4)
+    legend: dict[str, Any] = {"s": range(4), "s'": range(4), "a": range(3), "a'": range(3)}
+    legend |= {r"P(s'\mid s,a)": lambda after, s, a: p.transitions[s, a, after], "r(s,a)": p.rewards}
+    legend |= {r"\pi(a\mid s)": lambda a, s: p.policy[s, a], r"\gamma": p.gamma}
+    return p, V, legend
+
+
+def values_of(p: RandomProcess) -> Tensor:
+    return mdp.policy_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
+
+
+@ink("eq:marginalised-mrp")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    moves, rewards = mdp.marginalise(p.transitions, p.rewards, p.policy)
+    return legend | {r"P_\pi(s'\mid s)": lambda after, s: moves[s, after], r"r_\pi(s)": rewards}
+
+
+@ink("eq:state-value")
+def _(draw: Draw) -> Legend:
+    # Two layers of two states and the end, so that every episode is over after two steps.
+    transitions = torch.zeros(5, 2, 5, dtype=torch.float64)
+    transitions[:2, :, 2:4], transitions[2:, :, 4] = draw.distribution(2, 2, 2), 1.0
+    rewards, policy = draw.normal(5, 2), draw.distribution(5, 2)
+    rewards[4] = 0.0
+    paths = exact_mdp.trajectories(5, 2, 2)
+    paid = exact_mdp.step_rewards(paths, rewards)
+    start = torch.eye(5, dtype=torch.float64)
+    mean = lambda x, s: (exact_mdp.probabilities(paths, start[s], transitions, policy) * x).sum()
+    legend = {"s": range(5), "k": range(2), r"\gamma": 0.7, "r_{t+k}": paid.T, r"\E_\pi[# \mid s_t = s]": mean}
+    return legend | {r"V^\pi(s)": mdp.policy_values(transitions, rewards, policy, gamma=0.7)}
+
+
+@ink("eq:q-from-v")
+def _(draw: Draw) -> Legend:
+    p, V, legend = process(draw)
+    Q = mdp.action_values(p.transitions, p.rewards, V, gamma=p.gamma)
+    return legend | {r"V^\pi(s)": V, r"Q^\pi(s,a)": Q}
+
+
+@ink("eq:v-from-q")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    Q = draw.normal(4, 3)
+    return legend | {r"V^\pi(s)": mdp.values_from_actions(Q, p.policy), r"Q^\pi(s,a)": Q}
+
+
+@ink("eq:advantage-function")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    Q = draw.normal(4, 3)
+    legend |= {r"V^\pi(s)": (p.policy * Q).sum(-1), r"Q^\pi(s,a)": Q}
+    return legend | {r"A^\pi(s,a)": mdp.advantage_function(Q, p.policy)}
+
+
+@ink("eq:bellman-expectation")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    return legend | {r"V^\pi(s)": values_of(p)}
+
+
+@ink("eq:occupancy")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    start = draw.distribution(4)
+    moves, law = mdp.marginalise(p.transitions, p.rewards, p.policy)[0], [start]
+    for _ in range(60):
+        law.append(law[-1] @ moves)
+    legend |= {"t": range(60), r"P_\pi(s_t = s, a_t = a)": lambda s, t, a: law[t][s] * p.policy[s, a]}
+    return legend | {r"\nu^\pi(s,a)": mdp.occupancy(p.transitions, p.policy, start, gamma=p.gamma)}
+
+
+@ink("eq:policy-evaluation")
+def _(draw: Draw) -> Legend:
+    p, V, legend = process(draw)
+    after = mdp.bellman_expectation(p.transitions, p.rewards, p.policy, V, gamma=p.gamma)
+    return legend | {"V_k(s)": V, "V_{k+1}(s)": after}
+
+
+@ink("eq:policy-improvement")
+def _(draw: Draw) -> Legend:
+    _, _, legend = process(draw)
+    Q = draw.normal(4, 3)
+    return legend | {r"Q^\pi(s,a)": Q, r"\pi'(s)": mdp.greedy_policy(Q).argmax(-1)}
+
+
+@ink("eq:bellman-optimality")
+def _(draw: Draw) -> Legend:
+    p, V, legend = process(draw)
+    for _ in range(80):
+        V = mdp.bellman_optimality(p.transitions, p.rewards, V, gamma=p.gamma)
+    return legend | {"V^*(s)": V}
+
+
+# -- learning ----------------------------------------------------------------------------------------------------
+
+
+def never(size: int) -> Tensor:
+    return torch.zeros(size, dtype=torch.bool)
+
+
+@ink("eq:td-target")
+def _(draw: Draw) -> Legend:
+    r, V, after, alpha = draw.normal(4), draw.normal(4), draw.normal(4), 0.3
+    y = vl.td_target(r, after, never(4), gamma=0.9)
+    legend = {"r": r, r"\gamma": 0.9, r"\alpha": alpha, "V(s')": after, "V(s)": V, "y": y}
+    legend |= {r"\text{(only } r \text{ if } s' \text{ is terminal)}": None}
+    return legend | {r"V(s) \leftarrow": torch.lerp(V, y, alpha)}
+
+
+@ink("eq:n-step-target")
+def _(draw: Draw) -> Legend:
+    r, last = draw.normal(3, 4), draw.normal(3)
+    target = vl.n_step_target(r, last, gamma=0.8)
+    legend = {"t": range(1), "n": 4, r"\gamma": 0.8, "r_t": until(r.T), "V(s_{t+n})": last, "y^{(n)}": target}
+    return legend | {r"\dots": ("n-1", 0)}
+
+
+@ink("eq:epsilon-greedy")
+def _(draw: Draw) -> Legend:
+    Q = draw.normal(4, 3)
+    probs = vl.epsilon_greedy(Q, epsilon=0.2)
+    legend = {"s": range(4), "a": range(3), "a'": range(3), "Q(s,a)": Q, r"\epsilon": 0.2, "A": 3}
+    return legend | {r"\pi_\epsilon(a\mid s)": lambda a, s: probs[s, a]}
+
+
+def next_action(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """A reward, action values of the next state, and the chapter's symbols for them."""
+    r, Q = draw.normal(1), draw.normal(1, 4)
+    return r, Q, {"a'": range(4), "r": r, r"\gamma": 0.9, "Q(s',a')": Q[0]}
+
+
+@ink("eq:sarsa")
+def _(draw: Draw) -> Legend:
+    r, Q, _ = next_action(draw)
+    y = vl.sarsa_target(r, Q, torch.tensor([2]), never(1), gamma=0.9)
+    remark = r"a' \text{ the action that the policy takes next,}"
+    return {"r": r, r"\gamma": 0.9, "Q(s',a')": Q[0, 2], remark: None, "y": y}
+
+
+@ink("eq:q-learning")
+def _(draw: Draw) -> Legend:
+    r, Q, legend = next_action(draw)
+    return legend | {"y": vl.q_learning_target(r, Q, never(1), gamma=0.9)}
+
+
+@ink("eq:double-dqn")
+def _(draw: Draw) -> Legend:
+    r, Q, legend = next_action(draw)
+    other = draw.normal(1, 4)
+    return legend | {r"\bar Q(s',a')": other[0], "y": vl.double_dqn_target(r, Q, other, never(1), gamma=0.9)}
+
+
+@ink("eq:regret")
+def _(draw: Draw) -> Legend:
+    mu, pulled = draw.uniform(4), torch.tensor([0, 3, 1, 1, 2, 0])
+    legend = {"t": range(1, 7), "T": 6, r"\mu^*": mu.max(), r"\mu_{a_t}": mu[pulled]}
+    return legend | {"R_T": vl.regret(mu, pulled)[-1]}
+
+
+@ink("eq:ucb")
+def _(draw: Draw) -> Legend:
+    means, n = draw.uniform(4), torch.tensor([1.0, 2.0, 3.0, 5.0], dtype=torch.float64)
+    scores = vl.ucb_scores(means, n, step=11, c=1.1)
+    return {"i": range(4), "t": 11, "c": 1.1, r"\bar\mu_i": means, "n_i": n, "U_i": scores}
+
+
+@ink("eq:beta-posterior")
+def _(draw: Draw) -> Legend:
+    grid, w, l = draw.uniform(5, low=0.1, high=0.9), torch.tensor([3.0]), torch.tensor([5.0])
+    density = lambda a, b: torch.distributions.Beta(a, b).log_prob(grid).exp()
+    legend = {r"\alpha": 1.5, r"\beta": 0.8, "w": w.double(), "l": l.double(), r"\mathrm{Beta}(#,#)": density}
+    posterior = vl.beta_posterior(w.double(), l.double(), prior=(1.5, 0.8))
+    return legend | {r"p \mid w, l": density(*posterior)}
