@@ -110,7 +110,7 @@ def _(draw: Draw) -> Legend:
     moves, law = mdp.marginalise(p.transitions, p.rewards, p.policy)[0], [start]
     for _ in range(60):
         law.append(law[-1] @ moves)
-    legend |= {"t": range(60), r"P_\pi(s_t = s, a_t = a)": lambda s, t, a: law[t][s] * p.policy[s, a]}
+    legend |= {"t": range(60), r"P_\pi(s_t = s, a_t = a)": lambda t, s, a: law[t][s] * p.policy[s, a]}
     return legend | {r"\nu^\pi(s,a)": mdp.occupancy(p.transitions, p.policy, start, gamma=p.gamma)}
 
 
@@ -156,7 +156,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     r, last = draw.normal(3, 4), draw.normal(3)
     target = vl.n_step_target(r, last, gamma=0.8)
-    legend = {"t": range(1), "n": 4, r"\gamma": 0.8, "r_t": until(r.T), "V(s_{t+n})": last, "y^{(n)}": target}
+    legend = {"t": range(1), "n": 4, r"\gamma": 0.8, "r_t": until(r.T), "V(s_{t+n})": lambda t: last, "y^{(n)}": target}
     return legend | {r"\dots": ("n-1", 0)}
 
 

@@ -381,7 +381,7 @@ def _(draw: Draw) -> Legend:
     },
 )
 def _(draw: Draw) -> Legend:
-    return answers(draw)[2]
+    return {r"\hat r_w": draw.uniform(60, low=-6.0, high=6.0), r"\hat r_l": draw.uniform(60, low=-6.0, high=6.0)}
 
 
 # -- other divergences -------------------------------------------------------------------------------------------

@@ -33,6 +33,10 @@ _CLAIMS = {sign: sign for sign in v.RELATIONS} | {
 _BREAKS = {r"\qquad", r"\quad", r"\\", r"\Longrightarrow"}
 
 
+# What is no part of a name that a clause may define.
+_OPERATORS = {"+", "-", "/", r"\cdot", r"\frac"}
+
+
 class Claim(NamedTuple):
     """One pair of neighbouring sides at every value of their free indices."""
 
@@ -47,8 +51,9 @@ class Claim(NamedTuple):
         a, b = self.left, self.right
         if self.relation in v.RELATIONS and self.relation != "=":
             return 0.0 if bool((v.RELATIONS[self.relation](a, b) > 0).all()) else math.inf
-        scale = b.abs() / APPROXIMATE * 1e-9 if self.relation == r"\approx" else b.abs().clamp(min=1.0)
-        error = ((a - b).abs() / scale).max().item()
+        if self.relation == r"\approx":
+            return 0.0 if bool(((a - b).abs() <= APPROXIMATE * b.abs()).all()) else math.inf
+        error = ((a - b).abs() / b.abs().clamp(min=1.0)).max().item()
         return error if math.isfinite(error) else math.inf
 
 
@@ -70,16 +75,16 @@ def _without(items: Items, remarks: Sequence[Items]) -> Items:
 class _Clause(NamedTuple):
     sides: list[Items]
     signs: list[str]
-    condition: Items
+    condition: Items = ()
+    goes_on: bool = False
 
     @classmethod
     def of(cls, items: Items, before: Items) -> _Clause:
         """Split at the relations; a line that starts with one goes on from the side ``before``."""
         outer = r"\iff" in items
         sides, signs = split(items, {r"\iff"} if outer else _CLAIMS)
-        if not outer and not sides[0]:
-            sides[0] = before
-        return cls(sides, signs, ())
+        goes_on = not outer and not sides[0]
+        return cls([before, *sides[1:]] if goes_on else sides, signs, goes_on=goes_on)
 
 
 def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
@@ -108,7 +113,9 @@ def _define(clauses: list[_Clause], reader: InkReader) -> tuple[list[_Clause], d
     waiting = list(clauses)
     while True:
         for clause in waiting:
-            if clause.signs[:1] != ["="] or reader.known(clause.sides[0]) or not reader.known(clause.sides[1]):
+            if clause.signs[:1] != ["="] or clause.goes_on or _OPERATORS & set(clause.sides[0]):
+                continue
+            if reader.known(clause.sides[0]) or not reader.known(clause.sides[1]):
                 continue
             name, term = show(clause.sides[0]), reader.term(clause.sides[1])
             uses[name] = 0

@@ -3,7 +3,8 @@
 =====================  =========================================================================================
 in the legend          means
 =====================  =========================================================================================
-``"i": range(4)``      an index. Inside another key it is a slot: ``"r_i"`` also reads ``r_j`` and ``r_{i+1}``
+``"i": range(4)``      an index. Inside another key it is a slot: ``"r_i"`` also reads ``r_j`` and ``r_{i+1}``; with a
+                       subscript (``a_t``) it is another thing
 ``"r_i": tensor``      looked up by its slots, in the order in which they are printed
 ``"V(s_t)": f``        computed from its slots
 ``"f(#)": f``          the same; ``#`` is a slot for any expression
@@ -76,6 +77,7 @@ class InkReader:
         }
         self.used: set[str] = set()  # keys of the legend
         self.times = v.matrix_product if linear else v.product
+        self.dot = v.inner_product if linear else v.product
         self.linear = linear
         self._entries: list[_Entry] = []
         self._laws: dict[Items, tuple[str, Any]] = {}
@@ -91,10 +93,21 @@ class InkReader:
 
     def define(self, pattern: Items, meaning: Any, name: str = "") -> None:
         """Give a piece of ink a meaning: a value, a function of its slots, or a term. ``name`` is its key in the legend."""
-        signs = [sign for sign in leaves(pattern) if sign in self.indices or sign == _ANY]
+        signs = list(self._slots(pattern))
         slots = tuple(sign for k, sign in enumerate(signs) if sign == _ANY or sign not in signs[:k])
         self._entries.append(_Entry(pattern, slots, meaning, name))
         self._entries.sort(key=lambda e: (-e.length, len(e.slots)))
+
+    def is_index(self, items: Items, at: int) -> bool:
+        """Does an index stand here? With a subscript it is another thing."""
+        return items[at] in self.indices and items[at + 1 : at + 2] != ("_",)
+
+    def _slots(self, pattern: Items) -> Iterator[str]:
+        for at, sign in enumerate(pattern):
+            if isinstance(sign, Group):
+                yield from self._slots(sign.items)
+            elif sign == _ANY or self.is_index(pattern, at):
+                yield sign
 
     def term(self, items: Items) -> Term:
         """The whole of these items as one expression.
@@ -125,7 +138,7 @@ class InkReader:
     def condition(self, items: Items) -> Term:
         """Relations joined by commas or the word *and*; *otherwise* always holds."""
         words = {r"\text{if}", r"\text{and}", r"\text{otherwise}", r"\text{otherwise,}", r"\text{otherwise.}"}
-        parts = [part for part in split(items, {",", ".", *words})[0] if part]
+        parts = [_unpunctuated(part) for part in split(items, {",", *words})[0] if _unpunctuated(part)]
         return apply(lambda *truths: math.prod(map(v.tensor, truths), start=v.tensor(1)), *map(self.relation, parts))
 
     def known(self, items: Items) -> bool:
@@ -176,7 +189,7 @@ class InkReader:
                 elif sign.open != "{" or self._match(sign.items, (group,), 0, slots, inside=True) is None:
                     return None
                 at += 1
-            elif sign in self.indices or sign == _ANY:
+            elif sign == _ANY or self.is_index(pattern, k):
                 end = self._slot_end(pattern, k, items, at, inside)
                 piece = items[at:end]
                 if len(piece) == 1 and isinstance(piece[0], Group) and piece[0].open == "{":
@@ -352,7 +365,7 @@ class Line:
                 found, slashed = apply(v.quotient, found, self.factor()), True
             elif item in (r"\cdot", r"\times"):
                 self.at += 1
-                found = apply(self.reader.times, found, self.factor())
+                found = apply(self.reader.dot, found, self.factor())
             elif item is None or item in _STOPS or (isinstance(item, str) and item.startswith(r"\text")):
                 return found
             elif slashed:
@@ -384,7 +397,7 @@ class Line:
             return self.reader.looked_up(entry, terms)
         if isinstance(item, Group):
             return self._group(item)
-        if item in self.reader.indices:
+        if self.reader.is_index(self.items, here):
             return Term(lambda env: env[item], frozenset({item}))
         if item.isdigit() or item == ".":
             return self._number(item)
@@ -496,6 +509,8 @@ class Line:
 
         def gradient(x: v.Value) -> Tensor:
             x = v.tensor(x)
+            if not x.requires_grad:  # a constant, for every outcome
+                return torch.zeros(leaf.numel(), 1, dtype=torch.float64)
             return v.derivative(x, leaf).reshape(leaf.numel(), *x.shape)
 
         return apply(gradient, self.factor())

@@ -72,14 +72,28 @@ def product(a: Value, b: Value) -> Value:
 
 
 def matrix_product(a: Value, b: Value) -> Value:
-    """``a b`` in linear algebra: two vectors give their inner product, a number scales."""
-    both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim and b.ndim
-    return a @ b if both else a * b
+    """``a b`` in linear algebra, where a vector is a column and a number scales.
+
+    Raises:
+        InkError: two columns side by side; one of them lacks its transpose.
+    """
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim and b.ndim):
+        return a * b
+    if a.ndim == 1:
+        raise InkError("a column stands to the left of a vector or matrix; it lacks a transpose")
+    found = a @ b
+    return found[0] if found.shape == (1,) else found
+
+
+def inner_product(a: Value, b: Value) -> Value:
+    """``a · b``: of two vectors a number, otherwise :func:`matrix_product`."""
+    vectors = isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim == b.ndim == 1
+    return a @ b if vectors else matrix_product(a, b)
 
 
 def transposed(a: Value) -> Value:
-    """A vector stays as it is: :func:`matrix_product` takes it as a row or a column."""
-    return a.mT if isinstance(a, Tensor) and a.ndim == 2 else a
+    """A column becomes a row."""
+    return (a[None] if a.ndim == 1 else a.mT) if isinstance(a, Tensor) and a.ndim else a
 
 
 def total(xs: Sequence[Value]) -> Value:
@@ -156,12 +170,11 @@ def derivative(x: Value, leaf: Tensor) -> Tensor:
     if not x.requires_grad:
         return torch.zeros(leaf.shape + x.shape, dtype=torch.float64)
 
-    def slope(y: Tensor) -> Tensor:
-        return torch.autograd.grad(
-            y, leaf, create_graph=True, retain_graph=True, allow_unused=True, materialize_grads=True
-        )[0]
-
-    return slope(x) if not x.ndim else torch.stack([slope(y) for y in x.flatten()], -1).reshape(leaf.shape + x.shape)
+    each = torch.eye(x.numel(), dtype=torch.float64).reshape(-1, *x.shape)
+    (slope,) = torch.autograd.grad(
+        x, leaf, each, create_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
+    )
+    return slope.movedim(0, -1).reshape(leaf.shape + x.shape)
 
 
 def slopes(x: Value, leaf: Tensor) -> Tensor:

@@ -1,0 +1,299 @@
+"""Chapter 4: what the printed formulas are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.equations import policy_gradient as pg
+from minirlhf.equations import returns, trust_region
+from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.inputs.processes import HORIZON, Endless, endless, episodes, jacobian
+from minirlhf.ledger.inputs.rollouts import all_groups
+from minirlhf.ledger.registry import Draw
+
+Legend = Mapping[str, Any]
+
+
+def until(x: Tensor) -> Callable[[int], Tensor]:
+    """``x[t]``, and 0 behind its end."""
+    return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
+
+
+# -- episodes, hidden in the last axis ---------------------------------------------------------------------------
+
+
+def played(draw: Draw, gamma: float = 0.7) -> tuple[Any, dict[str, Any]]:
+    """All episodes of a small process, and the chapter's symbols for their steps."""
+    e = episodes(draw, terminal=False)
+    theta = e.theta.clone().requires_grad_()
+    before, after, actions = e.paths.states[:, :-1], e.paths.states[:, 1:], e.paths.actions
+    logps = theta.log_softmax(-1)
+    chosen = logps[before, actions]
+    legend = {"t": range(HORIZON), "k": range(HORIZON), "a": range(2), r"\theta": theta, r"\gamma": gamma}
+    legend |= {r"\E": e.probs, "r_k": e.rewards.T, "J": e.objective(theta, gamma), "p(s_0)": e.start[before[:, 0]]}
+    legend |= {r"\pi_\theta(a_t\mid s_t)": lambda t: chosen[:, t].exp()}
+    legend |= {r"\pi_\theta(a\mid s_t)": lambda a, t: logps[before[:, t], a].exp()}
+    legend |= {r"P(s_{t+1}\mid s_t,a_t)": e.transitions[before, actions, after].T}
+    return e, legend
+
+
+@ink("eq:trajectory-probability")
+def _(draw: Draw) -> Legend:
+    _, legend = played(draw)
+    chosen = torch.stack([legend[r"\pi_\theta(a_t\mid s_t)"](t) for t in range(HORIZON)], -1).log()
+    moved = legend[r"P(s_{t+1}\mid s_t,a_t)"].T.log()
+    total = pg.trajectory_logp(legend["p(s_0)"].log(), chosen, moved, torch.ones_like(chosen, dtype=torch.bool))
+    return legend | {r"\log p_\theta(\tau)": total}
+
+
+@ink("eq:log-derivative")
+def _(draw: Draw) -> Legend:
+    theta, earned = draw.normal(5).requires_grad_(), draw.normal(5)
+    p = theta.softmax(-1)
+    scores = jacobian(lambda t: t.log_softmax(-1), theta)
+    legend = {r"\tau": range(5), r"\theta": theta, r"p_\theta(\tau)": p, r"R(\tau)": earned, r"\E": (r"\tau", p)}
+    return legend | {r"\nabla J": pg.log_derivative(p.detach(), earned, scores)}
+
+
+@ink("eq:trajectory-score")
+def _(draw: Draw) -> Legend:
+    e, legend = played(draw)
+    return legend | {r"\nabla\log p_\theta(\tau)": pg.trajectory_score(e.scores, torch.ones_like(e.mask)).T}
+
+
+@ink("eq:total-return")
+def _(draw: Draw) -> Legend:
+    e, legend = played(draw)
+    return legend | {r"R(\tau)": returns.total_return(e.rewards, torch.ones_like(e.mask), gamma=0.7)[:, 0]}
+
+
+@ink("eq:returns-to-go")
+def _(draw: Draw) -> Legend:
+    e, legend = played(draw)
+    return legend | {"G_t": returns.returns_to_go(e.rewards, torch.ones_like(e.mask), gamma=0.7).T}
+
+
+@ink(
+    "eq:baseline-identity",
+    harmless={r"\nabla 2": "any constant will do", "b ( s _ a )": "a baseline of the wrong state has mean 0 too"},
+)
+def _(draw: Draw) -> Legend:
+    e, legend = played(draw)
+    b = draw.normal(HORIZON, 2)
+    return legend | {"b(s_t)": lambda t: b[t, e.paths.states[:, t]]}
+
+
+@ink("eq:policy-gradient-psi")
+def _(draw: Draw) -> Legend:
+    e, legend = played(draw)
+    psi = e.action_values
+    return legend | {r"\Psi_t": psi.T, r"\nabla J": pg.policy_gradient(e.probs, e.scores, psi, torch.ones_like(e.mask))}
+
+
+# -- a process without end ---------------------------------------------------------------------------------------
+
+
+def lasting(draw: Draw) -> tuple[Endless, Tensor, dict[str, Any]]:
+    """A process without end, its policy's Jacobian, and the chapter's symbols."""
+    e = endless(draw)
+    theta = e.theta.clone().requires_grad_()
+    policy, visited = theta.softmax(-1), e.occupancy(e.theta)
+    moves = torch.einsum("sa,sat->st", e.policy, e.transitions)
+    legend = {"s": range(3), "s'": range(3), "a": range(2), r"\theta": theta, r"\gamma": e.gamma}
+    legend |= {r"\pi_\theta(a\mid s)": lambda a, s: policy[s, a], r"P_\pi(s'\mid s)": lambda after, s: moves[s, after]}
+    legend |= {"Q(s,a)": e.action_values(), "A(s,a)": e.advantages(), "d(s)": visited.sum(-1)}
+    return e, jacobian(lambda t: t.softmax(-1), e.theta), legend | {r"\nu^\pi(s,a)": visited}
+
+
+@ink("eq:value-gradient")
+def _(draw: Draw) -> Legend:
+    e, slopes, legend = lasting(draw)
+    found = pg.value_gradient(e.transitions, e.policy, slopes, e.action_values(), gamma=e.gamma)
+    return legend | {r"\nabla V(s)": found}
+
+
+@ink("eq:policy-gradient-theorem")
+def _(draw: Draw) -> Legend:
+    e, slopes, legend = lasting(draw)
+    found = pg.policy_gradient_theorem(legend["d(s)"], slopes, e.action_values(), gamma=e.gamma)
+    return legend | {r"\nabla J": found}
+
+
+@ink("eq:policy-gradient-expectation")
+def _(draw: Draw) -> Legend:
+    e, _, legend = lasting(draw)
+    scores = jacobian(lambda t: t.log_softmax(-1), e.theta)
+    found = pg.policy_gradient_expectation(e.occupancy(e.theta), scores, e.action_values(), gamma=e.gamma)
+    return legend | {r"\nabla J": found}
+
+
+# -- variance ----------------------------------------------------------------------------------------------------
+
+
+@ink("eq:gradient-variance")
+def _(draw: Draw) -> Legend:
+    p, g = draw.distribution(6), draw.normal(6, 3)
+    return {r"\E": p, "g": g.T, r"\operatorname{Var} g": pg.gradient_variance(p, g)}
+
+
+@ink("eq:optimal-baseline")
+def _(draw: Draw) -> Legend:
+    theta, Q = draw.normal(4).requires_grad_(), draw.normal(4)
+    scores = jacobian(lambda t: t.log_softmax(-1), theta)
+    best = pg.optimal_baseline(theta.softmax(-1).detach(), scores, Q)
+    return {r"\theta": theta, r"\pi": theta.softmax(-1), r"\E": theta.softmax(-1).detach(), "Q": Q, "b^*": best}
+
+
+@ink("eq:own-mean-shrinkage")
+def _(draw: Draw) -> Legend:
+    theta, earned, K = draw.normal(3).requires_grad_(), draw.normal(3), 3
+    p, group = theta.softmax(-1), all_groups(3, K)  # (P, K)
+    scores = jacobian(lambda t: t.log_softmax(-1), theta)
+    legend = {"i": range(K), "K": K, r"\theta": theta, r"\E": p.detach()[group].prod(-1), "J": (p * earned).sum()}
+    legend |= {"G_i": earned[group].T, r"\bar G": earned[group].mean(-1), "z_i": lambda i: scores[group[:, i]].T}
+    return legend
+
+
+# -- advantages --------------------------------------------------------------------------------------------------
+
+
+def steps(draw: Draw) -> tuple[Any, dict[str, Any]]:
+    """Two responses of five steps (hidden in the last axis) with rewards and values; nothing follows the last step."""
+    r, V, gamma, lam = draw.normal(2, 5), draw.normal(2, 5), 0.8, 0.6
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    delta = returns.td_residuals(r, V, mask, gamma=gamma)
+    legend = {"t": range(5), "l": range(5), r"\gamma": gamma, r"\lambda": lam}
+    legend |= {"r_t": until(r.T), "V(s_t)": until(V.T), r"\delta_t": until(delta.T)}
+    return (r, V, mask, delta), legend
+
+
+@ink("eq:td-residual")
+def _(draw: Draw) -> Legend:
+    return steps(draw)[1]
+
+
+@ink("eq:n-step-advantage")
+def _(draw: Draw) -> Legend:
+    (r, V, mask, _), legend = steps(draw)
+    found = returns.n_step_advantages(r, V, mask, n=3, gamma=0.8)
+    return legend | {"n": 3, r"\dots": ("n-1", 0), "A^{(n)}_t": found.T}
+
+
+@ink("eq:n-step-telescoped")
+def _(draw: Draw) -> Legend:
+    (_, _, mask, delta), legend = steps(draw)
+    return legend | {"n": 3, "A^{(n)}_t": returns.n_step_from_residuals(delta, mask, n=3, gamma=0.8).T}
+
+
+@ink("eq:gae-mixture", harmless={r"\lambda ^ { n - 1 } A _ t": "the weights sum to 1"})
+def _(draw: Draw) -> Legend:
+    (r, V, mask, _), legend = steps(draw)
+    each = [returns.n_step_advantages(r, V, mask, n=n, gamma=0.8).T for n in range(1, 6)]
+    mixture = returns.gae_mixture(r, V, mask, gamma=0.8, lam=0.6)
+    return legend | {"n": range(1, 61), "A^{(n)}_t": lambda n, t: each[min(n, 5) - 1][t], "A_t": mixture.T}
+
+
+@ink("eq:gae-sum")
+def _(draw: Draw) -> Legend:
+    (_, _, mask, delta), legend = steps(draw)
+    return legend | {"A_t": returns.gae_sum(delta, mask, gamma=0.8, lam=0.6).T}
+
+
+@ink("eq:gae")
+def _(draw: Draw) -> Legend:
+    (r, V, mask, _), legend = steps(draw)
+    return legend | {"A_t": until(returns.gae(r, V, mask, gamma=0.8, lam=0.6).T)}
+
+
+@ink("eq:lambda-return")
+def _(draw: Draw) -> Legend:
+    (_, V, mask, _), legend = steps(draw)
+    A = draw.normal(2, 5)
+    return legend | {"A_t": A.T, r"G^\lambda_t": returns.lambda_returns(A, V, mask).T}
+
+
+@ink("eq:length-adaptive-lambda")
+def _(draw: Draw) -> Legend:
+    lengths = torch.tensor([3.0, 40, 90, 250], dtype=torch.float64) + draw.uniform(4)
+    return {r"\alpha": 0.05, "l": lengths, r"\lambda": returns.length_adaptive_lambda(lengths, alpha=0.05)}
+
+
+@ink("eq:importance-weights")
+def _(draw: Draw) -> Legend:
+    pi, b = draw.logps(2, 5), draw.logps(2, 5)
+    found = returns.importance_weights(pi, b, torch.ones(2, 5, dtype=torch.bool))
+    legend = {"t": range(5), "k": range(5), r"\pi(a_k\mid s_k)": pi.exp().T, r"b(a_k\mid s_k)": b.exp().T}
+    return legend | {"w_t": found.T}
+
+
+# -- trust regions -----------------------------------------------------------------------------------------------
+
+
+@ink("eq:performance-difference")
+def _(draw: Draw) -> Legend:
+    e, _, legend = lasting(draw)
+    theta = e.theta + draw.normal(3, 2)
+    there, A = e.occupancy(theta), e.advantages()
+    gain = trust_region.performance_difference(there, A, gamma=e.gamma)
+    return legend | {r"\nu^{\pi'}(s,a)": there, r"A^\pi(s,a)": A, r"J(\pi') - J(\pi)": gain}
+
+
+@ink("eq:surrogate-gain")
+def _(draw: Draw) -> Legend:
+    e, _, legend = lasting(draw)
+    policy, A = draw.distribution(3, 2), e.advantages()
+    gain = trust_region.surrogate_gain(legend["d(s)"], policy, A, gamma=e.gamma)
+    legend |= {r"d^\pi(s)": legend["d(s)"], r"\pi'(a\mid s)": lambda a, s: policy[s, a], r"A^\pi(s,a)": A}
+    return legend | {r"L(\pi')": gain}
+
+
+def curved(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+    """A positive definite matrix F and two vectors."""
+    B = draw.normal(3, 3)
+    return B @ B.T + torch.eye(3, dtype=torch.float64), draw.normal(3), draw.normal(3)
+
+
+@ink("eq:quadratic-kl", linear=True)
+def _(draw: Draw) -> Legend:
+    theta, x = draw.normal(4), draw.normal(4, scale=1e-5)
+    p = theta.softmax(-1)
+    far = (p * (theta.log_softmax(-1) - (theta + x).log_softmax(-1))).sum()
+    return {"x": x, "F": p.diag() - torch.outer(p, p), r"\KL(\pi_\theta\|\pi_{\theta+x})": far}
+
+
+@ink("eq:trust-region-step", linear=True)
+def _(draw: Draw) -> Legend:
+    F, u, _ = curved(draw)
+    return {r"\delta": 0.1, "u": u, "F": F, "x": trust_region.trust_region_step(u, F @ u, max_kl=0.1)}
+
+
+@ink("eq:fisher-vector-product", linear=True)
+def _(draw: Draw) -> Legend:
+    theta, vector = draw.normal(4).requires_grad_(), draw.normal(4)
+    old = theta.detach().softmax(-1)
+    kl = (old * (old.log() - theta.log_softmax(-1))).sum()
+    legend = {r"\theta": theta, "v": vector, r"\KL(\pi_{\theta_\text{old}}\|\pi_\theta)": kl}
+    legend |= {r"\big|_{\theta = \theta_\text{old}}": None}
+    return legend | {"Fv": trust_region.fisher_vector_product(kl, [theta], vector)}
+
+
+@ink("eq:conjugate-gradient", linear=True)
+def _(draw: Draw) -> Legend:
+    # The second of three rounds: x, q and p after the first one by its formulas, what follows by the library.
+    F, g, _ = curved(draw)
+    after = [trust_region.conjugate_gradient(lambda v: F @ v, g, iterations=n) for n in (1, 2)]
+    q, left = (g - F @ x for x in after)
+    p = q + (q @ q) / (g @ g) * g
+    legend = {"F": F, "x": after[0], "q": q, "p": p, "q'": left, r"x \leftarrow": after[1], r"q \leftarrow": left}
+    return legend | {r"p \leftarrow": left + (left @ left) / (q @ q) * p}
+
+
+@ink("eq:adaptive-penalty")
+def _(draw: Draw) -> Legend:
+    seen = 0.05 * (torch.linspace(0.3, 3.0, 91, dtype=torch.float64) + draw.uniform(1, low=0.001, high=0.028))
+    following = [trust_region.adaptive_penalty(0.3, float(kl), target=0.05) for kl in seen]
+    return {"d": 0.05, r"\beta": 0.3, r"\KL": seen, r"\beta \leftarrow": torch.tensor(following, dtype=torch.float64)}
