@@ -276,7 +276,7 @@ def _(draw: Draw) -> Legend:
     theta, vector = draw.normal(4).requires_grad_(), draw.normal(4)
     old = theta.detach().softmax(-1)
     kl = (old * (old.log() - theta.log_softmax(-1))).sum()
-    legend = {r"\theta": theta, "v": vector, r"\KL(\pi_{\theta_\text{old}}\|\pi_\theta)": kl}
+    legend: dict[str, Any] = {r"\theta": theta, "v": vector, r"\KL(\pi_{\theta_\text{old}}\|\pi_\theta)": kl}
     legend |= {r"\big|_{\theta = \theta_\text{old}}": None}
     return legend | {"Fv": trust_region.fisher_vector_product(kl, [theta], vector)}
 
