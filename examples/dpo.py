@@ -11,8 +11,8 @@ reference is the policy as it was at the start.
 Source: Rafailov et al. (2023), "Direct Preference Optimization: Your Language Model is Secretly a Reward Model",
 eq. 7, arXiv:2305.18290.
 Deviations: the labels are made by the tiny world, with noise, not by people (see reward_model.py); β = 0.3, between
-their 0.1 and 0.5, as with 0.1 one seed of five (4) ended worse than it began; AdamW for their RMSprop, without warm-up,
-the learning rate falls in a straight line; gradient clipped to 1.
+their 0.1 and 0.5; AdamW for their RMSprop, in batches of 32 pairs for their 64; no warm-up, and the learning rate falls
+to 0 in a straight line; gradient clipped to 1.
 """
 
 from __future__ import annotations

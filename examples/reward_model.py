@@ -11,8 +11,9 @@ differences between replies to one prompt mean something.
 Source: Stiennon et al. (2020), "Learning to summarize from human feedback", section 3.4, arXiv:2009.01325 (Bradley &
 Terry 1952).
 Deviations: the labels are made by the tiny world, with noise (a is preferred to b with probability σ(Δgold / 0.25)),
-not by people; two epochs for their one; the mean reward is not shifted to 0 at the end; AdamW without weight decay,
-a learning rate that falls to 0 in a straight line, gradient clipped to 1.
+not by people; two epochs for their one, in batches of 32 pairs for their 64; a new head has PyTorch's weights, uniform
+within ±1/√d, for their N(0, 1/(d + 1)); the mean reward is not shifted to 0 at the end; the learning rate falls to 0 in
+a straight line for their cosine; gradient clipped to 1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What a step learns from: refilled batches, greedy baselines, graded steps, filtered completions, a sampler that lags behind."""
 
+import copy
 import dataclasses
 import math
 
@@ -31,7 +32,7 @@ from minirlhf.recipes.parts import (
 from minirlhf.trainers.collecting import Sampler, collect, decouple, with_reference_and_values
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.loop import Loop
-from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.online import OnlineConfig, observe, train_online
 from minirlhf.trainers.toy import train_toy
 
 WORDS = word_tokenizer(("go", "stop", "one", "two"))
@@ -325,6 +326,34 @@ def test_a_run_in_which_no_group_is_mixed_leaves_the_policy_as_it_was():
     history = train_online(policy, PROBLEMS, lambda p, c: [1.0] * len(c), recipe, CONFIG, tokenizer=WORDS, quiet=True)
     assert history["frac_kept"] == [0.0, 0.0] and history["sampled_tokens"][0] > 32
     assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
+
+
+def test_sampled_tokens_count_the_greedy_replies_of_groups_that_are_thrown_away(world):
+    lm, _, _ = world
+    draw, _ = drawing(lm, [[MIXED, DEAD], [DEAD, MIXED]])
+
+    def with_greedy(seed):
+        graded = draw(seed)
+        first = rows_of(lm, [0, 5], 1)
+        return dataclasses.replace(graded, greedy=Graded(first, graded.rewards[:, :1], graded.valid[:, :1]))
+
+    everything, graded, share = collect(
+        with_greedy, REMAX.with_(refill=Refill()), CONFIG.seed, pad_token_id=lm.pad_token_id
+    )
+    lengths_of = [int(lm.responses().mask[i].sum()) for i in range(6)]
+    assert observe(everything, graded, share)["sampled_tokens"] == 2 * (
+        sum(lengths_of[:4]) + lengths_of[0] + lengths_of[5]
+    )
+
+
+def test_more_minibatches_than_completions_are_as_many_updates_as_completions(world):
+    lm, ref, rewards = world
+    policies = []
+    for many in (4, 9):
+        policy, config = copy.deepcopy(lm), OnlineConfig(max_steps=2, batch_size=2, num_generations=2, seed=1)
+        train_toy(policy, rewards[None], DR_GRPO.with_(num_minibatches=many), config, ref_model=ref)
+        policies.append(policy.table)
+    assert torch.equal(*policies)
 
 
 def test_rollouts_of_different_width_join_without_a_change():

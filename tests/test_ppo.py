@@ -231,6 +231,8 @@ def test_value_pretraining_teaches_the_critic_alone(tokenizer, shared):
     assert moves == [False, False, False]  # after two steps of warm-up it is as it was
     assert any(not torch.equal(a, b) for a, b in zip(policy.parameters(), before.parameters(), strict=True))
     assert history["value"][0] == 0.0 and history["value"][2] != 0.0
+    assert ["grad_norm" in row for row in history] == [False, False, True]  # the policy's, not the critic's
+    assert all(row["critic_grad_norm"] > 0 for row in history)
 
 
 def test_the_critic_can_learn_faster_than_the_policy(tokenizer):

@@ -22,7 +22,7 @@ from minirlhf.equations.policy_losses import cispo, gspo, ppo_clip, reinforce
 from minirlhf.recipes import DAPO, DR_GRPO, GRPO, PPO, RLOO, Gae, Grouped, InLoss, InReward, Refill, ToGo
 from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.recipes.parts import Graded, soft_overlong
+from minirlhf.recipes.parts import Graded, finished, shortest, soft_overlong
 from minirlhf.recipes.recipe import describe
 from minirlhf.trainers.improve import policy_losses
 from minirlhf.trainers.online import OnlineConfig
@@ -191,7 +191,7 @@ def test_overrides_commute_and_none_is_dropped(base, fresh_seed):
         if isinstance(together, tuple):
             made += 1
             for name, value in changes.items():
-                assert f"{name}=" in together[0]
+                assert f"{name}=" in together[0] or name_of(value) == name_of(base.options()[name])
                 assert not isinstance(value, int | float) or together[2][name] == str(value)
 
 
@@ -205,13 +205,68 @@ def test_an_option_that_nothing_takes_any_more_is_one_error_in_any_order():
     ):
         with pytest.raises(UserError, match=message):
             build()
-    assert GRPO.with_(kl=InLoss(k3), beta=0.1).update.kl == InLoss(k3, 0.1)
+
+
+def test_two_values_for_one_number_are_one_error():
     for build in (
         lambda: GRPO.with_(kl=InLoss(k2, 0.3), beta=0.1),
         lambda: GRPO.with_(beta=0.1).with_(kl=InLoss(k2, 0.3)),
+        lambda: GRPO.with_(kl=InLoss(k2, 0.3)).with_(beta=0.1),
     ):
         with pytest.raises(UserError, match=r"beta is given twice: 0\.1 by name, and 0\.3 in kl"):
             build()
+    with pytest.raises(UserError, match=r"beta is given twice: 0\.2 by name, and 0\.05 in kl"):
+        GRPO.with_(kl=InReward(k1, 0.05), beta=0.2)  # the part's default, said in so many words
+    with pytest.raises(UserError, match=r"whiten_advantages is given twice: False by name, and True in credit"):
+        PPO.with_(credit=Gae(), whiten_advantages=False)
+    with pytest.raises(UserError, match=r"advantage is given twice"):
+        GRPO.with_(credit=Grouped(group_center), advantage=leave_one_out)
+    assert GRPO.with_(kl=InLoss(k2, 0.1), beta=0.1).update.kl == InLoss(k2, 0.1)
+
+
+def test_a_number_before_its_function_is_an_error_that_says_so():
+    assert GRPO.with_(num_kept=2, retain=shortest).collect.retain.keywords == {"num_kept": 2}
+    assert GRPO.with_(retain=shortest).with_(num_kept=2).collect.retain.keywords == {"num_kept": 2}
+    with pytest.raises(UserError, match=r"'num_kept'.*together with the function that takes it, or after it"):
+        GRPO.with_(num_kept=2).with_(retain=shortest)
+    late = GRPO.with_(epsilon=0.1).with_(objective=gspo)
+    assert late.update.objective.keywords == GRPO.with_(objective=gspo).with_(epsilon=0.1).update.objective.keywords
+
+
+def test_what_the_run_decides_gives_way_to_what_somebody_has_chosen():
+    mask = torch.ones(2, 3, dtype=torch.bool)
+
+    def divisor(recipe):
+        return 1 / (2 * float(recipe.filled(max_completion_length=32).update.weights(mask)[0, 0]))
+
+    inside = partial(fixed_length, max_completion_length=64)
+    assert divisor(DR_GRPO) == 32
+    assert divisor(DR_GRPO.with_(max_completion_length=64)) == divisor(DR_GRPO.with_(weights=inside)) == 64
+    assert divisor(DR_GRPO.with_(name="mine", source="a blackboard", max_completion_length=64)) == 64
+    assert DAPO.filled(max_completion_length=9).collect.shape[0].keywords == {"max_completion_length": 9}
+
+
+def test_numbers_that_another_part_brings_along_are_named():
+    moved = describe(recipes.REINFORCE_PP.with_(kl=InLoss(k2)))
+    assert "  with             beta=0.04 (REINFORCE_PP: 0.01)" in moved
+    critic = describe(recipes.VAPO.with_(credit=Gae(whiten_advantages=False)))
+    assert "critic_lam=none (VAPO: 1.0), critic_warmup=0 (VAPO: 10), lam=0.95 (VAPO: length_adaptive_lambda)" in critic
+    assert "  with  " not in describe(GRPO.with_(kl=InLoss(k2, 0.04))) + describe(GRPO.with_(beta=0.1))
+
+
+def test_a_row_told_its_own_values_is_that_row():
+    for same in (GRPO.with_(), GRPO.with_(beta=0.04), GRPO.with_(epsilon=0.2, beta=0.04), GRPO.with_(kl=InLoss())):
+        assert (same.name, same.heading(same.source)) == ("grpo", GRPO.heading(GRPO.source))
+        assert same.differs() == {} and "in nothing" in describe(same)
+    assert GRPO.with_(beta=0.04) == GRPO and GRPO.with_(beta=0.04).with_(beta=0.1).name == "GRPO with beta=0.1"
+    # It is remembered: with another objective 0.2 is no longer what nobody chose.
+    assert GRPO.with_(epsilon=0.2).with_(objective=gspo).update.objective.keywords == {"epsilon": 0.2}
+    assert GRPO.with_(kl=InLoss(k2), beta=0.04).name == "GRPO with kl=InLoss(k2, beta=0.04)"
+
+
+def test_a_row_of_its_own_has_a_name():
+    with pytest.raises(UserError, match="GRPO with source='a blackboard': a row of its own needs a name too"):
+        GRPO.with_(source="a blackboard", beta=0.1)
 
 
 def test_numbers_survive_a_replaced_function_where_the_new_one_takes_them():
@@ -232,7 +287,6 @@ def test_a_variant_is_called_after_its_changes_and_claims_no_paper():
     assert "in nothing" not in text and "in nothing" in describe(GRPO)
     mine = GRPO.with_(name="mine", source="a blackboard", beta=0.1)
     assert mine.with_(beta=0.2).name == "MINE with beta=0.2" and describe(mine).startswith("mine: a blackboard")
-    assert GRPO.with_() is GRPO
 
 
 def test_every_choice_of_a_row_says_what_it_means():
@@ -274,6 +328,18 @@ def test_what_has_no_effect_is_found_by_trying_it_out():
     )
     assert "keeps all 8" in say(recipes.GFPO.with_(num_kept=8))[0] and say(recipes.GFPO) == []
     assert say(GRPO.with_(num_minibatches=2, objective=gspo, epsilon=3e-4)) == []
+    (unkept,) = say(GRPO.with_(renormalise=False))
+    assert "renormalise = False: without keep" in unkept and say(GRPO.with_(renormalise=False, keep=finished)) == []
+    far = recipes.MASKED_GRPO.with_(off_policy_mask_threshold=3.0)
+    assert "not_left_behind" in say(far)[0] and say(far.with_(num_minibatches=2)) == []  # the policy may drift that far
+    assert say(recipes.VAPO, max_steps=11) == [] and "lasts the whole run of 10" in say(recipes.VAPO, max_steps=10)[0]
+    (beyond,) = say(GRPO.with_(num_minibatches=16), completions=8)
+    assert "num_minibatches = 16 beyond that: a step has 8 completions" in beyond
+
+
+def test_a_credit_without_its_critic_is_refused_at_once():
+    with pytest.raises(UserError, match="computed from a critic's values"):
+        PPO.with_(critic=None).try_out()
 
 
 def test_a_run_says_at_its_start_what_has_no_effect(world, caplog):

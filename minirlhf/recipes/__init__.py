@@ -64,6 +64,11 @@ REMAX = Recipe(
     "Models, arXiv:2310.10505",
     credit=AgainstGreedy(),
     update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+    deviations=(
+        "the KL estimate of a whole reply is taken off its reward, sampled or greedy; the authors' code charges each token its own "
+        "estimate and nothing for the greedy reply",
+        "the sum over a reply's tokens, as in the paper, where the authors' code has the mean over the batch's",
+    ),
 )
 REINFORCE_PP = Recipe(
     name="reinforce_pp",
@@ -71,9 +76,18 @@ REINFORCE_PP = Recipe(
     "arXiv:2501.03262",
     credit=ToGo(),
     update=Update(ppo_clip, token_mean, kl=InReward(k1, 0.01)),
+    deviations=(
+        "advantages are scaled over the batch's tokens, as in OpenRLHF, so that a long reply counts more often in mean and deviation; "
+        "eq:reinforce-pp-advantage scales over its replies",
+        "the row makes one update per rollout",
+    ),
 )
 REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
-    name="reinforce_pp_baseline", source=REINFORCE_PP.source, credit=Grouped(reinforce_pp_baseline), kl=InLoss(k2, 0.01)
+    name="reinforce_pp_baseline",
+    source=REINFORCE_PP.source,
+    credit=Grouped(reinforce_pp_baseline),
+    kl=InLoss(k2, 0.01),
+    deviations=("the row makes one update per rollout",),
 )
 PPO = Recipe(
     name="ppo",
@@ -96,7 +110,12 @@ VAPO = PPO.with_(
     kl=None,
     epsilon_high=0.28,
     positive_coef=0.1,
+    num_iterations=1,
+    num_minibatches=16,  # 512 prompts × 16 replies in minibatches of 512
     deviations=(
+        "λ = 1 − 1/(0.05 l) is negative for replies of fewer than 20 tokens; it is 0 for them",
+        "of DAPO it has what the paper takes over: the wider upper clip and the token mean; no refilling, no filter, no punishment of length",
+        "the value loss is clipped and advantages are whitened, as in PPO's row",
         "the critic starts as a copy of the policy, not of a reward model, and its warm-up is 10 rollouts, not 50 steps on data of "
         "its own",
         "correct means a reward above 0",
@@ -121,6 +140,9 @@ DR_GRPO = GRPO.with_(
     advantage=group_center,
     weights=fixed_length,
     kl=None,
+    deviations=(
+        "the row makes one update per rollout, where the authors' script makes eight (1,024 replies in minibatches of 128)",
+    ),
 )
 DAPO = GRPO.with_(
     name="dapo",
@@ -131,7 +153,10 @@ DAPO = GRPO.with_(
     refill=Refill(),
     shape=(soft_overlong,),
     keep=finished,
+    num_minibatches=16,  # section 4.1: 512 prompts × 16 replies in minibatches of 512
     deviations=(
+        "overlong filtering and the soft punishment are both on, as in the paper's table 1; the authors' released recipe leaves the "
+        "filter out, because with it the punished replies have no weight: they count in their group's mean only",
         "refilling ends after max_refills rounds, and a batch that is not full by then is learned from as it is",
         "the groups that are left over once the batch is full are thrown away",
     ),
@@ -143,6 +168,7 @@ GSPO = GRPO.with_(
     epsilon=3e-4,
     epsilon_high=4e-4,
     kl=None,
+    num_minibatches=4,  # section 5.1
 )
 GSPO_TOKEN = GSPO.with_(name="gspo_token", source=GSPO.source, objective=gspo_token)
 LUSPO = GSPO.with_(
@@ -150,6 +176,7 @@ LUSPO = GSPO.with_(
     source="Liu et al. (2026), Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in "
     "RLVR, arXiv:2602.05261",
     objective=luspo,
+    deviations=("clip range and minibatches are GSPO's; the paper's own were not found",),
 )
 CISPO = GRPO.with_(
     name="cispo",
@@ -157,28 +184,42 @@ CISPO = GRPO.with_(
     objective=cispo,
     weights=token_mean,
     kl=None,
+    num_minibatches=16,  # section 3.1
+    deviations=(
+        "without DAPO's dynamic sampling and length penalty, which the paper uses beside it (`refill`, `shape`)",
+        "the paper's 16 rounds of updates on each batch are taken to be 16 minibatches",
+        "the paper gives no upper bound of the weight; 1 + 4 is that of ScaleRL (Khatri et al., 2025, arXiv:2510.13786)",
+    ),
 )
 SAPO = GRPO.with_(
     name="sapo",
     source="Gao et al. (2025), Soft Adaptive Policy Optimization, arXiv:2511.20347",
     objective=sapo,
     kl=None,
+    num_minibatches=4,  # section 5.1; 2 for Qwen3-VL
 )
 GMPO = GRPO.with_(
     name="gmpo",
     source="Zhao et al. (2025), Geometric-Mean Policy Optimization, arXiv:2507.20673",
     objective=gmpo,
     kl=None,
+    num_minibatches=8,  # the authors' script: 1,024 replies in minibatches of 128
 )
 BNPO = GRPO.with_(
     name="bnpo",
     source="Xiao, Zhang & Cao (2025), BNPO: Beta Normalization Policy Optimization, arXiv:2506.02864",
     advantage=bnpo,
     kl=None,
-    deviations=("the Beta density is fitted to the pass rates of one batch",),
+    deviations=(
+        "the Beta density is fitted to the pass rates of one batch",
+        "the row makes one update per rollout; the paper's number was not found",
+    ),
 )
 MAXRL = DR_GRPO.with_(
-    name="maxrl", source="Tajwar et al. (2026), Maximum Likelihood Reinforcement Learning", advantage=maxrl
+    name="maxrl",
+    source="Tajwar et al. (2026), Maximum Likelihood Reinforcement Learning",
+    advantage=maxrl,
+    deviations=("the row makes one update per rollout; the paper's number was not found",),
 )
 GFPO = GRPO.with_(
     name="gfpo",
@@ -186,7 +227,10 @@ GFPO = GRPO.with_(
     "arXiv:2508.09726",
     weights=token_mean,
     retain=shortest,
-    deviations=("the tokens of samples that are not retained still count in the mean, with advantage 0",),
+    deviations=(
+        "the tokens of samples that are not retained still count in the mean, with advantage 0",
+        "the row makes one update per rollout; the paper's number was not found",
+    ),
 )
 LITE_PPO = GRPO.with_(
     name="lite_ppo",
@@ -194,12 +238,14 @@ LITE_PPO = GRPO.with_(
     advantage=lite_ppo,
     weights=token_mean,
     kl=None,
+    num_minibatches=8,  # as TRL's documentation reads the paper: 128 × 8 replies in batches of 128
 )
 MASKED_GRPO = GRPO.with_(
     name="masked_grpo",
     source="DeepSeek-AI (2025), DeepSeek-V3.2: off-policy sequence masking",
     corrections=(not_left_behind,),
     deviations=(
+        "the row makes one update per rollout, where the paper makes several; a sequence is masked only if sampler and learner differ (`staleness`)",
         "only the masking of sequences: the paper's unbiased KL estimate and its masks for routing and sampling are left out",
     ),
 )
@@ -211,6 +257,7 @@ DECOUPLED_PPO = DR_GRPO.with_(
     decoupled=True,
     deviations=(
         "without a critic: the advantages are those of Dr. GRPO",
+        "the row makes one update per rollout: the ratio to the learner at the step's start is 1, and nothing but the capped weight is left",
         "one policy version samples a whole completion",
     ),
 )

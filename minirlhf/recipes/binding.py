@@ -1,12 +1,15 @@
 """Choices bound by name: a name is a field of a recipe's part, or a keyword-only hyperparameter of a function in it.
 
 What a recipe was given stands beside the row that it was made from, and all of it is bound anew, from the outside in. So the
-order never matters within a call of ``with_``; over several calls a number comes after the function that takes it, or is an error:
+order never matters within a call of ``with_``, and several calls do what one would do, or are an error (a number before the function
+that takes it; the message says so):
 
 * a number given by name goes to every function that takes it, also to one that replaces another; one that nothing takes is an error;
-* a number given by name and another one inside a part given beside it is an error;
-* what a *row* had bound to a function that is replaced goes to the new one if that takes it. What it does not take was
-  the old function's, and the header says that it is gone.
+* a part (:class:`~minirlhf.recipes.parts.InLoss`, …) says all of its numbers, its defaults included, so another value for one of them
+  by name is an error;
+* what a *row* had bound to a function that is replaced goes to the new one if that takes it. A number of the row that is gone, or
+  that a replaced part or function has another value for, is named in the header;
+* a value that is the row's own changes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
@@ -48,7 +52,7 @@ class Bindable:
         name: as on the command line.
         deviations: in what this implementation differs from the paper, a sentence each.
         row: the row of a table that this is a variant of; None if it is one itself.
-        changes: in what it differs from that row.
+        changes: what that row was told to be, its own values included.
     """
 
     name: str
@@ -60,31 +64,43 @@ class Bindable:
     def with_(self, **changes: Any) -> Self:
         """This recipe with other choices: fields, or hyperparameters of its functions, by name.
 
-        A variant is called after its row and its changes. With a ``source`` it is a row by itself, named and declared by whoever made it.
+        A variant is called after its row and its changes. With a ``name`` and a ``source`` it is a row by itself, declared by whoever made it.
 
         Raises:
-            UserError: nothing takes one of the names, or two numbers are given for it.
+            UserError: nothing takes one of the names, two values are given for it, or a row of its own has no name.
         """
         base: Self = self.row or self
         wanted = {**self.changes, **changes}
-        if not wanted:
-            return base
         taken: set[str] = set()
         made: Self = _bound(base, wanted, taken)
         for name in sorted(wanted.keys() - taken):
             if name in base.options():
                 others = _listed({k: v for k, v in wanted.items() if k != name})
                 raise UserError(f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more")
-            raise unknown(f"option of recipe {base.name!r}", name, made.options())
-        if "source" in changes:
+            problem = unknown(f"option of recipe {base.name!r}", name, made.options())
+            raise UserError(f"{problem} (a number comes together with the function that takes it, or after it)")
+        if "source" in wanted:
+            if "name" not in wanted:
+                raise UserError(f"{_title(base)} with source={wanted['source']!r}: a row of its own needs a name too")
             return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
-        return replace(
-            made, row=base, changes=wanted, name=wanted.get("name", f"{_title(base)} with {_listed(wanted)}")
-        )
+        made = replace(made, row=base, changes=wanted)
+        shown = made.differs()
+        return replace(made, name=shown.get("name", f"{_title(base)} with {_listed(shown)}")) if shown else made
+
+    def differs(self) -> dict[str, Any]:
+        """In what this is another recipe than its row; nothing for a row, and for one that was told its own values."""
+        shown = dict(self.changes)
+        for name, value in self.changes.items():
+            fewer = {k: v for k, v in shown.items() if k != name}
+            if _alike(self.row.options().get(name, self), value) and _alike(
+                _bound(self.row, fewer, set()), _bound(self.row, self.changes, set())
+            ):
+                shown = fewer
+        return shown
 
     def filled(self, **values: Any) -> Self:
-        """This recipe with what the run decides, where a function takes it and nothing else was chosen by name. It is no variant."""
-        made: Self = _bound(self, {k: v for k, v in values.items() if k not in self.changes}, set())
+        """This recipe with what the run decides, where a function takes it and nobody has bound another value. It is no variant."""
+        made: Self = _bound(self, values, set(), keep=True)
         return made
 
     def choices(self) -> dict[str, Option]:
@@ -101,10 +117,19 @@ class Bindable:
 
     def heading(self, source: str) -> list[str]:
         """The first lines about this recipe: a row claims its paper, a variant says what it has changed."""
-        if self.row is None:
+        shown = self.differs()
+        if not shown:
             return [f"{self.name}: {source}"]
-        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(self.changes)}"]
-        gone = {k: v for k, v in _given(self.row).items() if k not in self.options()}
+        lines = [f"{self.name}: as {_title(self.row)} ({source}), except {_listed(shown)}"]
+        now, before = self.choices(), self.row.choices()
+        gone = {name: value for name, value in _set_by(self.row).items() if name not in now}
+        moved = [
+            f"{_listed({name: now[name].value})} ({_title(self.row)}: {name_of(option.value)})"
+            for name, option in sorted(before.items())
+            if name in now and name not in self.changes and (option.is_number or now[name].is_number)
+            if not _alike(option.value, now[name].value)
+        ]
+        lines += [f"  with             {', '.join(moved)}"] * bool(moved)
         return lines + [f"  without          {_listed(gone)}: nothing takes them any more"] * bool(gone)
 
 
@@ -129,41 +154,72 @@ def _hyperparameters(function: Any) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in DATA}
 
 
-def _bound(node: Any, values: Mapping[str, Any], taken: set[str]) -> Any:
-    """``node`` with every field and hyperparameter of these names set, from the outside in; the names go into ``taken``."""
+def _bound(node: Any, values: Mapping[str, Any], taken: set[str], keep: bool = False) -> Any:
+    """``node`` with every field and hyperparameter of these names set, from the outside in; the names go into ``taken``.
+
+    With ``keep`` only functions take them, and only what is not bound yet.
+    """
     if isinstance(node, tuple):
-        return tuple(_bound(item, values, taken) for item in node)
+        return tuple(_bound(item, values, taken, keep) for item in node)
     if parts := _parts(node):
         changes = {}
         for name, old in parts.items():
-            new = values.get(name, old)
-            if name in values:
+            new = old
+            if name in values and not keep:
                 taken.add(name)
-                for twice, inside in _given(new).items():
-                    if values.get(twice, inside) != inside:
-                        raise UserError(f"{twice} is given twice: {values[twice]} by name, and {inside} in {name}")
-                new = _bound(new, {k: v for k, v in _given(old, parts=False).items() if k not in _given(new)}, set())
-            changes[name] = _bound(new, values, taken)
+                new = values[name]
+                for twice, inside in _stated(new).items():
+                    if not _alike(values.get(twice, inside), inside):
+                        here, there = name_of(values[twice]), name_of(inside)
+                        raise UserError(f"{twice} is given twice: {here} by name, and {there} in {name}")
+                new = _bound(new, _keywords(old), set(), keep=True)
+            changes[name] = _bound(new, values, taken, keep)
         return replace(node, **changes)
     if callable(node):
+        bound = node.keywords if keep and isinstance(node, functools.partial) else {}
         # A tuple is a choice of functions, so it belongs to a field.
-        found = {k: values[k] for k in _hyperparameters(node) if k in values and not isinstance(values[k], tuple)}
+        wanted = (k for k in _hyperparameters(node) if k in values and k not in bound)
+        found = {k: values[k] for k in wanted if not isinstance(values[k], tuple)}
         taken.update(found)
         return functools.partial(node, **found) if found else node
     return node
 
 
-def _given(node: Any, *, parts: bool = True) -> dict[str, Any]:
-    """What is bound to the functions below and, in ``parts``, differs from a part's defaults."""
-    found: dict[str, Any] = {}
-    if isinstance(node, functools.partial):
-        found.update(node.keywords)
-    for item in node if isinstance(node, tuple) else _parts(node).values():
-        found.update(_given(item, parts=parts))
-    if parts and _parts(node):
-        defaults = {f.name: f.default for f in dataclasses.fields(node)}
-        found.update({k: v for k, v in _parts(node).items() if v != defaults[k] and isinstance(v, int | float)})
-    return found
+def _keywords(node: Any) -> dict[str, Any]:
+    """What is bound to the functions below."""
+    own = dict(node.keywords) if isinstance(node, functools.partial) else {}
+    below = (_keywords(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
+    return functools.reduce(operator.or_, below, own)
+
+
+def _stated(node: Any) -> dict[str, Any]:
+    """What a part says by itself: its fields and what is bound to its functions. The fields of parts in it are its own."""
+    below = (_stated(item) for item in (node if isinstance(node, tuple) else _parts(node).values()))
+    return functools.reduce(operator.or_, below, _keywords(node) | _parts(node))
+
+
+def _set_by(node: Any) -> dict[str, Any]:
+    """The numbers in it that are no part's default."""
+    found, parts = _keywords(node), _parts(node)
+    defaults = {f.name: f.default for f in dataclasses.fields(node)} if parts else {}
+    found |= {k: v for k, v in parts.items() if isinstance(v, int | float) and v != defaults[k]}
+    return functools.reduce(operator.or_, map(_set_by, parts.values()), found)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two choices are the same: functions with the same numbers, whether bound or by default, parts with the same fields."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if callable(a) and callable(b) and not _parts(a):
+        plain = [x.func if isinstance(x, functools.partial) else x for x in (a, b)]
+        return plain[0] is plain[1] and _defaults(a) == _defaults(b)
+    if _parts(a) and type(a) is type(b):
+        return all(_alike(x, y) for x, y in zip(_parts(a).values(), _parts(b).values(), strict=True))
+    return bool(a == b)
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    return {name: p.default for name, p in _hyperparameters(function).items()}
 
 
 def _leaves(node: Any) -> Iterator[Option]:

@@ -50,12 +50,10 @@ class Preference(Bindable):
     Attributes:
         loss: ``(record, *context, *, ...) -> (B,)``, minimised; declared by ``@Needs(...)``.
         context: ``(batch, *, ...) -> Tensor`` each, computed before the batch is split. A result ``(B, ...)`` is split with it.
-        mismatched: the context asks for answers to other prompts.
     """
 
     loss: Callable[..., Tensor]
     context: tuple[Callable[..., Tensor], ...] = ()
-    mismatched: bool = False
 
     def __post_init__(self) -> None:
         Needs.of(self.loss)
@@ -72,12 +70,21 @@ class Preference(Bindable):
         found = re.search(r"^Source: (.*?)(?=^\w+(?:, \w+)*:|\Z)", text, re.DOTALL | re.MULTILINE)
         return " ".join(found.group(1).split()) if found else ""
 
-    def try_out(self) -> None:
+    def try_out(self) -> bool:
         """Compute the loss of two made-up examples, so that a number it refuses is one clear error before anything is loaded.
+
+        Returns:
+            Whether its context asked for answers to other prompts.
 
         Raises:
             UserError: with the loss's own words.
         """
+        asked: list[bool] = []
+
+        def others() -> tuple[Tensor, Tensor]:
+            asked.append(True)
+            return -ones, -ones
+
         ones, lists_of_two = torch.ones(2), torch.ones(2, 2)
         made_up: dict[type[Record], Record] = {
             PairLogps: PairLogps(-ones, -ones, -ones, -ones, ones, ones),
@@ -85,11 +92,12 @@ class Preference(Bindable):
             ListLogps: ListLogps(-lists_of_two, -lists_of_two, lists_of_two),
         }
         record, scores = made_up[self.needs.record], torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-        batch = OptimizerBatch(lambda: record, lambda: (-ones, -ones), ones, scores, {})
+        batch = OptimizerBatch(lambda: record, others, ones, scores, {})
         try:
             self.loss(record, *(part(batch) for part in self.context))
         except (ValueError, TypeError) as problem:
             raise UserError(f"{self.name}: {problem}") from None
+        return bool(asked)
 
 
 # -- what a loss takes from the whole batch ----------------------------------------------------------------------
@@ -162,7 +170,7 @@ PREFERENCES: dict[str, Preference] = {
         Preference("slic", partial(reference_free.slic, delta=1.0, nll_weight=0.1)),
         Preference("likelihood_contrast", partial(reference_free.likelihood_contrast, weight=0.1)),
         # thumbs
-        Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,), mismatched=True),
+        Preference("kto", partial(unpaired.kto, beta=0.1), (reference_point,)),
         Preference("bco", partial(unpaired.bco, beta=0.1), (running_shift,)),
         # lists
         Preference("plackett_luce_dpo", partial(lists.plackett_luce_dpo, beta=0.1)),

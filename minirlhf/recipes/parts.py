@@ -224,7 +224,7 @@ def token_cost(rewards: Tensor, rollout: Rollout, *, length_penalty: float = 0.0
 
 
 def soft_overlong(
-    rewards: Tensor, rollout: Rollout, *, max_completion_length: int = 32, soft_punish_cache: int = 4
+    rewards: Tensor, rollout: Rollout, *, max_completion_length: int, soft_punish_cache: int = 4
 ) -> Tensor:
     """The last ``soft_punish_cache`` tokens of the budget cost more and more, up to 1 (DAPO). ``(B,) -> (B,)``"""
     return rewards + shaping.soft_overlong(
@@ -415,7 +415,7 @@ class Gae(Credit):
     ) -> tuple[Tensor, Tensor]:
         """Advantages and values of some rows."""
         if graded.values is None:
-            raise ValueError("values is None, but the recipe has a critic")
+            raise ValueError("values is None, but the credit is computed from a critic's values")
         values = graded.values[rows].to(rewards)
         if self.whiten_rewards and int(mask.sum()) > 1:
             rewards = whiten(rewards, mask, shift_mean=False)
@@ -440,7 +440,7 @@ class Update:
         decoupled: the ratio's ``old_logps`` are the learner's own at the start of the step, not those of the policy that sampled,
             which is left to a correction. Without staleness they are the same.
         num_iterations: passes over each rollout.
-        num_minibatches: optimizer steps per pass.
+        num_minibatches: optimizer steps per pass, at most one per completion.
         positive_coef: weight of the likelihood of the completions that earned more than 0 (VAPO).
         ptx_coef: weight of the likelihood of other texts, given to the trainer, which keeps the policy from forgetting them.
     """

@@ -50,7 +50,7 @@ class Recipe(Bindable):
         Raises:
             UserError: with the function's own words.
         """
-        graded, more = _made_up(num_generations)
+        graded, more = _made_up(self, num_generations)
         update, rollout, refill = self.update, graded.rollout, self.collect.refill
         logps, mask = rollout.old_logps, rollout.mask
         try:
@@ -79,16 +79,26 @@ class Recipe(Bindable):
         except (ValueError, TypeError) as problem:
             raise UserError(f"{self.name}: {problem}") from None
 
-    def without_effect(self, num_generations: int, *, staleness: int = 0, truncates: bool = False) -> list[str]:
+    def without_effect(
+        self,
+        num_generations: int,
+        *,
+        staleness: int = 0,
+        truncates: bool = False,
+        max_steps: int | None = None,
+        completions: int | None = None,
+    ) -> list[str]:
         """What was chosen and does nothing at these settings, and why; found by trying it out.
 
         Args:
             num_generations: ``G``.
             staleness: steps by which the policy that samples is behind.
             truncates: top-k, top-p or min-p cut the distribution that is sampled from.
+            max_steps: of the run; None: it does not end.
+            completions: to learn from in a step; None: always enough.
         """
         update, critic, retain = self.update, self.credit.critic, self.collect.retain
-        graded, _ = _made_up(num_generations)
+        graded, _ = _made_up(self, num_generations)
         rollout = graded.rollout
         advantages = (graded.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
         same = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
@@ -100,8 +110,10 @@ class Recipe(Bindable):
         if single and critic is not None:
             why = "with one update per rollout the critic still says what it said when sampling"
             found[why] = _flat(critic.value_loss, *same)
+        if update.keep is None:
+            found["without keep no completion is left out of the weights"] = _flat(update.weights, rollout.mask)
         if staleness == 0 and not truncates:
-            logps = rollout.old_logps if single else 3 * rollout.old_logps
+            logps = rollout.old_logps if single else 1e3 * rollout.old_logps  # as far away as it may ever get
             factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
             idle = [name for name, factor in factors.items() if bool((factor == 1).all())]
             found["the policy that samples is the one that learns (staleness = 0)"] = (
@@ -109,20 +121,28 @@ class Recipe(Bindable):
             )
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
             found[f"it keeps all {num_generations} samples of a group"] = [name_of(retain)]
+        if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
+            why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
+            found[why] = ["the policy's update"]
+        if completions is not None and update.num_minibatches > completions:
+            why = f"a step has {completions} completions, and as many updates per pass"
+            found[why] = [f"num_minibatches = {update.num_minibatches} beyond that"]
         return [f"no effect of {', '.join(what)}: {why}" for why, what in found.items() if what]
 
 
-def _made_up(num_generations: int) -> tuple[Graded, OnDemand]:
-    """Two groups on which a recipe is tried out, with rewards of 0 and 1, and what goes with them."""
+def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
+    """Two groups on which a recipe is tried out, with what it needs: rewards of 0 and 1, the first completion cut off."""
     count = 2 * num_generations
     mask, logps = torch.ones(count, 2, dtype=torch.bool), torch.full((count, 2), -1.0)
     ids = torch.zeros(count, 3, dtype=torch.long)
-    rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], mask[:, 0], num_generations)
+    ended = torch.arange(count) > 0
+    rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], ended, num_generations)
     rewards = torch.arange(float(count)).remainder(2).view(2, -1)
     valid, steps = torch.ones_like(rewards, dtype=torch.bool), torch.tensor([math.nan, 1.0]).expand(count, 2)
     firsts = replace(rollout.select(torch.tensor([0, num_generations])), num_generations=1)
     greedy = Graded(firsts, rewards[:, :1], valid[:, :1], logps[:2])
-    return Graded(rollout, rewards, valid, logps, logps), OnDemand(lambda: greedy, lambda: steps)
+    values = None if recipe.credit.critic is None else logps
+    return Graded(rollout, rewards, valid, logps, values), OnDemand(lambda: greedy, lambda: steps)
 
 
 def _at_least(low: int, **numbers: float) -> None:
@@ -141,21 +161,32 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
     """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value``."""
 
     def measured(**changes: float) -> list[Tensor]:
+        if not at.is_floating_point():
+            return [function(at, *rest, **changes)]
         x = at.clone().requires_grad_()
         y = function(x, *rest, **changes)
         return [y.detach(), *torch.autograd.grad(y.sum(), x)]
 
     found = []
     for name, value in getattr(function, "keywords", {}).items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not isinstance(value, int | float):
             continue
         same = []
-        for other in (value / 2, 2 * value):
+        for other in (not value,) if isinstance(value, bool) else (value / 2, 2 * value):
             with contextlib.suppress(ValueError):  # a number that the function refuses
                 same.append(all(map(torch.equal, measured(), measured(**{name: other}))))
         if same and all(same):
-            found.append(f"{name} = {value:g}")
+            found.append(f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}")
     return found
+
+
+def _has_a_ratio(recipe: Recipe) -> bool:
+    """Whether the objective depends on what the old policy said."""
+    rollout = _made_up(recipe, 2)[0].rollout
+    logps, advantages = rollout.old_logps, torch.ones(rollout.mask.shape)
+    objective = recipe.update.objective
+    same, moved = (objective(logps, old, advantages, rollout.mask) for old in (logps, logps - 0.5))
+    return not torch.equal(same, moved)
 
 
 def summary(recipe: Recipe) -> dict[str, str]:
@@ -183,5 +214,13 @@ def describe(recipe: Recipe) -> str:
     """A header for a run: source, choices, and every deviation from the paper that is known."""
     chosen = {**vars(recipe.collect), "credit": recipe.credit, **vars(recipe.update)}
     lines = recipe.heading(recipe.source) + [f"  {name:16} {name_of(value)}" for name, value in chosen.items()]
-    sentences = recipe.deviations or (("in nothing that we know of",) if recipe.row is None else ())
+    per_rollout = recipe.update.num_iterations * recipe.update.num_minibatches
+    inert = per_rollout == 1 and _has_a_ratio(recipe)
+    note = (
+        "1 per rollout: every ratio is 1 and clips nothing, unless the samples are stale"
+        if inert
+        else f"{per_rollout} per rollout"
+    )
+    lines.append(f"  {'updates':16} {note}")
+    sentences = recipe.deviations or (() if recipe.differs() else ("in nothing that we know of",))
     return "\n".join([*lines, *(f"  deviates: {sentence}" for sentence in sentences)])

@@ -60,7 +60,8 @@ METRICS: dict[str, Metric] = {
         Metric(
             "grad_norm",
             "the loss's unit per unit of weight",
-            "Euclidean norm of the gradient of all trained weights, before it is clipped to max_grad_norm.",
+            "Euclidean norm of the gradient of all trained weights, before it is clipped to max_grad_norm. With a critic: of the "
+            "policy's weights; there is none while only the critic learns (critic_warmup).",
             "Settles within a factor of ten of where it was after the warm-up.",
             "Spikes: single batches throw the run; lower the learning rate, look at those batches. Always above "
             "max_grad_norm: every step is clipped, and the learning rate is what sets its size. Exactly 0: nothing to learn "
@@ -260,6 +261,15 @@ METRICS: dict[str, Metric] = {
             "0 with one update per rollout, else below 0.2.",
             "High: most of the data teaches nothing any more in the later updates; fewer of them. 0 throughout, with several "
             "updates: the steps are too small for the clip to matter.",
+            ("online",),
+        ),
+        Metric(
+            "critic_grad_norm",
+            "the loss's unit per unit of weight",
+            "Euclidean norm of the gradient of the critic's own weights (of a shared critic: its head), before it is clipped to "
+            "max_grad_norm by itself. Recipes with a critic only.",
+            "Falls while the critic learns to predict, and follows the policy afterwards.",
+            "Always above max_grad_norm: the critic learns at the pace of the clip; scale the rewards, or lower vf_coef.",
             ("online",),
         ),
         Metric(

@@ -64,7 +64,7 @@ def improve(
         order = torch.arange(len(rollout))
         if update.num_minibatches > 1:
             order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
-        for rows in order.tensor_split(update.num_minibatches):
+        for rows in order.tensor_split(min(update.num_minibatches, len(order))):
             parts: list[Iterator[Tensor]] = []
             seen: list[TokenGradients] = []
             if teaches_policy:

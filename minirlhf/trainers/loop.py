@@ -223,7 +223,8 @@ class Loop:
             only: the name of a part; nothing but its own parameters is changed.
 
         Returns:
-            ``loss``, ``grad_norm`` of the model (before clipping, which is done for each part by itself) and ``learning_rate``.
+            ``loss``, ``learning_rate``, and of what was changed the norm of the gradient before clipping, which is done for each
+            part by itself: ``grad_norm`` of the model, ``<part>_grad_norm`` of a part.
 
         Raises:
             NonFiniteLoss: nothing was updated.
@@ -237,15 +238,17 @@ class Loop:
             if not math.isfinite(total):
                 raise self._non_finite("loss", total)
             loss.backward(inputs=learning)  # type: ignore[no-untyped-call]
-        norms = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
-        for norm in norms:
+        norms = {}
+        for group in groups:
+            norm = float(nn.utils.clip_grad_norm_(group["params"], self.config.max_grad_norm))
             if not math.isfinite(norm):
                 raise self._non_finite("gradient norm", norm)
+            norms[f"{group['name']}_grad_norm".removeprefix("_")] = norm
         rate = self.config.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["ratio"]
         self.optimizer.step()
-        return {"loss": total, "grad_norm": norms[0], "learning_rate": rate}
+        return {"loss": total, **norms, "learning_rate": rate}
 
     def _non_finite(self, what: str, value: float) -> NonFiniteLoss:
         kept = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"

@@ -103,8 +103,9 @@ def train_offline(
     Raises:
         UserError: examples of a kind that the loss cannot take, or numbers that it refuses.
     """
-    recipe.try_out()
-    data = _Data(as_kind(examples, recipe.needs.record, recipe.name), recipe, pad_token_id, config.seed)
+    others = recipe.try_out()
+    examples = as_kind(examples, recipe.needs.record, recipe.name)
+    data = _Data(examples, recipe, pad_token_id, others_from=config.seed if others else None)
     if recipe.needs.reference:
         if ref_model is not None:
             require_same_vocabulary(model, ref_model)
@@ -114,7 +115,7 @@ def train_offline(
         name or recipe.name,
         model,
         config,
-        settings={"recipe": describe_preference(recipe)},
+        settings={} if out is None else {"recipe": describe_preference(recipe)},
         dropout=False,
         out=out,
         tokenizer=tokenizer,
@@ -157,8 +158,8 @@ class HeldOut:
     def __init__(
         self, examples: Sequence[Compared], recipe: Preference, ref_model: nn.Module, *, pad_token_id: int
     ) -> None:
-        alone = replace(recipe, context=(), mismatched=False)  # the loss itself is not computed
-        self._data = _Data(as_kind(examples, recipe.needs.record, recipe.name), alone, pad_token_id, 0)
+        alone = replace(recipe, context=())  # the loss itself is not computed
+        self._data = _Data(as_kind(examples, recipe.needs.record, recipe.name), alone, pad_token_id)
         if recipe.needs.reference:
             self._data.ask(ref_model)
 
@@ -173,9 +174,14 @@ class HeldOut:
 
 
 class _Data:
-    """``N`` examples as tensors on demand, and what the reference says of their answers."""
+    """``N`` examples as tensors on demand, and what the reference says of their answers.
 
-    def __init__(self, examples: Sequence[Compared], recipe: Preference, pad_token_id: int, seed: int) -> None:
+    ``others_from``: seed by which each example gets another one's answer as well; None: it needs none.
+    """
+
+    def __init__(
+        self, examples: Sequence[Compared], recipe: Preference, pad_token_id: int, others_from: int | None = None
+    ) -> None:
         self.examples, self.recipe, self.pad = examples, recipe, pad_token_id
         self.width = len(examples[0].answers)  # K
         self.margins = _numbers([e.margin for e in examples])  # (N,)
@@ -187,8 +193,8 @@ class _Data:
         self.reference: Tensor | None = None  # (N, K)
         self.other: list[Tokens] = []  # for each example the answer of another one
         self.other_reference: Tensor | None = None  # (N,)
-        if recipe.mismatched:
-            order = torch.randperm(len(examples), generator=generator("mismatched", seed)).tolist()
+        if others_from is not None:
+            order = torch.randperm(len(examples), generator=generator("mismatched", others_from)).tolist()
             giver = dict(zip(order, [*order[1:], order[0]], strict=True))
             self.other = [_swap(e.answers[0], examples[giver[i]].answers[0]) for i, e in enumerate(examples)]
 

@@ -103,8 +103,14 @@ def train_in_world(
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
     if not quiet:
-        truncates = config.sampling().truncates
-        for sentence in recipe.without_effect(config.num_generations, staleness=config.staleness, truncates=truncates):
+        idle = recipe.without_effect(
+            config.num_generations,
+            staleness=config.staleness,
+            truncates=config.sampling().truncates,
+            max_steps=config.max_steps,
+            completions=config.batch_size * config.num_generations,
+        )
+        for sentence in idle:
             log.warning("%s: %s", recipe.name, sentence)
     parts, ratios, plan = {}, {}, recipe.credit.critic
     if plan is not None:
@@ -238,7 +244,7 @@ def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str
     """Metrics of what :func:`~minirlhf.trainers.collecting.collect` returned, before the update."""
     rollout, rewards, valid = everything.rollout, everything.rewards, everything.valid
     same = [len(group[known].unique()) <= 1 for group, known in zip(rewards, valid, strict=True)]
-    greedy = 0 if graded.greedy is None else int(graded.greedy.rollout.mask.sum())
+    greedy = 0 if everything.greedy is None else int(everything.greedy.rollout.mask.sum())
     metrics = {
         "reward": float(rewards[valid].mean()) if bool(valid.any()) else math.nan,
         "reward_std": float(rewards[valid].std(correction=0)) if bool(valid.any()) else math.nan,

@@ -62,7 +62,7 @@ def off_policy() -> dict[str, Recipe]:
         "clip_much_higher": clip.with_(epsilon_high=1.0),
         "gspo": get("gspo"),
     }
-    return {name: recipe.with_(num_iterations=4) for name, recipe in rows.items()}
+    return {name: recipe.with_(num_iterations=4, num_minibatches=1) for name, recipe in rows.items()}
 
 
 def start(seed: int, *, quiet: bool = True) -> Trained:
