@@ -176,10 +176,10 @@ def _bound(node: Any, values: Mapping[str, Any], taken: set[str], keep: bool = F
             changes[name] = _bound(new, values, taken, keep)
         return replace(node, **changes)
     if callable(node):
-        bound = node.keywords if keep and isinstance(node, functools.partial) else {}
+        fixed = getattr(node, "keywords", {}) if keep else {}
         # A tuple is a choice of functions, so it belongs to a field.
-        wanted = (k for k in _hyperparameters(node) if k in values and k not in bound)
-        found = {k: values[k] for k in wanted if not isinstance(values[k], tuple)}
+        given = {k: v for k, v in values.items() if k not in fixed and not isinstance(v, tuple)}
+        found = {k: given[k] for k in _hyperparameters(node) if k in given}
         taken.update(found)
         return functools.partial(node, **found) if found else node
     return node

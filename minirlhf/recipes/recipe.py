@@ -54,14 +54,12 @@ class Recipe(Bindable):
         update, rollout, refill = self.update, graded.rollout, self.collect.refill
         logps, mask = rollout.old_logps, rollout.mask
         try:
-            _at_least(1, num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
-            _whole(num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
+            _at_least(1, True, num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
             if update.kl is not None:
                 _at_least(0, beta=update.kl.beta)
             if refill is not None:
                 refill.keep_groups(graded.rewards, graded.valid)
-                _at_least(0, max_refills=refill.max_refills)
-                _whole(max_refills=refill.max_refills)
+                _at_least(0, True, max_refills=refill.max_refills)
             complete = self.collect(self.credit.complete(graded, more))
             advantages = self.credit(complete, update.kl)
             self.credit.targets(complete, update.kl)
@@ -73,9 +71,8 @@ class Recipe(Bindable):
                 pretraining(logps, mask, ptx_coef=coefficient)
             if (critic := self.credit.critic) is not None:
                 critic.value_loss(logps, logps, logps, mask)
-                _at_least(0, vf_coef=critic.vf_coef, critic_warmup=critic.critic_warmup)
-                _at_least(0, critic_learning_rate_ratio=critic.critic_learning_rate_ratio)
-                _whole(critic_warmup=critic.critic_warmup)
+                _at_least(0, vf_coef=critic.vf_coef, critic_learning_rate_ratio=critic.critic_learning_rate_ratio)
+                _at_least(0, True, critic_warmup=critic.critic_warmup)
         except (ValueError, TypeError) as problem:
             raise UserError(f"{self.name}: {problem}") from None
 
@@ -135,26 +132,20 @@ def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
     count = 2 * num_generations
     mask, logps = torch.ones(count, 2, dtype=torch.bool), torch.full((count, 2), -1.0)
     ids = torch.zeros(count, 3, dtype=torch.long)
-    ended = torch.arange(count) > 0
-    rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], ended, num_generations)
+    rollout = Rollout(ids, ids + 1, mask, logps, logps, ids[:, 1:], torch.arange(count) > 0, num_generations)
     rewards = torch.arange(float(count)).remainder(2).view(2, -1)
     valid, steps = torch.ones_like(rewards, dtype=torch.bool), torch.tensor([math.nan, 1.0]).expand(count, 2)
-    firsts = replace(rollout.select(torch.tensor([0, num_generations])), num_generations=1)
-    greedy = Graded(firsts, rewards[:, :1], valid[:, :1], logps[:2])
-    values = None if recipe.credit.critic is None else logps
-    return Graded(rollout, rewards, valid, logps, values), OnDemand(lambda: greedy, lambda: steps)
+    greedy = Graded(
+        replace(rollout.select(torch.arange(2)), num_generations=1), rewards[:, :1], valid[:, :1], logps[:2]
+    )
+    graded = Graded(rollout, rewards, valid, logps, None if recipe.credit.critic is None else logps)
+    return graded, OnDemand(lambda: greedy, lambda: steps)
 
 
-def _at_least(low: int, **numbers: float) -> None:
+def _at_least(low: int, whole: bool = False, **numbers: float) -> None:
     for name, value in numbers.items():
-        if not low <= value < math.inf:
-            raise ValueError(f"{name} = {value!r}; expected a finite number ≥ {low}")
-
-
-def _whole(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if value != int(value):
-            raise ValueError(f"{name} = {value!r}; expected a whole number")
+        if not low <= value < math.inf or (whole and value != int(value)):
+            raise ValueError(f"{name} = {value!r}; expected a {'whole' if whole else 'finite'} number ≥ {low}")
 
 
 def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:

@@ -58,9 +58,8 @@ def improve(
     teaches_policy = critic is None or loop.step >= critic.critic_warmup
     collected: list[dict[str, float]] = []
     skipped = 0
-    gradients: list[TokenGradients] = []
     for iteration in range(update.num_iterations):
-        gradients = []
+        gradients: list[TokenGradients] = []
         order = torch.arange(len(rollout))
         if update.num_minibatches > 1:
             order = torch.randperm(len(rollout), generator=generator("minibatch", config.seed, loop.step, iteration))
@@ -109,14 +108,14 @@ def policy_losses(
     liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
     for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
-        inputs = r.input_ids, r.attention_mask, r.mask.shape[1]
-        logps = completion_logps(model, *inputs, config.temperature, wanted=r.mask)  # (b, T)
+        logps = completion_logps(
+            model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature, wanted=r.mask
+        )
         objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
         for correction in recipe.update.corrections:
             objective = objective * correction(logps.detach(), r, advantages[part]).to(objective)
-        (slopes,) = torch.autograd.grad(
-            zero_where_masked(objective, _like(objective, r.mask)).sum(), logps, retain_graph=True
-        )
+        inside = r.mask if objective.shape == r.mask.shape else r.mask.any(-1, keepdim=True)  # one column per sequence
+        (slopes,) = torch.autograd.grad(zero_where_masked(objective, inside).sum(), logps, retain_graph=True)
         seen.append(TokenGradients(part, zero_where_masked(logps.detach(), r.mask), slopes, part_weights))
         loss = -aggregate(objective, part_weights, r.mask)
         if kl is not None:
@@ -171,8 +170,3 @@ def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
     """Of each number, over the rows that have it."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
-
-
-def _like(objective: Tensor, mask: Tensor) -> Tensor:
-    """The mask, or for a sequence-level objective one column of it."""
-    return mask if objective.shape == mask.shape else mask.any(-1, keepdim=True)

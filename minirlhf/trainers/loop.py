@@ -238,16 +238,15 @@ class Loop:
             if not math.isfinite(total):
                 raise self._non_finite("loss", total)
             loss.backward(inputs=learning)  # type: ignore[no-untyped-call]
-        norms = {}
-        for group in groups:
-            norm = float(nn.utils.clip_grad_norm_(group["params"], self.config.max_grad_norm))
+        clipped = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
+        for norm in clipped:
             if not math.isfinite(norm):
                 raise self._non_finite("gradient norm", norm)
-            norms[f"{group['name']}_grad_norm".removeprefix("_")] = norm
         rate = self.config.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["ratio"]
         self.optimizer.step()
+        norms = {f"{g['name']}_grad_norm".removeprefix("_"): x for g, x in zip(groups, clipped, strict=True)}
         return {"loss": total, **norms, "learning_rate": rate}
 
     def _non_finite(self, what: str, value: float) -> NonFiniteLoss:

@@ -140,7 +140,6 @@ def train_in_world(
     for step in loop:
         start, sampled = time.perf_counter(), world.seconds
         everything, graded, share = collect(draw, recipe, config.seed, pad_token_id=world.pad_token_id)
-        sampled = world.seconds - sampled
         if loop.step == 0 and not quiet and not everything.rollout.terminated.any():
             log.warning("%s: %s", recipe.name, never_ends(world, everything.rollout, config))
         if recipe.update.decoupled:
@@ -158,7 +157,7 @@ def train_in_world(
         if recipe.collect.shape:
             beside["shaped_reward"] = float(shaped.rewards[graded.valid].mean())
         if world.timed:
-            metrics |= {"seconds_sampling": sampled, "seconds": time.perf_counter() - start}
+            metrics |= {"seconds_sampling": world.seconds - sampled, "seconds": time.perf_counter() - start}
         loop.log(**observe(everything, graded, share), **beside, **metrics)
     return loop.history
 
