@@ -147,8 +147,8 @@ def test_conversation_alternates():
 
 
 def test_unknown_role(case):
-    with pytest.raises(UserError, match="unknown role tool"):
-        chat.render(case[0], [{"role": "tool", "content": "42"}])
+    with pytest.raises(UserError, match="unknown role critic"):
+        chat.render(case[0], [{"role": "critic", "content": "42"}])
 
 
 def test_no_template():

@@ -130,7 +130,10 @@ def test_broken_rows_are_all_named_and_the_exit_status_says_so(capsys, tmp_path)
     assert main(["data", "inspect", file, "--vocab-size", "300"]) == 1
     out = capsys.readouterr().out
     assert "1 used, 0 dropped, 3 refused" in out
-    assert "2 × messages[0] has the role 'robot'; expected one of system, user, assistant (lines 2, 4)" in out
+    assert (
+        "2 × messages[0] has the role 'robot'; expected one of system, user, assistant, tool, developer (lines 2, 4)"
+        in out
+    )
     assert "a.jsonl, line 5: not valid JSON" in out and "nothing after it was read" in out
 
 

@@ -228,6 +228,52 @@ def test_curves_of_other_data_are_no_seeds_of_one_run(started, tmp_path):
     assert sorted(map(len, groups.values())) == [1, 2]
 
 
+TRAINED_ON = {
+    "sft": (CHATS, "held_out_loss"),
+    "reward": (
+        [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)],
+        "held_out_accuracy",
+    ),
+    "dpo": ([{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)], "held_out_margin"),
+    "grpo": ([{"prompt": f"say {n}", "reference": str(n)} for n in range(8)], "held_out_reward"),
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINED_ON)
+def test_evaluation_while_a_run_goes_on_changes_nothing_of_it(trainer, tmp_path, capsys):
+    """On other data, every second step; the run is the same as without looking, and says lines where there is no terminal."""
+    found, name = TRAINED_ON[trainer]
+    data = rows(tmp_path / "d.jsonl", found)
+    argv = ["train", trainer, "--data", data, "--eval-data", data, *QUICK, "--max-steps", "4"]
+    argv += (
+        ["--grader", "contains", "--max-completion-length", "4", "--num-generations", "2"] if trainer == "grpo" else []
+    )
+    status, text = said([*argv, "--eval-steps", "2", "--out", str(tmp_path / "a")], capsys)
+    assert status == 0 and f"{trainer}: step 1 of 4: " in text and f"{trainer}: step 4 of 4: " in text
+    assert main([*argv, "--out", str(tmp_path / "b")]) == 0
+    watched, plain = (
+        [json.loads(line) for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()] for run in "ab"
+    )
+    assert [name in row for row in watched] == [False, True, False, True]
+    assert result(tmp_path / "a")["held_out"] == len(found)
+    for a, b in zip(watched, plain, strict=True):
+        assert {k: v for k, v in a.items() if not k.startswith(("held_out_", "seconds"))} == {
+            k: v for k, v in b.items() if not k.startswith("seconds")
+        }
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_evaluation_data_of_another_kind_are_refused(tmp_path, capsys):
+    data, pairs = rows(tmp_path / "d.jsonl", CHATS), rows(tmp_path / "p.jsonl", TRAINED_ON["dpo"][0])
+    status, text = said(
+        ["train", "sft", "--data", data, "--eval-data", pairs, "--out", str(tmp_path / "run"), *QUICK], capsys
+    )
+    assert status == 2 and "p.jsonl: in format preference, the data to train on in prompt-completion" in text
+
+
 # -- a grader of one's own -------------------------------------------------------------------------------------------
 
 PROBLEM = Problem([{"role": "user", "content": "2+2?"}], "4")

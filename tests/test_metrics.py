@@ -109,7 +109,11 @@ def test_entries_are_complete():
             assert getattr(metric, part.name), (metric.name, part.name)
         for text in (metric.definition, metric.healthy, metric.bad):
             assert text.endswith("."), metric.name
-    assert metrics.unexplained(["kl", "gold", "exact_gold", "gold"]) == ["gold"]
+    assert metrics.unexplained(["kl", "gold", "exact_gold", "gold", "held_out_kl", "held_out_gold"]) == [
+        "gold",
+        "held_out_gold",
+    ]
+    assert metrics.get("held_out_kl") is metrics.get("kl")
 
 
 def test_the_command(capsys, tmp_path):

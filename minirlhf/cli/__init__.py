@@ -21,6 +21,7 @@ from minirlhf.core.errors import UserError, unknown
 COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("minirlhf.cli.tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
+    "evaluate": ("minirlhf.cli.evaluate", "measure a saved model on a file of problems, with intervals"),
     "data": ("minirlhf.cli.data", "look at data: format, token counts, what is dropped, which tokens are learned"),
     "explain": ("minirlhf.cli.explain", "one sample of a training step, token by token: reward, advantage, push"),
     "recipes": ("minirlhf.cli.recipes", "the online algorithms as one table of choices"),

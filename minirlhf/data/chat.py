@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message: TypeAlias = dict[str, str]
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 # Special tokens of the tokenizers made here, in the order of their ids. Padding is not the end of a sequence.
 PAD, EOS, USER, ASSISTANT, SYSTEM, UNK = "<pad>", "<eos>", "<user>", "<assistant>", "<system>", "<unk>"
@@ -55,7 +55,7 @@ CHATML = (
     "{{ '<|im_start|>' ~ message['role'] ~ '\n' }}"
     "{% if message['role'] == 'assistant' %}"
     "{% generation %}{{ message['content'] ~ '<|im_end|>' }}{% endgeneration %}"
-    "{% elif message['role'] in ('user', 'system') %}{{ message['content'] ~ '<|im_end|>' }}"
+    "{% elif message['role'] in ('user', 'system', 'tool') %}{{ message['content'] ~ '<|im_end|>' }}"
     f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
     "{{ '\n' }}"
     "{% endfor %}"
@@ -68,7 +68,7 @@ TRANSCRIPT = (
     "{{ '\n\n' if not loop.first }}"
     "{% if message['role'] == 'assistant' %}"
     "Assistant:{% generation %}{{ ' ' ~ message['content'] ~ eos_token }}{% endgeneration %}"
-    "{% elif message['role'] in ('user', 'system') %}{{ message['role'] | capitalize ~ ': ' ~ message['content'] }}"
+    "{% elif message['role'] in ('user', 'system', 'tool') %}{{ message['role'] | capitalize ~ ': ' ~ message['content'] }}"
     f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
     "{% endfor %}"
     "{{ '\n\nAssistant:' if add_generation_prompt }}"

@@ -52,6 +52,24 @@ def parse_messages(row: Row) -> Conversation:
     return _to_imitate(_messages(row, "messages"), 0)
 
 
+def parse_sharegpt(row: Row) -> Conversation:
+    """``{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}`` (ShareGPT).
+
+    ``system`` beside them, as text, is the first message.
+    """
+    turns = _turns(row["conversations"])
+    opening = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
+    return _to_imitate([*opening, *turns], 0)
+
+
+def parse_alpaca(row: Row) -> Conversation:
+    """``{"instruction": "...", "input": "...", "output": "..."}`` (Alpaca); a non-empty input follows the instruction, a line between."""
+    said = _text(row, "instruction")
+    if row.get("input") not in (None, ""):
+        said += "\n\n" + _require_text(row["input"], "input")
+    return _to_imitate([_user(said), {"role": "assistant", "content": _text(row, "output")}], 1)
+
+
 def parse_prompt_completion(row: Row) -> Conversation:
     """``{"prompt": ..., "completion": ...}``, each a text or messages."""
     prompt = _prompt(row)
@@ -146,11 +164,32 @@ def parse_gsm8k(row: Row) -> Problem:
 
 
 def parse_problem(row: Row) -> Problem:
-    """``{"prompt": ...}``, a text or messages, with the answer for a grader in ``reference`` if there is one."""
-    reference = row.get("reference")
+    """``{"prompt": ...}``, a text or messages, with the answer for a grader in ``reference`` if there is one.
+
+    The answer may also stand in ``answer`` or ``ground_truth``, as other libraries call it.
+    """
+    named = [name for name in ANSWERS if row.get(name) not in (None, "")]
+    if len({str(row[name]) for name in named}) > 1:
+        raise UserError(f"fields {' and '.join(map(repr, named))} differ; expected one answer")
+    reference = row[named[0]] if named else None
     if isinstance(reference, int | float) and not isinstance(reference, bool):
         reference = str(reference)
-    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, "reference"))
+    return Problem(_prompt(row), None if reference in (None, "") else _require_text(reference, named[0]))
+
+
+#: Where the answer to a problem may stand.
+ANSWERS = ("reference", "answer", "ground_truth")
+#: Other names of roles, in messages.
+SAME_ROLE = {"developer": "system"}
+#: The names of roles in ShareGPT's conversations.
+SPEAKERS = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "tool": "tool",
+}
 
 
 #: From the most specific to the least: the first whose fields are all there is taken.
@@ -169,8 +208,10 @@ FORMATS: dict[str, Format] = {
         Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
         Format("messages", ("messages",), parse_messages),
+        Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
+        Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
-        Format("problem", ("prompt",), parse_problem, ("reference",)),
+        Format("problem", ("prompt",), parse_problem, ANSWERS),
     )
 }
 
@@ -269,11 +310,29 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
         where = f"{field}[{turn}]"
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise UserError(f"{where} is {_kind(message)}; expected a message with role and content")
-        if message["role"] not in ROLES:
-            raise UserError(f"{where} has the role {message['role']!r}; expected one of {', '.join(ROLES)}")
-        messages.append({"role": message["role"], "content": _require_text(message["content"], f"{where}.content")})
+        role = SAME_ROLE.get(str(message["role"]), message["role"])
+        if role not in ROLES:
+            raise UserError(f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}")
+        messages.append({"role": role, "content": _require_text(message["content"], f"{where}.content")})
     if not messages:
         raise Unusable(f"{field} is empty")
+    return messages
+
+
+def _turns(value: object) -> list[Message]:
+    """ShareGPT's turns as messages."""
+    if not isinstance(value, list):
+        raise UserError(f"field 'conversations' is {_kind(value)}; expected a list of turns with from and value")
+    messages = []
+    for turn, said in enumerate(value):
+        where = f"conversations[{turn}]"
+        if not isinstance(said, Mapping) or not {"from", "value"} <= said.keys():
+            raise UserError(f"{where} is {_kind(said)}; expected a turn with from and value")
+        if said["from"] not in SPEAKERS:
+            raise UserError(f"{where} is from {said['from']!r}; expected one of {', '.join(SPEAKERS)}")
+        messages.append({"role": SPEAKERS[said["from"]], "content": _require_text(said["value"], f"{where}.value")})
+    if not messages:
+        raise Unusable("conversations is empty")
     return messages
 
 

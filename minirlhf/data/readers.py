@@ -141,13 +141,30 @@ def _read_json(path: Path) -> Rows:
     with _open(path) as file:
         text = file.read()
     if text.lstrip().startswith("{"):
-        yield from _read_jsonl(path)
+        yield from _objects(text, path)
         return
     rows = _parse_json(text, str(path)) if text.strip() else []
     if not isinstance(rows, list):
         raise UserError(f"{path}: expected a list of rows or one row on each line")
     for number, row in enumerate(rows, 1):
         yield f"{path}, row {number}", row
+
+
+def _objects(text: str, path: Path) -> Rows:
+    """JSON objects one after the other, each on a line or over several lines."""
+    blank, read = re.compile(r"\s*"), json.JSONDecoder().raw_decode
+    at, line, counted = 0, 1, 0
+    while (at := blank.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, at), at
+        where = f"{path}, line {line}"
+        try:
+            row, at = read(text, at)
+        except json.JSONDecodeError as problem:
+            wrong = f"{path}, line {problem.lineno}: not valid JSON: {problem.msg} at column {problem.colno}"
+            raise UserError(wrong) from problem
+        except (ValueError, RecursionError) as problem:
+            raise UserError(f"{where}: not usable JSON: {problem}") from problem
+        yield where, row
 
 
 def _read_csv(path: Path) -> Rows:

@@ -32,6 +32,8 @@ class Metric:
     trainers: tuple[str, ...]
 
 
+#: What a metric begins with that was measured on held-out data while the run went on.
+HELD_OUT = "held_out_"
 EVERY = ("sft", "reward", "offline", "online")
 JUDGING = ("reward", "offline")
 
@@ -328,7 +330,11 @@ METRICS: dict[str, Metric] = {
 
 
 def get(name: str) -> Metric:
-    """The entry of this name (``exact_gold`` is found under ``exact_<name>``); an unknown one is a ``UserError`` with the nearest."""
+    """The entry of this name; an unknown one is a ``UserError`` with the nearest.
+
+    ``exact_gold`` is found under ``exact_<name>``; ``held_out_loss`` is the ``loss`` of what is held out.
+    """
+    name = name.removeprefix(HELD_OUT)
     if name not in METRICS and name.startswith("exact_"):
         return METRICS["exact_<name>"]
     if name not in METRICS:
@@ -338,4 +344,5 @@ def get(name: str) -> Metric:
 
 def unexplained(names: Iterable[str]) -> list[str]:
     """The names that have no entry: monitors of one's own."""
-    return sorted(name for name in set(names) if name not in METRICS and not name.startswith("exact_"))
+    alone = {name: name.removeprefix(HELD_OUT) for name in names}
+    return sorted(name for name, base in alone.items() if base not in METRICS and not base.startswith("exact_"))

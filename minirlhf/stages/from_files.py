@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from minirlhf import recipes
-from minirlhf.core.calling import context_length
+from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
@@ -45,7 +45,7 @@ from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.stages import named, start
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
-from minirlhf.trainers.loop import Origin
+from minirlhf.trainers.loop import Origin, Watch
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
@@ -75,6 +75,8 @@ class Source:
     device: str | None = setting(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
     bf16: bool | None = setting(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
     held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    eval_data: str | None = setting(None, "what to evaluate on, in place of a share of the data; read like them")
+    eval_steps: int = setting(0, "evaluate every so many steps as well; 0: at the end only")
     lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
     lora_alpha: float | None = setting(
         None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
@@ -88,6 +90,8 @@ class Source:
     def __post_init__(self) -> None:
         if not self.out:
             raise UserError("no output folder; give --out FOLDER")
+        if self.eval_steps < 0:
+            raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,7 @@ class Prepared(Generic[E]):
         config: the trainer's settings, where nobody gave them fit for the model's size.
         keep: where a trainer keeps its state.
         computing: gives a context in which models compute in bfloat16, if that was asked for.
+        eval_steps: measure every so many steps; 0: not.
     """
 
     model: Any
@@ -157,6 +162,7 @@ class Prepared(Generic[E]):
     config: Any
     keep: dict[str, Any]
     computing: Callable[[], AbstractContextManager[Any]]
+    eval_steps: int = 0
 
     @property
     def pad(self) -> int:
@@ -173,6 +179,15 @@ class Prepared(Generic[E]):
             )
         return given.model.to(next(self.model.parameters()).device)
 
+    def watching(self, measure: Callable[[], Mapping[str, float]]) -> dict[str, Any]:
+        """``keep``, with this measurement on what is held out every so many steps, where that was asked for."""
+
+        def quietly() -> dict[str, float]:
+            with evaluating(self.model):
+                return {f"held_out_{name}": value for name, value in measure().items()}
+
+        return {**self.keep, "watch": Watch(self.eval_steps, quietly) if self.eval_steps else None}
+
     def finish(self, **measured: Any) -> dict[str, Any]:
         """Write the model and ``result.json``, which is also returned."""
         result = {"train": len(self.train), "held_out": len(self.held), **measured}
@@ -186,11 +201,16 @@ def read(source: Source, seed: int) -> tuple[Records, Records]:
     """The records to train on, and those held out."""
     if source.data is None:
         raise UserError("no data; give --data FILE, FOLDER or a hub name")
-    records = loaders.load(
-        source.data, split=source.split, format=source.format, limit=source.limit, drop_identical=source.drop_identical
-    )
+    load = partial(loaders.load, format=source.format, limit=source.limit, drop_identical=source.drop_identical)
+    records = load(source.data, split=source.split)
     print(records)
-    return records.hold_out(source.held_out, seed)
+    if source.eval_data is None:
+        return records.hold_out(source.held_out, seed)
+    held = load(source.eval_data)
+    print(held)
+    if type(held.examples[0]) is not type(records.examples[0]):
+        raise UserError(f"{source.eval_data}: in format {held.format}, the data to train on in {records.format}")
+    return records, held
 
 
 def of_world(task: Task, given: Callable[[Task, Split], Iterable[Example]]) -> tuple[Records, Records]:
@@ -260,7 +280,7 @@ def prepare(
     halved = device.type == "cuda" if source.bf16 is None else source.bf16
     # Without a cache: weights that were cast once would stay as they were before the first step.
     computing = partial(torch.autocast, device.type, torch.bfloat16, enabled=halved, cache_enabled=False)
-    return Prepared(model, tokenizer, train, held, config, keep, computing)
+    return Prepared(model, tokenizer, train, held, config, keep, computing, source.eval_steps)
 
 
 def _template(path: str) -> str:
@@ -330,9 +350,10 @@ def run_sft(
         task=task,
     )
     with run.computing():
-        before = mean_nll(run.model, run.held, pad_token_id=run.pad)
-        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, **run.keep)
-        after = mean_nll(run.model, run.held, pad_token_id=run.pad)
+        loss = partial(mean_nll, run.model, run.held, pad_token_id=run.pad)
+        before, keep = loss(), run.watching(lambda: {"loss": loss()})
+        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, **keep)
+        after = loss()
     print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     return run.finish(held_out_loss_before=before, held_out_loss=after)
 
@@ -367,10 +388,10 @@ def run_reward(
         head=lambda model: RewardModel.from_causal_lm(model, seed=config.seed),
     )
     with run.computing():
-        train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **run.keep)
-        accuracy, train_accuracy = (
-            pair_accuracy(run.model, part, pad_token_id=run.pad) for part in (run.held, run.train)
-        )
+        right = partial(pair_accuracy, run.model, pad_token_id=run.pad)
+        keep = run.watching(lambda: {"accuracy": right(run.held)})
+        train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **keep)
+        accuracy, train_accuracy = right(run.held), right(run.train)
     count = len(run.held)
     gaps = [len(p.chosen) - len(p.rejected) for p in run.held]
     longer = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
@@ -405,8 +426,9 @@ def run_offline(
     print(describe_preference(recipe))
     with run.computing():
         history = train_offline(
-            run.model, run.train, recipe, run.config, pad_token_id=run.pad, ref_model=ref_model, **run.keep
-        )
+            run.model, run.train, recipe, run.config, pad_token_id=run.pad, ref_model=ref_model,
+            **run.watching(lambda: held.measure(run.model)),
+        )  # fmt: skip
         metrics = held.measure(run.model)
     print(f"held-out on {len(held)} examples: " + ", ".join(f"{k} {v:.3f}" for k, v in metrics.items()))
     return run.finish(held_out=len(held), steps=len(history), **metrics)
@@ -449,7 +471,13 @@ def run_online(
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
     task = None if source.task is None else tasks.get(source.task)
-    reward, grader = _reward(source) if task is None else (task_reward(task), task.name)
+    reward, grader = (
+        (task_reward(task), task.name)
+        if task is not None
+        else grading(
+            source.grader, source.reward_model, seconds=source.grader_seconds, device=start.device_of(source.device)
+        )
+    )
     reference = Reference.load(source.ref_model)
     run: Prepared[Problem] = prepare(
         source,
@@ -482,7 +510,7 @@ def run_online(
             config,
             ref_model=run.reference(reference),
             pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
-            **run.keep,
+            **run.watching(lambda: {"reward": score().reward.mean}),
         )
         after = score()
     print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
@@ -493,20 +521,26 @@ def run_online(
     return run.finish(held_out=len(held), **rewards, **lost)
 
 
-def _reward(source: OnlineSource) -> tuple[Reward, str]:
-    """What grades, and what tells it from other graders."""
-    if (source.grader is None) == (source.reward_model is None):
+def grading(
+    grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device
+) -> tuple[Reward, str]:
+    """What grades, by the name of a grader, a function in a file, or a reward model's folder; and what tells it from others.
+
+    Raises:
+        UserError: neither of the two or both, or one that is not there.
+    """
+    if (grader is None) == (reward_model is None):
         raise UserError(
             "give either --grader NAME, to compare with the references (or FILE.py:FUNCTION, to grade by your own), or "
             "--reward-model FOLDER"
         )
-    if source.reward_model is not None:
-        folder = named.model_folder(Path(source.reward_model))
-        model = RewardModel.from_pretrained(folder).to(start.device_of(source.device))
+    if reward_model is not None:
+        folder = named.model_folder(Path(reward_model))
+        model = RewardModel.from_pretrained(folder).to(device)
         return model_reward(model, load_tokenizer(folder)), f"reward model {start.model_digest(model)}"
-    assert source.grader is not None
-    if own.is_named(source.grader):
-        file, function = own.function(source.grader)
-        reward = own.own_reward(source.grader, seconds=source.grader_seconds)
-        return reward, f"{function.__name__} in a file with digest {start.file_digest(file)}"
-    return reference_reward(graders.get(source.grader)), source.grader
+    assert grader is not None
+    if own.is_named(grader):
+        file, function = own.function(grader)
+        name = getattr(function, "__name__", type(function).__name__)
+        return own.own_reward(grader, seconds=seconds), f"{name} in a file with digest {start.file_digest(file)}"
+    return reference_reward(graders.get(grader)), grader

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.data.chat import encode_prompt
@@ -194,12 +195,29 @@ def evaluate(
     rollout, texts = drawn.rollout, [text for (text,) in drawn.completions]
     kl = None
     if ref_model is not None:
-        width = rollout.mask.shape[1]
-        ours, theirs = (
-            completion_logits(m, rollout.input_ids, rollout.attention_mask, width) for m in (policy, ref_model)
-        )
-        kl = masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
+        kl = divergence(policy, ref_model, rollout)
     return Evaluation(list(problems), texts, drawn.rewards.flatten(), lengths(rollout.mask), rollout.terminated, kl)
+
+
+@torch.no_grad()
+def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Tensor:
+    """``(B,)`` nats: the exact divergence of the next-token distributions (at temperature 1), summed over each completion."""
+    inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
+    with evaluating(policy), evaluating(ref_model):
+        ours, theirs = (completion_logits(model, *inputs) for model in (policy, ref_model))
+    return masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
+
+
+def pass_at_k(right: Tensor, n: int, k: int) -> Tensor:
+    """Probability that at least one of ``k`` replies is right, estimated without bias from ``n`` of which ``right`` are: ``(P,) -> (P,)``.
+
+    ``1 − C(n − c, k) / C(n, k)``: the share of the subsets of ``k`` that hold a right one.
+
+    Source: Chen et al. (2021), Evaluating Large Language Models Trained on Code, equation 1.
+    """
+    if not 1 <= k <= n:
+        raise ValueError(f"{k=} of {n=}; expected 1 ≤ k ≤ n")
+    return torch.tensor([1 - math.comb(n - int(c), k) / math.comb(n, k) for c in right], dtype=torch.float64)
 
 
 def win_rate(ours: Tensor, theirs: Tensor) -> Measured:

@@ -118,6 +118,8 @@ class Loop:
         )
         self.trained: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.memory: dict[str, Tensor] = {}
+        self._bar: Any = None
+        self._tenth = max(1, config.max_steps // 10)  # without a terminal, so many steps between two printed lines
         self.step = 0
         self.history = History()
         if self.out is not None:
@@ -192,7 +194,7 @@ class Loop:
 
     def __iter__(self) -> Iterator[int]:
         start, first = time.perf_counter(), self.step
-        bar = progress.bar(self.config.max_steps, self.name, initial=first, quiet=self.quiet)
+        self._bar = bar = progress.bar(self.config.max_steps, self.name, initial=first, quiet=self.quiet)
         for model in (self.model, *self.parts.values()):
             model.train(self.dropout)
         with torch.random.fork_rng(), _asked_to_stop() as stop, bar:
@@ -258,6 +260,11 @@ class Loop:
         if self.watch is not None and (self.step + 1) % self.watch.every == 0:
             metrics |= self.watch.measure()
         self.history.append(self.step, **metrics)
+        shown = ", ".join(f"{k} {v:.4g}" for k, v in list(self.history.last.items())[1:4])
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_postfix_str(shown, refresh=False)
+        elif not self.quiet and self.out is not None and (self.step == 0 or (self.step + 1) % self._tenth == 0):
+            print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {shown}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -1,0 +1,174 @@
+"""`minirlhf evaluate`: the numbers against their definitions, and bad input."""
+
+import json
+import math
+from itertools import combinations
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.data import loaders
+from minirlhf.data.chat import conversation
+from minirlhf.data.records import Problem
+from minirlhf.models import checkpoints
+from minirlhf.models.sampling import Sampling
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.measure import as_json, measure
+from minirlhf.trainers.evaluation import candidates, evaluate, pass_at_k, wilson_interval
+
+WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
+POLICY, OTHER = (tiny_model("nano", WORDS, seed=seed) for seed in (0, 1))
+PROBLEMS = [Problem(conversation(f"say {name}"), name) for name in ("cats", "dogs", "birds", "purr", "say")]
+SAMPLING = Sampling(max_completion_length=5)
+
+
+def begins_right(problems, completions):
+    return [float(p.reference in c) for p, c in zip(problems, completions, strict=True)]
+
+
+def length(problems, completions):
+    return [float(len(c)) for c in completions]
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_reply(n):
+    for right in range(n + 1):
+        replies = [i < right for i in range(n)]
+        for k in range(1, n + 1):
+            subsets = list(combinations(replies, k))
+            share = sum(map(any, subsets)) / len(subsets)
+            assert pass_at_k(torch.tensor([right]), n, k).item() == pytest.approx(share)
+    with pytest.raises(ValueError, match="k=8 of n=7"):
+        pass_at_k(torch.tensor([1]), 7, 8)
+
+
+def test_one_reply_each_is_what_evaluate_measures():
+    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, length, SAMPLING, against=OTHER, ref_model=OTHER, batch_size=2))
+    plain = evaluate(POLICY, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING, ref_model=OTHER)
+    assert numbers["reward"]["value"] == pytest.approx(plain.reward.mean)
+    assert numbers["reward"]["high"] == pytest.approx(plain.reward.mean + 1.96 * plain.reward.stderr)
+    assert numbers["KL to the reference (nats)"]["value"] == pytest.approx(plain.divergence.mean, rel=1e-5)
+    assert numbers["length (tokens)"]["value"] == pytest.approx(plain.length.mean)
+    assert numbers["ended"]["value"] == pytest.approx(plain.terminated.double().mean().item())
+    theirs = evaluate(OTHER, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING)
+    wins = [(a > b) + 0.5 * (a == b) for a, b in zip(plain.rewards.tolist(), theirs.rewards.tolist(), strict=True)]
+    assert numbers["win rate"]["value"] == pytest.approx(sum(wins) / len(wins))
+
+
+def test_rewards_of_0_and_1_are_an_accuracy():
+    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, begins_right, SAMPLING))
+    right = evaluate(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING).rewards.sum().item()
+    low, high = wilson_interval(right, len(PROBLEMS))
+    assert numbers["accuracy"] == {"value": right / len(PROBLEMS), "low": low, "high": high}
+
+
+def test_several_replies_give_pass_at_k_with_errors_over_problems():
+    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, begins_right, SAMPLING, num_generations=4))
+    drawn = candidates(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING, num_generations=4)
+    right = drawn.rewards.sum(1)
+    assert [name for name in numbers if name.startswith("pass@")] == ["pass@1", "pass@2", "pass@4"]
+    assert numbers["pass@4"]["value"] == pytest.approx((right > 0).double().mean().item())
+    assert numbers["pass@1"]["value"] == pytest.approx(numbers["accuracy"]["value"])
+    spread = (right / 4).double().std().item() / math.sqrt(len(PROBLEMS))
+    assert numbers["accuracy"]["high"] - numbers["accuracy"]["value"] == pytest.approx(1.96 * spread)
+
+
+def test_what_cannot_be_graded_is_left_out_and_counted():
+    def moody(problems, completions):
+        return [math.nan if p.reference == "cats" else 1.0 for p in problems]
+
+    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, moody, SAMPLING, num_generations=2))
+    assert numbers["accuracy"]["value"] == 1.0 and numbers["pass@2"]["value"] == 1.0
+    assert numbers["not graded"]["value"] == pytest.approx(0.2)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    checkpoints.save(folder / "model", POLICY, WORDS)
+    rows = [{"prompt": f"say {p.reference}", "ground_truth": p.reference} for p in PROBLEMS]
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_the_command_writes_what_it_measured_on(files, capsys):
+    out = files / "found.json"
+    argv = [
+        "evaluate",
+        str(files / "model"),
+        "--data",
+        str(files / "test.jsonl"),
+        "--grader",
+        "contains",
+        "--max-completion-length",
+        "5",
+    ]
+    assert main([*argv, "--num-generations", "2", "--json", str(out)]) == 0
+    shown = capsys.readouterr().out
+    found = json.loads(out.read_text())
+    assert (
+        "5 problems, 2 replies each" in shown and "pass@2" in shown and "replies end at <eos> (chat template)" in shown
+    )
+    assert found["measured on"]["problems"] == 5 and found["measured on"]["grader"] == "contains"
+    assert set(found["numbers"]) == {"accuracy", "pass@1", "pass@2", "length (tokens)", "ended"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--grader", "nemeric"], "did you mean 'numeric'"),
+        (["--num-generations", "0"], "expected at least 1"),
+        (["--temperature", "0", "--num-generations", "2"], "gives the same reply"),
+        (["--max-completion-length", "5000"], "lower --max-completion-length"),
+        (["--reward-model", "nowhere"], "give either --grader"),
+        (["--device", "cuda:7"], "device = 'cuda:7': not there"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--against", "nano"], "untrained model"),
+    ],
+)
+def test_bad_input_is_one_line(change, words, files, capsys):
+    argv = ["evaluate", str(files / "model"), "--data", str(files / "test.jsonl"), "--grader", "contains"]
+    assert main([*argv, *change, "--json", str(files / "never.json")]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
+    assert words in line
+    assert not (files / "never.json").exists()
+
+
+# -- formats that others write ---------------------------------------------------------------------------------------
+
+
+def read(tmp_path, text, name="d.jsonl"):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return loaders.load(tmp_path / name).examples
+
+
+def test_sharegpt_and_alpaca(tmp_path):
+    [one] = read(tmp_path, json.dumps({"system": "be kind", "conversations": [
+        {"from": "human", "value": "hi"}, {"from": "gpt", "value": "  hello\n"}, {"from": "human", "value": "bye"}]}))  # fmt: skip
+    assert [m["role"] for m in one.messages] == ["system", "user", "assistant"]
+    assert one.messages[-1]["content"] == "  hello\n", "white space is the writer's"
+    [two] = read(tmp_path, json.dumps({"instruction": "add", "input": "1 2", "output": "3"}))
+    assert two.messages == conversation("add\n\n1 2", "3") and two.context == 1
+
+
+def test_roles_of_tools_and_developers(tmp_path):
+    talk = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"},
+            {"role": "tool", "content": "d"}, {"role": "assistant", "content": "e"}]  # fmt: skip
+    [one] = read(tmp_path, json.dumps({"messages": talk}))
+    assert [m["role"] for m in one.messages] == ["system", "user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("name", ["reference", "answer", "ground_truth"])
+def test_an_answer_by_any_of_its_names(name, tmp_path):
+    [problem] = read(tmp_path, json.dumps({"prompt": "1+1", name: 2}))
+    assert problem.reference == "2"
+
+
+def test_json_over_several_lines(tmp_path):
+    rows = [{"prompt": f"q{i}", "completion": f"a{i}"} for i in range(3)]
+    pretty = "\n\n".join(json.dumps(row, indent=2) for row in rows)
+    assert len(read(tmp_path, pretty, "d.json")) == 3
+    with pytest.raises(loaders.UserError, match=r"d.json, line 8: not valid JSON"):
+        read(tmp_path, pretty.replace('"a1"', "a1"), "d.json")
