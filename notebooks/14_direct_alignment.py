@@ -810,7 +810,7 @@ hot = replace(short, learning_rate=30 * direct.TRAINING.learning_rate)
 burnt = direct.learn(sft, examples, "dpo", hot, quiet=False)
 m = direct.measure(assistant, burnt, sft)
 for name, policy in (("as above", aligned), ("× 30", burnt)):
-    share = direct.lately(policy, "accuracy")
+    share = direct.last_mean(policy, "accuracy")
     print(f"{name:9} accuracy on its pairs {share:.2f}   {direct.reply(assistant, policy)!r}")
 print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f} nats")
 

@@ -275,8 +275,16 @@ TOLD = {
     "up,same,down > 4 count": "2 of 15",
     "up,same,down > 4 each": "none to one of five",
     "up,same > 0 count": "all ten",
-    "up,same,down apart": "one of three",
+    "up,same,down apart": "two of three",
     "up,same apart": "none of one",
+    "up vs same difference .2f": "−0.20 (−1.03 to 0.63)",  # −.2 ± 2.776 · .3
+    "up vs same alike .2f": "1.13",  # 3.76 standard errors of .3
+    "up vs same among up,same,down alike .1f": "1.5",
+    "up,same,down unseen .1f": "1.5",
+    "up vs down larger .1f": "3.4 (1.5 to 5.3)",
+    "down vs up smaller .1f": "3.4 (1.5 to 5.3)",
+    "down vs up among up,same,down smaller .1f": "3.4 (0.7 to 6.1)",
+    "up,same vs down larger .1f": "3.4 to 3.6",
 }
 
 
@@ -297,6 +305,20 @@ def test_a_study_is_quoted(text: str, measured: ModuleType, tmp_path: Path, monk
     seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
     (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
     assert measured.told(f"mine {text}") == TOLD[text]
+
+
+@pytest.mark.parametrize(
+    "text", ["up vs same larger .2f", "up vs same smaller .2f", "up vs down alike .2f", "up vs down bigger .2f"]
+)
+def test_what_a_study_does_not_show_is_not_said(
+    text: str, measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word of a comparison is checked against the seeds."""
+    monkeypatch.setattr(evidence.paired, "results", lambda: {"mine": tmp_path / "mine.json"})
+    seeds = {str(k): {name: numbers[k] for name, numbers in SEEN.items()} for k in range(5)}
+    (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"is not larger|is not smaller|is not alike|is none of"):
+        measured.told(f"mine {text}")
 
 
 # -- the browser test complains ----------------------------------------------------------------------------------

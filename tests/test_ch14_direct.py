@@ -41,10 +41,11 @@ def weights(policy):
 
 def test_a_run_is_read_where_it_passes_the_kl():
     places = [
-        direct.Placed(gold, kl, length) for gold, kl, length in ((0.0, 0.0, 4.0), (1.0, 2.0, 6.0), (0.5, 4.0, 10.0))
+        direct.PolicyMetrics(gold, kl, length)
+        for gold, kl, length in ((0.0, 0.0, 4.0), (1.0, 2.0, 6.0), (0.5, 4.0, 10.0))
     ]
-    assert direct.at_kl(places, 1.0) == direct.Placed(pytest.approx(0.5), 1.0, pytest.approx(5.0))
-    assert direct.at_kl(places, 3.0) == direct.Placed(pytest.approx(0.75), 3.0, pytest.approx(8.0))
+    assert direct.at_kl(places, 1.0) == direct.PolicyMetrics(pytest.approx(0.5), 1.0, pytest.approx(5.0))
+    assert direct.at_kl(places, 3.0) == direct.PolicyMetrics(pytest.approx(0.75), 3.0, pytest.approx(8.0))
     assert direct.at_kl(places, 9.0) == places[-1]  # never reached: the end
 
 
@@ -103,4 +104,4 @@ def test_what_moved_is_held_against_the_start(world, sft, pairs):
     policy = direct.learn(sft, examples, "dpo", FEW)
     after = direct.moved(policy, sft, examples)
     assert after["chosen"] > after["rejected"] and 0.5 < after["accuracy"] <= 1.0
-    assert direct.lately(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)
+    assert direct.last_mean(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)

@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 from repository import REPOSITORY  # noqa: E402
 
-LONG = ("04", "12", "13", "14", "20")
+LONG = ("04", "12", "13", "14", "16", "20")
 MEGABYTES = 2048
 PATIENCE = (
     1800  # seconds that one cell, or a kernel's start, may take on a busy machine; a budget is no matter of waiting

@@ -1,4 +1,4 @@
-"""What six typical edits make stale: ``python tools/stale_studies.py`` (some minutes: every edit runs the probes that it could move).
+"""What six typical edits and three exchanges of names make stale: ``python tools/stale_studies.py`` (some minutes: every edit runs the probes that it could move).
 
 Each edit is made in a copy of the working tree. ``imported`` counts the studies whose code, or code that it imports, is another text
 then, as a hash of it would say; ``stale`` those that ``minirlhf studies`` names.
@@ -17,6 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 IDLE = "\n\ndef nobody_calls_this(x):\n    return x + 1\n"
 
+CH01 = "minirlhf/chapters/ch01_introduction/study.py"
+CH20 = "minirlhf/chapters/ch20_overoptimization/study_language.py"
+
 #: what is done -> (file, pattern, replacement), at the first match of every pattern
 EDITS: dict[str, list[tuple[str, str, str]]] = {
     "nothing": [],
@@ -29,6 +32,15 @@ EDITS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "a mask is dropped": [
         ("minirlhf/equations/aggregation.py", r"(def token_mean\(.*?\n    \"\"\".*?\"\"\"\n)", r"\1    mask = mask | True\n")
+    ],
+    "ch01: another trainer": [
+        (CH01, r"SFTConfig, train_sft\n", r"SFTConfig\nfrom minirlhf.trainers.reward import train_reward\n"),
+        (CH01, r"train_sft\(tuned", r"train_reward(tuned"),
+    ],
+    "ch01: two facets are exchanged": [(CH01, r"in \(content, manners\)", "in (manners, content)")],
+    "ch20: another ensemble": [
+        (CH20, r"import worst_case", "import uncertainty_weighted, worst_case"),
+        (CH20, r"curve\(worst_case\(", "curve(uncertainty_weighted("),
     ],
 }  # fmt: skip
 

@@ -8,15 +8,28 @@
                                  ``<`` likewise; OTHER may be a number; ``|NAME|`` is without sign
 ``NAME,NAME > OTHER each``       the same, but counted one by one: "two to four of five"
 ``NAME > OTHER number``          like count, without "of 20"
-``NAME,NAME,NAME apart``         how many pairs of these differ by three deviations of their difference, "47 of 136"
 ===============================  =====================================================================================
+
+Runs that share their seeds are compared by the differences, seed by seed (:mod:`minirlhf.evidence.paired`: t intervals of 95 %, and
+Holm's correction where several pairs are looked at). The word says what the sentence says, and the build fails where it does not hold:
+
+====================================  ================================================================================
+``NAME vs OTHER larger .2f``          by how much, with the interval: "0.31 (0.12 to 0.50)"; an error if it is not larger
+``NAME vs OTHER smaller .2f``         likewise, also as a size without sign
+``NAME vs OTHER alike .2f``           the smallest difference that would have been found in four of five such studies,
+                                      "0.04"; an error if they can be told apart
+``NAME vs OTHER difference .2f``      the difference and its interval, with signs, "−0.01 (−0.05 to 0.03)"; claims nothing
+``NAME,NAME vs OTHER larger .2f``     several names are one family of pairs: the differences of all, "0.1 to 0.4"
+``NAME vs OTHER among NAMES alike``   one pair of a family: all pairs of these names were looked at
+``NAME,NAME,NAME apart``              how many pairs of these can be told apart, "47 of 136"
+``NAME,NAME,NAME unseen .2f``         the differences that were too small to be found in the others, "0.04 to 0.15"
+====================================  ================================================================================
 
 ``minirlhf studies`` lists the studies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import filter as matching
-from itertools import combinations
 from operator import gt, lt
 from statistics import fmean
 from typing import Any
@@ -29,6 +42,7 @@ from minirlhf import evidence
 from minirlhf.core.errors import UserError, unknown
 
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+Family = Mapping[tuple[str, str], evidence.Difference]
 PARTS: dict[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 
 
@@ -45,21 +59,37 @@ def told(text: str) -> str:
     found = evidence.result(study)
     known = list(next(iter(found["seeds"].values())))
 
-    def lists(names: str) -> list[list[float]]:
+    def named(names: str) -> dict[str, list[float]]:
         """The numbers of each measurement that is meant."""
-        meant = []
+        meant = {}
         for name in names.split(","):
             here = matching(known, name.strip("|"))
             if not here:
                 raise unknown(f"measurement of {study}", name, known)
-            meant += [[abs(x) if "|" in name else x for x in evidence.values(found, one)] for one in here]
+            sized = abs if "|" in name else float
+            meant |= {one: [sized(x) for x in evidence.values(found, one)] for one in here}
         return meant
+
+    def lists(names: str) -> list[list[float]]:
+        return list(named(names).values())
 
     columns = lists(names)
     numbers = [x for column in columns for x in column]
     match rest:
         case []:
-            return _apart(columns) if form == "apart" else _range(numbers, form)
+            return _apart(named(names)) if form == "apart" else _range(numbers, form)
+        case ["unseen"]:
+            return _range(
+                [pair.detectable for pair in evidence.differences(named(names)).values() if not pair.apart], form
+            )
+        case ["vs", other, verdict]:
+            both = named(names) | named(other)
+            family = evidence.differences(both, [(name, other) for name in named(names)])
+            return _compared(family, verdict, form)
+        case ["vs", other, "among", more, verdict]:
+            family = evidence.differences(named(more))
+            pairs = [_pair(family, name, other) for name in named(names)]
+            return _compared(dict(pairs), verdict, form)
         case [part] if part in PARTS:
             return _range([PARTS[part](numbers)], form)
         case [("<" | ">") as sign, other] if form in ("count", "each", "number"):
@@ -93,11 +123,42 @@ def _count(counts: list[int], total: int) -> str:
     return f"{said[low] if low == high else f'{said[low]} to {said[high]}'} of {said[total]}"
 
 
-def _apart(columns: list[list[float]]) -> str:
+def _apart(columns: dict[str, list[float]]) -> str:
     """Pairs, seed by seed."""
-    pairs = list(combinations(columns, 2))
-    margins = [evidence.margin([x - y for x, y in zip(a, b, strict=True)], 0.0) for a, b in pairs]
-    return _count([sum(abs(m) >= 3 for m in margins)], len(pairs))
+    pairs = evidence.differences(columns).values()
+    return _count([sum(pair.apart for pair in pairs)], len(pairs))
+
+
+def _pair(family: Family, name: str, other: str) -> tuple[tuple[str, str], evidence.Difference]:
+    """One pair of a family, the way round that is asked for."""
+    if (name, other) in family:
+        return (name, other), family[name, other]
+    if (other, name) in family:
+        return (name, other), -family[other, name]
+    raise ValueError(f"{name} and {other} are no pair of the family that is named")
+
+
+def _compared(family: Family, verdict: str, form: str) -> str:
+    """What is said of the differences, if it is true of all."""
+    for (name, other), pair in family.items():
+        true = {
+            "larger": pair.apart and pair.mean > 0,
+            "smaller": pair.apart and pair.mean < 0,
+            "alike": not pair.apart,
+            "difference": True,
+        }
+        if verdict not in true:
+            raise ValueError(f"{verdict!r} is none of {', '.join(true)}")
+        if not true[verdict]:
+            raise ValueError(
+                f"{name} vs {other} is not {verdict}: {pair.mean:.3g} ({pair.interval[0]:.3g} to {pair.interval[1]:.3g}), "
+                f"p = {pair.p:.2g} after correction for {pair.pairs} pairs, larger in {pair.above} of {pair.seeds}"
+            )
+    pairs = [-pair if verdict == "smaller" else pair for pair in family.values()]
+    if verdict == "alike":
+        return _range([pair.detectable for pair in pairs], form)
+    said = _range([pair.mean for pair in pairs], form)
+    return said if len(pairs) > 1 else f"{said} ({_range(list(pairs[0].interval), form)})"
 
 
 class Measured(SphinxRole):

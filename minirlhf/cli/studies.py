@@ -5,6 +5,7 @@ minirlhf studies --run      run those that are stale, and no others
 minirlhf studies NAME ...   the same for some of them
 
 A study is stale if its script or the sizes of its runs have changed, or if its probe, a few seconds of it, gives other numbers.
+--record is for a probe that was itself rewritten: it is refused where the study has changed, or where the same probe has moved.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     for name in args.names or found:
         script = found[name]
         if args.record:
-            script.record()
+            print(f"{name}: recorded. Taken on trust:", *script.record(), sep="\n    ")
         began = time.process_time()
         reasons = script.stale()
         print(f"{name:24} {'stale: ' + '; '.join(reasons) if reasons else 'fresh'}", end="", flush=True)

@@ -1,8 +1,9 @@
-"""What decides a study and no probe of a few steps can see, read from the syntax tree: the *shape* of its script, and the *sizes*
-that stand in its lab, the modules written for its chapter alone.
+"""What decides a study and no probe of a few steps can see, read from the syntax tree: the *shape* of its script with the *names*
+that stand in it, and the *sizes* in its lab, the modules written for its chapter alone.
 
-Both follow names from the script's ``STUDY = Study(one_seed, probe, ...)``; what is not reached from ``one_seed`` does not count, nor
-do the names themselves: moving a module, renaming a function, adding one that nobody calls change neither.
+They follow names from the script's ``STUDY = Study(one_seed, probe, ...)``; what is not reached from ``one_seed`` does not count.
+Moving a module, renaming a function, adding one that nobody calls change none of them: a name of the library is another one only
+while the old one still means something else.
 """
 
 from __future__ import annotations
@@ -91,6 +92,32 @@ def _split(dotted: list[str], known: Collection[str]) -> tuple[str, list[str]] |
     return None
 
 
+def is_ours(name: str) -> bool:
+    """Does a dotted name begin with this package?"""
+    return name.split(".")[0] == provenance.ROOT_NAME
+
+
+def home(dotted: str, known: Collection[str]) -> str | None:
+    """Where what a dotted name of ours means is defined, followed through imports; None if it means nothing in the ``known`` modules."""
+    match _split(dotted.split("."), known):
+        case None:
+            return None
+        case (module, []):
+            return module
+        case (module, [name, *more]):
+            found = parsed(provenance.source(module))
+            if name in found.statements:
+                return ".".join([module, name, *more])
+            if name in found.imports and found.imports[name] != dotted:
+                return home(".".join([found.imports[name], *more]), known)
+    return None
+
+
+def renamed(was: str, now: str) -> bool:
+    """Is one name of ours another only because what it meant has moved, or has another name? The old one then means nothing else."""
+    return is_ours(was) and is_ours(now) and home(was, provenance.all_modules()) in (None, now)
+
+
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
     """The fields of a node that say what is done: no types, no docstrings, no imports."""
     for name, value in ast.iter_fields(node):
@@ -110,6 +137,17 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
         yield from (child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST))
 
 
+def _bound_in(function: ast.FunctionDef | ast.Lambda) -> set[str]:
+    """Names that get a value within a function: parameters, variables, functions of its own."""
+    nodes = [node for child in ast.iter_child_nodes(function) for node in ast.walk(child)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    return (
+        names
+        | {node.arg for node in nodes if isinstance(node, ast.arg)}
+        | {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    )
+
+
 class _Reach:
     """The statements of a script, and of its lab, that are reached by name.
 
@@ -122,11 +160,17 @@ class _Reach:
         self.script: dict[ast.stmt, None] = {}
         self.lab: dict[ast.stmt, None] = {}
 
-    def follow(self, node: ast.AST, module: Module, found: dict[ast.stmt, None]) -> None:
-        """Go on to what a node of ``module`` names."""
+    def follow(
+        self, node: ast.AST, module: Module, found: dict[ast.stmt, None], inner: frozenset[str] = frozenset()
+    ) -> None:
+        """Go on to what a node of ``module`` names, but for the ``inner`` names of the functions that it stands in."""
         if (dotted := _dotted(node)) is None:
+            if isinstance(node, ast.FunctionDef | ast.Lambda):
+                inner |= _bound_in(node)
             for child in _below(node):
-                self.follow(child, module, found)
+                self.follow(child, module, found, inner)
+        elif dotted[0] in inner:
+            return
         elif dotted[0] in module.statements:
             self._visit(dotted[0], module, found)
         elif dotted[0] in module.imports:
@@ -150,11 +194,19 @@ class _Reach:
 
 
 class _Eraser:
-    """Syntax trees as text in which our own names are numbered as they come; those of other libraries, and attributes, stay."""
+    """Syntax trees as text in which our own names are numbered as they come; those of other libraries, and attributes, stay.
+
+    Attributes:
+        names: of the library, by where they are defined, as they come.
+    """
 
     def __init__(self, module: Module, known: Collection[str]) -> None:
         self._module, self._known = module, known
         self._numbers: dict[str, int] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in self._numbers if is_ours(name)]
 
     def _number(self, name: str) -> str:
         return f"#{self._numbers.setdefault(name, len(self._numbers))}"
@@ -188,10 +240,10 @@ class _Eraser:
         match _split(dotted, self._known):
             case None:
                 return ".".join(dotted)
-            case (module, [name, *more]):  # one name, in whichever module it is today and however it is imported
-                return ".".join([self._number(name), *more])
+            case (module, [name, *more]):  # however it is imported
+                return ".".join([self._number(home(f"{module}.{name}", self._known) or f"{module}.{name}"), *more])
             case (module, _):
-                return self._number(module.rpartition(".")[2])
+                return self._number(module)
         raise AssertionError
 
 
@@ -218,13 +270,19 @@ class Code:
 
     Attributes:
         shape: hash (16 hex digits) of what the script does, our own names erased.
+        names: those of the library's names that stand in it, by where they are defined, in the order in which they come.
         sizes: the numbers and strings that stand in the lab, where the script reaches it, sorted.
+        probe: hash of what the probe does, that part of the script and :mod:`.starts`, all our names as they are.
         seeds: how many are measured, None for the default.
+        reached: functions and methods of the lab that the script reaches: file and name each.
     """
 
     shape: str
+    names: list[str]
     sizes: list[str]
+    probe: str
     seeds: int | None
+    reached: list[tuple[Path, str]] = field(repr=False)
 
 
 def declaration(text: str) -> ast.Call | None:
@@ -256,8 +314,28 @@ def read(path: Path, text: str) -> Code:
         reach.follow(node, module, reach.script)
     eraser = _Eraser(module, places.keys())
     shape = "\n".join(eraser.said(node) for node in [*measured, *reach.script])
+    tried = _Reach(places.keys(), {f"{provenance.ROOT_NAME}.evidence.starts"})
+    tried.follow(call.args[1], module, tried.script)
     return Code(
-        shape=hashlib.sha256(shape.encode()).hexdigest()[:16],
+        shape=_hash(shape),
+        names=eraser.names,
         sizes=sorted(literal for statement in reach.lab for literal in literals(statement)),
+        probe=_hash("\n".join(provenance.code_without_docs(ast.unparse(s)) for s in [*tried.script, *tried.lab])),
         seeds=ast.literal_eval(options["seeds"]) if "seeds" in options else None,
+        reached=[(places[lab], name) for lab in sorted(labs) for name in _functions(lab, reach.lab)],
     )
+
+
+def _functions(lab: str, reached: Collection[ast.stmt]) -> Iterator[str]:
+    """Functions and methods of a lab, as they call themselves, in the statements that were reached."""
+    for statement in (one for said in parsed(provenance.source(lab)).statements.values() for one in said):
+        if statement in reached and isinstance(statement, ast.FunctionDef):
+            yield statement.name
+        elif statement in reached and isinstance(statement, ast.ClassDef):
+            yield from (
+                f"{statement.name}.{inner.name}" for inner in statement.body if isinstance(inner, ast.FunctionDef)
+            )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

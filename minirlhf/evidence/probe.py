@@ -6,16 +6,26 @@ A probe begins with small or untrained models, so that it needs no checkpoint, a
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from minirlhf.evidence import code
 from minirlhf.recipes.binding import Bindable
 
 #: How far a change of machine may move a number of a probe. Measured with SSE instead of the default in PyTorch, MKL and oneDNN: of 932
 #: numbers of the eleven probes none moved by more than 9e-4 of itself or, near 0, 5e-6, and no sampled token was another. A sign, a mask or
 #: a step less moves some by tens of percents.
 RELATIVE, ABSOLUTE = 3e-3, 2e-5
+
+#: Between the name of a plan and a path in it, in what :func:`settings` calls a setting; the value of what is not there; and what a new
+#: setting may be without a change: nothing, 0 or 1, also as truth values.
+SETTING, NOTHING = ": ", "none"
+NEUTRAL = (NOTHING, 0, 1)
+
+#: Fields of a recipe that are words about it.
+WORDS = {f.name for f in dataclasses.fields(Bindable)} | {"source"}
 
 Numbers = Mapping[str, float | str]
 
@@ -37,45 +47,69 @@ def brief(plan: Any, steps: int = 2, **changes: Any) -> Any:
 
 
 def settings(**plans: Any) -> dict[str, float | str]:
-    """What plans say, flat: no short run can tell 400 steps from 40.
+    """All that plans and recipes say, as ``name: path`` each: no short run can tell 400 steps from 40.
 
-    Of the settings of a trainer (a dataclass that holds no other) only those that are not its defaults: a new option changes nothing.
+    Numbers, names of functions and parts, and what these take beside tensors, chosen or by default. What a recipe is called, and
+    by whom, is no setting.
     """
-    return {f"{name}{key}": value for name, plan in plans.items() for key, value in _leaves(plan)}
+    return {
+        f"{name}{SETTING}{'.'.join(path)}": value
+        for name, plan in plans.items()
+        for path, value in _leaves(plan)
+        if path or not dataclasses.is_dataclass(plan)
+    }
 
 
-def _leaves(value: Any) -> Iterator[tuple[str, float | str]]:
-    if isinstance(value, Bindable):  # a recipe is its row and what was changed of it
-        yield "", (value.row or value).name
-        inner = list(value.changes.items())
-    elif dataclasses.is_dataclass(value):
-        parts = {f.name: (getattr(value, f.name), f.default) for f in dataclasses.fields(value)}
-        holds = any(dataclasses.is_dataclass(part) for part, _ in parts.values())
-        inner = [(name, part) for name, (part, default) in parts.items() if holds or part != default]
+def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], float | str]]:
+    """What is said below, each with its path."""
+    inner: Iterable[tuple[str, Any]] = ()
+    if value is None or value == ():
+        yield (), NOTHING
     elif isinstance(value, int | float | str):
-        yield "", value
-        return
-    elif value is None:
-        return
+        yield (), value
+    elif isinstance(value, tuple):
+        inner = ((str(place), item) for place, item in enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        yield (), _called(type(value))
+        words = WORDS if isinstance(value, Bindable) else ()
+        inner = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in words)
+    elif callable(value):
+        yield (), _called(inspect.unwrap(getattr(value, "func", value)))
+        given = {p.name: p.default for p in inspect.signature(value).parameters.values() if p.default is not p.empty}
+        needed = [p.name for p in inspect.signature(value).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        inner = (dict.fromkeys(needed) | given).items()  # what it needs and was not given, the run decides
     else:
         raise TypeError(f"{value!r} of type {type(value).__name__} is no setting")
     for name, part in inner:
-        yield from ((f".{name}{key}", leaf) for key, leaf in _leaves(part))
+        yield from (((name, *path), leaf) for path, leaf in _leaves(part))
+
+
+def _called(thing: Any) -> str:
+    """Where a class or function is defined; of one that the study itself defines, its shape tells."""
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    return name if code.is_ours(name) and "<" not in name else "the study's own"
 
 
 def moved(stored: Numbers, found: Numbers) -> list[str]:
-    """The numbers that a change of machine does not explain, "name from → to" each."""
+    """The numbers that a change of machine does not explain, "name from → to" each.
+
+    A setting that is new, or is gone, is forgiven where it is neutral: nothing, 0 or 1. What it then does, the numbers of the runs tell.
+    """
     return [
         f"{name} {_text(stored.get(name))} → {_text(found.get(name))}"
         for name in dict.fromkeys([*stored, *found])
-        if name not in stored or name not in found or not _alike(stored[name], found[name])
+        if not (
+            _alike(stored[name], found[name])
+            if name in stored and name in found
+            else SETTING in name and stored.get(name, found.get(name)) in NEUTRAL
+        )
     ]
 
 
-def _alike(a: float | str, b: float | str) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return a == b
-    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(a) and math.isnan(b))
+def _alike(was: float | str, now: float | str) -> bool:
+    if isinstance(was, str) or isinstance(now, str):
+        return was == now or (isinstance(was, str) and isinstance(now, str) and code.renamed(was, now))
+    return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(was) and math.isnan(now))
 
 
 def _text(value: float | str | None) -> str:

@@ -124,7 +124,8 @@ class Script:
 
     def behaviour(self, study: Study) -> dict[str, Any]:
         """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
-        return {"shape": self.code.shape, "sizes": self.code.sizes, "probe": probed(study)}
+        made_by = {"shape": self.code.shape, "names": self.code.names, "sizes": self.code.sizes}
+        return {**made_by, "probed_by": self.code.probe, "probe": probed(study)}
 
     def stale(self) -> list[str]:
         """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
@@ -134,18 +135,30 @@ class Script:
         reasons = []
         if "probe" not in stored:
             return ["its result has no probe"]
-        if stored["shape"] != self.code.shape:
-            reasons.append("its script has changed")
-        gone, new = (
-            Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
-        )
-        if gone or new:
-            reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
+        reasons = self.rewritten(stored)
         seeds = Study.seeds if self.code.seeds is None else self.code.seeds
         if len(stored["seeds"]) < seeds:
             reasons.append(f"{len(stored['seeds'])} of {seeds} seeds were measured")
         if not reasons and (changes := self._moved(stored["probe"])):
             reasons.append(f"its probe has moved: {_some(changes)}")
+        return reasons
+
+    def rewritten(self, stored: Mapping[str, Any]) -> list[str]:
+        """What of the study itself is written otherwise than when it was measured."""
+        reasons = []
+        if stored["shape"] != self.code.shape:
+            reasons.append("its script has changed")
+        elif exchanged := [
+            f"{was} → {now}"
+            for was, now in zip(stored["names"], self.code.names, strict=True)
+            if was != now and not code.renamed(was, now)
+        ]:
+            reasons.append(f"its script names others: {_some(exchanged)}")
+        gone, new = (
+            Counter(a) - Counter(b) for a, b in ((stored["sizes"], self.code.sizes), (self.code.sizes, stored["sizes"]))
+        )
+        if gone or new:
+            reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
         return reasons
 
     def _moved(self, stored: Numbers) -> list[str]:
@@ -166,11 +179,30 @@ class Script:
         parts += [version(name) for name in ("torch", "transformers", "numpy")]
         return hashlib.sha256("\n".join([*parts, platform.platform(), sys.version]).encode()).hexdigest()
 
-    def record(self) -> None:
-        """Store the behaviour of today's code beside numbers that were measured before: for a probe that was written anew, by
-        someone who knows that the study itself has not changed."""
+    def record(self) -> list[str]:
+        """Store the behaviour of today's code beside numbers that were measured before, for a probe that was written anew.
+
+        Returns:
+            What is taken on trust, one line each: that the study itself would still give its numbers is nothing that can be seen here.
+
+        Raises:
+            UserError: the study has changed, or its probe has moved without having been written anew. It has to run.
+        """
         stored = paired.read(self.result)
-        _store(self.result, {**self.behaviour(self.load()), **{k: stored[k] for k in ("torch", "machine", "seeds")}})
+        changed = self.rewritten(stored)
+        behaviour = self.behaviour(self.load())
+        moves = moved(stored["probe"], behaviour["probe"])
+        if not changed and moves and stored["probed_by"] == behaviour["probed_by"]:
+            changed = [f"its probe has moved and is the same that it was: {_some(moves)}"]
+        if changed:
+            raise UserError(f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})")
+        _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
+        both = [text for text in moves if "nothing" not in text]
+        return [
+            f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
+            f"{len(moves) - len(both)} numbers of the probe are new or gone",
+            f"{len(both)} are others now: {_some(both)}",
+        ]
 
 
 def _some(texts: Iterable[str]) -> str:

@@ -247,7 +247,7 @@ def probe() -> dict[str, float | str]:
         numbers[f"{name}_moved"] = moved(policy, sft, data)[0]
     numbers["sft_gold"] = ask(sft, 0).reward.mean
     plans = {name: zoo.get(f"assistant-{name}").plan for name in ("base", "sft", "reward")}
-    return numbers | the_garden(0, [10, 20], 1) | settings(**plans, grpo=RLPlan())
+    return numbers | the_garden(0, [10, 20], 1) | settings(**plans, rl=RL, straight=STRAIGHT_RL, specialist=SPECIALIST)
 
 
 STUDY = Study(one_seed, probe)

@@ -207,7 +207,7 @@ def probe() -> dict[str, float | str]:
     numbers["nll"] = nlls(player, prompts, [game.reference(p) for p in prompts])
     reader = pipeline.pretrain(tasks.get("phrasebook"), brief(pipeline.PHRASEBOOK_PRETRAIN, documents=200), quiet=True)
     numbers |= trace("phrasebook", reader.history) | read_pages(reader, 0, 20)
-    return numbers | settings(phrasebook=pipeline.PHRASEBOOK_PRETRAIN)
+    return numbers | settings(phrasebook=pipeline.PHRASEBOOK_PRETRAIN, forgetful=FORGETFUL)
 
 
 STUDY = Study(one_seed, probe)

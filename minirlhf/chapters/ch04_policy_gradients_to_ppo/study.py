@@ -5,6 +5,7 @@ seeds 0 to 4; these are others. Writes ``study.json``.
 """
 
 import time
+from dataclasses import replace
 
 from minirlhf.chapters.ch04_policy_gradients_to_ppo import poles
 from minirlhf.evidence import Study
@@ -27,13 +28,15 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 def probe() -> dict[str, float]:
-    """Two rollouts of every method: how far the policy moves, and what the critic then says."""
+    """Two rollouts of every method: how far the policy moves, and what the critic then says; how the last is scored."""
     numbers: dict[str, float] = {}
     for name, train in poles.RUNS.items():
         run = train(10, total_steps=1024, num_envs=4)
         numbers |= {f"{name}_kl_{i}": kl for i, kl in enumerate(run.kls[:2])}
         numbers[f"{name}_value"] = poles.balanced_value(run)
-    return numbers
+    numbers["last_score"] = poles.score(run)
+    in_view = replace(run, steps=[1, *run.steps[1:]])  # so short a run has no episode in its first twentieth
+    return numbers | {f"last_{i:02}": mean for i, mean in enumerate(poles.curve(in_view))}
 
 
 STUDY = Study(one_seed, probe, first_seed=10)

@@ -66,7 +66,7 @@ def one_seed(seed: int, long: OnlineConfig = TOY_RUN, short: OnlineConfig = SHOR
 def probe() -> dict[str, float | str]:
     """Every run of the study, for two steps."""
     two = replace(TOY_RUN, max_steps=2)
-    return one_seed(0, two, two) | settings(run=TOY_RUN)
+    return one_seed(0, two, two) | settings(run=TOY_RUN, rloo=RLOO, grpo=GRPO)
 
 
 STUDY = Study(one_seed, probe)

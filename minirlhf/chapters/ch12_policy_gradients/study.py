@@ -195,7 +195,8 @@ def probe() -> dict[str, float | str]:
     for name, recipe in BEHIND.items():
         history, after = game.train(recipe, 3, staleness=int(name != "fresh"), config=few)
         numbers |= trace(f"stale_{name}", history) | {f"stale_{name}_right": float(after.rewards.mean())}
-    return numbers | settings(toy=TOY_RUN, run=RUN)
+    behind = {f"stale_{name}": recipe for name, recipe in BEHIND.items()}
+    return numbers | settings(toy=TOY_RUN, run=RUN, reuse=RLOO, **WITH_CRITICS, **behind)
 
 
 STUDY = Study(one_seed, probe)

@@ -16,7 +16,7 @@ from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import Recipe, get
 from minirlhf.stages import pipeline
-from minirlhf.stages.pipeline import Trained
+from minirlhf.stages.pipeline import SHELL_GAME_SFT, SFTPlan, Trained
 from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
@@ -65,10 +65,9 @@ def off_policy() -> dict[str, Recipe]:
     return {name: recipe.with_(num_iterations=4, num_minibatches=1) for name, recipe in rows.items()}
 
 
-def start(seed: int, *, quiet: bool = True) -> Trained:
+def start(seed: int, *, plan: SFTPlan = SHELL_GAME_SFT, quiet: bool = True) -> Trained:
     """A fresh policy after supervised fine-tuning, which thinks aloud one time in five."""
-    plan = pipeline.with_seed(pipeline.SHELL_GAME_SFT, seed)
-    return pipeline.sft_from_scratch(tasks.get("shell_game"), plan, quiet=quiet)
+    return pipeline.sft_from_scratch(tasks.get("shell_game"), pipeline.with_seed(plan, seed), quiet=quiet)
 
 
 def train(

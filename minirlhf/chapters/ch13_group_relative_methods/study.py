@@ -8,9 +8,10 @@ thoughts. Writes ``study.json``.
 from dataclasses import replace
 
 from minirlhf.chapters.ch13_group_relative_methods import group_family
-from minirlhf.evidence import Study, settings, starts, trace
+from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.parts import soft_overlong
+from minirlhf.stages import pipeline
 
 ONE_UPDATE, FOUR_UPDATES = (
     range(2_000, 12_001, 2_000),
@@ -56,19 +57,21 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 def probe() -> dict[str, float | str]:
-    """Two steps of every recipe, from a brief start, and the numbers that two steps cannot show: how often to refill, how long to warm up."""
+    """Two steps of every recipe, from a brief start."""
     begin, numbers = starts.shell_game()
+    fresh = group_family.start(1, plan=brief(pipeline.SHELL_GAME_SFT, demonstrations=128))
+    numbers |= trace("fresh", fresh.history)
     recipes = group_family.on_policy() | {f"four_{name}": x for name, x in group_family.off_policy().items()}
     recipes["punished"] = PUNISHED
     for name, recipe in recipes.items():
         config = replace(group_family.RUN, max_steps=2, batch_size=4, num_generations=4)
-        numbers |= {f"{name}.{key}": x for key, x in recipe.options().items() if isinstance(x, int | float)}
         if recipe.credit.critic is not None:  # the second step teaches the policy
             recipe = recipe.with_(critic_warmup=min(recipe.credit.critic.critic_warmup, 1))
         history = group_family.train(begin, recipe, config, games=16).history
         numbers |= trace(name, history, "loss", "grad_norm", "reward")
+        numbers[f"{name}_curve"] = group_family.curve(history, ONE_UPDATE[:1], window=2)[0]
     played = {f"start_{key}": x for key, x in group_family.play(begin, games=64).items()}
-    return numbers | played | settings(run=group_family.RUN)
+    return numbers | played | settings(run=group_family.RUN, **recipes)
 
 
 STUDY = Study(one_seed, probe)

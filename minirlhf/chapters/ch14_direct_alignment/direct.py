@@ -24,7 +24,7 @@ from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import model_reward, task_problems, task_reward
 from minirlhf.models.reference import answer_logps
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes.offline import get_preference
+from minirlhf.recipes.offline import Preference, get_preference
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.evaluation import Candidates, candidates, evaluate
@@ -87,7 +87,7 @@ GOOD, BAD = "great", "hmm"  # quality tags: words of the assistant world that no
 
 
 @dataclass(frozen=True)
-class Placed:
+class PolicyMetrics:
     """Where a policy stands on test prompts: mean gold reward, nats per reply from the reference, tokens per reply."""
 
     gold: float
@@ -102,6 +102,11 @@ def compared(policy: Trained, pairs: Sequence[PreferencePair], task: Task | None
         p.margin if task is None else task.grade(p.prompt, p.chosen) - task.grade(p.prompt, p.rejected) for p in pairs
     ]
     return [pair(t.chosen, t.rejected, gap) for t, gap in zip(tokens, gaps, strict=True)]
+
+
+def row(loss: str, **options: Any) -> Preference:
+    """A row of the chapter's table: the loss with the numbers of :data:`OPTIONS`, or others."""
+    return get_preference(loss).with_(**{**OPTIONS.get(loss, {}), **options})
 
 
 def learn(
@@ -120,12 +125,11 @@ def learn(
 
     With ``out`` a run can go on: the same call with more steps and ``resume`` continues it to the same bits.
     """
-    plan = pipeline.AlignPlan(get_preference(loss).with_(**{**OPTIONS.get(loss, {}), **options}), config)
-    reference = reference or start
+    reference, plan = reference or start, pipeline.AlignPlan(row(loss, **options), config)
     return pipeline.align(start, examples, plan, ref_model=reference.model, out=out, resume=resume, quiet=quiet)
 
 
-def measure(task: Task, policy: Trained, reference: Trained, *, replies: int = 4, seed: int = 1000) -> Placed:
+def measure(task: Task, policy: Trained, reference: Trained, *, replies: int = 4, seed: int = 1000) -> PolicyMetrics:
     """Sample so many replies to every test prompt and grade them. All policies meet the same random numbers."""
     found = evaluate(
         policy.model,
@@ -136,7 +140,7 @@ def measure(task: Task, policy: Trained, reference: Trained, *, replies: int = 4
         ref_model=reference.model,
         seed=seed,
     )
-    return Placed(found.reward.mean, found.divergence.mean, found.length.mean)
+    return PolicyMetrics(found.reward.mean, found.divergence.mean, found.length.mean)
 
 
 def path(
@@ -148,9 +152,9 @@ def path(
     stops: Sequence[int],
     out: Path,
     *,
-    first: Placed | None = None,
+    first: PolicyMetrics | None = None,
     **options: Any,
-) -> tuple[list[Placed], Trained]:
+) -> tuple[list[PolicyMetrics], Trained]:
     """One run, measured at the start (unless ``first`` is known) and after each of ``stops`` steps; and the policy at its end.
 
     ``config`` needs a constant learning rate: the run is stopped and resumed.
@@ -162,7 +166,7 @@ def path(
     return places, policy
 
 
-def at_kl(places: Sequence[Placed], kl: float) -> Placed:
+def at_kl(places: Sequence[PolicyMetrics], kl: float) -> PolicyMetrics:
     """Where a run first passes a KL, by linear interpolation; its end if it never does."""
     for before, after in pairwise(places):
         if before.kl <= kl < after.kl:
@@ -170,11 +174,11 @@ def at_kl(places: Sequence[Placed], kl: float) -> Placed:
             between = lambda name, a=before, b=after, t=share: (
                 getattr(a, name) + t * (getattr(b, name) - getattr(a, name))
             )
-            return Placed(between("gold"), kl, between("length"))
+            return PolicyMetrics(between("gold"), kl, between("length"))
     return places[-1]
 
 
-def lately(policy: Trained, metric: str, steps: int = 20) -> float:
+def last_mean(policy: Trained, metric: str, steps: int = 20) -> float:
     """Mean of a metric over the last steps of the training."""
     values = policy.history[metric][-steps:]
     return sum(values) / len(values)
@@ -265,7 +269,7 @@ def tagged(start: Trained, pairs: Sequence[PreferencePair], config: SFTConfig = 
 
 def measure_tagged(
     task: Task, policy: Trained, reference: Trained, tag: str, *, replies: int = 4, seed: int = 1000
-) -> Placed:
+) -> PolicyMetrics:
     """As :func:`measure`, with a tag in front of each prompt. The KL is to a reference that is asked without it: the mean log-ratio of
     what was sampled."""
     asked = task_problems(task, "test") * replies
@@ -279,7 +283,7 @@ def measure_tagged(
     with torch.no_grad():
         theirs = answer_logps(reference.model, collate_answers(untagged, reference.tokenizer.pad_token_id))
     kl = (drawn.rollout.old_logps.sum(-1) - theirs).mean()
-    return Placed(float(drawn.rewards.mean()), float(kl), float(drawn.rollout.mask.sum(-1).double().mean()))
+    return PolicyMetrics(float(drawn.rewards.mean()), float(kl), float(drawn.rollout.mask.sum(-1).double().mean()))
 
 
 def alike(pairs: Sequence[PreferencePair], share: float = 0.25) -> tuple[list[PreferencePair], list[PreferencePair]]:

@@ -15,7 +15,7 @@ from minirlhf.chapters.ch14_direct_alignment import direct
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller, length_bias
 from minirlhf.data.types import Compared
-from minirlhf.evidence import Study, brief, starts, trace
+from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -59,7 +59,7 @@ def one_seed(seed: int) -> dict[str, float]:
                 {f"{name}_gold{end}": place.gold, f"{name}_kl{end}": place.kl, f"{name}_length{end}": place.length}
             )
         if "accuracy" in policy.history.last:  # thumbs have none
-            numbers[f"{name}_accuracy"] = direct.lately(policy, "accuracy")
+            numbers[f"{name}_accuracy"] = direct.last_mean(policy, "accuracy")
 
     examples = direct.compared(sft, pairs, world)
     for loss in direct.COMPARED:
@@ -69,7 +69,7 @@ def one_seed(seed: int) -> dict[str, float]:
     for factor in RATES:
         policy = direct.learn(sft, examples, "dpo", replace(training, learning_rate=factor * training.learning_rate))
         note(f"rate_{factor:g}", policy)
-        numbers[f"rate_{factor:g}_accuracy"] = direct.lately(policy, "accuracy")
+        numbers[f"rate_{factor:g}_accuracy"] = direct.last_mean(policy, "accuracy")
     for flip in FLIPS:
         noisy = direct.compared(sft, pipeline.preferences(world, sft, replace(plan, flip=flip))[0], world)
         for loss in ("dpo", "ipo"):
@@ -130,11 +130,18 @@ def probe() -> dict[str, float | str]:
     for name, policy in policies.items():
         numbers |= trace(name, policy.history)
         numbers |= {f"{name}_{key}": x for key, x in direct.moved(policy, sft, examples).items() if key != "accuracy"}
+    with tempfile.TemporaryDirectory() as folder:
+        passed, walked = direct.path(world, sft, examples, "dpo", training, (1, 2), Path(folder) / "run")
+    numbers["path_accuracy"] = direct.last_mean(walked, "accuracy")
+    between = direct.at_kl(passed, sum(place.kl for place in passed[-2:]) / 2)
     places = {
+        "_between": between,
         "": direct.measure(world, policies["online"], sft, replies=1),
         "_tagged": direct.measure_tagged(world, policies["tagged"], sft, direct.GOOD, replies=1),
     }
-    return numbers | {f"{key}{name}": x for name, place in places.items() for key, x in vars(place).items()}
+    numbers |= {f"{key}{name}": x for name, place in places.items() for key, x in vars(place).items()}
+    said = {name: direct.row(loss, **options) for name, loss, options in runs} | {"sppo_moving": direct.row("sppo")}
+    return numbers | settings(pairs=direct.PAIRS, training=direct.TRAINING, tagging=direct.TAGGING, **said)
 
 
 STUDY = Study(one_seed, probe)

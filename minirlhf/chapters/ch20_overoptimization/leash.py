@@ -17,7 +17,7 @@ BETAS = (1.0, 0.5, 0.25, 0.12)
 STEPS = 250
 
 
-def leashed(world: Outcomes, proxy: Tensor, betas: Sequence[float] = BETAS) -> Curve:
+def leashed(world: Outcomes, proxy: Tensor, betas: Sequence[float] = BETAS, *, steps: int = STEPS) -> Curve:
     """The reference, then the end of one training run for each penalty: what a team sees that tries several.
 
     Args:
@@ -25,7 +25,7 @@ def leashed(world: Outcomes, proxy: Tensor, betas: Sequence[float] = BETAS) -> C
         proxy: ``(N,)``.
     """
     choice = decisions()
-    ends = [policy_gradient(world, choice, proxy, beta=beta, steps=STEPS)[-1] for beta in betas]
+    ends = [policy_gradient(world, choice, proxy, beta=beta, steps=steps)[-1] for beta in betas]
     return along(torch.stack([world.ref_logps, *ends]), world.ref_logps, proxy, world.gold)
 
 

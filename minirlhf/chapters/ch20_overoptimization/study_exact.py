@@ -147,6 +147,7 @@ def probe() -> dict[str, float]:
         middle = len(curve.gold) // 2
         numbers.update({f"{name}_distance": float(curve.distance[-1]), f"{name}_proxy": float(curve.proxy[-1])})
         numbers.update({f"{name}_gold": float(curve.gold[-1]), f"{name}_gold_between": float(curve.gold[middle])})
+        numbers.update({f"{name}_peak": curve.peak[1], f"{name}_fall": curve.fall, f"{name}_by": curve.gold_by(0.3)})
 
     for proxy_class in CLASSES:
         learned = fit(world, compare(world, 400, seed=0), proxy_class)
@@ -166,13 +167,18 @@ def probe() -> dict[str, float]:
         note(name, curve)
     grid, gains = on_a_grid([curves["bon"]])
     for key, form in zip(("square", "log"), FORMS, strict=True):
-        numbers[f"r2_{key}"] = fit_form(grid, gains[0], form).r2
+        fitted = fit_form(grid, gains[0], form)
+        numbers |= {f"r2_{key}": fitted.r2, f"foretold_{key}": float(fitted(grid[-1]))}
+    held = leash.leashed(every, lifted(single), leash.BETAS[1:2], steps=5)
+    numbers["proxy_ahead"], numbers["gold_ahead"] = (float(ahead[0]) for ahead in leash.lead(held, walked["place"]))
     stop = leash.stop_where_another_turns(tilted(world.ref_logps, single), world, fit(world, case.pairs, "pairs"))
     numbers["stop_place"], numbers["stop_gold"] = stop
     parts = decompose(world, limit, single, curves["bon"], distance=0.5)
     numbers |= {part: getattr(parts, part) for part in ("approximation", "estimation", "optimisation")}
     for kind in DIFFERENCES:
         numbers[f"{short(kind)}_apart"] = float(world.probs @ members(case, kind, count=2).std(0))
+    for name, proxy in ensembles(case).items():
+        note(short(name), tilt_curve(world.ref_logps, proxy, world.gold))
     alarm = detection(case)
     return numbers | {f"auc_{short(name)}": alarm.auc(name) for name in alarm.scores}
 

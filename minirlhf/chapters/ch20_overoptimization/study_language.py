@@ -14,7 +14,9 @@ from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan,
 from minirlhf.data import tasks
 from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
-from minirlhf.evidence import Study, brief, starts, trace
+from minirlhf.evidence import Study, brief, settings, starts, trace
+from minirlhf.recipes import RLOO
+from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -52,7 +54,7 @@ def one_seed(seed: int) -> dict[str, float]:
 def probe() -> dict[str, float | str]:
     """A reward model of two steps, three steps of every optimiser, and two more reward models, from a brief start."""
     _, sft, numbers = starts.assistant()
-    plan = LanguagePlan(prompts=8, draws=16)
+    plan = LanguagePlan(prompts=8, draws=16).with_seed(0)
     short = replace(plan.rl, max_steps=3, batch_size=2, num_generations=8)
     plan = replace(plan, reward=brief(plan.reward, batch_size=16, pairs=48, held_out=16), rl=short)
     world = language_world(tasks.get("assistant"), sft, plan)
@@ -62,9 +64,11 @@ def probe() -> dict[str, float | str]:
         numbers |= trace(name, history)
     for name, curve in curves.items():
         numbers |= {f"{name}_{key}": float(x[-1]) for key, x in vars(curve).items()}
+        numbers |= {f"{name}_peak": curve.peak[1], f"{name}_fall": curve.fall, f"{name}_by": curve.gold_by(0.1)}
     scores = torch.cat([world.drawn[0][None], more_grades(world, plan)])
     numbers["worst_case"] = float(worst_case(scores).mean())
-    return numbers | {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
+    numbers |= {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
+    return numbers | settings(plan=LanguagePlan(), rloo=RLOO, dpo=get_preference("dpo"))
 
 
 STUDY = Study(one_seed, probe)
