@@ -19,6 +19,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 ``NAME vs OTHER alike .2f``           the smallest difference that would have been found in four of five such studies,
                                       "0.04"; an error if they can be told apart
 ``NAME vs OTHER difference .2f``      the difference and its interval, with signs, "−0.01 (−0.05 to 0.03)"; claims nothing
+``NAME vs 0 larger .2f``              a number of each seed against one, "0.31 (0.12 to 0.50)"
 ``NAME,NAME vs OTHER larger .2f``     several names are one family of pairs: the differences of all, "0.1 to 0.4"
 ``NAME vs OTHER among NAMES alike``   one pair of a family: all pairs of these names were looked at
 ``NAME,NAME,NAME apart``              how many pairs of these can be told apart, "47 of 136"
@@ -83,8 +84,9 @@ def told(text: str) -> str:
                 [pair.detectable for pair in evidence.differences(named(names)).values() if not pair.apart], form
             )
         case ["vs", other, verdict]:
-            both = named(names) | named(other)
-            family = evidence.differences(both, [(name, other) for name in named(names)])
+            given = named(names)
+            against = {other: [float(other)] * len(columns[0])} if _is_number(other) else named(other)
+            family = evidence.differences(given | against, [(name, one) for name in given for one in against])
             return _compared(family, verdict, form)
         case ["vs", other, "among", more, verdict]:
             family = evidence.differences(named(more))
