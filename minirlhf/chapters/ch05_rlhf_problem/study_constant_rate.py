@@ -50,7 +50,8 @@ def one_seed(seed: int, constant: OnlineConfig = CONSTANT, falling: OnlineConfig
 def probe() -> dict[str, float | str]:
     """Every run of the study, for three steps."""
     few = {"max_steps": 3}
-    return one_seed(0, replace(CONSTANT, **few), replace(TOY_RUN, **few)) | settings(constant=CONSTANT, falling=TOY_RUN)
+    said = settings(constant=CONSTANT, falling=TOY_RUN, **AT_A_CONSTANT_RATE, **UNHELD)
+    return one_seed(0, replace(CONSTANT, **few), replace(TOY_RUN, **few)) | said
 
 
 STUDY = Study(one_seed, probe, seeds=10)
