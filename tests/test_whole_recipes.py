@@ -1,0 +1,536 @@
+"""Every row of the online table, whole: loss and gradient of an optimizer batch against the paper's objective, written out.
+
+The objectives below are transcribed from the papers as loops over replies and tokens. They use nothing of the library but the
+toy policy's table. The batch is ragged: two prompts with six replies each, of one to five tokens, some cut off, one that could
+not be graded. Where a row declares a deviation, the transcription has the row's way, and says so.
+
+What no paper says and holds for all rows: a reply that could not be graded has advantage 0 and is part of no statistic of
+rewards; its tokens count in the means over tokens and replies.
+"""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from minirlhf.core.exact import ToyLM
+from minirlhf.data.types import Rollout
+from minirlhf.recipes import RECIPES
+from minirlhf.recipes.parts import Graded
+from minirlhf.trainers import improve
+from minirlhf.trainers.online import OnlineConfig
+
+LIMIT, GROUP = 5, 6
+BETA_REWARD, BETA_LOSS, EPS = 0.05, 0.04, 0.2
+
+
+@dataclass
+class Reply:
+    """One completion; lists have an entry per token. ``logps`` are 0-d tensors with a gradient, the rest are numbers."""
+
+    logps: list
+    old: list
+    ref: list
+    behavior: list
+    values: list
+    steps: dict
+    reward: float
+    valid: bool
+    ended: bool
+
+    def __len__(self):
+        return len(self.logps)
+
+    def ratios(self):
+        return [torch.exp(new - old) for new, old in zip(self.logps, self.old, strict=True)]
+
+    def kl(self):
+        """log π_old/π_ref of each token."""
+        return [a - b for a, b in zip(self.old, self.ref, strict=True)]
+
+
+@dataclass
+class Batch:
+    """The same batch for the library and for the transcriptions."""
+
+    policy: ToyLM
+    graded: Graded
+    groups: list
+    greedy: list
+
+    @property
+    def replies(self):
+        return [reply for group in self.groups for reply in group]
+
+
+def tables(seed=0):
+    """Policy, sampler, reference and behaviour: near enough that ratios fall on both sides of every clip."""
+    make = lambda s: ToyLM(3, LIMIT, num_prompts=2, seed=s)  # noqa: E731
+    old = make(seed)
+    others = [make(seed) for _ in range(3)]
+    for number, other in enumerate(others, 1):
+        with torch.no_grad():
+            other.table.add_(0.35 * make(seed + 10 * number).table)
+    return others[0], old, others[1], others[2]
+
+
+def build(seed=0):
+    policy, old, ref, behavior = tables(seed)
+    draw = torch.Generator().manual_seed(seed)
+    every = policy.responses()
+    lengths = every.mask.sum(-1)
+    # one reply of each kind: (length, ended by itself)
+    kinds = [
+        [(1, True), (3, True), (5, False), (2, True), (4, True), (5, True)],
+        [(5, False), (2, True), (4, True), (3, True), (5, False), (1, True)],
+    ]
+    rows = []
+    for group in kinds:
+        for length, ended in group:
+            fits = ((lengths == length) & (every.terminated == ended)).nonzero().flatten()
+            rows.append(int(fits[torch.randint(len(fits), (), generator=draw)]))
+    rewards = torch.tensor([[1.0, 0.0, 0.75, 0.25, 0.0, 1.0], [0.0, 0.5, 1.0, 0.0, 0.25, 0.5]], dtype=torch.float64)
+    valid = torch.ones(2, GROUP, dtype=torch.bool)
+    valid[1, 2] = False
+
+    def logps_of(model, at=None):
+        """``(B, T)`` of the chosen rows, or of one row per prompt."""
+        table = model.response_token_logps()
+        if at is not None:
+            return torch.stack([table[prompt][at[prompt]] for prompt in range(2)])
+        return torch.stack([table[i // GROUP][row] for i, row in enumerate(rows)])
+
+    mask = every.mask[rows]
+    number = {key: logps_of(model).detach() for key, model in (("old", old), ("ref", ref), ("behavior", behavior))}
+    values = torch.randn(mask.shape, dtype=torch.float64, generator=draw)
+    steps = torch.full(mask.shape, math.nan, dtype=torch.float64)
+    for i, length in enumerate(mask.sum(-1).tolist()):
+        for t in {length - 1, length // 2}:
+            steps[i, t] = float(torch.rand((), generator=draw))
+
+    def rollout_of(picked, logps, behaved, group):
+        batches = [policy.batch(prompt) for prompt in range(2)]
+        ids, attention = (
+            torch.stack([batches[i // group][key][row] for i, row in enumerate(picked)])
+            for key in ("input_ids", "attention_mask")
+        )
+        inside = every.mask[picked]
+        version = torch.where(inside, 0, -1)
+        clean = [torch.where(inside, x, 0.0) for x in (logps, behaved)]
+        return Rollout(ids, attention, inside, *clean, version, every.terminated[picked], group)
+
+    best = [rows[2], rows[9]]  # which replies are called greedy does not matter
+    greedy_old, greedy_ref = (logps_of(model, best).detach() for model in (old, ref))
+    greedy_rewards = torch.tensor([[0.4], [0.7]], dtype=torch.float64)
+    greedy = Graded(rollout_of(best, greedy_old, greedy_old, 1), greedy_rewards, torch.ones(2, 1) > 0, greedy_ref)
+    rollout = rollout_of(rows, number["old"], number["behavior"], GROUP)
+    graded = Graded(rollout, rewards, valid, number["ref"], values, steps, greedy)
+
+    current = logps_of(policy)
+    replies = []
+    for i in range(len(rows)):
+        inside = range(int(mask[i].sum()))
+        lists = {key: [float(x[i, t]) for t in inside] for key, x in number.items()}
+        ends = {t: float(steps[i, t]) for t in inside if not math.isnan(steps[i, t])}
+        said = [float(values[i, t]) for t in inside]
+        own = rewards.flatten()[i], valid.flatten()[i], every.terminated[rows[i]]
+        replies.append(
+            Reply(
+                [current[i, t] for t in inside], lists["old"], lists["ref"], lists["behavior"], said, ends,
+                float(own[0]), bool(own[1]), bool(own[2]),
+            )
+        )  # fmt: skip
+    charged = []
+    for prompt, row in enumerate(best):
+        inside = range(int(lengths[row]))
+        charge = sum(float(greedy_old[prompt, t] - greedy_ref[prompt, t]) for t in inside)
+        charged.append(float(greedy_rewards[prompt, 0]) - BETA_REWARD * charge)
+    return Batch(policy, graded, [replies[:GROUP], replies[GROUP:]], charged)
+
+
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers)
+
+
+def deviation(numbers):
+    """With divisor n − 1."""
+    centre = mean(numbers)
+    return math.sqrt(sum((x - centre) ** 2 for x in numbers) / (len(numbers) - 1))
+
+
+def of_group(advantage):
+    """Advantages of the valid replies of each group, from ``(rewards of the valid, own reward)``; 0 for the others."""
+
+    def found(batch, reward=lambda reply: reply.reward, part=lambda group, reply: reply.valid):
+        result = []
+        for group in batch.groups:
+            counted = [reward(reply) for reply in group if part(group, reply)]
+            result += [advantage(counted, reward(reply)) if part(group, reply) else 0.0 for reply in group]
+        return result
+
+    return found
+
+
+centred = of_group(lambda rewards, own: own - mean(rewards))
+zscore = of_group(lambda rewards, own: (own - mean(rewards)) / (deviation(rewards) + 1e-4))
+others = of_group(lambda rewards, own: own - (sum(rewards) - own) / (len(rewards) - 1))
+over_rate = of_group(lambda rewards, own: (own - mean(rewards)) / mean(rewards))
+
+
+def whitened(tokens, counted):
+    """Lists of numbers per reply, scaled over all tokens of the replies that are counted; 0 for the others."""
+    every = [x for row, ok in zip(tokens, counted, strict=True) if ok for x in row]
+    centre, spread = mean(every), math.sqrt(deviation(every) ** 2 + 1e-8)
+    return [[(x - centre) / spread if ok else 0.0 for x in row] for row, ok in zip(tokens, counted, strict=True)]
+
+
+def token_rewards(reply, beta):
+    rewards = [-beta * k for k in reply.kl()]
+    rewards[-1] += reply.reward
+    return rewards
+
+
+def gae(rewards, values, lam):
+    """γ = 1; nothing follows the last token."""
+    advantage, result = 0.0, []
+    for t in reversed(range(len(rewards))):
+        after = values[t + 1] if t + 1 < len(values) else 0.0
+        advantage = rewards[t] + after - values[t] + lam * advantage
+        result.insert(0, advantage)
+    return result
+
+
+# -- what a token may earn -------------------------------------------------------------------------------------------
+
+
+def clipped(ratio, advantage, low=EPS, high=EPS):
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+
+
+def clipped_tokens(reply, advantages, low=EPS, high=EPS):
+    pairs = zip(reply.ratios(), advantages, strict=True)
+    return [clipped(ratio, advantage, low, high) for ratio, advantage in pairs]
+
+
+def same(reply, advantage):
+    return [advantage] * len(reply)
+
+
+def k3(reply):
+    """The estimate that GRPO's paper prints, of each token."""
+    logs = [ref - new for new, ref in zip(reply.logps, reply.ref, strict=True)]
+    return [torch.exp(x) - x - 1 for x in logs]
+
+
+def per_reply_mean(rows):
+    """1/B Σ_i 1/|o_i| Σ_t"""
+    return sum(sum(row) / len(row) for row in rows) / len(rows)
+
+
+def per_reply_sum(rows):
+    return sum(sum(row) for row in rows) / len(rows)
+
+
+def per_token_mean(rows):
+    return sum(sum(row) for row in rows) / sum(len(row) for row in rows)
+
+
+def sequence_ratio(reply):
+    return torch.exp(sum(new - old for new, old in zip(reply.logps, reply.old, strict=True)) / len(reply))
+
+
+# -- the papers' objectives, to be maximised -------------------------------------------------------------------------
+
+
+def reinforce(b):
+    baseline = mean([r.reward for r in b.replies if r.valid])
+    rows = [[(r.reward - baseline) * r.valid * x for x in r.logps] for r in b.replies]
+    return per_token_mean(rows)
+
+
+def remax(b):
+    rows = []
+    for group, baseline in zip(b.groups, b.greedy, strict=True):
+        for r in group:  # the charge of the whole reply, on both (declared)
+            advantage = (r.reward - BETA_REWARD * sum(r.kl()) - baseline) * r.valid
+            rows.append([advantage * x for x in r.logps])
+    return per_reply_sum(rows)
+
+
+def reinforce_pp(b):
+    to_go = []
+    for r in b.replies:
+        rewards = token_rewards(r, 0.01)
+        to_go.append([sum(rewards[t:]) for t in range(len(r))])
+    advantages = whitened(to_go, [r.valid for r in b.replies])  # over tokens (declared)
+    return per_token_mean([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)])
+
+
+def reinforce_pp_baseline(b):
+    left = centred(b)
+    counted = [a for a, r in zip(left, b.replies, strict=True) if r.valid]
+    scale = math.sqrt(sum(a * a for a in counted) / (len(counted) - 1)) + 1e-8
+    clip = [clipped_tokens(r, same(r, a / scale)) for r, a in zip(b.replies, left, strict=True)]
+    k2 = [[(new - ref) ** 2 / 2 for new, ref in zip(r.logps, r.ref, strict=True)] for r in b.replies]
+    return per_token_mean(clip) - 0.01 * per_token_mean(k2)
+
+
+def ppo(b):
+    estimates = [gae(token_rewards(r, BETA_REWARD), r.values, 0.95) for r in b.replies]
+    advantages = whitened(estimates, [r.valid for r in b.replies])
+    return per_token_mean([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)])
+
+
+def vapo(b, alpha=0.05):
+    estimates = []
+    for r in b.replies:
+        lam = max(0.0, 1 - 1 / (alpha * len(r)))  # the clamp is declared
+        estimates.append(gae(token_rewards(r, 0.0), r.values, lam))
+    advantages = whitened(estimates, [r.valid for r in b.replies])
+    clip = [clipped_tokens(r, a, EPS, 0.28) for r, a in zip(b.replies, advantages, strict=True)]
+    right = [r.logps for r in b.replies if r.valid and r.reward > 0]
+    return per_token_mean(clip) + 0.1 * per_token_mean(right)
+
+
+def rloo(b):
+    advantages = others(b, lambda r: r.reward - BETA_REWARD * sum(r.kl()))
+    return per_reply_sum([[a * x for x in r.logps] for r, a in zip(b.replies, advantages, strict=True)])
+
+
+def grpo(b, weight=lambda reply, advantage: 1.0):
+    rows = []
+    for r, a in zip(b.replies, zscore(b), strict=True):
+        clip = clipped_tokens(r, same(r, a))
+        rows.append([weight(r, a) * c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
+    return per_reply_mean(rows)
+
+
+def grpo_process(b):
+    rows = []
+    for group in b.groups:
+        graded = [grade for r in group if r.valid for grade in r.steps.values()]
+        for r in group:
+            scaled = {t: (grade - mean(graded)) / (deviation(graded) + 1e-4) for t, grade in r.steps.items()}
+            scaled = scaled if r.valid else {}
+            advantages = [sum(x for end, x in scaled.items() if end >= t) for t in range(len(r))]
+            clip = clipped_tokens(r, advantages)
+            rows.append([c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
+    return per_reply_mean(rows)
+
+
+def over_constant(b, advantages, weight=lambda reply, t: 1.0):
+    """Dr. GRPO's aggregation of PPO's clip: Σ_i Σ_t / (B · L)."""
+    total = 0.0
+    for r, a in zip(b.replies, advantages, strict=True):
+        total += sum(weight(r, t) * c for t, c in enumerate(clipped_tokens(r, same(r, a))))
+    return total / (len(b.replies) * LIMIT)
+
+
+def dapo(b):
+    def punished(r):
+        free = LIMIT - 4  # the last four tokens cost up to 1
+        return r.reward - min(1.0, max(0.0, (len(r) - free) / 4))
+
+    rows = []
+    for r, a in zip(b.replies, zscore(b, punished), strict=True):
+        if r.ended:  # overlong filtering: no part of the mean either
+            rows.append(clipped_tokens(r, same(r, a), EPS, 0.28))
+    return per_token_mean(rows)
+
+
+def gspo(b):
+    pairs = zip(b.replies, zscore(b), strict=True)
+    return mean([clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs])
+
+
+def luspo(b):
+    pairs = zip(b.replies, zscore(b), strict=True)
+    return mean([len(r) * clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs])
+
+
+def cispo(b):
+    rows = []
+    for r, a in zip(b.replies, zscore(b), strict=True):
+        weights = [min(float(ratio), 1 + 4.0) for ratio in r.ratios()]  # the bound is declared
+        rows.append([w * a * x for w, x in zip(weights, r.logps, strict=True)])
+    return per_token_mean(rows)
+
+
+def sapo(b):
+    rows = []
+    for r, a in zip(b.replies, zscore(b), strict=True):
+        tau = 1.0 if a > 0 else 1.05
+        rows.append([4 / tau / (1 + torch.exp(-tau * (ratio - 1))) * a for ratio in r.ratios()])
+    return per_reply_mean(rows)
+
+
+def gmpo(b):
+    found = []
+    for r, a in zip(b.replies, zscore(b), strict=True):
+        product = 1.0
+        for ratio in r.ratios():  # (min[(ρ|A|)·sgn A, clip(ρ)|A|·sgn A]) without |A|, which leaves the root as a factor
+            bounded = ratio.clamp(math.exp(-0.4), math.exp(0.4))
+            product = product * (torch.minimum(ratio, bounded) if a > 0 else torch.maximum(ratio, bounded))
+        found.append(a * product ** (1 / len(r)))
+    return mean(found)
+
+
+def bnpo(b):
+    rates = [mean([r.reward for r in group if r.valid]) for group in b.groups]
+    average, variance = mean(rates), deviation(rates) ** 2
+    total = average * (1 - average) / variance - 1
+    shape = 1 + total * average / 3, 1 + total * (1 - average) / 3
+    norm = math.gamma(sum(shape)) / math.gamma(shape[0]) / math.gamma(shape[1])
+    density = of_group(
+        lambda rewards, own: (
+            (own - mean(rewards)) / (norm * mean(rewards) ** (shape[0] - 1) * (1 - mean(rewards)) ** (shape[1] - 1))
+        )
+    )
+    return per_reply_mean([clipped_tokens(r, same(r, a)) for r, a in zip(b.replies, density(b), strict=True)])
+
+
+def gfpo(b):
+    def kept(group, reply):  # the four shortest of those that could be graded, the earlier one of equals
+        order = sorted((r for r in group if r.valid), key=len)
+        return any(reply is r for r in order[:4])
+
+    rows = []
+    for r, a in zip(b.replies, zscore(b, part=kept), strict=True):
+        clip = clipped_tokens(r, same(r, a))
+        rows.append([c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
+    return per_token_mean(rows)  # over all tokens (declared)
+
+
+def lite_ppo(b):
+    scale = deviation([r.reward for r in b.replies if r.valid]) + 1e-4
+    pairs = zip(b.replies, centred(b), strict=True)
+    return per_token_mean([clipped_tokens(r, same(r, a / scale)) for r, a in pairs])
+
+
+def not_too_far(reply, advantage):
+    """DeepSeek-V3.2's M: 0 where A < 0 and the mean of log μ/π is above δ."""
+    drift = mean([mu - float(new) for mu, new in zip(reply.behavior, reply.logps, strict=True)])
+    return 0.0 if advantage < 0 and drift > 0.1 else 1.0
+
+
+def capped(reply, t):
+    return min(math.exp(reply.old[t] - reply.behavior[t]), 2.0)
+
+
+OBJECTIVES = {
+    "reinforce": reinforce,
+    "remax": remax,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+    "ppo": ppo,
+    "vapo": vapo,
+    "rloo": rloo,
+    "grpo": grpo,
+    "grpo_process": grpo_process,
+    "dr_grpo": lambda b: over_constant(b, centred(b)),
+    "dapo": dapo,
+    "gspo": gspo,
+    "gspo_token": gspo,  # with one advantage per reply it is GSPO, says the paper
+    "luspo": luspo,
+    "cispo": cispo,
+    "sapo": sapo,
+    "gmpo": gmpo,
+    "bnpo": bnpo,
+    "maxrl": lambda b: over_constant(b, over_rate(b)),
+    "gfpo": gfpo,
+    "lite_ppo": lite_ppo,
+    "masked_grpo": lambda b: grpo(b, not_too_far),
+    "decoupled_ppo": lambda b: over_constant(b, centred(b), capped),
+}
+
+
+# -- the library's -----------------------------------------------------------------------------------------------
+
+
+def trained(recipe, batch):
+    """Loss of one optimizer batch as the trainer composes it, in two micro-batches."""
+    recipe = recipe.filled(max_completion_length=LIMIT)
+    shaped = recipe.collect(batch.graded)
+    everything = torch.arange(len(shaped.rollout))
+    config = OnlineConfig(batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, micro_batch_size=7)
+    weights = recipe.update.row_weights(shaped.rollout)
+    return sum(
+        improve.policy_losses(
+            batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, []
+        )
+    )
+
+
+def with_gradient(loss, policy):
+    (slope,) = torch.autograd.grad(loss, policy.table, retain_graph=True)
+    return torch.cat([loss.detach()[None], slope.flatten()])
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return build()
+
+
+def test_the_batch_is_one_on_which_recipes_differ(batch):
+    ratios = [float(x.detach()) for r in batch.replies for x in r.ratios()]
+    assert min(ratios) < 1 - EPS and max(ratios) > 1.28 and any(1 + EPS < x < 1.28 for x in ratios)
+    assert any(abs(math.log(x)) < 0.1 for x in ratios)
+    assert {r.ended for r in batch.replies} == {True, False} and sum(not r.valid for r in batch.replies) == 1
+    assert {not_too_far(r, -1) for r in batch.replies} == {0.0, 1.0}
+    weights = [math.exp(r.old[t] - r.behavior[t]) for r in batch.replies for t in range(len(r))]
+    assert max(weights) > 2 > min(weights)
+
+
+def test_every_row_has_a_transcription():
+    assert OBJECTIVES.keys() == RECIPES.keys()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_loss_and_gradient_are_those_of_the_papers_objective(name, seed):
+    batch = build(seed)
+    ours = with_gradient(trained(RECIPES[name], batch), batch.policy)
+    paper = with_gradient(-OBJECTIVES[name](batch), batch.policy)
+    torch.testing.assert_close(ours, paper, rtol=1e-9, atol=1e-12)
+
+
+def test_no_row_passes_for_another(batch):
+    """The transcriptions tell all rows apart, so each comparison above could have failed."""
+    ours = {name: with_gradient(trained(row, batch), batch.policy) for name, row in RECIPES.items()}
+    papers = {name: with_gradient(-objective(batch), batch.policy) for name, objective in OBJECTIVES.items()}
+    alike = {(a, b) for a in ours for b in papers if a != b and torch.allclose(ours[a], papers[b], rtol=1e-3, atol=1e-6)}
+    assert alike == {("gspo", "gspo_token"), ("gspo_token", "gspo")}
+
+
+def test_vapos_lambda_where_replies_are_long_enough(batch):
+    recipe = RECIPES["vapo"].with_(alpha=0.6)
+    ours = with_gradient(trained(recipe, batch), batch.policy)
+    torch.testing.assert_close(ours, with_gradient(-vapo(batch, alpha=0.6), batch.policy), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "beta", "lam"), [("ppo", BETA_REWARD, 0.95), ("vapo", 0.0, 1.0)])
+def test_the_critics_loss_and_gradient(batch, name, beta, lam, monkeypatch):
+    """½ max((V' − R)², (clip(V', V ± .2) − R)²), the mean over the tokens of graded replies, half as heavy."""
+    recipe = RECIPES[name]
+    rows = torch.arange(len(batch.graded.rollout))
+    noise = torch.randn(batch.graded.values.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    values = (batch.graded.values + 0.3 * noise).requires_grad_()
+    monkeypatch.setattr(improve, "completion_values", lambda *_: values)
+    targets = recipe.credit.targets(batch.graded, recipe.update.kl)
+    config = OnlineConfig(batch_size=2, num_generations=GROUP)
+    ours = sum(improve.value_losses(None, batch.graded, targets, recipe.credit.critic, config, rows))
+    losses = []
+    for i, reply in enumerate(batch.replies):
+        if reply.valid:
+            advantages = gae(token_rewards(reply, beta), reply.values, lam)
+            for t, (advantage, old) in enumerate(zip(advantages, reply.values, strict=True)):
+                target, new = advantage + old, values[i, t]
+                near = new.clamp(old - 0.2, old + 0.2)
+                losses.append(torch.maximum((new - target) ** 2, (near - target) ** 2) / 2)
+    expected = 0.5 * mean(losses)
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, values)[0] for loss in (ours, expected)))
