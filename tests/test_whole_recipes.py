@@ -66,7 +66,7 @@ class Batch:
 
 def tables(seed=0):
     """Policy, sampler, reference and behaviour: near enough that ratios fall on both sides of every clip."""
-    make = lambda s: ToyLM(3, LIMIT, num_prompts=2, seed=s)  # noqa: E731
+    make = lambda s: ToyLM(3, LIMIT, num_prompts=2, seed=s)
     old = make(seed)
     others = [make(seed) for _ in range(3)]
     for number, other in enumerate(others, 1):
@@ -459,9 +459,7 @@ def trained(recipe, batch):
     config = OnlineConfig(batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, micro_batch_size=7)
     weights = recipe.update.row_weights(shaped.rollout)
     return sum(
-        improve.policy_losses(
-            batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, []
-        )
+        improve.policy_losses(batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, [])
     )
 
 
@@ -502,7 +500,9 @@ def test_no_row_passes_for_another(batch):
     """The transcriptions tell all rows apart, so each comparison above could have failed."""
     ours = {name: with_gradient(trained(row, batch), batch.policy) for name, row in RECIPES.items()}
     papers = {name: with_gradient(-objective(batch), batch.policy) for name, objective in OBJECTIVES.items()}
-    alike = {(a, b) for a in ours for b in papers if a != b and torch.allclose(ours[a], papers[b], rtol=1e-3, atol=1e-6)}
+    alike = {
+        (a, b) for a in ours for b in papers if a != b and torch.allclose(ours[a], papers[b], rtol=1e-3, atol=1e-6)
+    }
     assert alike == {("gspo", "gspo_token"), ("gspo_token", "gspo")}
 
 
