@@ -169,6 +169,76 @@ def test_the_rules_make_the_misprints_that_they_name():
     }
 
 
+# Five of each kind, written down before any of them was tried: (label, what is printed, the misprint).
+PLANTED = {
+    "sign": [
+        ("eq:dpo-gradient", r"\hat r_l - \hat r_w", r"\hat r_w - \hat r_l"),
+        ("eq:gae", r"\delta_t + \gamma", r"\delta_t - \gamma"),
+        ("eq:rlhf-regrouped", r"- \log Z\Big) - \log Z", r"- \log Z\Big) + \log Z"),
+        ("eq:tilt", r"e^{\lambda r(y)}, \qquad", r"e^{-\lambda r(y)}, \qquad"),
+        ("eq:missing-eos", r"r(y) - p", r"r(y) + p"),
+    ],
+    "lost factor": [
+        ("eq:q-from-v", r"\gamma \sum_{s'}", r"\sum_{s'}"),
+        ("eq:returns-to-go", r"\gamma^t\, G_t", r"G_t"),
+        ("eq:sapo", r"\frac{4}{\tau}", r"\frac{1}{\tau}"),
+        ("eq:luspo", r"|y|\,\min", r"\min"),
+        ("eq:kl-shaped-rewards", r"- \beta\,\KL", r"- \KL"),
+    ],
+    "roles swapped": [
+        ("eq:dpo-positive", r"\tfrac{\piref(y_w)}{\pi(y_w)}", r"\tfrac{\pi(y_w)}{\piref(y_w)}"),
+        ("eq:ppo-penalty", r"\KL(\piold\|\pi)", r"\KL(\pi\|\piold)"),
+        ("eq:off-policy-mask", r"\frac{\mu(y_t)}{\pi(y_t)}", r"\frac{\pi(y_t)}{\mu(y_t)}"),
+        ("eq:kto", r"\lambda_U", r"\lambda_D"),
+        ("eq:ipo-target", r"p(y\succ\mu) - p(y'\succ\mu)", r"p(y'\succ\mu) - p(y\succ\mu)"),
+    ],
+    "index": [
+        ("eq:rloo-advantage", r"\sum_{j\ne i} r_j", r"\sum_{j} r_j"),
+        ("eq:importance-weights", r"k\le t", r"k < t"),
+        ("eq:pl-dpo", r"j\ge k", r"j > k"),
+        ("eq:n-step-advantage", r"\gamma^n V(s_{t+n})", r"\gamma^n V(s_{t+n-1})"),
+        ("eq:softmax-derivative", r"\pi(v)\,\big([u = v] - \pi(u)\big)", r"\pi(u)\,\big([u = v] - \pi(u)\big)"),
+    ],
+    "bound or case": [
+        ("eq:gmpo", r"\min(\log\rho_t,\, \epsilon) & A > 0", r"\min(\log\rho_t,\, \epsilon) & A < 0"),
+        ("eq:adaptive-penalty", r"\KL < d/1.5", r"\KL < d"),
+        ("eq:dapo-overlong", r"|y| - (L-c)", r"|y| - L"),
+        ("eq:constrained-tilt", r"\E_\pi[c_k] \le \theta_k", r"\E_\pi[c_k] \ge \theta_k"),
+        ("eq:ppo-clip-gradient", r"\rho_t < 1-\epsilon", r"\rho_t < 1+\epsilon"),
+    ],
+    "function": [
+        ("eq:bellman-optimality", r"\max_a", r"\sum_a"),
+        ("eq:value-clip", r"\max\big(", r"\min\big("),
+        ("eq:perplexity", r"\exp\Big(-", r"\Big(-"),
+        ("eq:ucb", r"\sqrt{\frac{\ln t}{n_i}}", r"\frac{\ln t}{n_i}"),
+        ("eq:merged-distribution", r"\prod_k \pi_k(y)^{w_k}", r"\sum_k w_k \pi_k(y)"),
+    ],
+    "normaliser": [
+        ("eq:drgrpo-advantage", r"\frac{G-1}{G}", r"\frac{G}{G-1}"),
+        ("eq:grpo-advantage", r"\frac{1}{G - d}", r"\frac{1}{G}"),
+        ("eq:simpo", r"\tfrac{\beta}{|y_l|}", r"\tfrac{\beta}{|y_w|}"),
+        ("eq:robust-dpo", r"{1-2\varepsilon}", r"{1-\varepsilon}"),
+        ("eq:token-mean", r"\frac{1}{\sum_j |y_j|}", r"\frac{1}{B\,|y_i|}"),
+    ],
+    "sign for another": [
+        ("eq:temperature", r"\pi(v)^{1/T}", r"\pi(v)^{T}"),
+        ("eq:gspo-token", r"\mathrm{sg}[s]\;", r"s\;"),
+        ("eq:gold-rl", r"\beta \log d", r"\beta d"),
+        ("eq:frontier-slope", r"}{\beta^3}", r"}{\beta^2}"),
+        ("eq:rlhf-optimum", r"e^{r(y)/\beta}", r"e^{\beta\, r(y)}"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "at"), [(kind, at) for kind in PLANTED for at in range(5)])
+def test_a_planted_misprint_is_noticed(kind, at):
+    """By a wrong value on the inputs of one of two seeds, or by the reader."""
+    label, piece, misprint = PLANTED[kind][at]
+    assert piece in PRINTED[label]
+    wrong = tokens(PRINTED[label].replace(piece, misprint, 1))
+    assert proof.noticed(wrong, KNOWN.legends[label], (SEED, SEED + 1)) in ("value", "refused")
+
+
 # -- the book ----------------------------------------------------------------------------------------------------
 
 
@@ -187,5 +257,6 @@ def test_a_formula_that_is_not_evaluated_was_read_as_it_stands():
     assert edited == {}, "read these again; if they are right, pin these digests"
 
 
-def test_every_legend_and_every_pin_has_its_formula_in_the_book():
-    assert (KNOWN.legends.keys() | KNOWN.pins.keys()) <= PRINTED.keys()
+def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
+    assert KNOWN.legends.keys() | KNOWN.pins.keys() == PRINTED.keys()
+    assert len(KNOWN.legends) >= 0.95 * len(PRINTED)

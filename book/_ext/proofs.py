@@ -93,6 +93,10 @@ def examine_print(app: Sphinx, env: BuildEnvironment) -> None:
                 known.pins.get(label),
                 printed(label, latex, app.config.ledger_seed) if label in placed else None,
             )
+            if label in placed and label not in known.legends and label not in known.pins:
+                _complain(
+                    f"{label} has no legend: say what its signs are, or pin {digest(latex)} with the reason", page
+                )
             if pin and pin.digest != digest(latex):
                 _complain(
                     f"the formula of {label} was edited; read it again, and if it is right, pin {digest(latex)}", page
@@ -200,6 +204,7 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
             + (f", {harmless} would be true as well." if harmless else "."),
         ),
         nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs, classes=["proof-numbers"]),
+        *(nodes.paragraph("", "Not evaluated: ", nodes.math("", words)) for words in found.remarks),
         fold("Code of the legend", *listing(legend.build)),
         classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
     )

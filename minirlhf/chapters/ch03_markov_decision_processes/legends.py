@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,15 +12,11 @@ from minirlhf.core import exact_mdp
 from minirlhf.equations import mdp
 from minirlhf.equations import value_learning as vl
 from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.inputs.printed import until
 from minirlhf.ledger.inputs.processes import RandomProcess, random_process
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
-
-
-def until(x: Tensor) -> Callable[[int], Tensor]:
-    """``x[t]``, and 0 behind its end."""
-    return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
 
 
 @ink("eq:return")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,16 +11,12 @@ from torch import Tensor
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import returns, trust_region
 from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.inputs.printed import until
 from minirlhf.ledger.inputs.processes import HORIZON, Endless, endless, episodes, jacobian
 from minirlhf.ledger.inputs.rollouts import all_groups
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
-
-
-def until(x: Tensor) -> Callable[[int], Tensor]:
-    """``x[t]``, and 0 behind its end."""
-    return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
 
 
 # -- episodes, hidden in the last axis ---------------------------------------------------------------------------

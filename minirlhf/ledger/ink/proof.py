@@ -22,6 +22,8 @@ from minirlhf.ledger.ink.reader import InkReader, Term
 REJECTION = 1000.0
 # How far apart the sides of ≈ may be, relative to the right one.
 APPROXIMATE = 1e-3
+# What ≤ and ≥ forgive.
+ROUNDING = 1e-9
 # Signs between the sides of a clause, and the relation that each asks for.
 _CLAIMS = {sign: sign for sign in v.RELATIONS} | {
     r"\leftarrow": "=",
@@ -50,7 +52,8 @@ class Claim(NamedTuple):
         """How far the relation is from holding: ``|a − b| / max(1, |b|)``, and infinite for a broken inequality."""
         a, b = self.left, self.right
         if self.relation in v.RELATIONS and self.relation != "=":
-            return 0.0 if bool((v.RELATIONS[self.relation](a, b) > 0).all()) else math.inf
+            nearly = (a - b).abs() <= ROUNDING if self.relation in (r"\ge", r"\le") else torch.zeros(())
+            return 0.0 if bool((v.RELATIONS[self.relation](a, b) + nearly > 0).all()) else math.inf
         if self.relation == r"\approx":
             return 0.0 if bool(((a - b).abs() <= APPROXIMATE * b.abs()).all()) else math.inf
         error = ((a - b).abs() / b.abs().clamp(min=1.0)).max().item()
@@ -80,10 +83,10 @@ class _Clause(NamedTuple):
 
     @classmethod
     def of(cls, items: Items, before: Items) -> _Clause:
-        """Split at the relations; a line that starts with one goes on from the side ``before``."""
+        """Split at the relations; a new line that starts with one goes on from the side ``before``."""
         outer = r"\iff" in items
         sides, signs = split(items, {r"\iff"} if outer else _CLAIMS)
-        goes_on = not outer and not sides[0]
+        goes_on = bool(before) and not outer and not sides[0]
         return cls([before, *sides[1:]] if goes_on else sides, signs, goes_on=goes_on)
 
 
@@ -91,7 +94,8 @@ def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
     """The claims of a display; a clause in brackets, or with ∈, says where the clause before it holds."""
     found: list[_Clause] = []
     before: Items = ()
-    for piece in split(items, _BREAKS)[0]:
+    pieces, breaks = split(items, _BREAKS)
+    for piece, opened_by in zip(pieces, [r"\\", *breaks], strict=True):
         clause = _without(_bare(tuple(item for item in piece if item != "&")), remarks)
         if not clause:
             continue
@@ -102,7 +106,7 @@ def _clauses(items: Items, remarks: Sequence[Items]) -> list[_Clause]:
         if where and found:
             found[-1] = found[-1]._replace(condition=where)
             continue
-        found.append(_Clause.of(clause, before))
+        found.append(_Clause.of(clause, before if opened_by == r"\\" else ()))
         before = found[-1].sides[-1] or found[-1].sides[0]
     return found
 
@@ -144,7 +148,8 @@ def _compared(clause: _Clause, reader: InkReader, stops_gradients: bool) -> Iter
     sides = [*clause.sides]
     if clause.signs[0] == r"\leftarrow":
         sides[0] = (*sides[0], r"\leftarrow")
-    terms = [reader.relation(side) for side in sides]
+    read_side = reader.condition if r"\iff" in clause.signs else reader.relation
+    terms = [read_side(side) for side in sides]
     truth = reader.condition(clause.condition) if clause.condition else Term(lambda env: v.tensor(1))
     free = sorted(truth.free.union(*(term.free for term in terms)))
     envs = [dict(zip(free, xs, strict=True)) for xs in itertools.product(*(reader.indices[name] for name in free))]
@@ -213,6 +218,7 @@ class Printed:
         message: why it could not be evaluated, or nothing.
         misprints: every generated misprint and how it was noticed.
         explained: what the legend said of the signs that were read.
+        remarks: pieces of the formula that are words and were left out.
         seconds: for the formula itself.
     """
 
@@ -221,6 +227,7 @@ class Printed:
     message: str
     misprints: tuple[Noticed, ...]
     explained: tuple[tuple[str, str], ...]
+    remarks: tuple[str, ...]
     seconds: float
     tolerance: float
 
@@ -270,7 +277,8 @@ def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) 
         if not message
     )
     explained = tuple((name, described(value)) for name, value in values.items() if name in used)
-    return Printed(legend.label, error, message, found, explained, seconds, legend.tolerance)
+    remarks = tuple(name for name, value in values.items() if value is None)
+    return Printed(legend.label, error, message, found, explained, remarks, seconds, legend.tolerance)
 
 
 # -- as a reader sees it -----------------------------------------------------------------------------------------

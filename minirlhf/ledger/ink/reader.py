@@ -67,6 +67,10 @@ class _Entry:
         return sum(1 for _ in leaves(self.pattern))
 
 
+def _is_leaf(meaning: Any) -> bool:
+    return isinstance(meaning, Tensor) and meaning.is_leaf and meaning.requires_grad
+
+
 class InkReader:
     """Reads formulas under one legend; definitions that the ink makes itself are added by :meth:`define`."""
 
@@ -93,6 +97,8 @@ class InkReader:
 
     def define(self, pattern: Items, meaning: Any, name: str = "") -> None:
         """Give a piece of ink a meaning: a value, a function of its slots, or a term. ``name`` is its key in the legend."""
+        if isinstance(meaning, Tensor) and not meaning.is_floating_point():
+            meaning = meaning.double()  # an integer times a number would be rounded to float32
         signs = list(self._slots(pattern))
         slots = tuple(sign for k, sign in enumerate(signs) if sign == _ANY or sign not in signs[:k])
         self._entries.append(_Entry(pattern, slots, meaning, name))
@@ -248,19 +254,14 @@ class InkReader:
         """The tensor that a derivative is taken in, and the index at which."""
         for entry in self._entries:
             slots: list[tuple[str, Items]] = []
-            differentiable = isinstance(entry.meaning, Tensor) and entry.meaning.requires_grad
-            if differentiable and self._match(entry.pattern, items, 0, slots, inside=True) is not None:
+            if _is_leaf(entry.meaning) and self._match(entry.pattern, items, 0, slots, inside=True) is not None:
                 self.used.add(entry.name)
                 return entry.meaning, [self.term(piece) for _, piece in slots]
         raise InkError(f"the legend has no {show(items)} to differentiate in")
 
     def single_leaf(self) -> Tensor:
         """The one tensor of the legend that derivatives can be taken in."""
-        found = [
-            e.meaning
-            for e in self._entries
-            if isinstance(e.meaning, Tensor) and e.meaning.is_leaf and e.meaning.requires_grad
-        ]
+        found = [e.meaning for e in self._entries if _is_leaf(e.meaning)]
         if len(found) != 1:
             raise InkError(f"the legend has {len(found)} tensors to differentiate in; one is needed")
         return found[0]
@@ -557,7 +558,8 @@ class Line:
             self.at += 1
             above = self.reader.term(self.argument())
         rules: list[tuple[str, Term]] = []
-        for piece in split(below, {","})[0]:
+        for said in split(below, {","})[0]:
+            piece = tuple(item for item in said if isinstance(item, Group) or not item.startswith(r"\text"))
             name = next((sign for sign in leaves(piece) if sign in self.reader.indices), None)
             if name is None:
                 raise InkError(f"no index in {show(piece)!r}")

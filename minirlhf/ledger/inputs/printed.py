@@ -1,0 +1,75 @@
+"""What legends of several chapters draw: sequences that end, and all responses of a small language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from minirlhf.ledger.inputs.rollouts import all_groups
+from minirlhf.ledger.registry import Draw
+
+
+def until(x: Tensor) -> Callable[[int], Tensor]:
+    """``x[t]``, and 0 behind its end."""
+    return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
+
+
+class World(NamedTuple):
+    """All responses of a small language model, in the last axis; behind the end of one stand tokens of probability 1.
+
+    Attributes:
+        logps, ref_logps: ``(N, T)``, of the model (differentiable) and of a reference, 0 at padding.
+        probs: ``(N,)``, differentiable.
+        mask: ``(N, T)``.
+        rewards: ``(N,)``.
+        legend: the symbols that chapters share; ``t`` counts from 1.
+    """
+
+    logps: Tensor
+    ref_logps: Tensor
+    probs: Tensor
+    mask: Tensor
+    rewards: Tensor
+    legend: dict[str, Any]
+
+
+def world(draw: Draw) -> World:
+    """Seven responses of at most three tokens."""
+    toy, ref = draw.toy(2, 3), draw.toy(2, 3)
+    mask, logps, ref_logps = toy.responses().mask, toy.response_token_logps()[0], ref.response_token_logps()[0].detach()
+    probs, rewards, steps = toy.distribution()[0], draw.normal(len(mask)), range(1, mask.shape[1] + 1)
+    legend = {r"\theta": toy.table, "t": steps, "k": steps, "r": rewards, "r(y)": rewards, "r(x,y)": rewards}
+    legend |= {r"\pi": probs, r"\pi(y)": probs, r"\piref": ref_logps.sum(-1).exp(), r"\E_\pi": probs.detach()}
+    for name, table in ((r"\pi", logps), (r"\piref", ref_logps)):
+        legend |= {rf"{name}(y_t\mid s_t)": table.exp().T, rf"{name}(y_t\mid x,y_{{<t}})": table.exp().T}
+    return World(logps, ref_logps, probs, mask, rewards, legend)
+
+
+class Groups(NamedTuple):
+    """Every group of G responses, in the last axis, drawn by a differentiable policy over a few of them.
+
+    Attributes:
+        members: ``(P, G)``, the responses of each group.
+        probs: ``(M,)``, of one response.
+        rewards: ``(P, G)``.
+        legend: the symbols that chapters share.
+    """
+
+    members: Tensor
+    probs: Tensor
+    rewards: Tensor
+    legend: dict[str, Any]
+
+
+def groups(draw: Draw, size: int = 3, num_generations: int = 3, binary: bool = False) -> Groups:
+    """Groups of three out of three responses; on demand with rewards 0 and 1."""
+    theta = draw.normal(size).requires_grad_()
+    values = (torch.arange(size) > 0).double() if binary else draw.normal(size)
+    probs, index = theta.softmax(-1), all_groups(size, num_generations)
+    legend = {r"\theta": theta, "i": range(num_generations), "j": range(num_generations), "G": num_generations}
+    legend |= {r"\pi(y_i)": probs[index].T, r"\E": probs.detach()[index].prod(-1), "J": (probs * values).sum()}
+    rewards = values[index]
+    return Groups(index, probs, rewards, legend | {"r_i": rewards.T, r"\bar r": rewards.mean(-1)})
