@@ -17,7 +17,7 @@ def until(x: Tensor) -> Callable[[int], Tensor]:
     return lambda t: x[t] if t < len(x) else torch.zeros_like(x[0])
 
 
-class World(NamedTuple):
+class EveryResponse(NamedTuple):
     """All responses of a small language model, in the last axis; behind the end of one stand tokens of probability 1.
 
     Attributes:
@@ -36,7 +36,7 @@ class World(NamedTuple):
     legend: dict[str, Any]
 
 
-def world(draw: Draw) -> World:
+def world(draw: Draw) -> EveryResponse:
     """Seven responses of at most three tokens."""
     toy, ref = draw.toy(2, 3), draw.toy(2, 3)
     mask, logps, ref_logps = toy.responses().mask, toy.response_token_logps()[0], ref.response_token_logps()[0].detach()
@@ -45,7 +45,7 @@ def world(draw: Draw) -> World:
     legend |= {r"\pi": probs, r"\pi(y)": probs, r"\piref": ref_logps.sum(-1).exp(), r"\E_\pi": probs.detach()}
     for name, table in ((r"\pi", logps), (r"\piref", ref_logps)):
         legend |= {rf"{name}(y_t\mid s_t)": table.exp().T, rf"{name}(y_t\mid x,y_{{<t}})": table.exp().T}
-    return World(logps, ref_logps, probs, mask, rewards, legend)
+    return EveryResponse(logps, ref_logps, probs, mask, rewards, legend)
 
 
 class Groups(NamedTuple):
