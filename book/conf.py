@@ -35,6 +35,7 @@ extensions = [
     "chapter_map",
     "metrics_table",
     "measured",
+    "quoted",
     "recipe_table",
     "engine_table",
     "one_page",

@@ -177,6 +177,8 @@ $$ (eq:planted)
 {measured}`ch05 no_such_number .2f` {measured}`ch05 rloo_2_gap > no_such_rival count`
 {measured}`ch05 rloo_2_gap >= 0 count` {measured}`ch05 rloo_2_gap > 0 .2f` {measured}`ch05 rloo_2_gap`
 
+{quoted}`05 No model has ever said this`
+
 ```{library} minirlhf.equations.kl.k9
 ```
 
@@ -213,6 +215,7 @@ COMPLAINTS = {
     "unknown place": "no-such-place",
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
+    "a quotation that nobody said": "notebook 05 has not printed 'No model has ever said this'",
     "no such function referred to": "target not found: minirlhf.trainers.evaluation.no_such_function",
     "no such measurement": "unknown measurement of ch05 'no_such_number'",
     "no such measurement to compare with": "unknown measurement of ch05 'no_such_rival'",
@@ -320,6 +323,27 @@ def test_what_a_study_does_not_show_is_not_said(
     (tmp_path / "mine.json").write_text(json.dumps({"seeds": seeds}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"is not larger|is not smaller|is not alike|is none of"):
         measured.told(f"mine {text}")
+
+
+def test_a_quotation_is_what_the_notebook_has_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole words and whole numbers, however the lines are broken."""
+    monkeypatch.syspath_prepend(str(BOOK / "_ext"))
+    spec = importlib.util.spec_from_file_location("quoted", BOOK / "_ext" / "quoted.py")
+    assert spec and spec.loader
+    quoted = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(quoted)
+    outputs = [
+        {"text": ["sure! cats\n", "purr  -0.62\n"]},
+        {"data": {"text/plain": "12.5 nats"}},
+        {"data": {"image/png": "cats nap"}},
+    ]
+    (tmp_path / "05_mine.ipynb").write_text(json.dumps({"cells": [{"source": "dogs bark", "outputs": outputs}]}))
+    monkeypatch.setattr(quoted, "notebook_of", lambda chapter: tmp_path / f"{chapter}_mine.ipynb")
+    for said in ("sure! cats purr", "−0.62", "12.5 nats"):
+        assert quoted.quoted(f"05 {said}") == said
+    for said in ("cats pur", "0.6", "2.5", "cats nap", "dogs bark", ""):
+        with pytest.raises(ValueError, match=r"has not printed|expected a chapter"):
+            quoted.quoted(f"05 {said}")
 
 
 # -- the browser test complains ----------------------------------------------------------------------------------
