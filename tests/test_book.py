@@ -215,7 +215,7 @@ COMPLAINTS = {
     "unknown place": "no-such-place",
     "no such chapter": "{chapter} takes a number from 1 to 22",
     "no such function": "module minirlhf.equations.kl has no 'k9'",
-    "a quotation that nobody said": "notebook 05 has not printed 'No model has ever said this'",
+    "a quotation without its notebook": "{quoted} expected one notebook notebooks/05_*.ipynb, found 0",
     "no such function referred to": "target not found: minirlhf.trainers.evaluation.no_such_function",
     "no such measurement": "unknown measurement of ch05 'no_such_number'",
     "no such measurement to compare with": "unknown measurement of ch05 'no_such_rival'",
