@@ -49,8 +49,12 @@ def test_the_labels_of_a_finished_chapters_page_are_those_of_its_checks(chapter)
     known = chapters.load_checks().checks.values()
     text = (ROOT / "book" / f"{chapter.page}.md").read_text(encoding="utf-8")
     placed = set(re.findall(r"^\$\$ ?\((eq:[\w-]+)\)", text, flags=re.MULTILINE))
-    assert {c.label for c in known if c.chapter == chapter.number} <= placed, "its checks have labels that its page lacks"
-    assert placed <= {c.label for c in known if c.chapter in (chapter.number, 0)}, "its page has labels that its checks lack"
+    assert {c.label for c in known if c.chapter == chapter.number} <= placed, (
+        "its checks have labels that its page lacks"
+    )
+    assert placed <= {c.label for c in known if c.chapter in (chapter.number, 0)}, (
+        "its page has labels that its checks lack"
+    )
 
 
 def test_nothing_is_called_after_a_chapter_that_has_no_manifest():
