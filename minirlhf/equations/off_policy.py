@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
-from minirlhf.core.masking import masked_mean, zero_where_masked
+from minirlhf.core.masking import masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, takes, under_mask
 from minirlhf.equations.policy_losses import ONE_PER_RESPONSE, policy_ratio
 
@@ -23,6 +26,43 @@ def truncated_importance_weight(
         RL Framework Secretly Brings You Off-Policy RL Training".
     """
     return policy_ratio(old_logps.detach(), behavior_logps, mask).clamp(max=importance_sampling_cap)
+
+
+@takes(mask=MASK, old_logps=under_mask(), behavior_logps=under_mask(), importance_sampling_cap=POSITIVE)
+def sequence_importance_weight(
+    old_logps: Tensor, behavior_logps: Tensor, mask: Tensor, *, importance_sampling_cap: float = 2.0
+) -> Tensor:
+    """``min(Π_t π_old / μ, C)`` of whole responses ``(B, 1)``, no gradient.
+
+    Below the cap it is the exact weight. Its spread grows with the length of a response, so that many are cut.
+
+    Label: eq:sequence-importance-weight
+    Source: Ionides (2008), "Truncated Importance Sampling", on whole responses.
+    """
+    log_ratio = masked_sum((old_logps - behavior_logps).detach(), mask, -1)[:, None]  # (B, 1)
+    return log_ratio.clamp(max=math.log(importance_sampling_cap)).exp()
+
+
+@takes(importance_sampling_cap=POSITIVE, importance_sampling_floor=POSITIVE)
+def masked_importance_weight(
+    old_logps: Tensor,
+    behavior_logps: Tensor,
+    mask: Tensor,
+    *,
+    importance_sampling_cap: float = 5.0,
+    importance_sampling_floor: float = 0.5,
+) -> Tensor:
+    """``π_old / μ`` per token ``(B, T)`` where it lies between floor and cap, 0 elsewhere; no gradient.
+
+    A token on which the two policies disagree by more than that teaches nothing, instead of a cut weight's worth.
+
+    Label: eq:masked-importance-weight
+    Source: Ling Team (2025), "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model"
+        (IcePop), arXiv:2510.18855.
+    """
+    ratio = policy_ratio(old_logps.detach(), behavior_logps, mask)
+    inside = (ratio >= importance_sampling_floor) & (ratio <= importance_sampling_cap)
+    return torch.where(inside, ratio, 0.0)
 
 
 @takes(
