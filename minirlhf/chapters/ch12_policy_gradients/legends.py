@@ -10,7 +10,7 @@ from torch import Tensor
 
 from minirlhf.equations import advantages, aggregation, diagnostics, kl, off_policy, shaping, value_losses
 from minirlhf.equations import policy_losses as losses
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.inputs.printed import groups, world
 from minirlhf.ledger.inputs.rollouts import all_groups, clip_cases
 from minirlhf.ledger.registry import Draw
@@ -105,9 +105,20 @@ def _(draw: Draw) -> Legend:
 @ink("eq:whitening")
 def _(draw: Draw) -> Legend:
     x, mask = draw.normal(3, 4) + 2.0, draw.mask(3, 4)
-    legend = {"x": x[mask], r"\mu": x[mask].mean(), r"\sigma": x[mask].std(), r"\epsilon": 0.1}
-    legend |= {r"\mu, \sigma^2 \text{ over the sampled tokens only.}": None}
+    legend = {"x": x[mask], r"\bar x": x[mask].mean(), r"\sigma": x[mask].std(), r"\epsilon": 0.1}
+    legend |= {r"\bar x, \sigma^2 \text{ over the sampled tokens only.}": None}
     return legend | {r"\tilde x": advantages.whiten(x, mask, eps=0.1)[mask]}
+
+
+@ink("eq:reinforce-pp-tokens")
+def _(draw: Draw) -> Legend:
+    r, n = draw.normal(4), torch.tensor([5, 2, 1, 3])
+    mask = torch.arange(5)[None, :] < n[:, None]
+    whitened = advantages.whiten(advantages.broadcast_to_tokens(r[:, None], mask), mask, eps=0.0)[:, 0]
+    mean = (n * r).sum() / n.sum()
+    deviation = ((n * (r - mean) ** 2).sum() / (n.sum() - 1)).sqrt()
+    legend = {"i": range(4), "j": range(4), "r_i": r, "r_j": r, "|y_j|": n.double(), "m": mean, "s": deviation}
+    return legend | {"A_{i,t}": whitened}
 
 
 # -- what is added to the reward ---------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ def _(draw: Draw) -> Legend:
     theta, texts = draw.normal(5).requires_grad_(), draw.distribution(5)
     logps = theta.log_softmax(-1)
     terms = losses.pretraining(logps[:, None], torch.ones(5, 1, dtype=torch.bool), ptx_coef=0.6)[:, 0]
-    legend = {r"\theta": theta, r"\gamma": 0.6, r"\text{texts}": texts, r"\text{texts}(x)": texts}
+    legend = {r"\theta": theta, r"c_{\text{ptx}}": 0.6, r"\text{texts}": texts, r"\text{texts}(x)": texts}
     legend |= {r"\pi": logps.exp(), r"\pi(x)": logps.exp()}
     return legend | {r"\mathcal{L}^{\text{ptx}}": (texts * terms).sum()}
 
@@ -264,6 +275,33 @@ def _(draw: Draw) -> Legend:
     w = off_policy.truncated_importance_weight(old.log()[None], mu.log()[None], ONE, importance_sampling_cap=1.2)[0]
     legend |= {"t": range(4), r"\piold(y_t\mid s_t)": old, r"\mu(y_t\mid s_t)": mu, r"\mu(a)": mu, r"\mu": mu}
     return legend | {"C": 1.2, "w_t": w, "w": w}
+
+
+@ink("eq:sequence-importance-weight")
+def _(draw: Draw) -> Legend:
+    old, mu, f = draw.distribution(3), draw.distribution(3), draw.normal(9)
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    whole_old, whole_mu = old[pairs].prod(-1), mu[pairs].prod(-1)
+    w = off_policy.sequence_importance_weight(
+        old.log()[pairs], mu.log()[pairs], torch.ones(9, 2, dtype=torch.bool), importance_sampling_cap=1.2
+    )[:, 0]
+    legend = {"y": range(9), r"\piold(y)": whole_old, r"\mu(y)": whole_mu, r"\E_\mu": whole_mu}
+    return legend | {"f": f, "f(y)": f, "C": 1.2, "w(y)": w, "w": w}
+
+
+@ink("eq:masked-importance-weight")
+def _(draw: Draw) -> Legend:
+    mu, old, legend = one_token(draw)
+    mu = mu.detach()
+    ratio = losses.policy_ratio(old.log()[None], mu.log()[None], ONE)[0]
+    w = off_policy.masked_importance_weight(
+        old.log()[None], mu.log()[None], ONE, importance_sampling_cap=1.2, importance_sampling_floor=0.8
+    )[0]
+    legend |= {"t": range(4), r"\piold(y_t\mid s_t)": old, r"\mu(y_t\mid s_t)": mu, r"\mu(a)": mu, r"\mu": mu}
+    return legend | {"C": 1.2, "c": 0.8, r"\rho^{\mu}_t": ratio, "w_t": w, "w": w}
+
+
+pinned("eq:decision-noise", "822d4dd19009", "a sum over pairs of tokens of expectations of squared lengths")
 
 
 # -- weights of tokens -------------------------------------------------------------------------------------------
