@@ -158,3 +158,25 @@ def own_mean_shrinkage(num_samples: int) -> float:
     Source: Kool, van Hoof and Welling (2019), "Buy 4 REINFORCE samples, get a baseline for free!".
     """
     return (num_samples - 1) / num_samples
+
+
+@takes(logits="T V", quality="T V", carried="T T")
+def decision_noise(logits: Tensor, quality: Tensor, carried: Tensor) -> Tensor:
+    """Variance over squared length of the mean of ``Σ_t A_t ∇log π(y_t)``, for replies of T independent decisions.
+
+    Token t adds q_t(y_t) to the reward; ``A_t = δ_t + Σ_{k≠t} ω_tk δ_k`` with δ_k = q_k(y_k) − E[q_k]. With ω = 1 it is the
+    whole reward minus its mean, with ω_tk = λ^(k−t) for later tokens and 0 for earlier ones GAE with exact values.
+
+    Label: eq:decision-noise
+    Source: elementary; the tokens are independent, and each δ has mean 0.
+    Args: ``carried`` holds the weights ω; its diagonal is not used.
+    Returns: a scalar, of one reply; inf or NaN if the gradient is 0.
+    """
+    probs = logits.softmax(-1)
+    added = quality - (probs * quality).sum(-1, keepdim=True)  # (T, V)
+    scores = torch.eye(logits.shape[1]).to(logits) - probs[:, None, :]  # (T, V, V): ∇log π of each choice
+    sizes = scores.square().sum(-1)  # (T, V)
+    means = ((probs * added)[..., None] * scores).sum(1)  # (T, V): the gradient
+    own = (probs * added.square() * sizes).sum(-1) - means.square().sum(-1)  # (T,)
+    others = carried.square().fill_diagonal_(0.0) @ (probs * added.square()).sum(-1)  # (T,)
+    return (own + others * (probs * sizes).sum(-1)).sum() / means.square().sum()

@@ -9,12 +9,12 @@ import statistics
 import torch
 from torch import Tensor
 
-from minirlhf.chapters.ch12_policy_gradients.many_decisions import decision_noise
 from minirlhf.core import exact
 from minirlhf.equations import advantages as adv
 from minirlhf.equations import off_policy
 from minirlhf.equations import policy_losses as pg
-from minirlhf.ledger.registry import Comparison, Draw, check
+from minirlhf.equations.policy_gradient import decision_noise
+from minirlhf.ledger.registry import Comparison, Draw, chain, check
 
 # -- many decisions ----------------------------------------------------------------------------------------------
 
@@ -69,6 +69,7 @@ def whitened_tokens(rewards: Tensor, mask: Tensor) -> Tensor:
     "value",
     of=whitened_tokens,
     against="mean and deviation of a list in which each reward stands once per token (Python's statistics)",
+    follows="eq:whitening",
     tolerance=1e-6,
     wrong={
         "over replies": lambda rewards, mask: adv.broadcast_to_tokens(
@@ -91,6 +92,13 @@ def _(whitened, draw: Draw) -> Comparison:
     each = (rewards - statistics.fmean(copies)) / statistics.stdev(copies)
     return whitened(rewards, mask), torch.where(mask, each[:, None], 0.0)
 
+
+chain(
+    "rewards-whitened-over-tokens",
+    "Whitening the rewards over tokens weighs them by length",
+    ["eq:whitening", "eq:reinforce-pp-tokens"],
+    module=__name__,
+)
 
 # -- samples of another policy -----------------------------------------------------------------------------------
 

@@ -10,28 +10,11 @@ from torch import Tensor
 
 from minirlhf.core.randomness import generator
 from minirlhf.equations import advantages, returns
+from minirlhf.equations.policy_gradient import decision_noise
+
+__all__ = ["LinearCritic", "decision_noise", "train", "whole_reward", "with_exact_critic"]
 
 VOCABULARY, REPLIES = 4, 64
-
-
-def decision_noise(logits: Tensor, quality: Tensor, carried: Tensor) -> Tensor:
-    """Variance over squared length of the mean of ``Σ_t A_t ∇log π(y_t)`` for one reply, exactly.
-
-    ``A_t = δ_t + Σ_{k≠t} c_tk δ_k``, where ``δ_k = q_k(y_k) − E[q_k]`` is what token k really added: with ``c = 1`` everywhere ``A_t`` is the
-    whole reward minus its mean, with ``c_tk = λ^(k−t)`` for later tokens and 0 for earlier ones it is GAE with exact values.
-
-    Args:
-        logits, quality: ``(T, V)``.
-        carried: ``(T, T)``, the weights ``c``; the diagonal is not used.
-    """
-    probs = logits.softmax(-1)
-    added = quality - (probs * quality).sum(-1, keepdim=True)  # (T, V)
-    scores = torch.eye(logits.shape[1], dtype=logits.dtype) - probs[:, None, :]  # (T, V, V): ∇log π of each choice
-    sizes = scores.square().sum(-1)  # (T, V)
-    means = (probs * added)[..., None].mul(scores).sum(1)  # (T, V): the gradient
-    own = (probs * added.square() * sizes).sum(-1) - means.square().sum(-1)  # (T,)
-    others = carried.square().fill_diagonal_(0.0) @ (probs * added.square()).sum(-1)  # (T,)
-    return (own + others * (probs * sizes).sum(-1)).sum() / means.square().sum()
 
 
 def whole_reward(tokens: int) -> Tensor:

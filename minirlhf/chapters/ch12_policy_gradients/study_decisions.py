@@ -6,6 +6,7 @@ Ten seeds. The critic learns from the rewards at the end alone, and its learning
 import torch
 
 from minirlhf.chapters.ch12_policy_gradients import many_decisions
+from minirlhf.equations.policy_gradient import decision_noise
 from minirlhf.evidence import Study
 
 LENGTHS, EARLY = (4, 16, 64), 20
@@ -31,7 +32,7 @@ def probe() -> dict[str, float | str]:
         "noise_whole": many_decisions.whole_reward(5),
         "noise_critic": many_decisions.with_exact_critic(5, 0.95),
     }
-    numbers = {name: float(many_decisions.decision_noise(logits, quality, x)) for name, x in noises.items()}
+    numbers = {name: float(decision_noise(logits, quality, x)) for name, x in noises.items()}
     return numbers | one_seed(0, LENGTHS, 3)
 
 
