@@ -38,9 +38,10 @@ extensions = [
     "quoted",
     "recipe_table",
     "engine_table",
+    "derivations",
     "one_page",
 ]
-exclude_patterns = ["_ext", "_static", "slides", "notebooks/*.py", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True
 
 # -- text and notebooks ------------------------------------------------------------------------------------------

@@ -236,7 +236,9 @@ def test_a_planted_misprint_is_noticed(kind, at):
     label, piece, misprint = PLANTED[kind][at]
     assert piece in PRINTED[label]
     wrong = tokens(PRINTED[label].replace(piece, misprint, 1))
-    assert proof.noticed(wrong, KNOWN.legends[label], (SEED, SEED + 1)) in ("value", "refused")
+    legend = KNOWN.legends[label]
+    worlds = [legend.values(seed) for seed in (SEED, SEED + 1)]
+    assert proof.noticed(wrong, worlds, legend.linear, legend.tolerance) in ("value", "refused")
 
 
 # -- the book ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Check the book's equations against exact oracles, on fresh inputs at every run.
 
 Without arguments the whole ledger is run. Exit status 1 means that a check failed; the command that repeats it on the
-same inputs is printed.
+same inputs is printed. With a Markdown file it is the reader's own derivation that is checked, in a box of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import secrets
 import shutil
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -24,11 +25,17 @@ from minirlhf.ledger.registry import run as run_check
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("labels", nargs="*", metavar="LABEL", help="equations to check, e.g. eq:k3")
+    parser.add_argument(
+        "labels",
+        nargs="*",
+        metavar="LABEL",
+        help="equations to check, e.g. eq:k3; or one file of your own, e.g. mine.md",
+    )
     parser.add_argument("--chapter", type=int, metavar="N", help="the equations of one chapter")
     parser.add_argument("--all", action="store_true", help="every equation (the default)")
     parser.add_argument("--seed", type=int, metavar="S", help="repeat the inputs of an earlier run")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--html", metavar="PAGE", help="write your own file, with its marks, as a page")
     parser.add_argument("--show", metavar="LABEL", help="a reader's page: statement, code and check of one equation")
     parser.add_argument("--chains", action="store_true", help="list the derivations and their steps")
     parser.add_argument(
@@ -63,6 +70,33 @@ def _one_mode(args: argparse.Namespace) -> None:
         raise UserError(f"--json does not go with {chosen[0]}")
 
 
+def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
+    """Check a reader's own derivation: proof marks, or the first step that fails."""
+    if len(args.labels) > 1 or args.json or args.chapter is not None:
+        raise UserError(f"{path} is a file of your own; give it alone, with --seed and --html if you like")
+    from minirlhf.classroom import runner
+    from minirlhf.classroom.testing import Failure
+    from minirlhf.ledger.ink import derivation
+    from minirlhf.report import derivation as report
+
+    text, steps = derivation.read(path)
+    cell = ("cell of the checker", "from minirlhf.ledger.ink.desk import check")
+    limits = runner.Limits(cpu=60, wall=180.0, memory=2 << 30)
+    with runner.Server() as server:
+        box = runner.Boxed(server, [cell], derivation.library(), "", limits)
+        try:
+            verdicts = box.call("check", ([step.as_data() for step in steps], seed), {})
+        except Failure as problem:
+            raise UserError(f"{path}: {problem}") from None
+        finally:
+            box.close()
+    print(derivation.report(path, steps, verdicts, seed))
+    if args.html:
+        report.write(Path(args.html), path.name, text, steps, verdicts, seed)
+        print(f"wrote {args.html}")
+    return 0 if all(verdict["holds"] for verdict in verdicts) else 1
+
+
 def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
     table = reader.Table.fit(checks, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
     start, results = time.perf_counter(), []
@@ -85,8 +119,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; 1 if a check failed."""
     _one_mode(args)
     torch.set_num_threads(1)
-    ledger = load_checks()
     seed = secrets.randbelow(2**31) if args.seed is None else args.seed
+    own = [label for label in args.labels if label.endswith(".md")]
+    if own:
+        return _own(args, Path(own[0]), seed)
+    if args.html:
+        raise UserError("--html goes with a file of your own: minirlhf verify mine.md --html page.html")
+    ledger = load_checks()
     width = shutil.get_terminal_size((120, 24)).columns
     if args.show is not None:
         if args.show not in ledger.labels():

@@ -7,6 +7,9 @@
 :mod:`.legends`        what the ink of each label stands for; chapters fill it
 :mod:`.misprints`      wrong formulas, made by rule
 :mod:`.proof`          the verdict on one printed formula
+:mod:`.displays`       the formulas of a Markdown text
+:mod:`.derivation`     a reader's own file, step by step
+:mod:`.desk`           its other half, which runs boxed beside the reader's code
 =====================  ========================================================================
 
 What it does not show: the legend is trusted, as is the rendering of the LaTeX, and a guard (a mask, a zero spread) is

@@ -6,33 +6,63 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
+from minirlhf.ledger.ink.items import InkError
+
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _CLOSE = re.compile(r"\$\$\s*(?:\(([^()\s]*)\))?\s*$")
 
 
 class Display(NamedTuple):
-    """One display: its label (None without one), what is printed, and the line on which it opens, from 1."""
+    """One display: its label (None without one), what is printed, the lines on which it opens and ends, from 1."""
 
     label: str | None
     latex: str
     line: int
+    last: int
+
+
+class Fence(NamedTuple):
+    """One block of fenced code: what stands behind the opening mark, the code, the lines of the two marks."""
+
+    info: str
+    code: str
+    line: int
+    last: int
+
+
+def fences(markdown: str) -> Iterator[Fence]:
+    """All fenced blocks of code in order.
+
+    Raises:
+        InkError: one that is never closed; the message begins with its line.
+    """
+    mark, info, first = "", "", 0
+    inner: list[str] = []
+    for number, line in enumerate(markdown.splitlines(), 1):
+        found = _FENCE.match(line)
+        if not mark and found:
+            mark, info, first, inner = found.group(1), line[found.end() :].strip(), number, []
+        elif mark and found and found.group(1).startswith(mark) and not line[found.end() :].strip():
+            yield Fence(info, "\n".join(inner) + "\n", first, number)
+            mark = ""
+        elif mark:
+            inner.append(line)
+    if mark:
+        raise InkError(f"{first}: {mark} is never closed")
 
 
 def displays(markdown: str) -> Iterator[Display]:
-    """All displays in order; what stands in fenced code is none."""
-    fence = ""
+    """All displays in order; what stands in fenced code is none.
+
+    Raises:
+        InkError: a display or a fence that is never closed; the message begins with its line.
+    """
+    code = [range(found.line, found.last + 1) for found in fences(markdown)]
     opened, inner = 0, ""
     for number, line in enumerate(markdown.splitlines(), 1):
-        mark = _FENCE.match(line)
-        if not opened and mark and not mark.group(1).startswith(":"):
-            if not fence:
-                fence = mark.group(1)
-            elif mark.group(1).startswith(fence):
-                fence = ""
-            continue
-        if fence:
-            continue
         text = line.strip()
+        if any(number in block for block in code):
+            continue
         if not opened and text.startswith("$$"):
             opened, inner, text = number, "", text[2:]
         if not opened:
@@ -40,5 +70,7 @@ def displays(markdown: str) -> Iterator[Display]:
         closing = _CLOSE.search(text)
         inner += (text[: closing.start()] if closing else text) + "\n"
         if closing:
-            yield Display(closing.group(1), inner.strip(), opened)
+            yield Display(closing.group(1), inner.strip(), opened, number)
             opened = 0
+    if opened:
+        raise InkError(f"{opened}: $$ is never closed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 
@@ -27,11 +27,21 @@ _SILENT = re.compile(
     r"\\left\.|\\right\\\}|\\right\.|\\(?:begin|end)\{aligned\}|\\[,;:! ]"
     r"|\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle)(?![A-Za-z])"
 )
-_SPELLINGS = [
+
+
+def _named(found: re.Match[str]) -> str:
+    """``\\piref`` for ``\\pi_{\\mathrm{ref}}``."""
+    return rf"\pi{found['a'] or found['b']} "
+
+
+_SPELLINGS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\\\\\[\w+\]"), r"\\\\"),  # a line break with extra room
     (re.compile(r"\\[bB]igg?m\|"), r"\\mid "),
     (re.compile(r"\\[td]frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\mathsf(?:\s*\{T\}|\s+T(?![A-Za-z]))"), r"\\top "),
+    (re.compile(r"\\pi_(?:\{\\(?:mathrm|text)\{(?P<a>ref|old)\}\}|\\(?:mathrm|text)\{(?P<b>ref|old)\})"), _named),
+    (re.compile(r"\\mathbb(?:\{E\}|\s*E(?![A-Za-z]))"), r"\\E "),
+    (re.compile(r"D_\{\\(?:mathrm|text)\{KL\}\}|\\(?:mathrm|operatorname)\{KL\}"), r"\\KL "),
     (re.compile(r"\\(?:mathrm|operatorname)\*?\s*\{\s*([^{}]*?)\s*\}"), r"\\mathrm{\1}"),
     (re.compile(r"\\text(?:it)?\s*\{\s*([^{}]*?)\s*\}"), r"\\text{\1}"),
 ]

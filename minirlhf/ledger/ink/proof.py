@@ -184,13 +184,13 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: InkRead
     """
     remarks = [read(key) for key, meaning in values.items() if meaning is None]
     clauses, uses = _define(_clauses(nested(signs), remarks), reader)
-    if not clauses:
-        raise InkError("nothing is compared")
     for clause in clauses:
         yield from _compared(clause, reader, r"\mathrm{sg}" in signs)
     for name, count in uses.items():
         if not count:
             raise InkError(f"{name} is defined, but nothing uses it; it needs a legend")
+    if not clauses:
+        raise InkError("nothing is compared")
 
 
 def worst(signs: Sequence[str], values: Mapping[str, Any], linear: bool = False) -> tuple[float, set[str]]:
@@ -237,25 +237,22 @@ class Printed:
         return self.error <= self.tolerance
 
 
-def noticed(signs: Sequence[str], legend: Legend, seeds: Sequence[int]) -> str:
-    """How a misprint is noticed on the inputs of these seeds: ``value``, ``refused``, ``harmless`` or ``missed``."""
-    for seed in seeds:
+# What evaluation may end with: ink that cannot be read, and ink that makes torch stumble (two shapes, two kinds).
+STUMBLES = (
+    *(InkError, RuntimeError, TypeError, IndexError, KeyError, AttributeError),
+    *(ValueError, OverflowError, ZeroDivisionError),
+)
+
+
+def noticed(signs: Sequence[str], worlds: Sequence[Mapping[str, Any]], linear: bool, tolerance: float) -> str:
+    """How a misprint is noticed on these inputs: ``value``, ``refused`` or ``missed``."""
+    for values in worlds:
         try:
-            if not worst(signs, legend.values(seed), legend.linear)[0] <= REJECTION * legend.tolerance:
+            if not worst(signs, values, linear)[0] <= REJECTION * tolerance:
                 return "value"
-        # Ink that makes torch stumble (two shapes, two kinds) does not compute; it is not a wrong value.
-        except (
-            InkError,
-            RuntimeError,
-            TypeError,
-            IndexError,
-            AttributeError,
-            ValueError,
-            OverflowError,
-            ZeroDivisionError,
-        ):
+        except STUMBLES:  # it does not compute; that is no wrong value
             return "refused"
-    return "harmless" if any(piece in " ".join(signs) for piece in legend.harmless) else "missed"
+    return "missed"
 
 
 def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) -> Printed:
@@ -267,18 +264,20 @@ def prove(latex: str, legend: Legend, seed: int, misprinted: int | None = None) 
     except Exception as problem:
         error, used, message = math.inf, set(), f"{type(problem).__name__}: {problem}"
     seconds = time.perf_counter() - start
-    indices = [key for key, meaning in values.items() if isinstance(meaning, range | list)]
-    planted = misprints.generate(signs, indices)
+    planted = misprints.generate(signs, [key for key, meaning in values.items() if isinstance(meaning, range | list)])
     if misprinted is not None and len(planted) > misprinted:
         planted = planted[:: -(-len(planted) // misprinted)]
-    found = tuple(
-        Noticed(kind, " ".join(wrong), noticed(wrong, legend, (seed, seed + 1)))
-        for kind, wrong in planted
-        if not message
-    )
+    found = []
+    if not message:
+        worlds = (values, legend.values(seed + 1))
+        for kind, wrong in planted:
+            text, how = " ".join(wrong), noticed(wrong, worlds, legend.linear, legend.tolerance)
+            if how == "missed" and any(piece in text for piece in legend.harmless):
+                how = "harmless"
+            found.append(Noticed(kind, text, how))
     explained = tuple((name, described(value)) for name, value in values.items() if name in used)
     remarks = tuple(name for name, value in values.items() if value is None)
-    return Printed(legend.label, error, message, found, explained, remarks, seconds, legend.tolerance)
+    return Printed(legend.label, error, message, tuple(found), explained, remarks, seconds, legend.tolerance)
 
 
 # -- as a reader sees it -----------------------------------------------------------------------------------------

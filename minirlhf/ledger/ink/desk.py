@@ -1,0 +1,178 @@
+"""A reader's own derivation, the half that runs beside the reader's code, boxed like a student's answer.
+
+Each block of Python is run on several small worlds, the smallest first, so that a counterexample is small. It finds
+
+======================================  ==========================================================================
+``lm``, ``theta``                       a language model of which every reply can be listed, and its parameters
+``policy``, ``reference``, ``old``      ``(N,)``, probabilities of all replies; the first depends on ``theta``
+``rewards``, ``beta``                   ``(N,)`` and a number
+``logps``, ``ref_logps``, ``mask``      ``(N, T)``, log-probabilities of the tokens, 0 behind the end
+``expectation(f, under=policy)``        the exact mean of ``f (N,)``
+``gradient(x)``                         ``∇x`` in ``theta``: ``(D,)`` of a number, ``(D, N)`` of ``(N,)``
+``draw``, ``torch``                     further inputs (``draw.normal(3)``), and PyTorch
+======================================  ==========================================================================
+
+and leaves ``left`` and ``right``, or a ``legend`` of the printed signs that are not known yet (:func:`signs`), or both; on
+demand ``tolerance`` and ``linear``. Without a block the formula is read with the known signs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.exact import ToyLM
+from minirlhf.core.randomness import derive_seed
+from minirlhf.ledger.ink import misprints, proof
+from minirlhf.ledger.ink import values as v
+from minirlhf.ledger.ink.items import tokens
+from minirlhf.ledger.ink.reader import InkReader
+from minirlhf.ledger.registry import Draw, discrepancy
+
+# Tokens and greatest length of the worlds: 2, 3, 3 and 7 replies.
+SIZES = ((2, 1), (3, 1), (2, 2), (3, 2))
+TOLERANCE = 1e-9
+# What a block leaves behind; nothing of it passes to the next one.
+_RESULTS = ("left", "right", "legend", "tolerance", "linear")
+BLOCK = "a block of the derivation"
+
+
+def objects(seed: int, vocab_size: int, max_len: int) -> dict[str, Any]:
+    """The names that a block finds, on the inputs of this seed."""
+    draw = Draw(seed, "own derivation")
+    lm, ref = draw.toy(vocab_size, max_len), draw.toy(vocab_size, max_len)
+    policy, reference = lm.distribution()[0], ref.distribution()[0].detach()
+    made = {"torch": torch, "draw": draw, "lm": lm, "theta": lm.table, "policy": policy, "reference": reference}
+    made |= {"old": draw.distribution(len(policy)), "rewards": draw.normal(len(policy))}
+    made |= {"beta": float(draw.uniform(low=0.4, high=0.9)), "mask": lm.responses().mask}
+    made |= {"logps": lm.response_token_logps()[0], "ref_logps": ref.response_token_logps()[0].detach()}
+    made["expectation"] = lambda f, under=policy: (under * f).sum(-1)
+    made["gradient"] = lambda x: _gradient(x, lm)
+    return made
+
+
+def _gradient(x: Tensor, lm: ToyLM) -> Tensor:
+    return v.derivative(x, lm.table).reshape(lm.table.numel(), *x.shape)
+
+
+def signs(space: Mapping[str, Any]) -> dict[str, Any]:
+    """What every formula may use: ``y, y', π, π_ref, π_old, r, β, θ, |y|``."""
+    known: dict[str, Any] = {"y": range(len(space["policy"])), "y'": range(len(space["policy"]))}
+    for name, key in ((r"\pi", "policy"), (r"\piref", "reference"), (r"\piold", "old"), ("r", "rewards")):
+        known |= {name: space[key], f"{name}(y)": space[key]}
+    return known | {r"\beta": space["beta"], r"\theta": space["theta"], "|y|": space["mask"].sum(-1)}
+
+
+class _Broken(Exception):
+    """A block or a formula that cannot be run or read, with the line of the file."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
+    """Go through the steps up to the first that fails.
+
+    Args:
+        steps: each with ``latex``, ``line``, and ``blocks``, pairs of code and the line before it.
+
+    Returns:
+        Plain data per step: ``holds`` with what was compared, or a ``counterexample``, or ``broken`` with its ``line``.
+    """
+    spaces = [objects(derive_seed(seed, k), *size) for k, size in enumerate(SIZES)]
+    verdicts = []
+    for step in steps:
+        try:
+            verdicts.append(_step(step, spaces))
+        except _Broken as problem:
+            verdicts.append({"holds": False, "broken": str(problem), "line": problem.line})
+        if not verdicts[-1]["holds"]:
+            break
+    return verdicts
+
+
+def _step(step: Mapping[str, Any], spaces: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    worst, printed = 0.0, []
+    for space in spaces:
+        for name in _RESULTS:
+            space.pop(name, None)
+        for code, line in step["blocks"]:
+            _run(code, line, space)
+        tolerance = float(space.get("tolerance", TOLERANCE))
+        claims = _sides(space, step["line"])
+        sides = bool(claims)
+        if "legend" in space or not claims:
+            printed.append(_values(space, step["line"]))
+            claims += _read(step, printed[-1], bool(space.get("linear", False)))
+        for claim in claims:
+            worst = max(worst, claim.error)
+            if not claim.error <= tolerance:
+                return {"holds": False, "counterexample": _counterexample(space, claim)}
+    found = {"holds": True, "error": worst, "sides": sides, "printed": bool(printed), "misprints": 0, "missed": []}
+    if printed:
+        indices = [key for key, meaning in printed[-1].items() if isinstance(meaning, range | list)]
+        planted = misprints.generate(tokens(step["latex"]), indices)
+        linear = bool(spaces[-1].get("linear", False))
+        how = [(wrong, proof.noticed(wrong, printed[-2:], linear, tolerance)) for _, wrong in planted]
+        found["misprints"] = len(how)
+        found["missed"] = [" ".join(wrong) for wrong, seen in how if seen == "missed"]
+    return found
+
+
+def _run(code: str, line: int, space: dict[str, Any]) -> None:
+    try:
+        exec(compile("\n" * line + code, BLOCK, "exec"), space)
+    except SyntaxError as problem:
+        raise _Broken(f"SyntaxError: {problem.msg}", problem.lineno or line) from None
+    except BaseException as problem:
+        trace, place = problem.__traceback__, line
+        while trace:
+            place = trace.tb_lineno if trace.tb_frame.f_code.co_filename == BLOCK else place
+            trace = trace.tb_next
+        raise _Broken(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}", place) from None
+
+
+def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
+    given = [name for name in ("left", "right") if name in space]
+    if not given:
+        return []
+    if len(given) == 1:
+        raise _Broken(f"the block sets {given[0]} only; set left and right", line)
+    try:
+        left, right = (torch.as_tensor(space[name], dtype=torch.float64).detach() for name in given)
+    except (TypeError, ValueError, RuntimeError):
+        raise _Broken("left and right are not both numbers or tensors", line) from None
+    if left.shape != right.shape:
+        raise _Broken(f"left has shape {tuple(left.shape)} and right {tuple(right.shape)}; the same is needed", line)
+    return [proof.Claim("left = right", "=", left, right)] if discrepancy(left, right) >= 0 else []
+
+
+def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
+    legend = space.get("legend", {})
+    if not isinstance(legend, dict) or not all(isinstance(key, str) for key in legend):
+        raise _Broken("legend is no dictionary {piece of ink: value}", line)
+    return signs(space) | legend
+
+
+def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> list[proof.Claim]:
+    try:
+        return list(proof.comparisons(tokens(step["latex"]), values, InkReader(values, linear)))
+    except proof.STUMBLES as problem:
+        raise _Broken(
+            f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}", step["line"]
+        ) from None
+
+
+def _counterexample(space: Mapping[str, Any], claim: proof.Claim) -> dict[str, Any]:
+    """The world in which a claim fails, and both of its sides where they differ most."""
+    left, right = (x.flatten() for x in torch.broadcast_tensors(claim.left, claim.right))
+    at = int(((left - right).abs().nan_to_num(math.inf)).argmax())
+    numbers = lambda x: [round(float(y), 6) for y in x.detach().flatten()]
+    world = {name: numbers(space[name]) for name in ("policy", "reference", "rewards")}
+    sides = {"left": f"{float(left[at]):.6g}", "right": f"{float(right[at]):.6g}"}
+    return world | {"beta": round(space["beta"], 6), "claim": claim.clause, "relation": claim.relation, **sides}

@@ -1,0 +1,94 @@
+"""The page of ``minirlhf verify mine.md --html page.html``: the text, its formulas with their marks, its code folded."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from minirlhf.ledger.ink.derivation import Step, told
+from minirlhf.ledger.ink.displays import displays, fences
+from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.report import templates
+
+# What matplotlib's typesetting does not know, in its words.
+_MACROS = [
+    (r"\\piref(?![A-Za-z])", r"\\pi_{\\mathrm{ref}}"),
+    (r"\\piold(?![A-Za-z])", r"\\pi_{\\mathrm{old}}"),
+    (r"\\E(?![A-Za-z])", r"\\mathbb{E}"),
+    (r"\\KL(?![A-Za-z])", r"\\mathrm{KL}"),
+    (r"\\([td]?)frac(\d)(\d)", r"\\\1frac{\2}{\3}"),
+    (r"\\frac(?![A-Za-z])", r"\\dfrac"),
+    (r"\\tfrac(?![A-Za-z])", r"\\frac"),
+    (r"\\operatorname\{(\w+)\}", r"\\mathrm{\1}"),
+    (r"\\text\{", r"\\mathrm{"),
+    (r"\\[bB]igg?[lrm]?(?![A-Za-z])", ""),
+    (r"\\!", ""),
+]
+
+
+def drawn(latex: str, size: float = 13.0) -> Markup | None:
+    """A formula as an SVG picture with type of ``size`` points; None for one that matplotlib cannot set."""
+    from matplotlib import mathtext
+    from matplotlib.font_manager import FontProperties
+
+    for pattern, plain in _MACROS:
+        latex = re.sub(pattern, plain, latex)
+    picture = io.StringIO()
+    try:
+        mathtext.math_to_image(f"${' '.join(latex.split())}$", picture, format="svg", prop=FontProperties(size=size))
+    except ValueError:
+        return None
+    return Markup(picture.getvalue()[picture.getvalue().index("<svg") :])
+
+
+def _inline(paragraph: str) -> Markup:
+    """A paragraph with its formulas ``$…$`` drawn."""
+    pieces = re.split(r"\$([^$]+)\$", paragraph)
+    return Markup("").join(
+        (drawn(piece, 11.0) or Markup("<code>{}</code>").format(piece)) if k % 2 else Markup.escape(piece)
+        for k, piece in enumerate(pieces)
+    )
+
+
+def _parts(text: str, marks: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The file from top to bottom: headings and paragraphs, displays with their marks, code."""
+    lines = text.splitlines()
+    special = [
+        (found.line, found.last, {"kind": "display", "latex": found.latex, **marks.get(found.line, {})})
+        for found in displays(text)
+    ]
+    special += [(found.line, found.last, {"kind": "code", "code": found.code}) for found in fences(text)]
+    at = 0
+    for first, last, part in [*sorted(special, key=lambda each: each[0]), (len(lines) + 1, 0, None)]:
+        for paragraph in re.split(r"\n\s*\n", "\n".join(lines[at : first - 1])):
+            heading = re.match(r"(#+)\s+(.*)", paragraph.strip())
+            if heading:
+                yield {"kind": "heading", "level": min(len(heading[1]), 4), "text": heading[2]}
+            elif paragraph.strip():
+                yield {"kind": "paragraph", "text": _inline(paragraph.strip())}
+        if part:
+            yield part
+        at = last
+
+
+def write(
+    path: Path, name: str, text: str, steps: Sequence[Step], verdicts: Sequence[Mapping[str, Any]], seed: int
+) -> None:
+    """Write the page."""
+    marks: dict[int, dict[str, Any]] = {
+        step.line: {"label": step.label, "mark": ["not tried"], "holds": None} for step in steps
+    }
+    for step, verdict in zip(steps, verdicts, strict=False):
+        marks[step.line] |= {"mark": told(verdict), "holds": verdict["holds"]}
+    parts = [
+        part | {"picture": drawn(part["latex"])} if part["kind"] == "display" else part for part in _parts(text, marks)
+    ]
+    held = sum(bool(verdict["holds"]) for verdict in verdicts)
+    write_text_atomic(
+        path, templates.render("derivation", title=name, parts=parts, held=held, steps=len(steps), seed=seed)
+    )
