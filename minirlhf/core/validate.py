@@ -72,6 +72,7 @@ def takes(**rules: Rule | str) -> Callable[[F], F]:
             return function(*given, **kwargs)
 
         _document(checked, plan)
+        checked.__rules__ = {name: rule.says for name, rule in plan.items()}  # type: ignore[attr-defined]
         return cast(F, checked)
 
     return decorate

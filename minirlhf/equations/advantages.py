@@ -3,7 +3,7 @@
 Rewards come as ``(P, G)``: ``G`` responses to each of ``P`` prompts. ``valid (P, G)`` marks the ones that could be graded,
 None means all; the others get advantage 0 and touch no statistic, and a group with fewer than two valid responses drops
 out (all 0). Everything here is computed once from the whole batch, before it is split, and has the shape of the rewards.
-Baselines are data: no gradient flows.
+Rewards and baselines are data: no gradient flows.
 
 Under :func:`relative` a function reads NaN where a reward does not count, and what comes out as NaN becomes 0. Where it
 divides by a standard deviation, ``ddof`` 0 or 1 makes the variance's divisor ``n − ddof`` and ``eps`` is added to the
@@ -248,7 +248,7 @@ def broadcast_to_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
             f"advantages has shape {tuple(advantages.shape)}; expected P·G = {mask.shape[0]}, "
             f"the rows of mask {tuple(mask.shape)}"
         )
-    return zero_where_masked(advantages.reshape(-1, 1).expand(mask.shape), mask)
+    return zero_where_masked(advantages.detach().reshape(-1, 1).expand(mask.shape), mask)
 
 
 @takes(mask=MASK, step_rewards=shape("B T"), step_ends=shape("B T"))

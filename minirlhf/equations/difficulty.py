@@ -21,6 +21,7 @@ def pass_rate_weighting(rewards: Tensor, valid: Tensor | None = None, *, weight:
     """Centred reward times a weight of the group's mean reward: ``A_i = w(p̂)·(r_i − p̂)``.
 
     ``weight`` maps mean rewards ``(P, 1)`` to factors ``(P, 1)``. Groups of equal rewards get 0 and never reach it.
+    No gradient flows.
 
     Label: eq:pass-rate-weighting
     Source: the common form of the methods below; for MaxRL see :func:`maxrl`.
@@ -35,6 +36,7 @@ def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 
     With G samples its expected gradient is that of ``−Σ_{k=1}^{G−1} (1 − p)^k / k``, the expansion of
     ``log p`` cut off. No reward may be negative (they are 0 and 1 in the paper).
+    No gradient flows.
 
     Label: eq:maxrl-advantage
     Source: Tajwar et al. (2026), "Maximum Likelihood Reinforcement Learning".
@@ -47,7 +49,7 @@ def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
 def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, float] | None = None) -> Tensor:
     """Centred reward over a Beta density at the pass rate, as in BNPO: ``A_i = (r_i − p̂) / Beta(p̂; α, β)``.
 
-    ``(1, 1)`` is the plain centred reward, ``(3/2, 3/2)`` is GRPO (ddof 0) up to a constant.
+    ``(1, 1)`` is the plain centred reward, ``(3/2, 3/2)`` is GRPO (ddof 0) up to a constant. No gradient flows.
 
     Label: eq:bnpo-advantage
     Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".

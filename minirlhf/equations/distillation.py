@@ -2,7 +2,7 @@
 
 Functions of whole distributions take logits ``(B, T, V)`` over one shared vocabulary, divide both by the temperature, and
 return a loss per token ``(B, T)``, in nats, minimised, float32 or wider, 0 outside the mask; which answers the tokens come
-from decides which sequence-level divergence it is. Gradients run through the student only.
+from decides which sequence-level divergence it is. Gradients run through ``student_logits`` and ``logps`` only.
 :mod:`~minirlhf.equations.aggregation` makes one number of it.
 """
 

@@ -144,9 +144,12 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     upto = mass.gather(-1, torch.searchsorted(ascending, rewards, right=True)).clamp(max=1.0)  # F(r)
     below = mass.gather(-1, torch.searchsorted(ascending, rewards)).clamp(max=1.0)  # F(r−)
     tied = upto - below
-    # F(r)^n − F(r−)^n, written so that a small difference is not lost; where it is lost anyway, its limit.
-    gained = -best_of_n_cdf(upto, n=n) * torch.expm1(n * torch.log1p(-tied / upto))
-    return probs * torch.where(tied > 0, gained / tied, best_of_n_density_ratio(upto, n=n))
+    # F(r)^n − F(r−)^n, written so that a small difference is not lost; where it is lost anyway, its limit. Each branch
+    # gets inputs that are harmless to it: a where() alone would let NaN into the gradient.
+    left = torch.where((tied > 0) & (below > 0), tied / upto, 0.5)
+    gained = best_of_n_cdf(upto, n=n) * torch.where(below > 0, -torch.expm1(n * torch.log1p(-left)), 1.0)
+    ratio = gained / torch.where(tied > 0, tied, 1.0)
+    return probs * torch.where(tied > 0, ratio, best_of_n_density_ratio(upto, n=n))
 
 
 @takes(quantile=finite("...", "[0, 1]"), n=at_least(1))

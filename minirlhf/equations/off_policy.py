@@ -16,9 +16,9 @@ from minirlhf.equations.policy_losses import ONE_PER_RESPONSE, policy_ratio
 def truncated_importance_weight(
     old_logps: Tensor, behavior_logps: Tensor, mask: Tensor, *, importance_sampling_cap: float = 2.0
 ) -> Tensor:
-    """``min(π_old / μ, C)`` per token ``(B, T)``, the weight of truncated importance sampling, no gradient.
+    """``min(π_old / μ, C)`` per token ``(B, T)``, the weight of truncated importance sampling.
 
-    Multiply the objective by it. μ is what was really sampled from. The cap C trades the variance of the exact
+    Multiply the objective by it; no gradient flows. μ is what was really sampled from. The cap C trades the variance of the exact
     weight for a bias: tokens that μ under-sampled by more than C count too little.
 
     Label: eq:truncated-importance-weight

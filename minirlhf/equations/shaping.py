@@ -1,4 +1,4 @@
-"""Reward shaping: what is added to a reward before any advantage is computed. Rewards are data: no gradient flows.
+"""Reward shaping: what is added to a reward before any advantage is computed.
 
 Everything is ``(B,)``, one number per response, unless said otherwise. ``lengths`` count sampled tokens, EOS included;
 ``correct`` is 1 or True for a right answer, and the result float.
@@ -29,7 +29,7 @@ def kl_shaped_token_rewards(
     """A KL charge on every token and the reward on the last, ``(B, T)``: ``r_t = −β·kl_t + [t last]·r``.
 
     With the estimator ``log π − log π_ref`` the rewards of a response sum to ``r − β log(π(y)/π_ref(y))``, whose
-    expectation is the objective of RLHF. The last token is the last *sampled* one, EOS included.
+    expectation is the objective of RLHF. The last token is the last *sampled* one, EOS included. No gradient flows.
 
     Label: eq:kl-shaped-rewards
     Source: Ziegler et al. (2019), "Fine-Tuning Language Models from Human Preferences"; per token in Ouyang

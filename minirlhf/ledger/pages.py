@@ -12,12 +12,12 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minirlhf.core import provenance
-from minirlhf.ledger.registry import LABEL, Chain, Check, Ledger, Result, run
+from minirlhf.ledger.registry import LABEL, Chain, Check, Ledger, Result, run, run_wrong
 
 # A wrong variant counts as rejected when its error exceeds this multiple of the tolerance.
 REJECTION = 1000.0
@@ -32,14 +32,14 @@ class CheckOutcome:
 
     @property
     def accepted(self) -> list[str]:
-        """The wrong variants that it does not reject by a wrong value; one that raises was not computed at all."""
+        """The wrong variants that it does not reject by a finite wrong value; one that raises was not computed at all."""
         least = REJECTION * self.result.check.tolerance
         return [name for name, variant in self.wrong.items() if variant.message or not variant.error > least]
 
 
 def outcome(entry: Check, seed: int) -> CheckOutcome:
     """Run a check and its wrong variants."""
-    return CheckOutcome(run(entry, seed), {name: run(replace(entry, of=f), seed) for name, f in entry.wrong.items()})
+    return CheckOutcome(run(entry, seed), {name: run_wrong(entry, f, seed) for name, f in entry.wrong.items()})
 
 
 # -- numbers and text --------------------------------------------------------------------------------------------
@@ -172,7 +172,8 @@ def homes() -> dict[str, tuple[Callable[..., Any], ...]]:
     return found
 
 
-def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under decorators and ``functools.partial``."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.unwrap(function)
@@ -185,7 +186,7 @@ def _is_named(thing: Callable[..., Any]) -> bool:
 def implementations(checks: Sequence[Check]) -> list[Callable[..., Any]]:
     """The library's functions behind these checks: the labels' homes, then what else the checks were handed."""
     found = [home for c in checks for home in homes().get(c.label, ())] + [c.of for c in checks]
-    return [f for f in dict.fromkeys(map(_unwrapped, found)) if _is_named(f)]
+    return [f for f in dict.fromkeys(map(unwrapped, found)) if _is_named(f)]
 
 
 def source(thing: Callable[..., Any]) -> tuple[str, list[str]]:

@@ -241,20 +241,44 @@ def discrepancy(got: Tensor | float, expected: Tensor | float) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def evaluate(entry: Check, candidate: Callable[..., Any], seed: int) -> float:
-    """Worst discrepancy of ``candidate`` in this check on the inputs of ``seed``."""
+def discrepancies(entry: Check, candidate: Callable[..., Any], seed: int) -> list[float]:
+    """The discrepancy of every comparison that this check makes of ``candidate`` on the inputs of ``seed``."""
     outcome = entry.compare(candidate, Draw(derive_seed(seed, entry.label, entry.claim)))
     pairs = [outcome] if isinstance(outcome, tuple) else list(outcome)
     if not pairs:
         raise ValueError(f"check {entry.key} compared nothing")
-    return max(discrepancy(got, expected) for got, expected in pairs)
+    return [discrepancy(got, expected) for got, expected in pairs]
+
+
+def evaluate(entry: Check, candidate: Callable[..., Any], seed: int) -> float:
+    """The worst of them."""
+    return max(discrepancies(entry, candidate, seed))
 
 
 def run(entry: Check, seed: int) -> Result:
     """Run one check. An exception inside it is a failure, not a crash."""
+    return _timed(entry, seed, lambda: evaluate(entry, entry.of, seed))
+
+
+def run_wrong(entry: Check, variant: Callable[..., Any], seed: int) -> Result:
+    """What a check makes of a wrong variant: by how much it is off where it has a value at all.
+
+    A variant that raises, has another shape or is infinite everywhere has computed nothing; the message says so.
+    """
+
+    def finite() -> float:
+        found = [error for error in discrepancies(entry, variant, seed) if error < math.inf]
+        if not found:
+            raise ValueError("no comparison has a finite value of the right shape")
+        return max(found)
+
+    return _timed(entry, seed, finite)
+
+
+def _timed(entry: Check, seed: int, compute: Callable[[], float]) -> Result:
     start = time.perf_counter()
     try:
-        error, message = evaluate(entry, entry.of, seed), ""
+        error, message = compute(), ""
     except Exception as problem:
         error, message = math.inf, f"{type(problem).__name__}: {problem}"
     return Result(entry, seed, error, time.perf_counter() - start, message)

@@ -3,7 +3,8 @@
 With ``s = β log π/π_ref`` of the listed answers and q = softmax(s) there are two distances to a target distribution p
 over the list: the cross-entropy −Σ p log q (forward KL; InfoNCA, and DPO for K = 2) and KL(q‖p) (reverse KL; EXO).
 All losses need a reference, return ``(B,)`` and are minimised. Rankings list their answers from best to worst;
-``targets (B, K)`` are ≥ 0 and sum to 1 in each row, e.g. :func:`reward_targets`.
+``targets (B, K)`` are ≥ 0 and sum to 1 in each row, e.g. :func:`reward_targets`; gradients run through ``batch``, ``pair`` and
+``rewards`` only.
 """
 
 from __future__ import annotations

@@ -206,7 +206,8 @@ def odpo(pair: PairLogps, offset: Tensor, *, beta: float) -> Tensor:
 def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0) -> Tensor:
     """Reward-aware preference optimisation: the KL from Bernoulli ``σ(η Δr)`` to Bernoulli ``σ(β h)``.
 
-    Smallest at ``β h = η Δr``. The reward margin Δr ``(B,)`` is chosen minus rejected.
+    Smallest at ``β h = η Δr``. The reward margin Δr ``(B,)`` is chosen minus rejected. Gradients run through ``pair``
+    only.
 
     Label: eq:rpo
     Source: Adler et al. (2024), "Nemotron-4 340B technical report", reward-aware preference optimization.
@@ -222,7 +223,7 @@ def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0
 def rebel(pair: PairLogps, reward_margin: Tensor, *, beta: float) -> Tensor:
     """REBEL ``(β h − Δr)²``: regress the implicit reward difference onto the given one, chosen minus rejected ``(B,)``.
 
-    Zero on ``π ∝ π_ref exp(r/β)``.
+    Zero on ``π ∝ π_ref exp(r/β)``. Gradients run through ``pair`` only.
 
     Label: eq:rebel
     Source: Gao et al. (2024), "REBEL: reinforcement learning via regressing relative rewards" (their η is

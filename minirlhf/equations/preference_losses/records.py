@@ -23,8 +23,10 @@ R = TypeVar("R", "PairLogps", "UnpairedLogps", "ListLogps")
 class PairLogps:
     """Log-probabilities of a preferred and a rejected answer to each of ``B`` prompts.
 
+    Gradients run through ``chosen`` and ``rejected`` only.
+
     Attributes:
-        chosen, rejected: ``(B,)``, sums over the answer's tokens under the policy; gradients run through these only.
+        chosen, rejected: ``(B,)``, sums over the answer's tokens under the policy.
         ref_chosen, ref_rejected: ``(B,)``, the same under the reference; None for reference-free losses.
         chosen_lengths, rejected_lengths: ``(B,)``, tokens per answer (≥ 1); None where no loss normalises by them.
     Raises:
@@ -110,7 +112,7 @@ class PairLogps:
 
 @dataclass(frozen=True)
 class UnpairedLogps:
-    """Log-probabilities of ``B`` single answers with a thumb up or down each.
+    """Log-probabilities of ``B`` single answers with a thumb up or down each. Gradients run through ``logps`` only.
 
     Attributes:
         logps: ``(B,)``, sums over the answer's tokens under the policy.
@@ -152,6 +154,8 @@ class UnpairedLogps:
 @dataclass(frozen=True)
 class ListLogps:
     """Log-probabilities of ``K`` answers to each of ``B`` prompts; where their order matters, from best to worst.
+
+    Gradients run through ``logps`` only.
 
     Attributes:
         logps: ``(B, K)``, sums over the answer's tokens under the policy.

@@ -1,7 +1,8 @@
 """Losses for thumbs up and down: single answers, no pairs. Both compare an answer's implicit reward with a level that
 is a statistic of the *whole* batch: compute it once, before micro-batching, and pass it in.
 
-All need a reference. The losses return ``(B,)`` and are minimised; the levels are scalars without gradient.
+All need a reference. The losses return ``(B,)`` and are minimised; gradients run through ``batch`` and ``pair`` only. The levels
+are scalars, and no gradient flows through them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from minirlhf.equations.preference_losses.records import Needs, PairLogps, Unpai
 def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """KTO's ``z₀ = max(0, mean log π/π_ref)``, an estimate of KL(π‖π_ref) in nats, from answers of other prompts.
 
-    The sums are over answers that are each paired with another example's prompt.
+    The sums are over answers that are each paired with another example's prompt. No gradient flows.
 
     Label: eq:kto-reference-point
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.
@@ -59,7 +60,7 @@ def bco_delta(batch: UnpairedLogps, *, beta: float, previous: Tensor | None = No
     """BCO's shift δ: halfway between the mean implicit reward of good and of bad answers, as a moving mean.
 
     The batch is the whole one; without one of the two kinds it uses the mean of the other. The previous δ, a
-    scalar, is kept with weight ``decay``.
+    scalar, is kept with weight ``decay``. No gradient flows.
 
     Label: eq:bco-delta
     Source: Jung et al. (2024), "Binary classifier optimization for large language model alignment".

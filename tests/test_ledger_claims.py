@@ -1,0 +1,160 @@
+"""Generic claims: every labelled function keeps its promises on the inputs of its own checks, and each promise can be broken."""
+
+import re
+
+import pytest
+import torch
+
+from minirlhf.chapters import load_checks
+from minirlhf.core.validate import MASK, sampled, takes, under_mask
+from minirlhf.equations.preference_losses.records import PairLogps
+from minirlhf.ledger import claims, pages
+from minirlhf.ledger.claims import Call
+
+LEDGER = load_checks()
+LABELLED = sorted(
+    {pages.unwrapped(f): None for homes in pages.homes().values() for f in homes},
+    key=lambda f: (f.__module__, f.__name__),
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(fresh_seed):
+    """What the checks hand to each function under test, on a fixed and a fresh seed."""
+    calls = claims.record(LEDGER.checks.values(), [0, fresh_seed])
+    return {pages.unwrapped(f): found for f, found in calls.items()}
+
+
+@pytest.mark.parametrize(
+    "function", [pytest.param(f, id=f"{f.__module__.removeprefix('minirlhf.')}.{f.__name__}") for f in LABELLED]
+)
+def test_a_labelled_function_keeps_its_promises(function, recorded, fresh_seed):
+    """A check is handed the function itself, and on its inputs all generic claims hold."""
+    calls = [call for call in recorded[function] if claims.usable(call)]
+    # Of the divergence that it differentiates nothing is left in a recorded call.
+    assert bool(calls) == (function.__name__ != "fisher_vector_product")
+    assert claims.broken(calls, fresh_seed) == []
+
+
+# -- each promise can be broken ----------------------------------------------------------------------------------
+
+
+def kept(x, mask):
+    """``x²``, 0 outside the mask."""
+    return torch.where(mask, x, 0.0).square()
+
+
+def unmasked_gradient(x, mask):
+    """The same, but for the gradient."""
+    return torch.where(mask, x.square(), 0.0)
+
+
+def unmasked(x, mask):
+    """A mean over all."""
+    return torch.where(mask, x.nan_to_num(), 0.0).mean(-1)
+
+
+def not_zero(x, mask):
+    """1 outside."""
+    return torch.where(mask, x, 1.0)
+
+
+def next_column(x, mask):
+    """The next column, whether anybody sampled it or not."""
+    inside = torch.where(mask, x, 0.0)
+    return torch.where(mask, inside.roll(-1, 1), 0.0)
+
+
+def by_width(x, mask):
+    """Divided by the width."""
+    return torch.where(mask, x, 0.0).sum(-1) / x.shape[1]
+
+
+def constant(x, mask):
+    """No gradient flows."""
+    return torch.where(mask, x, 0.0).square()
+
+
+def detached(x, mask):
+    """``x²``, and nobody says that it is held still."""
+    return torch.where(mask, x, 0.0).detach().square()
+
+
+def half(x, mask):
+    """Gradients run through ``x`` only."""
+    return torch.where(mask, x * x.detach(), torch.zeros(()))
+
+
+def in_place(x, mask):
+    """Zeros outside."""
+    with torch.no_grad():
+        x[~mask] = 0.0
+    return x.square()
+
+
+@takes(x="... N")
+def across_rows(x):
+    """Along the wrong axis."""
+    return x.softmax(0)
+
+
+X = torch.tensor([[0.3, -1.2, 0.7], [1.1, 0.4, 2.0]], dtype=torch.float64)
+M = torch.tensor([[True, True, True], [True, True, False]])
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (unmasked_gradient, "mask: .* reaches the gradient in x"),
+        (unmasked, "mask: .* a column that nobody sampled changes the result"),
+        (not_zero, "mask: .* the result is not 0 outside the mask"),
+        (next_column, "mask: .* a column that nobody sampled changes the result"),
+        (by_width, "mask: .* a column that nobody sampled changes the result"),
+        (constant, "gradient: .* a gradient flows in x, which the documentation excludes"),
+        (detached, "gradient: .* in x is not the derivative of the value: 0,"),
+        (half, "gradient: .* in x is not the derivative"),
+        (in_place, "inputs: .* changes its argument x"),
+    ],
+)
+def test_a_broken_promise_is_named(function, problem):
+    arguments = {"x": X.masked_fill(~M, 5.0), "mask": M}
+    found = claims.broken([Call(function, arguments)] * 8, seed=1)
+    assert any(re.search(problem, text) for text in found), found
+    assert claims.broken([Call(kept, arguments)] * 8, seed=1) == []
+
+
+def test_stacked_inputs_are_independent():
+    assert "a stack of two inputs" in claims.broken([Call(across_rows, {"x": X[0]})], seed=0)[0]
+    assert claims.broken([Call(takes(x="... N")(lambda x: x.softmax(-1)), {"x": X[0]})], seed=0) == []
+
+
+def through_reference(pair):
+    """The reference is part of the graph."""
+    return pair.chosen - pair.ref_chosen
+
+
+def test_a_record_says_which_of_its_fields_have_a_gradient():
+    pair = PairLogps(*(torch.tensor([float(i), -1.0]) for i in range(4)))
+    [found] = claims.broken([Call(through_reference, {"pair": pair})], seed=0)
+    assert "a gradient flows in ref_chosen" in found
+    assert claims.broken([Call(lambda pair: pair.margins, {"pair": pair})], seed=0) == []
+
+
+def test_keywords_that_no_check_varies_are_listed():
+    def function(x, *, beta, ddof=1, flag=False, delta=None):
+        return beta * x
+
+    calls = [Call(function, {"x": X, "beta": b, "ddof": 0, "flag": f}) for b, f in ((1.0, True), (2.0, False))]
+    assert claims.keywords(function, calls) == {"delta": []}
+    assert claims.keywords(function, calls[:1]) == {"beta": [1.0], "delta": []}
+    assert claims.keywords(function, calls[1:]) == {"beta": [2.0], "flag": [], "delta": []}
+
+
+@takes(mask=MASK, x=under_mask(), y=sampled(gradient=False))
+def declared(x, y, mask):
+    """Gradients run through ``x`` only."""
+    return torch.where(mask, x, 0.0) * y
+
+
+def test_what_takes_declares_is_what_holds():
+    assert claims.broken([Call(declared, {"x": X, "y": X.flip(0), "mask": M})] * 4, seed=3) == []
