@@ -48,7 +48,9 @@ def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperatu
     require_mask(mask)
     if bool(mask[:, 0].any()):
         raise ValueError(f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts")
-    nobody = torch.nn.functional.pad(~mask[:, 1:].bool(), (0, 1), value=True)  # (B, S), where the next token does not count
+    nobody = torch.nn.functional.pad(
+        ~mask[:, 1:].bool(), (0, 1), value=True
+    )  # (B, S), where the next token does not count
     logits = logits.masked_fill(nobody[..., None], 0.0)  # so that no NaN there reaches a gradient
     return sequence_logps(token_logps(logits, input_ids, temperature), mask[:, 1:])  # (B, S-1) -> (B,)
 

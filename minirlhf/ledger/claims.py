@@ -6,6 +6,7 @@ from the function's signature and its docstring.
 =============  ==================================================================================================
 ``mask``       what stands where the mask is 0 never matters, not even NaN, neither in value nor in gradient, and the
                result is 0 there; a column that nobody sampled changes nothing, wherever it stands
+``valid``      the same of the rewards of a group that could not be graded
 ``gradient``   along a random direction autograd gives what finite differences give; and nothing at all in the arguments
                that the docstring of function or module excludes: "no gradient", "gradients run through ``x`` only"
 ``batch``      leading axes ``...`` are independent: a stack of inputs gives the stack of results
@@ -223,17 +224,28 @@ def _direction(x: Tensor, draw: Draw) -> Tensor:
 
 def mask(call: Call, draw: Draw) -> Iterator[str]:
     """What is not sampled never matters: other numbers there, NaN there, a column more."""
-    given = call.arguments.get("mask")
+    yield from _hidden(call, draw, "mask", call.arguments.get("mask"))
+
+
+def valid(call: Call, draw: Draw) -> Iterator[str]:
+    """The same of rewards that could not be graded; ``valid`` may be left out, and all count."""
+    if "valid" in inspect.signature(call.function).parameters:
+        grid = next(t for t in call.tensors.values() if t.dim() == 2)
+        yield from _hidden(call, draw, "valid", call.arguments.get("valid", torch.ones_like(grid, dtype=torch.bool)))
+
+
+def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[str]:
     if not isinstance(given, Tensor) or given.dim() != 2:
         return
+    call = Call(call.function, {**call.arguments, by: given})
     rows, width = given.shape
     ragged = given.bool() & (draw.uniform(rows, width) < 0.7)
     ragged[torch.arange(rows), given.bool().int().argmax(-1)] = True  # no row is empty
-    tokens = {p: t for p, t in call.tensors.items() if t.shape[:2] == given.shape and p != ("mask",)}
+    tokens = {p: t for p, t in call.tensors.items() if t.shape[:2] == given.shape and p != (by,)}
     flags = {p: t & ragged for p, t in tokens.items() if t.dtype == torch.bool}
     counts = {p: t for p, t in tokens.items() if not t.is_floating_point() and t.dtype != torch.bool}
     floats = {p: t.double() for p, t in tokens.items() if t.is_floating_point()}
-    base = {("mask",): ragged.to(given.dtype), **flags}
+    base = {(by,): ragged.to(given.dtype), **flags}
 
     # Logits beside token ids predict the next place, and so does the mask of the next place rule over them.
     ruled = dict.fromkeys(tokens, ragged)
@@ -253,20 +265,20 @@ def mask(call: Call, draw: Draw) -> Iterator[str]:
     with_nan = {p: outside(p, torch.nan).requires_grad_() for p in floats}
     got = call(base | with_nan)
     if not all(_close(a, b) for a, b in zip(plain, got, strict=True)):
-        yield "what stands outside the mask changes the result"
+        yield f"what stands outside the {by} changes the result"
     for t in got:
         if t.shape[:2] == given.shape and width > 1 and bool((t.detach()[~ragged] != 0).any()):
-            yield "the result is not 0 outside the mask"
+            yield f"the result is not 0 outside the {by}"
     roots = [t for t in got if t.requires_grad]
     if roots and floats:
         total = torch.stack([t.masked_fill(~t.detach().isfinite(), 0.0).sum() for t in roots]).sum()
         slopes = torch.autograd.grad(total, list(with_nan.values()), allow_unused=True)
         for path, slope in zip(with_nan, slopes, strict=True):
             if slope is not None and not bool(slope.isfinite().all() and (slope[~ruled[path]] == 0).all()):
-                yield f"what stands outside the mask reaches the gradient in {path[-1]}"
+                yield f"what stands outside the {by} reaches the gradient in {path[-1]}"
 
     # Where integers stand, the place of a token has a meaning; elsewhere a column may come anywhere.
-    at = width if counts or "input_ids" in call.arguments else draw.integer(0, width)
+    at = width if by == "mask" and (counts or "input_ids" in call.arguments) else draw.integer(0, width)
     shown = {**base, **{p: outside(p, 0.0) for p in floats}, **counts}
     wider = {p: torch.cat([t[:, :at], _nobody(t), t[:, at:]], 1) for p, t in shown.items()}
     for a, b in zip(plain, call(wider), strict=True):
@@ -307,6 +319,7 @@ PROMISES: dict[str, Callable[[Call, Draw], Iterator[str]]] = {
     "inputs": inputs,
     "gradient": gradient,
     "mask": mask,
+    "valid": valid,
     "batch": batch,
 }
 

@@ -370,7 +370,9 @@ def _(length_adaptive_lambda, draw: Draw) -> Iterator[Comparison]:
     "The weights of the TD residuals add up to α times the length; below 1/α tokens only the first has a weight."
     alpha = float(draw.uniform(1, low=0.04, high=0.08))
     lengths = torch.tensor([round(0.75 / alpha), 40, 90, 250], dtype=torch.float64)
-    for lam, expected in zip(length_adaptive_lambda(lengths, alpha=alpha), (alpha * lengths).clamp(min=1.0), strict=True):
+    for lam, expected in zip(
+        length_adaptive_lambda(lengths, alpha=alpha), (alpha * lengths).clamp(min=1.0), strict=True
+    ):
         yield (lam ** torch.arange(1500)).sum(), expected
 
 

@@ -14,10 +14,7 @@ from minirlhf.equations import advantages as adv
 from minirlhf.equations import kl
 from minirlhf.equations import policy_losses as pg
 from minirlhf.ledger.inputs.rollouts import (
-    CLIP,
-    DELTA,
-    EPSILON,
-    EPSILON_HIGH,
+    Cases,
     clip_cases,
     expected_gradient,
     mean_over_group,
@@ -166,16 +163,23 @@ def _(remax, draw: Draw) -> Comparison:
     "eq:remax-advantage",
     "value",
     of=adv.remax,
-    against="the greedy response, graded like any sample, has advantage 0",
+    against="the most probable response of an enumerable model, prompt by prompt",
     wrong={
-        "baseline of another prompt": lambda r, greedy: r - greedy.flip(0)[:, None],
-        "sign reversed": lambda r, greedy: greedy[:, None] - r,
+        "baseline of another prompt": lambda r, greedy, valid: zero_where_masked(r - greedy.roll(1)[:, None], valid),
+        "sign reversed": lambda r, greedy, valid: zero_where_masked(greedy[:, None] - r, valid),
+        "mean of the samples": lambda r, greedy, valid: adv.group_center(r, valid),
     },
 )
-def _(remax, draw: Draw) -> Comparison:
-    "A sample equal to the greedy response gets 0, one that earns c more gets c."
-    greedy, more = draw.uniform(3, low=-1, high=1) + torch.arange(3) * 3, draw.uniform(3, low=0.5, high=1.0)
-    return remax(torch.stack([greedy, greedy + more], 1), greedy), torch.stack([torch.zeros(3), more], 1)
+def _(remax, draw: Draw) -> Iterator[Comparison]:
+    "Each graded response gets what it earns above the most probable response to its prompt, which itself gets 0."
+    lm, prompts = draw.toy(3, 2, num_prompts=3), range(3)
+    grade = draw.normal(3, len(lm.responses().tokens))  # of every response to every prompt
+    best = [max(range(grade.shape[1]), key=lm.distribution()[p].tolist().__getitem__) for p in prompts]
+    greedy = torch.stack([grade[p, best[p]] for p in prompts])
+    for valid in (torch.ones_like(grade).bool(), grade > grade.median()):
+        expected = [[float(grade[p, i] - grade[p, best[p]]) * float(valid[p, i]) for i in range(7)] for p in prompts]
+        got = remax(torch.where(valid, grade, torch.nan), torch.where(valid.any(-1), greedy, torch.nan), valid)
+        yield got, torch.tensor(expected, dtype=torch.float64)
 
 
 @check(
@@ -199,9 +203,9 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
     rewards, valid = 2 + draw.normal(3, 4), torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 0]]).bool()
     rewards[~valid] = torch.nan
     kept = rewards[valid].tolist()
-    for ddof, deviation in ((0, statistics.pstdev(kept)), (1, statistics.stdev(kept))):
-        expected = torch.where(valid, (rewards - statistics.fmean(kept)) / (deviation + 0.1), 0.0)
-        yield batch_zscore(rewards, valid, ddof=ddof, eps=0.1), expected
+    for ddof, eps, deviation in ((0, 0.1, statistics.pstdev(kept)), (1, 0.03, statistics.stdev(kept))):
+        expected = torch.where(valid, (rewards - statistics.fmean(kept)) / (deviation + eps), 0.0)
+        yield batch_zscore(rewards, valid, ddof=ddof, eps=eps), expected
 
 
 @check(
@@ -210,24 +214,27 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
     of=adv.whiten,
     against="mean and variance of the list of sampled tokens (Python's statistics)",
     wrong={
-        "padding counted": lambda x, mask, *, shift_mean: adv.whiten(
-            zero_where_masked(x, mask), torch.ones_like(mask), shift_mean=shift_mean
+        "padding counted": lambda x, mask, **o: adv.whiten(zero_where_masked(x, mask), torch.ones_like(mask), **o),
+        "mean always removed": lambda x, mask, *, shift_mean, **o: adv.whiten(x, mask, **o),
+        "not scaled": lambda x, mask, *, shift_mean, **_: zero_where_masked(
+            x - x[mask].mean() if shift_mean else x, mask
         ),
-        "mean always removed": lambda x, mask, *, shift_mean: adv.whiten(x, mask),
-        "not scaled": lambda x, mask, *, shift_mean: zero_where_masked(x - x[mask].mean() if shift_mean else x, mask),
+        "other divisor of the variance": lambda x, mask, *, ddof, **o: adv.whiten(x, mask, ddof=1 - ddof, **o),
     },
-    tolerance=1e-7,
 )
 def _(whiten, draw: Draw) -> Iterator[Comparison]:
-    "Over the sampled tokens the variance becomes 1 and the mean 0, or stays what it was with shift_mean=False."
+    "Over the sampled tokens the variance becomes var/(var + ε), nearly 1, and the mean 0, or what it was with shift_mean=False."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 3, draw.integer(1, 5)])[:, None]
     x = torch.where(mask, 3 + draw.normal(3, 6), torch.nan)
     x[mask] += torch.linspace(-1, 1, int(mask.sum()), dtype=torch.float64)
     mean = statistics.fmean(x[mask].tolist())
     for shift_mean, kept_mean in ((True, 0.0), (False, mean)):
-        white = whiten(x, mask, shift_mean=shift_mean)[mask].tolist()
-        yield statistics.fmean(white), kept_mean
-        yield statistics.variance(white), 1.0
+        for ddof, eps, variance in ((0, 0.1, statistics.pvariance), (1, 0.02, statistics.variance)):
+            white = whiten(x, mask, shift_mean=shift_mean, ddof=ddof, eps=eps)
+            left = variance(x[mask].tolist())
+            yield statistics.fmean(white[mask].tolist()), kept_mean
+            yield variance(white[mask].tolist()), left / (left + eps)
+            yield white[~mask], torch.zeros(int((~mask).sum()))
 
 
 # -- RLOO --------------------------------------------------------------------------------------------------------
@@ -314,16 +321,11 @@ def _(importance_weighted, draw: Draw) -> Comparison:
     return exact.gradient((old * objective).sum(), logits), exact.gradient(wanted, logits)
 
 
-def _clip_is_active(ratio: float, advantage: float) -> bool:
+def _clipped_ratio(cases: Cases, ratio: float, advantage: float) -> float:
+    low, high, most = 1 - cases.clip["epsilon"], 1 + cases.clip["epsilon_high"], cases.clip["delta"]
     if advantage > 0:
-        return ratio > 1 + EPSILON_HIGH
-    return ratio < 1 - EPSILON or ratio > DELTA
-
-
-def _clipped_ratio(ratio: float, advantage: float) -> float:
-    if not _clip_is_active(ratio, advantage):
-        return ratio
-    return 1 + EPSILON_HIGH if advantage > 0 else (1 - EPSILON if ratio < 1 else DELTA)
+        return high if ratio > high else ratio
+    return low if ratio < low else most if ratio > most else ratio
 
 
 def _without_minimum(logps, old, a, mask, *, epsilon, epsilon_high, delta):
@@ -354,7 +356,7 @@ def _ppo(**changed):
 def _(ppo_clip, draw: Draw) -> Comparison:
     "Good actions earn at most (1 + ε_high)A, bad ones at most (1 − ε)A, and never less than δA."
     cases = clip_cases(draw)
-    return ppo_clip(*cases.inputs, **CLIP), cases.table(lambda ratio, a: _clipped_ratio(ratio, a) * a)
+    return ppo_clip(*cases.inputs, **cases.clip), cases.table(lambda ratio, a: _clipped_ratio(cases, ratio, a) * a)
 
 
 @check(
@@ -375,11 +377,11 @@ def _(ppo_clip, draw: Draw) -> Comparison:
     cases = clip_cases(draw)
 
     def written_out(log_ratio: Tensor) -> Tensor:
-        pairs = zip(log_ratio.exp().flatten().tolist(), cases.advantages[:, :4].flatten().tolist(), strict=True)
-        return torch.tensor(sum(_clipped_ratio(ratio, a) * a for ratio, a in pairs), dtype=torch.float64)
+        pairs = zip(log_ratio.exp().flatten().tolist(), cases.advantages[:, :-1].flatten().tolist(), strict=True)
+        return torch.tensor(sum(_clipped_ratio(cases, ratio, a) * a for ratio, a in pairs), dtype=torch.float64)
 
     expected = exact.finite_difference(written_out, cases.ratios.log())
-    return cases.gradient(ppo_clip, **CLIP)[:, :4], expected
+    return cases.gradient(ppo_clip, **cases.clip)[:, :-1], expected
 
 
 @check(
@@ -435,19 +437,25 @@ chain(
     against="Σ π A − β KL(π_old‖π) over the vocabulary",
     wrong={
         "KL the other way round": lambda logps, old, a, mask, *, beta: (
-            pg.importance_weighted(logps, old, a, mask) - beta * (logps - old).exp() * kl.k3(logps, old)
+            pg.importance_weighted(logps, old, a, mask)
+            - zero_where_masked(beta * (logps - old).exp() * kl.k3(logps, old), mask)
         ),
         "penalty added": lambda logps, old, a, mask, *, beta: (
             2 * pg.importance_weighted(logps, old, a, mask) - pg.ppo_penalty(logps, old, a, mask, beta=beta)
         ),
         "halved squared log-ratio": lambda logps, old, a, mask, *, beta: (
-            pg.importance_weighted(logps, old, a, mask) - beta * 0.5 * (logps - old) ** 2
+            pg.importance_weighted(logps, old, a, mask) - zero_where_masked(beta * 0.5 * (logps - old) ** 2, mask)
         ),
     },
 )
-def _(ppo_penalty, draw: Draw) -> Comparison:
+def _(ppo_penalty, draw: Draw) -> Iterator[Comparison]:
     "Under π_old the penalty averages to β·KL(π_old‖π)."
     new, old = draw.distribution(3, 4), draw.distribution(3, 4, scale=1.5)
     a, beta = draw.normal(3, 4), float(draw.uniform(low=0.5, high=2.0))
-    objective = ppo_penalty(new.log(), old.log(), a, torch.ones(3, 4, dtype=torch.bool), beta=beta)
-    return exact.expectation(old, objective), exact.expectation(new, a) - beta * exact.divergence(old, new)
+    # The outcomes stand on the sampled tokens; what the mask hides between them is no number.
+    shown = torch.tensor([True, False, True, True, False, True])
+    spread = lambda x: torch.full((3, 6), torch.nan, dtype=torch.float64).masked_scatter(shown.expand(3, 6), x)
+    objective = ppo_penalty(spread(new.log()), spread(old.log()), spread(a), shown.expand(3, 6), beta=beta)
+    weights = torch.zeros(3, 6, dtype=torch.float64).masked_scatter(shown.expand(3, 6), old)
+    yield exact.expectation(weights, objective), exact.expectation(new, a) - beta * exact.divergence(old, new)
+    yield objective[:, ~shown], torch.zeros(3, 2)

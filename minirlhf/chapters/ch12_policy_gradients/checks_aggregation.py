@@ -29,6 +29,16 @@ def _padded(rule):
     return lambda mask, **options: torch.where(mask, rule(torch.ones_like(mask), **options), 0.0)
 
 
+def _dropped(rule, batch, value) -> Iterator[Comparison]:
+    """What a rule makes of a batch with one row left, with three, and with none; ``value`` is of rows, and of those that count."""
+    objective, mask, rows = batch
+    for keep in ([False, False, False, True], [True, False, True, True]):
+        left, weights = [row for row, kept in zip(rows, keep, strict=True) if kept], torch.tensor(keep)
+        yield agg.aggregate(objective, rule(mask, keep=weights), mask), value(left, left)
+        yield agg.aggregate(objective, rule(mask, keep=weights, renormalise=False), mask), value(left, rows)
+    yield rule(mask, keep=torch.zeros(4, dtype=torch.bool)), torch.zeros(mask.shape)
+
+
 @check(
     "eq:sequence-mean",
     "value",
@@ -44,12 +54,9 @@ def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
     "Mean over responses of the mean over tokens; with dropped rows, the rule on the rows that are left (or divided by all)."
     objective, mask, rows = _batch(draw)
     means = [statistics.fmean(row) for row in rows]
-    keep = torch.tensor([True, False, True, True])
     yield agg.aggregate(objective, sequence_mean(mask), mask), statistics.fmean(means)
-    dropped = sequence_mean(mask, keep=keep)
-    yield agg.aggregate(objective, dropped, mask), statistics.fmean(means[:1] + means[2:])
-    all_counted = sequence_mean(mask, keep=keep, renormalise=False)
-    yield agg.aggregate(objective, all_counted, mask), (sum(means) - means[1]) / 4
+    mean = lambda left, counted: sum(map(statistics.fmean, left)) / len(counted)
+    yield from _dropped(sequence_mean, (objective, mask, rows), mean)
 
 
 @check(
@@ -95,12 +102,10 @@ def _(token_mean, draw: Draw) -> Iterator[Comparison]:
     "Every token of the batch counts the same: the sequence mean with each row weighted by its share of the tokens."
     objective, mask, rows = _batch(draw)
     total = sum(len(row) for row in rows)
-    keep = torch.tensor([True, False, True, True])
     yield agg.aggregate(objective, token_mean(mask), mask), statistics.fmean(x for row in rows for x in row)
     yield token_mean(mask), agg.sequence_mean(mask) * mask.sum(-1, keepdim=True) * len(rows) / total
-    left = [x for row in rows[:1] + rows[2:] for x in row]
-    yield agg.aggregate(objective, token_mean(mask, keep=keep), mask), statistics.fmean(left)
-    yield agg.aggregate(objective, token_mean(mask, keep=keep, renormalise=False), mask), sum(left) / total
+    mean = lambda left, counted: sum(map(sum, left)) / sum(map(len, counted))
+    yield from _dropped(token_mean, (objective, mask, rows), mean)
 
 
 @check(
@@ -123,6 +128,9 @@ def _(fixed_length, draw: Draw) -> Iterator[Comparison]:
     weights = fixed_length(mask, max_completion_length=budget)
     yield agg.aggregate(objective, weights, mask), sum(map(sum, rows)) / (len(rows) * budget)
     yield weights, agg.token_mean(mask) * mask.sum() / (len(rows) * budget)
+    rule = lambda mask, **options: fixed_length(mask, max_completion_length=budget, **options)
+    mean = lambda left, counted: sum(map(sum, left)) / (len(counted) * budget)
+    yield from _dropped(rule, (objective, mask, rows), mean)
 
 
 @check(
@@ -141,9 +149,7 @@ def _(sequence_sum, draw: Draw) -> Iterator[Comparison]:
     objective, mask, rows = _batch(draw)
     yield agg.aggregate(objective, sequence_sum(mask), mask), statistics.fmean(map(sum, rows))
     yield sequence_sum(mask), agg.fixed_length(mask, max_completion_length=5) * 5
-    keep = torch.tensor([True, False, True, True])
-    left = rows[:1] + rows[2:]
-    yield agg.aggregate(objective, sequence_sum(mask, keep=keep), mask), statistics.fmean(map(sum, left))
+    yield from _dropped(sequence_sum, (objective, mask, rows), lambda left, counted: sum(map(sum, left)) / len(counted))
 
 
 chain(

@@ -12,7 +12,7 @@ from minirlhf.core import exact
 from minirlhf.core.masking import last_index, masked_sum, zero_where_masked
 from minirlhf.equations import diagnostics, kl, off_policy, shaping, value_losses
 from minirlhf.equations import policy_losses as pg
-from minirlhf.ledger.inputs.rollouts import CLIP, clip_cases
+from minirlhf.ledger.inputs.rollouts import clip_cases
 from minirlhf.ledger.registry import Comparison, Draw, check
 
 # -- rewards -----------------------------------------------------------------------------------------------------
@@ -43,15 +43,16 @@ def _shaped(rewards, logps, ref_logps, mask, *, beta, estimator, sign=-1.0, wher
         ),
     },
 )
-def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
-    "The token rewards of a response sum to r − β log(π/π_ref), on average the objective of RLHF."
+def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
+    "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of RLHF."
     lm, ref = draw.toy(3, 3), draw.toy(3, 3)
     rewards, beta = draw.normal(len(lm.responses().mask)), float(draw.uniform(low=0.3, high=1.0))
     logps, ref_logps = (m.response_token_logps()[0].detach() for m in (lm, ref))
-    shaped = kl_shaped_token_rewards(rewards, logps, ref_logps, lm.responses().mask, beta=beta, estimator=kl.k1)
     probs, ref_probs = (m.distribution()[0].detach() for m in (lm, ref))
-    got = exact.expectation(probs, shaped.sum(-1))
-    return got, exact.regularised_value(probs, ref_probs, rewards, beta)
+    for estimator in (kl.k1, kl.k3):  # unbiased both, token by token
+        shaped = kl_shaped_token_rewards(rewards, logps, ref_logps, lm.responses().mask, beta=beta, estimator=estimator)
+        got = exact.expectation(probs, shaped.sum(-1))
+        yield got, exact.regularised_value(probs, ref_probs, rewards, beta)
 
 
 @check(
@@ -144,20 +145,20 @@ def _(value_mse, draw: Draw) -> Iterator[Comparison]:
 
 
 def _value_cases(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inside the range; outside on the way to the target; outside and past it; outside on the way from it; padding."""
-    old = 2 + draw.uniform(1, 4)
-    moved = torch.tensor([[0.1, 0.6, 0.9, -0.7]]) + draw.uniform(1, 4, low=-0.05, high=0.05)
-    target = torch.tensor([[0.7, 1.5, 0.3, 1.0]]) + draw.uniform(1, 4, low=-0.05, high=0.05)
+    """Inside the range; above it on the way to the target, and past it; below it on the way from the target, and to it; padding."""
+    old = 2 + draw.uniform(1, 5)
+    moved = torch.tensor([[0.1, 0.6, 0.9, -0.7, -0.6]]) + draw.uniform(1, 5, low=-0.05, high=0.05)
+    target = torch.tensor([[0.7, 1.5, 0.3, 1.0, -1.5]]) + draw.uniform(1, 5, low=-0.05, high=0.05)
     nothing = torch.full((1, 1), torch.nan, dtype=torch.float64)
     values, old_values, returns = (torch.cat([x, nothing], 1) for x in (old + moved, old, old + target))
-    return values, old_values, returns, torch.tensor([[True] * 4 + [False]])
+    return values, old_values, returns, torch.tensor([[True] * 5 + [False]])
 
 
-def _value_clip_written_out(value: float, old: float, target: float) -> float:
+def _value_clip_written_out(value: float, old: float, target: float, c: float) -> float:
     plain = 0.5 * (value - target) ** 2
-    if abs(value - old) <= 0.2:
+    if abs(value - old) <= c:
         return plain
-    clipped = 0.5 * (old + (0.2 if value > old else -0.2) - target) ** 2
+    clipped = 0.5 * (old + (c if value > old else -c) - target) ** 2
     return plain if plain > clipped else clipped
 
 
@@ -178,10 +179,10 @@ VALUE_WRONG = {
 @check("eq:value-clip", "value", of=value_losses.value_clip, against="the cases, written out", wrong=VALUE_WRONG)
 def _(value_clip, draw: Draw) -> Comparison:
     "The squared error, or that of the value stopped at the edge of the range, whichever is larger."
-    cases = _value_cases(draw)
-    rows = zip(*(x[0, :4].tolist() for x in cases[:3]), strict=True)
-    expected = [*(_value_clip_written_out(*row) for row in rows), 0.0]
-    return value_clip(*cases, cliprange_value=0.2)[0], torch.tensor(expected, dtype=torch.float64)
+    cases, c = _value_cases(draw), float(draw.uniform(low=0.25, high=0.4))
+    rows = zip(*(x[0, :5].tolist() for x in cases[:3]), strict=True)
+    expected = [*(_value_clip_written_out(*row, c) for row in rows), 0.0]
+    return value_clip(*cases, cliprange_value=c)[0], torch.tensor(expected, dtype=torch.float64)
 
 
 @check(
@@ -194,15 +195,15 @@ def _(value_clip, draw: Draw) -> Comparison:
 )
 def _(value_clip, draw: Draw) -> Comparison:
     "0 once the value has moved more than c towards its target, V − R where it moved away or past it."
-    values, old, returns, mask = _value_cases(draw)
+    (values, old, returns, mask), c = _value_cases(draw), float(draw.uniform(low=0.25, high=0.4))
     free = values.clone().requires_grad_()
-    got = exact.gradient(value_clip(free, old, returns, mask, cliprange_value=0.2).sum(), free)[:4]
+    got = exact.gradient(value_clip(free, old, returns, mask, cliprange_value=c).sum(), free)[:5]
 
     def written_out(x: Tensor) -> Tensor:
-        rows = zip(x.tolist(), old[0, :4].tolist(), returns[0, :4].tolist(), strict=True)
-        return torch.tensor(sum(_value_clip_written_out(*row) for row in rows), dtype=torch.float64)
+        rows = zip(x.tolist(), old[0, :5].tolist(), returns[0, :5].tolist(), strict=True)
+        return torch.tensor(sum(_value_clip_written_out(*row, c) for row in rows), dtype=torch.float64)
 
-    return got, exact.finite_difference(written_out, values[0, :4])
+    return got, exact.finite_difference(written_out, values[0, :5])
 
 
 # -- what to watch -----------------------------------------------------------------------------------------------
@@ -219,13 +220,20 @@ def _(value_clip, draw: Draw) -> Comparison:
         ),
         "divided by the padded width": lambda *a, **o: diagnostics.clip_fraction(*a, **o) * 0.8,
         "two-sided bound ignored": lambda *a, **o: diagnostics.clip_fraction(*a, **{**o, "delta": None}),
+        "upper range ignored": lambda *a, **o: diagnostics.clip_fraction(*a, **{**o, "epsilon_high": None}),
     },
 )
-def _(clip_fraction, draw: Draw) -> Comparison:
+def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
     "The clip fraction is the share of sampled tokens whose gradient is 0."
     cases = clip_cases(draw)
-    silent = cases.gradient(pg.ppo_clip, **CLIP)[cases.mask] == 0
-    return clip_fraction(*cases.inputs, **CLIP), silent.double().mean()
+    one_sided = {name: value for name, value in cases.clip.items() if name != "delta"}
+    nobody_gains = cases.advantages.nan_to_num() * (cases.ratios.new_tensor([1.0, 0.0] * 4))  # no gradient, yet no clip
+    for options in (cases.clip, one_sided, {"epsilon": cases.clip["epsilon"]}):
+        silent = cases.gradient(pg.ppo_clip, **options)[cases.mask] == 0
+        yield clip_fraction(*cases.inputs, **options), silent.double().mean()
+        mute = silent & (nobody_gains[cases.mask] != 0)
+        inputs = (*cases.inputs[:2], nobody_gains, cases.mask)
+        yield clip_fraction(*inputs, **options), mute.double().mean()
 
 
 @check(
@@ -299,8 +307,9 @@ def _(truncated_importance_weight, draw: Draw) -> Comparison:
     old = torch.tensor([0.2, 0.3, 0.5]) + draw.uniform(3, low=-0.02, high=0.02)
     mu, old, f = mu / mu.sum(), old / old.sum(), 1 + draw.uniform(3)
     mask = torch.ones(1, 3, dtype=torch.bool)
-    weight = truncated_importance_weight(old.log()[None], mu.log()[None], mask, importance_sampling_cap=2.0)[0]
-    return exact.expectation(mu, weight * f), (torch.minimum(old, 2.0 * mu) * f).sum()
+    cap = float(draw.away_from([2.0], low=1.6, high=2.8, margin=0.1))
+    weight = truncated_importance_weight(old.log()[None], mu.log()[None], mask, importance_sampling_cap=cap)[0]
+    return exact.expectation(mu, weight * f), (torch.minimum(old, cap * mu) * f).sum()
 
 
 @check(

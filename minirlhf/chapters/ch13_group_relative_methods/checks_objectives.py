@@ -134,13 +134,19 @@ def _(sequence_ratio, draw: Draw) -> Comparison:
     return got.squeeze(-1), quotient ** (1 / responses.lengths.double())
 
 
-GSPO_CLIP = {"epsilon": 0.2, "epsilon_high": 0.28}
+def _sequence_clip(draw: Draw) -> dict[str, float]:
+    """Ranges whose ends lie between the ratios of :func:`_sequence_cases`."""
+    return {
+        "epsilon": float(draw.uniform(low=0.1, high=0.35)),
+        "epsilon_high": float(draw.uniform(low=0.38, high=0.47)),
+    }
 
 
-def _sequence_objective(ratio: float, advantage: float) -> float:
+def _sequence_objective(ratio: float, advantage: float, clip: dict[str, float]) -> float:
+    low, high = 1 - clip["epsilon"], 1 + clip["epsilon_high"]
     if advantage > 0:
-        return advantage * (1.28 if ratio > 1.28 else ratio)
-    return advantage * (0.8 if ratio < 0.8 else ratio)
+        return advantage * (high if ratio > high else ratio)
+    return advantage * (low if ratio < low else ratio)
 
 
 def _token_clip_mean(logps, old, a, mask, *, epsilon, epsilon_high):
@@ -170,12 +176,12 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
 def _(gspo, draw: Draw) -> Iterator[Comparison]:
     "Each response earns s·A, with s stopped at the edge of the range on the side that A asks for."
     *inputs, ratios = _sequence_cases(draw)
-    signed = inputs[2][:, 0].tolist()
-    expected = [[_sequence_objective(s, a)] for s, a in zip(ratios, signed, strict=True)]
-    yield gspo(*inputs, **GSPO_CLIP), _float64(expected)
+    clip, signed = _sequence_clip(draw), inputs[2][:, 0].tolist()
+    expected = [[_sequence_objective(s, a, clip)] for s, a in zip(ratios, signed, strict=True)]
+    yield gspo(*inputs, **clip), _float64(expected)
     logps, old, a, mask = inputs
     inside = [1, 4]
-    yield gspo(*inputs, **GSPO_CLIP)[inside], (pg.sequence_ratio(logps, old, mask) * a[:, :1])[inside]
+    yield gspo(*inputs, **clip)[inside], (pg.sequence_ratio(logps, old, mask) * a[:, :1])[inside]
 
 
 @check(
@@ -195,7 +201,7 @@ def _(gspo, draw: Draw) -> Comparison:
     "The gradient is REINFORCE's with the sequence ratio: every token of a response has the same weight s·A/|y|."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
-    got = torch.autograd.grad(gspo(free, old, a, mask, **GSPO_CLIP).sum(), free)[0]
+    got = torch.autograd.grad(gspo(free, old, a, mask, **_sequence_clip(draw)).sum(), free)[0]
     active = [False, False, True, True, False, False]  # clipped: A > 0 and s above, A < 0 and s below
     weight = _float64([0.0 if clipped else s for s, clipped in zip(ratios, active, strict=True)])
     return got, torch.where(mask, (weight * a[:, 0] / mask.sum(-1))[:, None], 0.0)
@@ -245,8 +251,9 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     "All tokens of a response are clipped or none: each has the value of GSPO and, where it is clipped, no gradient."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
-    objective = gspo_token(free, old, a, mask, **GSPO_CLIP)
-    values = _float64([_sequence_objective(s, x) for s, x in zip(ratios, a[:, 0].tolist(), strict=True)])
+    clip = _sequence_clip(draw)
+    objective = gspo_token(free, old, a, mask, **clip)
+    values = _float64([_sequence_objective(s, x, clip) for s, x in zip(ratios, a[:, 0].tolist(), strict=True)])
     yield objective, torch.where(mask, values[:, None], 0.0)
     active = [False, False, True, True, False, False]
     weight = _float64([0.0 if clipped else s for s, clipped in zip(ratios, active, strict=True)])
@@ -269,11 +276,14 @@ def _(luspo, draw: Draw) -> Iterator[Comparison]:
     "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long response as in a short one."
     logps, old, a, mask, ratios = _sequence_cases(draw)
     free = logps.clone().requires_grad_()
-    got = torch.autograd.grad(luspo(free, old, a, mask, **GSPO_CLIP).sum(), free)[0]
+    clip = _sequence_clip(draw)
+    got = torch.autograd.grad(luspo(free, old, a, mask, **clip).sum(), free)[0]
     active = [False, False, True, True, False, False]
     weight = _float64([0.0 if clipped else s for s, clipped in zip(ratios, active, strict=True)])
     yield got, torch.where(mask, (weight * a[:, 0])[:, None], 0.0)
-    yield got, torch.autograd.grad(pg.gspo_token(free, old, a, mask, **GSPO_CLIP).sum(), free)[0]
+    yield got, torch.autograd.grad(pg.gspo_token(free, old, a, mask, **clip).sum(), free)[0]
+    values = [[_sequence_objective(s, x, clip)] for s, x in zip(ratios, a[:, 0].tolist(), strict=True)]
+    yield luspo(logps, old, a, mask, **clip), _float64(values) * mask.sum(-1, keepdim=True)
 
 
 chain(
@@ -297,14 +307,15 @@ chain(
         "weight with its own gradient": lambda logps, old, a, mask, *, epsilon_high: (
             pg.policy_ratio(logps, old, mask).clamp(max=1 + epsilon_high) * pg.reinforce(logps, old, a, mask)
         ),
-        "ε_high as the bound itself": lambda *a, epsilon_high: pg.cispo(*a, epsilon_high=epsilon_high - 1),
+        "ε_high as the bound itself": lambda *a, epsilon_high: pg.cispo(*a, epsilon_high=epsilon_high + 1),
         "no clip": lambda logps, old, a, mask, *, epsilon_high: pg.importance_weighted(logps, old, a, mask),
     },
 )
 def _(cispo, draw: Draw) -> Comparison:
     "The weight is stopped at 1 + ε_high, the gradient never: REINFORCE with a bounded importance weight."
     cases = clip_cases(draw)
-    return cases.gradient(cispo, epsilon_high=2.0), cases.table(lambda ratio, a: min(ratio, 3.0) * a)
+    high = cases.clip["epsilon_high"]
+    return cases.gradient(cispo, epsilon_high=high), cases.table(lambda ratio, a: min(ratio, 1 + high) * a)
 
 
 @check(
@@ -320,11 +331,16 @@ def _(cispo, draw: Draw) -> Comparison:
 def _(cispo, draw: Draw) -> Comparison:
     "With ε the weight is kept in [1 − ε, 1 + ε_high]."
     cases = clip_cases(draw)
-    got = cases.gradient(cispo, epsilon=0.2, epsilon_high=2.0)
-    return got, cases.table(lambda ratio, a: max(0.8, min(ratio, 3.0)) * a)
+    low, high = cases.clip["epsilon"], cases.clip["delta"] - 1
+    got = cases.gradient(cispo, epsilon=low, epsilon_high=high)
+    return got, cases.table(lambda ratio, a: max(1 - low, min(ratio, 1 + high)) * a)
 
 
-SAPO = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.5}
+def _temperatures(draw: Draw) -> dict[str, float]:
+    return {
+        "sapo_temperature_pos": float(draw.uniform(low=1.2, high=1.8)),
+        "sapo_temperature_neg": float(draw.uniform(low=2.2, high=3.0)),
+    }
 
 
 @check(
@@ -343,12 +359,13 @@ SAPO = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.5}
 )
 def _(sapo, draw: Draw) -> Comparison:
     "The gradient of ρA times a gate that is 1 at ρ = 1 and fades with τ|ρ − 1|; it is never 0."
-    cases = clip_cases(draw)
+    cases, tau = clip_cases(draw), _temperatures(draw)
+    positive, negative = tau.values()
 
     def gated(ratio: float, a: float) -> float:
-        return ratio * a / math.cosh((1.0 if a > 0 else 1.5) * (ratio - 1) / 2) ** 2
+        return ratio * a / math.cosh((positive if a > 0 else negative) * (ratio - 1) / 2) ** 2
 
-    return cases.gradient(sapo, **SAPO), cases.table(gated)
+    return cases.gradient(sapo, **tau), cases.table(gated)
 
 
 @check(
@@ -367,17 +384,18 @@ def _(sapo, draw: Draw) -> Comparison:
 )
 def _(sapo, draw: Draw) -> Comparison:
     "The gate is a logistic curve around ρ = 1, from 0 to 4/τ."
-    cases = clip_cases(draw)
+    cases, temperatures = clip_cases(draw), _temperatures(draw)
+    positive, negative = temperatures.values()
 
     def curve(ratio: float, a: float) -> float:
-        tau = 1.0 if a > 0 else 1.5
+        tau = positive if a > 0 else negative
         return 2 / tau * (1 + math.tanh(tau * (ratio - 1) / 2)) * a
 
-    return sapo(*cases.inputs, **SAPO), cases.table(curve)
+    return sapo(*cases.inputs, **temperatures), cases.table(curve)
 
 
-def _gmpo_clip_after(logps, old, a, mask, *, epsilon):
-    ratio = pg.sequence_ratio(logps, old, mask).clamp(math.exp(-epsilon), math.exp(epsilon))
+def _gmpo_clip_after(logps, old, a, mask, *, epsilon, epsilon_high):
+    ratio = pg.sequence_ratio(logps, old, mask).clamp(math.exp(-epsilon), math.exp(epsilon_high))
     return ratio * _of_response(a, mask)
 
 
@@ -387,37 +405,40 @@ def _gmpo_clip_after(logps, old, a, mask, *, epsilon):
     of=pg.gmpo,
     against="|y|-th root of the product of the clipped ratios, by plain Python, and its finite differences",
     wrong={
-        "arithmetic mean": lambda logps, old, a, mask, *, epsilon: _token_clip_mean(
-            logps, old, a, mask, epsilon=1 - math.exp(-epsilon), epsilon_high=math.exp(epsilon) - 1
+        "arithmetic mean": lambda logps, old, a, mask, *, epsilon, epsilon_high: _token_clip_mean(
+            logps, old, a, mask, epsilon=1 - math.exp(-epsilon), epsilon_high=math.exp(epsilon_high) - 1
         ),
         "clipped after the mean": _gmpo_clip_after,
-        "clipped on both sides, without the worse of the two": lambda logps, old, a, mask, *, epsilon: pg.gmpo(
-            torch.minimum(torch.maximum(logps, old - epsilon), old + epsilon), old, a, mask, epsilon=epsilon
+        "clipped on both sides, without the worse of the two": lambda logps, old, a, mask, *, epsilon, epsilon_high: (
+            pg.gmpo(torch.minimum(torch.maximum(logps, old - epsilon), old + epsilon_high), old, a, mask, epsilon=9.0)
         ),
-        "range 1 ± ε": lambda logps, old, a, mask, *, epsilon: pg.gmpo(
-            logps, old, a, mask, epsilon=-math.log(1 - epsilon), epsilon_high=math.log(1 + epsilon)
+        "range 1 ± ε": lambda logps, old, a, mask, *, epsilon, epsilon_high: pg.gmpo(
+            logps, old, a, mask, epsilon=-math.log(1 - epsilon), epsilon_high=math.log(1 + epsilon_high)
         ),
+        "one range for both sides": lambda *inputs, epsilon, epsilon_high: pg.gmpo(*inputs, epsilon=epsilon),
     },
     tolerance=1e-7,
 )
 def _(gmpo, draw: Draw) -> Iterator[Comparison]:
-    "A·(Π ρ̂)^(1/|y|), each ρ̂ stopped at e^ε where A > 0 and at e^−ε where A < 0."
+    "A·(Π ρ̂)^(1/|y|), each ρ̂ stopped at e^ε_high where A > 0 and at e^−ε where A < 0."
     cases = clip_cases(draw)
-    advantages = cases.advantages[:, :1].expand(2, 5)
+    low, high = 1 - cases.clip["epsilon"], 1 + cases.clip["epsilon_high"]
+    clip = {"epsilon": -math.log(low), "epsilon_high": math.log(high)}
+    advantages = cases.advantages[:, :1].expand(2, 8)
     signed = advantages[:, 0].tolist()
 
     def written_out(log_ratio: Tensor) -> list[float]:
         values = []
         for row, a in zip(log_ratio.exp().tolist(), signed, strict=True):
-            stopped = [min(x, math.exp(0.4)) if a > 0 else max(x, math.exp(-0.4)) for x in row]
-            values.append(a * math.prod(stopped) ** 0.25)
+            stopped = [min(x, high) if a > 0 else max(x, low) for x in row]
+            values.append(a * math.prod(stopped) ** (1 / 7))
         return values
 
     free = cases.logps.clone().requires_grad_()
-    objective = gmpo(free, cases.old_logps, advantages, cases.mask, epsilon=0.4)
+    objective = gmpo(free, cases.old_logps, advantages, cases.mask, **clip)
     yield objective.squeeze(-1), _float64(written_out(cases.ratios.log()))
     slope = exact.finite_difference(lambda x: _float64(sum(written_out(x))), cases.ratios.log())
-    yield torch.autograd.grad(objective.sum(), free)[0][:, :4], slope
+    yield torch.autograd.grad(objective.sum(), free)[0][:, :7], slope
 
 
 @check(
@@ -438,13 +459,18 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
         "nothing dropped": lambda logps, mu, a, mask, **_: torch.ones(len(mask), dtype=torch.bool),
     },
 )
-def _(off_policy_keep, draw: Draw) -> Comparison:
+def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
     "Only a response with a negative advantage that π has made less likely by more than δ per token is dropped."
     logps, mu, a, mask, ratios = _sequence_cases(
         draw
     )  # s below .6, near 1, above 1.5, first with A > 0, then with A < 0
     slack = _float64([1.0, 1.0, 1.0, 1.0, 0.8, 1.0])  # the fifth has drifted by .2 per token, .6 in all
-    keep = off_policy_keep(logps + slack.log()[:, None], mu, a, mask, off_policy_mask_threshold=0.3)
     geometric = (_float64(ratios) * slack).tolist()
-    wanted = [x > 0 or s >= math.exp(-0.3) for s, x in zip(geometric, a[:, 0].tolist(), strict=True)]
-    return keep.double(), _float64([float(x) for x in wanted])
+    for threshold in (0.3, 0.15):
+        for advantages in (a, 0 * a):  # an advantage of 0 is not negative
+            keep = off_policy_keep(
+                logps + slack.log()[:, None], mu, advantages, mask, off_policy_mask_threshold=threshold
+            )
+            signed = advantages[:, 0].tolist()
+            wanted = [x >= 0 or s >= math.exp(-threshold) for s, x in zip(geometric, signed, strict=True)]
+            yield keep.double(), _float64([float(x) for x in wanted])

@@ -44,19 +44,16 @@ def reward_gradient(lm: ToyLM, rewards: Tensor) -> Tensor:
     return exact.gradient(exact.expectation(lm.distribution()[0], rewards), lm.table)
 
 
-EPSILON, EPSILON_HIGH, DELTA = 0.2, 0.28, 3.0
-CLIP = {"epsilon": EPSILON, "epsilon_high": EPSILON_HIGH, "delta": DELTA}
-
-
 @dataclass(frozen=True)
 class Cases:
-    """Two rows (advantage positive, negative) of five tokens: ratio low, inside, high, beyond ``delta``, and one padding of NaN."""
+    """Two rows, advantage positive and negative, of seven tokens on both sides of each bound in ``clip``, and one padding of NaN."""
 
     logps: Tensor
     old_logps: Tensor
     advantages: Tensor
     mask: Tensor
     ratios: Tensor
+    clip: dict[str, float]
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -64,13 +61,13 @@ class Cases:
         return self.logps, self.old_logps, self.advantages, self.mask
 
     def gradient(self, objective: Callable[..., Tensor], **options: float | None) -> Tensor:
-        """Derivative of the summed objective by every log-probability: ``(2, 5)``."""
+        """Derivative of the summed objective by every log-probability: ``(2, 8)``."""
         logps = self.logps.clone().requires_grad_()
         value = objective(logps, self.old_logps, self.advantages, self.mask, **options)
         return torch.autograd.grad(value.sum(), logps)[0]
 
     def table(self, entry: Callable[[float, float], float]) -> Tensor:
-        """``entry(ratio, advantage)`` for every token, 0 on the padding: ``(2, 5)``, by plain Python."""
+        """``entry(ratio, advantage)`` for every token, 0 on the padding: ``(2, 8)``, by plain Python."""
         rows = zip(self.ratios.tolist(), self.advantages.tolist(), strict=True)
         return torch.tensor(
             [[entry(ratio, a) for ratio, a in zip(r, row, strict=False)] + [0.0] for r, row in rows],
@@ -79,18 +76,24 @@ class Cases:
 
 
 def clip_cases(draw: Draw) -> Cases:
-    """Ratios in [.3, .7], [.85, 1.15], [1.4, 2.5] and [4, 6]: both sides of each range in ``CLIP``, away from the kinks."""
-    ratios = torch.cat(
-        [draw.uniform(2, 1, low=low, high=high) for low, high in ((0.3, 0.7), (0.85, 1.15), (1.4, 2.5), (4.0, 6.0))], 1
-    )
+    """A clip, none of it a default, and ratios close to its bounds and far from them, yet away from the kinks."""
+    clip = {
+        "epsilon": float(draw.away_from([0.2], low=0.12, high=0.35, margin=0.04)),
+        "epsilon_high": float(draw.uniform(low=0.4, high=0.6)),
+        "delta": float(draw.uniform(low=2.5, high=4.0)),
+    }
+    low, high, most = 1 - clip["epsilon"], 1 + clip["epsilon_high"], clip["delta"]
+    centres = torch.tensor([low - 0.3, low - 0.03, low + 0.03, high - 0.03, high + 0.03, most - 0.1, most + 1.0])
+    ratios = centres + draw.uniform(2, 7, low=-0.02, high=0.02)
     nothing = torch.full((2, 1), torch.nan, dtype=torch.float64)
-    old_logps = draw.logps(2, 4)
-    advantages = draw.uniform(2, 4, low=0.5, high=2.0) * torch.tensor([[1.0], [-1.0]])
-    mask = torch.tensor([[True] * 4 + [False]] * 2)
+    old_logps = draw.logps(2, 7)
+    advantages = draw.uniform(2, 7, low=0.5, high=2.0) * torch.tensor([[1.0], [-1.0]])
+    mask = torch.tensor([[True] * 7 + [False]] * 2)
     return Cases(
         torch.cat([old_logps + ratios.log(), nothing], 1),
         torch.cat([old_logps, nothing], 1),
         torch.cat([advantages, nothing], 1),
         mask,
         ratios,
+        clip,
     )
