@@ -367,9 +367,10 @@ def _(psi_reward, draw):
 def _(psi_po_objective, draw):
     "The mean of Ψ over all games, minus β times the reverse KL to the reference."
     d, probs = duel(draw), draw.distribution(4)
-    games = (probs[:, None] * d.opponent[None, :] * d.preferences**2).sum()
-    got = psi_po_objective(probs.log(), d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=torch.square)
-    return got, games - d.beta * exact.divergence(probs, d.ref)
+    for psi in (torch.square, torch.sin):
+        games = (probs[:, None] * d.opponent[None, :] * psi(d.preferences)).sum()
+        got = psi_po_objective(probs.log(), d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=psi)
+        yield got, games - d.beta * exact.divergence(probs, d.ref)
 
 
 @check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from dataclasses import replace
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import logsigmoid, softplus
 from minirlhf.core import exact
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
-from minirlhf.ledger.inputs.preferences import at, bandit, bell, pairs, policy_gradient
+from minirlhf.ledger.inputs.preferences import at, bandit, bell, log_quotients, pairs, policy_gradient
 from minirlhf.ledger.registry import Draw, check
 
 # -- lists with targets ------------------------------------------------------------------------------------------
@@ -116,6 +117,41 @@ def _(nca, draw):
     targets = pl.reward_targets(b.rewards[None], temperature=temperature)
     logps = b.optimum().requires_grad_()
     return exact.gradient(nca(whole_list(logps, b.ref), targets, beta=1.0).sum(), logps), torch.zeros(4)
+
+
+@check(
+    "eq:nca",
+    "draws from the reference",
+    of=pl.nca,
+    against="all lists of two and of three draws, weighted by their chance",
+    wrong={
+        "noise not divided by K": lambda batch, targets, *, beta: (
+            -(targets * logsigmoid(beta * batch.logratios) + logsigmoid(-beta * batch.logratios)).sum(-1)
+        ),
+        "β forgotten": lambda batch, targets, *, beta: pl.nca(batch, targets, beta=1.0),
+        "reference forgotten": lambda batch, targets, *, beta: pl.nca(
+            replace(batch, ref_logps=torch.zeros_like(batch.logps)), targets, beta=beta
+        ),
+    },
+)
+def _(nca, draw):
+    "Each answer rests where exp(β log π/π_ref) is its mean share of the targets over its chance: at β = 1 the policy is these shares."
+    ref, rewards = draw.distribution(3), draw.normal(3)
+    for size, beta in ((2, 1.0), (3, 1.0), (2, float(draw.uniform(low=0.4, high=0.8)))):
+        lists = torch.cartesian_prod(*[torch.arange(3)] * size)  # (3^K, K)
+        chance, targets = ref[lists].prod(-1), (2 * rewards[lists]).softmax(-1)
+        shares = torch.zeros(3, dtype=torch.float64)
+        for row, p, t in zip(lists.tolist(), chance.tolist(), targets.tolist(), strict=True):
+            for answer, share in zip(row, t, strict=True):
+                shares[answer] += p * share
+
+        def population(logps: Tensor, lists=lists, chance=chance, targets=targets, beta=beta) -> Tensor:
+            return (chance * nca(ListLogps(logps[lists], ref.log()[lists]), targets, beta=beta)).sum()
+
+        logps = (ref.log() + (shares / ref).log() / beta).requires_grad_()
+        yield exact.gradient(population(logps), logps), torch.zeros(3)
+        if beta == 1.0:  # they sum to 1, so it is a policy, and rests through its logits too
+            yield policy_gradient(population, shares.log()), torch.zeros(3)
 
 
 @check(
@@ -254,9 +290,13 @@ def _(kto, draw):
     "The weight of the kind minus its value: gains and losses are measured from z₀, and both saturate."
     batch, z = thumbs(draw), draw.uniform(low=0.5, high=1.5)
     beta = float(draw.uniform(low=0.3, high=0.8))
-    weights = {"desirable_weight": 1.0, "undesirable_weight": float(draw.uniform(low=1.3, high=2.0))}
+    weights = {
+        "desirable_weight": float(draw.uniform(low=0.4, high=0.8)),
+        "undesirable_weight": float(draw.uniform(low=1.3, high=2.0)),
+    }
     rows = []
-    for lr, good in zip(batch.logratios.tolist(), batch.desirable.tolist(), strict=True):
+    for logp, ref, good in zip(batch.logps.tolist(), batch.ref_logps.tolist(), batch.desirable.tolist(), strict=True):
+        lr = logp - ref
         gain = beta * (lr - float(z)) if good else beta * (float(z) - lr)
         weight = weights["desirable_weight" if good else "undesirable_weight"]
         rows.append(weight - weight / (1 + math.exp(-gain)))
@@ -282,7 +322,7 @@ def _(kto, draw):
     logps = batch.logps.clone().requires_grad_()
     z = (logps - batch.ref_logps).mean() + 1.0  # depends on the policy, as in training
     got = exact.gradient(kto(replace(batch, logps=logps), z, beta=beta).sum(), logps)
-    density = beta * bell(beta * (batch.logratios - z.detach()))
+    density = beta * bell(beta * (batch.logps - batch.ref_logps - z.detach()))
     return got, torch.where(batch.desirable, -density, density)
 
 
@@ -316,15 +356,20 @@ def _(kto, draw):
     against="finite differences of the bound's error term; an unbalanced batch",
     tolerance=1e-8,
     wrong={
-        "mean of all rewards": lambda batch, *, beta: (beta * batch.logratios).mean(),
-        "β forgotten": lambda batch, *, beta: pl.bco_delta(batch, beta=1.0),
-        "difference instead of middle": lambda batch, *, beta: (
+        "mean of all rewards": lambda batch, *, beta, **_: (beta * batch.logratios).mean(),
+        "β forgotten": lambda batch, *, beta, **moving: pl.bco_delta(batch, beta=1.0, **moving),
+        "difference instead of middle": lambda batch, *, beta, **_: (
             beta * (batch.logratios[batch.desirable].mean() - batch.logratios[~batch.desirable].mean()) / 2
+        ),
+        "nothing kept": lambda batch, *, beta, **_: pl.bco_delta(batch, beta=beta),
+        "decay of the new one": lambda batch, *, beta, previous=None, decay=0.9: pl.bco_delta(
+            batch, beta=beta, previous=previous, decay=1 - decay
         ),
     },
 )
 def _(bco_delta, draw):
-    "For one good and one bad answer δ minimises e^(δ − r_w) + e^(r_l − δ); more good answers of the same kind do not move it."
+    """For one good and one bad answer δ minimises e^(δ − r_w) + e^(r_l − δ); more good answers of the same kind do not move
+    it; in general it is the middle of the two means, and of the one before it a share is kept."""
     beta = float(draw.uniform(low=0.3, high=0.6))
     logratios = draw.uniform(2, low=1.0, high=2.0) * torch.tensor([3.0, 1.0], dtype=torch.float64)
     rows = torch.tensor([0, 0, 0, 1])
@@ -332,7 +377,17 @@ def _(bco_delta, draw):
     r_w, r_l = (beta * logratios).tolist()
     error = lambda d: ((d - r_w).exp() + (r_l - d).exp()).sum()
     delta = bco_delta(batch, beta=beta)
-    return exact.finite_difference(error, delta[None]), torch.zeros(1)
+    yield exact.finite_difference(error, delta[None]), torch.zeros(1)
+
+    batch = thumbs(draw)
+    rewards = [beta * (a - b) for a, b in zip(batch.logps.tolist(), batch.ref_logps.tolist(), strict=True)]
+    means = [statistics.fmean(rewards[i::2]) for i in (0, 1)]  # thumbs up and down take turns
+    yield bco_delta(batch, beta=beta), statistics.fmean(means)
+    good = UnpairedLogps(batch.logps[::2], batch.ref_logps[::2], None, batch.desirable[::2])
+    yield bco_delta(good, beta=beta), means[0]
+    before, decay = draw.normal(1)[0] + 3, float(draw.uniform(low=0.2, high=0.7))
+    moved = bco_delta(batch, beta=beta, previous=before, decay=decay)
+    yield moved, statistics.fmean(means) + decay * (before - statistics.fmean(means))
 
 
 BCO_MISTAKES = {
@@ -360,6 +415,31 @@ def _(bco, draw):
 
 
 @check(
+    "eq:bco",
+    "normalised policy",
+    of=pl.bco,
+    against="finite differences of the cross-entropy of coins, in the logits",
+    wrong=BCO_MISTAKES,
+    tolerance=1e-8,
+)
+def _(bco, draw):
+    "Through the logits of a policy that sums to 1 each answer is pushed by its share of thumbs up less σ(r̂ − δ), and all give way for each."
+    ref, share, logits = draw.distribution(3), draw.uniform(3, low=0.1, high=0.9), draw.normal(3)
+    beta, delta = float(draw.uniform(low=0.3, high=0.8)), draw.uniform(low=0.5, high=1.5)
+
+    def cross_entropy(z: Tensor) -> Tensor:
+        won = 1 / (1 + delta.exp() * (z.softmax(-1) / ref) ** -beta)
+        return -(share * won.log() + (1 - share) * (1 - won).log()).sum()
+
+    def population(logps: Tensor) -> Tensor:
+        both = torch.cat([logps, logps]), torch.cat([ref, ref]).log()
+        losses = bco(UnpairedLogps(*both, None, torch.arange(6) < 3), delta, beta=beta)
+        return (share * losses[:3] + (1 - share) * losses[3:]).sum()
+
+    return policy_gradient(population, logits.log_softmax(-1)), exact.finite_difference(cross_entropy, logits)
+
+
+@check(
     "eq:bco-bound",
     "bound",
     of=pl.bco_pair,
@@ -375,5 +455,7 @@ def _(bco, draw):
 def _(bco_pair, draw):
     "exp(BCO) − exp(DPO) = e^(−r_w) + e^(r_l): BCO is above DPO by what makes the chosen answer's reward positive, the other's negative."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.6))
-    extra = (-beta * pair.chosen_logratios).exp() + (beta * pair.rejected_logratios).exp()
-    return bco_pair(pair, beta=beta).exp() - pl.dpo(pair, beta=beta).exp(), extra
+    chosen, rejected = log_quotients(pair)
+    extra = (-beta * chosen).exp() + (beta * rejected).exp()
+    dpo = torch.log1p((-beta * (chosen - rejected)).exp())
+    return bco_pair(pair, beta=beta).exp() - dpo.exp(), extra

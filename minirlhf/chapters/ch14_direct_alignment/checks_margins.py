@@ -19,12 +19,14 @@ from minirlhf.ledger.inputs.preferences import (
     at,
     bandit,
     bell,
+    log_quotients,
     logistic_cdf,
     maximiser,
     pair_gradient,
     pairs,
     token_pairs,
     without_reference,
+    written_margins,
 )
 from minirlhf.ledger.registry import Draw, check
 
@@ -46,21 +48,23 @@ from minirlhf.ledger.registry import Draw, check
     },
 )
 def _(dpo_displacement, draw):
-    "A small step against DPO's gradient moves log π of every answer at this rate, times the pair's weight."
+    "A small step against DPO's gradient moves log π of every answer at this rate, times β and the chance that the pair is wrong."
     features, theta, ref = draw.normal(4, 3), draw.normal(3), draw.distribution(4).log()
     w, l, *_ = draw.permutation(4).tolist()
     beta = float(draw.uniform(low=0.2, high=0.8))
 
-    def pair(logps: Tensor) -> PairLogps:
-        return PairLogps(logps[[w]], logps[[l]], ref[[w]], ref[[l]])
-
     logps_at = lambda x: (features @ x).log_softmax(-1)
-    slope = exact.finite_difference(lambda x: pl.dpo(pair(logps_at(x)), beta=beta).sum(), theta)
+
+    def odds(logps: Tensor) -> Tensor:  # of the wrong answer, by the implicit rewards
+        return ((logps[l] - ref[l]) - (logps[w] - ref[w])).exp() ** beta
+
+    slope = exact.finite_difference(lambda x: torch.log1p(odds(logps_at(x))), theta)
     step = 1e-3
     moved = [logps_at(theta + k * step * slope) for k in (-2, -1, 1, 2)]  # five-point rule
     rate = (-moved[0] + 8 * moved[1] - 8 * moved[2] + moved[3]) / (12 * step)  # downhill
     logps = logps_at(theta)
-    return pl.dpo_gradient_weight(pair(logps), beta=beta) * dpo_displacement(logps, features, w, l), rate
+    weight = beta * odds(logps) / (1 + odds(logps))
+    return weight * dpo_displacement(logps, features, w, l), rate
 
 
 # -- per token, noisy labels -------------------------------------------------------------------------------------
@@ -205,7 +209,7 @@ def _(hinge, draw):
 def _(odpo, draw):
     "Minus the log of the chance that the implicit rewards, with logistic noise, differ by more than the offset."
     pair, beta, offset = pairs(draw, 2), float(draw.uniform(low=0.1, high=0.6)), draw.uniform(2, low=0.5, high=2.0)
-    return odpo(pair, offset, beta=beta), -logistic_cdf(beta * pair.margins - offset).log()
+    return odpo(pair, offset, beta=beta), -logistic_cdf(beta * written_margins(pair) - offset).log()
 
 
 RPO_MISTAKES = {
@@ -223,7 +227,7 @@ def _(rpo, draw):
     pair, gap = pairs(draw), draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)
     beta, eta = float(draw.uniform(low=0.3, high=0.6)), float(draw.uniform(low=1.5, high=2.5))
     coin = lambda x: torch.stack([1 / (1 + (-x).exp()), 1 / (1 + x.exp())], -1)
-    yield rpo(pair, gap, beta=beta, eta=eta), exact.divergence(coin(eta * gap), coin(beta * pair.margins))
+    yield rpo(pair, gap, beta=beta, eta=eta), exact.divergence(coin(eta * gap), coin(beta * written_margins(pair)))
     agreeing = at(pair, chosen=eta * gap / beta, rejected=torch.zeros(4))
     yield rpo(agreeing, gap, beta=beta, eta=eta), torch.zeros(4)
 
@@ -320,7 +324,7 @@ def _(dpo_nll, draw):
 def _(apo_zero, draw):
     "The chosen answer goes up, the rejected one down, each hardest where its own implicit reward is 0; the loss is 1 there."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
-    r_w, r_l = beta * pair.chosen_logratios, beta * pair.rejected_logratios
+    r_w, r_l = (beta * x for x in log_quotients(pair))
     yield pair_gradient(lambda x: apo_zero(x, beta=beta), pair), beta * torch.cat([-bell(r_w), bell(r_l)])
     zero = torch.zeros(4, dtype=torch.float64)
     yield apo_zero(at(pair, chosen=zero, rejected=zero), beta=beta), torch.ones(4)
@@ -344,7 +348,7 @@ def _(apo_zero, draw):
 def _(apo_down, draw):
     "The rejected answer always goes down; at the reference the chosen one is at rest."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
-    r_w, margin = beta * pair.chosen_logratios, beta * pair.margins
+    r_w, margin = beta * log_quotients(pair)[0], beta * written_margins(pair)
     yield (
         pair_gradient(lambda x: apo_down(x, beta=beta), pair),
         beta * torch.cat([bell(r_w) - bell(margin), bell(margin)]),
@@ -398,8 +402,8 @@ def _(sppo, draw):
 def _(cal_dpo, draw):
     "DPO's push plus springs to ±1/(2β); with the log-ratios there, the springs are slack."
     pair, beta = pairs(draw), float(draw.uniform(low=0.3, high=0.8))
-    push = 1 / (1 + pair.margins.exp())
-    springs = [2 * (pair.chosen_logratios - 0.5 / beta), 2 * (pair.rejected_logratios + 0.5 / beta)]
+    (chosen, rejected), push = log_quotients(pair), 1 / (1 + written_margins(pair).exp())
+    springs = [2 * (chosen - 0.5 / beta), 2 * (rejected + 0.5 / beta)]
     yield pair_gradient(lambda x: cal_dpo(x, beta=beta), pair), torch.cat([springs[0] - push, springs[1] + push])
     target = torch.full((4,), 0.5 / beta, dtype=torch.float64)
     slack = at(pair, chosen=target, rejected=-target)

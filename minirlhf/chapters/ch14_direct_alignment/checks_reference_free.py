@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from minirlhf.core import exact
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import PairLogps
-from minirlhf.ledger.inputs.preferences import pair_gradient, pairs, token_pairs
+from minirlhf.ledger.inputs.preferences import pair_gradient, pairs, token_pairs, written_margins
 from minirlhf.ledger.registry import check
 
 # -- no reference ------------------------------------------------------------------------------------------------
@@ -73,20 +73,22 @@ def _(alpha_po, draw):
     "eq:alpha-po",
     "limit",
     of=pl.alpha_po,
-    against="SimPO",
+    against="the mean log-probability per token, from the tokens",
     tolerance=1e-6,
     wrong={
         "another α": lambda pair, *, beta, alpha, gamma: pl.alpha_po(pair, beta=beta, alpha=alpha + 0.3, gamma=gamma),
         "not divided by α": lambda pair, *, beta, alpha, gamma: pl.alpha_po(
-            pair, beta=beta * alpha, alpha=alpha, gamma=gamma
+            pair, beta=beta * max(alpha, 1e-8), alpha=alpha, gamma=gamma
         ),
     },
 )
 def _(alpha_po, draw):
-    "As α → 0 the loss becomes SimPO."
-    pair, _ = token_pairs(draw)
+    "As α → 0, and at 0, the loss becomes SimPO's: −log σ of the gap between mean log-probabilities, less γ."
+    pair, (w, l) = token_pairs(draw)
     beta, gamma = float(draw.uniform(low=1.0, high=2.0)), float(draw.uniform(low=0.3, high=1.0))
-    return alpha_po(pair, beta=beta, alpha=1e-8, gamma=gamma), pl.simpo(pair, beta=beta, gamma=gamma)
+    gap = beta * (w[0].nanmean(-1) - l[0].nanmean(-1)) - gamma
+    for alpha in (1e-8, 0.0):
+        yield alpha_po(pair, beta=beta, alpha=alpha, gamma=gamma), torch.log1p((-gap).exp())
 
 
 ORPO_MISTAKES = {
@@ -137,17 +139,22 @@ def _(orpo, draw):
     of=pl.cpo,
     against="DPO against a uniform reference, and the surprise of the answer",
     wrong={
-        "NLL forgotten": lambda pair, *, beta: pl.cpo(pair, beta=beta, nll_weight=0.0),
-        "NLL of the rejected answer": lambda pair, *, beta: pl.cpo(pair, beta=beta, nll_weight=0.0) - pair.rejected,
-        "β forgotten": lambda pair, *, beta: pl.cpo(pair, beta=1.0),
+        "NLL forgotten": lambda pair, *, beta, nll_weight: pl.cpo(pair, beta=beta, nll_weight=0.0),
+        "NLL of the rejected answer": lambda pair, *, beta, nll_weight: (
+            pl.cpo(pair, beta=beta, nll_weight=0.0) - nll_weight * pair.rejected
+        ),
+        "β forgotten": lambda pair, *, beta, nll_weight: pl.cpo(pair, beta=1.0, nll_weight=nll_weight),
+        "weight forgotten": lambda pair, *, beta, nll_weight: pl.cpo(pair, beta=beta),
     },
 )
 def _(cpo, draw):
-    "With a reference that gives all answers the same probability, DPO plus −log π(y_w) is CPO."
+    "With a reference that gives all answers the same probability, DPO plus the weighted −log π(y_w) is CPO."
     pair, beta = pairs(draw), float(draw.uniform(low=0.1, high=0.6))
     uniform = draw.logps(1).expand(4)
     surprise = -pair.chosen.exp().log()
-    return cpo(pair, beta=beta), pl.dpo(replace(pair, ref_chosen=uniform, ref_rejected=uniform), beta=beta) + surprise
+    weight = float(draw.away_from([1.0], low=0.3, high=2.0, margin=0.1))
+    against_uniform = pl.dpo(replace(pair, ref_chosen=uniform, ref_rejected=uniform), beta=beta)
+    return cpo(pair, beta=beta, nll_weight=weight), against_uniform + weight * surprise
 
 
 @check(
@@ -189,12 +196,13 @@ def _(slic, draw):
     },
 )
 def _(likelihood_contrast, draw):
-    "Its push is DPO's with the weight taken away: the same however far the pair already is."
+    "Its push is DPO's with DPO's weight taken away, the same however far the pair already is; its own weight is the rejected answer's."
     pair, beta = pairs(draw), float(draw.uniform(low=0.2, high=0.8))
-    weight = pl.dpo_gradient_weight(pair, beta=beta).repeat(2)
-    return pair_gradient(lambda x: likelihood_contrast(x, weight=1.0), pair), pair_gradient(
-        lambda x: pl.dpo(x, beta=beta), pair
-    ) / weight
+    of_pair = beta / (1 + (beta * written_margins(pair)).exp())  # β times the chance that the pair is wrong
+    dpo = pair_gradient(lambda x: pl.dpo(x, beta=beta), pair) / of_pair.repeat(2)
+    for weight in (1.0, float(draw.uniform(low=0.3, high=0.8))):
+        scaled = torch.cat([dpo[:4], weight * dpo[4:]])
+        yield pair_gradient(lambda x, weight=weight: likelihood_contrast(x, weight=weight), pair), scaled
 
 
 @check(

@@ -63,6 +63,20 @@ def at(pair: PairLogps, *, chosen: Tensor, rejected: Tensor) -> PairLogps:
     return replace(pair, chosen=pair.ref_chosen + chosen, rejected=pair.ref_rejected + rejected)
 
 
+def log_quotients(pair: PairLogps) -> tuple[Tensor, Tensor]:
+    """Log of the quotient of probabilities of every chosen and every rejected answer, from lists: no property of the record."""
+    assert pair.ref_chosen is not None and pair.ref_rejected is not None
+    sides = ((pair.chosen, pair.ref_chosen), (pair.rejected, pair.ref_rejected))
+    chosen, rejected = ([x - y for x, y in zip(a.tolist(), b.tolist(), strict=True)] for a, b in sides)
+    return torch.tensor(chosen, dtype=torch.float64), torch.tensor(rejected, dtype=torch.float64)
+
+
+def written_margins(pair: PairLogps) -> Tensor:
+    """The difference of the two."""
+    chosen, rejected = log_quotients(pair)
+    return chosen - rejected
+
+
 def pair_gradient(loss: Callable[[PairLogps], Tensor], pair: PairLogps) -> Tensor:
     """Derivatives of every pair's loss in its two log-probabilities, ``(2B,)``: chosen, then rejected."""
     moving = replace(pair, chosen=pair.chosen.clone().requires_grad_(), rejected=pair.rejected.clone().requires_grad_())
