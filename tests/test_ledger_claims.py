@@ -158,3 +158,9 @@ def declared(x, y, mask):
 
 def test_what_takes_declares_is_what_holds():
     assert claims.broken([Call(declared, {"x": X, "y": X.flip(0), "mask": M})] * 4, seed=3) == []
+
+
+def test_every_keyword_is_varied_by_the_checks(recorded):
+    """Two values that are not the default, one of a flag and of ``ddof``."""
+    missing = {f.__name__: claims.keywords(f, calls) for f, calls in recorded.items()}
+    assert {name: found for name, found in missing.items() if found} == {}

@@ -55,22 +55,25 @@ def _(token_logps, draw: Draw) -> Comparison:
     of=language.response_logps,
     against="probability of each response, the product along its path through the table",
     wrong={
-        "mean over the tokens instead of the sum": lambda logits, ids, mask: (
-            language.response_logps(logits, ids, mask) / mask.sum(-1)
+        "mean over the tokens instead of the sum": lambda logits, ids, mask, **o: (
+            language.response_logps(logits, ids, mask, **o) / mask.sum(-1)
         ),
-        "end-of-sequence token left out": lambda logits, ids, mask: language.response_logps(
-            logits, ids, mask & (ids != 0) | (torch.arange(mask.shape[1]) == 1)
+        "end-of-sequence token left out": lambda logits, ids, mask, **o: language.response_logps(
+            logits, ids, mask & (ids != 0) | (torch.arange(mask.shape[1]) == 1), **o
         ),
-        "padding counted": lambda logits, ids, mask: language.response_logps(
-            logits, ids, (torch.arange(mask.shape[1]) > 0).expand_as(mask)
+        "padding counted": lambda logits, ids, mask, **o: language.response_logps(
+            logits, ids, (torch.arange(mask.shape[1]) > 0).expand_as(mask), **o
         ),
+        "temperature forgotten": lambda logits, ids, mask, *, temperature: language.response_logps(logits, ids, mask),
     },
 )
-def _(response_logps, draw: Draw) -> Comparison:
+def _(response_logps, draw: Draw) -> Iterator[Comparison]:
     "The log-probability of a response is the sum of the log-probabilities of its tokens, EOS included, padding not."
     lm = draw.toy(3, 3, num_prompts=2)
     prompt = draw.integer(0, 1)
-    return response_logps(*_forward(lm, prompt)), lm.distribution()[prompt].log()
+    logits, ids, mask = _forward(lm, prompt)
+    for temperature in (1.0, float(draw.uniform(low=0.5, high=0.8)), float(draw.uniform(low=1.5, high=2.0))):
+        yield response_logps(logits * temperature, ids, mask, temperature=temperature), lm.distribution()[prompt].log()
 
 
 @check(

@@ -153,8 +153,9 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=6)), dtype=torch.float64)  # (64, 6)
     online, target = value + error * signs[:, :3], value + error * signs[:, 3:]
     reward = draw.normal(1).expand(64)
-    targets = double_dqn_target(reward, online, target, torch.zeros(64, dtype=torch.bool), gamma=0.9)
-    return targets.mean(), float(reward[0]) + 0.9 * value
+    gamma = float(draw.uniform(low=0.5, high=0.95))
+    targets = double_dqn_target(reward, online, target, torch.zeros(64, dtype=torch.bool), gamma=gamma)
+    return targets.mean(), float(reward[0]) + gamma * value
 
 
 @check(
@@ -194,7 +195,7 @@ def _(q_learning_target, draw: Draw) -> Comparison:
 )
 def _(double_dqn_target, draw: Draw) -> Comparison:
     "The online network's favourite is valued by the target network; a terminal state is worth nothing."
-    rewards, gamma = draw.normal(4), 0.9
+    rewards, gamma = draw.normal(4), float(draw.uniform(low=0.5, high=0.95))
     online = torch.eye(3, dtype=torch.float64)[draw.permutation(3)].repeat(2, 1)[:4] + draw.uniform(
         4, 3, low=0.0, high=0.5
     )

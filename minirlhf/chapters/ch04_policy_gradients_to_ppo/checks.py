@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from minirlhf.core import exact
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import returns
 from minirlhf.ledger.inputs.processes import HORIZON, RandomEpisodes, endless, episodes, jacobian
@@ -97,7 +98,7 @@ def _(trajectory_score, draw: Draw) -> Comparison:
     "eq:total-return",
     "gradient",
     of=returns.total_return,
-    against="E[R(τ) ∇log p(τ)]",
+    against="finite differences of the expected return",
     wrong={
         "immediate reward only": lambda rewards, mask: torch.where(mask, rewards, 0.0),
         "mean reward instead of the sum": lambda rewards, mask: (
@@ -109,9 +110,35 @@ def _(trajectory_score, draw: Draw) -> Comparison:
 def _(total_return, draw: Draw) -> Comparison:
     "Multiplied out, every action of a trajectory is weighted with the total return."
     e = episodes(draw)
-    got = pg.policy_gradient(e.probs, e.scores, total_return(e.rewards, e.mask), e.mask)
-    reward = torch.where(e.mask, e.rewards, 0.0).sum(-1)
-    return got, pg.log_derivative(e.probs, reward, pg.trajectory_score(e.scores, e.mask))
+    weighted = torch.where(e.mask[..., None], e.scores * total_return(e.rewards, e.mask)[..., None], 0.0)
+    return exact.expectation(e.probs, weighted.sum(1).T), e.gradient()
+
+
+@check(
+    "eq:total-return",
+    "value",
+    of=returns.total_return,
+    against="the rewards of the sampled tokens, listed and discounted one by one",
+    wrong={
+        "discount by position": lambda rewards, mask, *, gamma: torch.where(
+            mask, (gamma ** torch.arange(5) * torch.where(mask, rewards, 0.0)).sum(-1, keepdim=True), 0.0
+        ),
+        "not discounted": lambda rewards, mask, *, gamma: returns.total_return(rewards, mask),
+        "what is still to come": returns.returns_to_go,
+    },
+)
+def _(total_return, draw: Draw) -> Iterator[Comparison]:
+    "Each sampled token has the whole discounted return; a token that nobody sampled costs no discount."
+    mask, gamma = draw.holed_mask(4, 5), float(draw.uniform(low=0.3, high=0.9))
+    mask[0, 1] = mask[0, 0] = False
+    rewards = torch.where(mask, 1 + draw.uniform(4, 5), torch.nan)
+    total = [
+        sum(gamma**k * r for k, r in enumerate(row[kept].tolist())) for row, kept in zip(rewards, mask, strict=True)
+    ]
+    yield (
+        total_return(rewards, mask, gamma=gamma),
+        torch.where(mask, torch.tensor(total, dtype=torch.float64)[:, None], 0.0),
+    )
 
 
 @check(
@@ -141,7 +168,7 @@ def _(returns_to_go, draw: Draw) -> Iterator[Comparison]:
     "eq:baseline-identity",
     "gradient",
     of=returns.subtract_baseline,
-    against="the gradient without a baseline",
+    against="the gradient without a baseline, and finite differences of the expected return",
     wrong={
         "value of the next state": lambda g, b, mask: returns.subtract_baseline(g, b.roll(-1, -1), mask),
         "own return inside the baseline": lambda g, b, mask: returns.subtract_baseline(g, b + g / 4, mask),
@@ -152,12 +179,10 @@ def _(subtract_baseline, draw: Draw) -> Iterator[Comparison]:
     "Any baseline that does not depend on the action leaves the gradient as it is: E[∇log π · b] = 0."
     e = episodes(draw)
     to_go = returns.returns_to_go(e.rewards, e.mask)
-    baseline = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)[e.paths.states[:, :-1]] * draw.uniform(
-        HORIZON, low=1.0
-    )
     baseline = torch.arange(1.0, 4.0, dtype=torch.float64)[e.paths.states[:, :-1]] * draw.uniform(3, low=1.0, high=2.0)
     got = pg.policy_gradient(e.probs, e.scores, subtract_baseline(to_go, baseline, e.mask), e.mask)
     yield got, pg.policy_gradient(e.probs, e.scores, to_go, e.mask)
+    yield got, e.gradient()
 
 
 def _powers(gamma: float) -> Tensor:

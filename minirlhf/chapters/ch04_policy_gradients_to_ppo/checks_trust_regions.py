@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -82,12 +83,13 @@ def _fisher(m: Endless) -> Tensor:
         ),
     },
 )
-def _(fisher_vector_product, draw: Draw) -> Comparison:
+def _(fisher_vector_product, draw: Draw) -> Iterator[Comparison]:
     "The Hessian of KL(π_old‖π) at π = π_old is the Fisher matrix."
     m, v = endless(draw), draw.uniform(6, low=0.5, high=1.5) * torch.tensor([1.0, -1.0] * 3, dtype=torch.float64)
     theta = m.theta.clone().requires_grad_()
-    got = fisher_vector_product(_divergence(m, theta), [theta], v, damping=0.1)
-    return got, _fisher(m) @ v + 0.1 * v
+    for damping in (0.1, float(draw.uniform(low=0.5, high=1.0))):
+        got = fisher_vector_product(_divergence(m, theta), [theta], v, damping=damping)
+        yield got, _fisher(m) @ v + damping * v
 
 
 @check(
@@ -112,7 +114,7 @@ def _(quadratic_kl, draw: Draw) -> Comparison:
     return quadratic_kl(x, _fisher(m) @ x), (4 * scaled(0.004) - scaled(0.008)) / 3
 
 
-def _steepest_descent(matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int) -> Tensor:
+def _steepest_descent(matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 0.0) -> Tensor:
     x = torch.zeros_like(b)
     for _ in range(iterations):
         residual = b - matvec(x)
@@ -127,19 +129,36 @@ def _steepest_descent(matvec: Callable[[Tensor], Tensor], b: Tensor, *, iteratio
     against="a direct solve",
     wrong={
         "directions not conjugate: steepest descent": _steepest_descent,
-        "one iteration too few": lambda matvec, b, *, iterations: trust_region.conjugate_gradient(
-            matvec, b, iterations=iterations - 1
+        "one iteration too few": lambda matvec, b, *, iterations, **o: trust_region.conjugate_gradient(
+            matvec, b, iterations=max(iterations - 1, 1), **o
+        ),
+        "tolerance ignored": lambda matvec, b, *, iterations, **_: trust_region.conjugate_gradient(
+            matvec, b, iterations=iterations
         ),
     },
     tolerance=1e-8,
 )
-def _(conjugate_gradient, draw: Draw) -> Comparison:
-    "In D dimensions D iterations solve Mx = b."
+def _(conjugate_gradient, draw: Draw) -> Iterator[Comparison]:
+    "In D dimensions D iterations solve Mx = b; fewer give the best of what as many products can reach."
     rotation = torch.linalg.qr(draw.normal(4, 4)).Q
     scales = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64) + draw.uniform(4, high=0.5)
     matrix = rotation @ torch.diag(scales) @ rotation.T
     b = rotation @ (1.0 + draw.uniform(4))  # has a part along every eigenvector
-    return conjugate_gradient(lambda v: matrix @ v, b, iterations=4), torch.linalg.solve(matrix, b)
+    matvec = lambda v: matrix @ v
+    yield conjugate_gradient(matvec, b, iterations=4), torch.linalg.solve(matrix, b)
+
+    # After n iterations it is the best that n products with M can give: smallest in the energy norm.
+    directions = torch.stack([torch.linalg.matrix_power(matrix, n) @ b for n in range(4)], 1)
+    best, left = [], []
+    for n in range(1, 4):
+        basis = torch.linalg.qr(directions[:, :n]).Q
+        best.append(basis @ torch.linalg.solve(basis.T @ matrix @ basis, basis.T @ b))
+        left.append(float((matrix @ best[-1] - b).square().sum() / b.square().sum()))
+        yield conjugate_gradient(matvec, b, iterations=n), best[-1]
+    for n in (1, 2):  # stops where the residual has fallen below the tolerance, whatever the size of b
+        enough = math.sqrt(left[n - 1] * left[n])
+        yield conjugate_gradient(matvec, b, iterations=4, tolerance=enough), best[n]
+        yield conjugate_gradient(matvec, 1e-3 * b, iterations=4, tolerance=enough) * 1e3, best[n]
 
 
 @check(
@@ -155,7 +174,7 @@ def _(conjugate_gradient, draw: Draw) -> Comparison:
 )
 def _(trust_region_step, draw: Draw) -> Iterator[Comparison]:
     "F⁻¹g, scaled to the edge of the region, gains more to first order than any other step inside."
-    half, g, max_kl = draw.normal(4, 4), draw.normal(4) + 2.0, 0.01
+    half, g, max_kl = draw.normal(4, 4), draw.normal(4) + 2.0, float(draw.uniform(low=0.005, high=0.05))
     fisher = half @ half.T + 0.5 * torch.eye(4, dtype=torch.float64)
     direction = torch.linalg.solve(fisher, g)
     got = trust_region_step(direction, fisher @ direction, max_kl=max_kl)
@@ -166,20 +185,23 @@ def _(trust_region_step, draw: Draw) -> Iterator[Comparison]:
     yield 100 * trust_region.quadratic_kl(got, fisher @ got), 100 * max_kl
 
 
+PENALTY_MISTAKES = {
+    "too much KL lowers β": lambda beta, observed, *, target, **o: (
+        beta**2 / trust_region.adaptive_penalty(beta, observed, target=target, **o)
+    ),
+    "no band: moves always": lambda beta, observed, *, target, **_: beta * (2.0 if observed > target else 0.5),
+    "band not relative to the target": lambda beta, observed, *, target, **o: trust_region.adaptive_penalty(
+        beta, observed, target=7.0, **o
+    ),
+}
+
+
 @check(
     "eq:adaptive-penalty",
     "closed loop",
     of=trust_region.adaptive_penalty,
     against="the power of two nearest to 1 that brings the KL within the band, by trying them all",
-    wrong={
-        "too much KL lowers β": lambda beta, observed, *, target: (
-            beta**2 / trust_region.adaptive_penalty(beta, observed, target=target)
-        ),
-        "no band: moves always": lambda beta, observed, *, target: beta * (2.0 if observed > target else 0.5),
-        "band not relative to the target": lambda beta, observed, *, target: trust_region.adaptive_penalty(
-            beta, observed, target=1.0
-        ),
-    },
+    wrong=PENALTY_MISTAKES,
 )
 def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
     "Where the KL goes as 1/β, β walks in factors of two until the KL is within 1.5 of its target, and then stays."
@@ -195,3 +217,29 @@ def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
         beta = adaptive_penalty(beta, spent * first / beta, target=target)
         if step >= 20:
             yield beta, settled
+
+
+@check(
+    "eq:adaptive-penalty",
+    "band and factor",
+    of=trust_region.adaptive_penalty,
+    against="the rule at its corners; a walk that jumps across the band for ever",
+    wrong=PENALTY_MISTAKES,
+)
+def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
+    "β moves by the factor where the KL leaves the band, on either side; where the KL goes as 1/β² it need not come to rest."
+    beta, target = (float(draw.uniform(low=0.5, high=2.0)) for _ in range(2))
+    for band, factor in ((1.2, 1.7), (2.5, 3.0)):
+        step = lambda beta, observed, o={"band": band, "factor": factor}: adaptive_penalty(
+            beta, observed, target=target, **o
+        )
+        for observed, expected in ((0.98, 1.0), (1.02, factor)):
+            yield step(beta, observed * band * target), beta * expected
+            yield step(beta, target / (observed * band)), beta / expected
+        walk = [beta]
+        for _ in range(4):  # at the first β the KL is too large by the factor, at the next too small by as much
+            walk.append(step(walk[-1], factor * target * (beta / walk[-1]) ** 2))
+        yield (
+            torch.tensor(walk, dtype=torch.float64),
+            beta * torch.tensor([1.0, factor, 1.0, factor, 1.0], dtype=torch.float64),
+        )

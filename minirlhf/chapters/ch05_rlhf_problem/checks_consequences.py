@@ -163,16 +163,18 @@ def _paid_at_every_token(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab
         ),
     },
 )
-def _(token_mdp, draw: Draw) -> Comparison:
+def _(token_mdp, draw: Draw) -> Iterator[Comparison]:
     "Solved as a decision process, the value of each prefix is the expected reward of the responses that begin with it."
-    lm = draw.toy(3, 3)
-    responses, rewards = lm.responses(), 2.0 + draw.normal(15)
-    transitions, earned = token_mdp(responses.tokens, responses.mask, rewards, vocab_size=3)
-    states, mask = rlhf.prefix_states(responses.tokens, responses.mask), responses.mask
-    policy = torch.full(earned.shape, 1 / 3, dtype=torch.float64)  # the terminal state keeps these
-    policy[states[mask], responses.tokens[mask]] = lm.response_token_logps()[0].detach().exp()[mask]
-    values = mdp.policy_values(transitions, earned, policy, gamma=1.0)
-    return values[states][mask], lm.action_values(rewards)[0][mask]
+    for size in (2, 3):
+        lm = draw.toy(size, 3)
+        responses = lm.responses()
+        rewards = 2.0 + draw.normal(len(responses.tokens))
+        transitions, earned = token_mdp(responses.tokens, responses.mask, rewards, vocab_size=size)
+        states, mask = rlhf.prefix_states(responses.tokens, responses.mask), responses.mask
+        policy = torch.full(earned.shape, 1 / size, dtype=torch.float64)  # the terminal state keeps these
+        policy[states[mask], responses.tokens[mask]] = lm.response_token_logps()[0].detach().exp()[mask]
+        values = mdp.policy_values(transitions, earned, policy, gamma=1.0)
+        yield values[states][mask], lm.action_values(rewards)[0][mask]
 
 
 @check(

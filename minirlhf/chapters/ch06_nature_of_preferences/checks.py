@@ -230,7 +230,7 @@ def _(elo_expected, draw: Draw) -> Iterator[Comparison]:
 def _(elo_update, draw: Draw) -> Comparison:
     "An update is a step of k · 400/ln 10 along the gradient of the log-likelihood of the result."
     ratings = torch.stack([1500 + 200 * draw.normal(3), 1500 + 200 * draw.normal(3)])
-    score, k = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64), 16.0
+    score, k = torch.tensor([1.0, 0.0, 0.5], dtype=torch.float64), float(draw.uniform(low=8.0, high=24.0))
     scale = 400 / math.log(10)
 
     def log_likelihood(x: Tensor) -> Tensor:  # in rewards, i.e. ratings in units of 400/ln 10

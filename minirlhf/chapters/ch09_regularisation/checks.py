@@ -200,23 +200,26 @@ def _(adaptive, draw: Draw) -> Comparison:
     of=kl.adaptive_kl_beta,
     against="the definition at its corners: no error, errors inside and beyond the clip",
     wrong={
-        "not clipped": lambda beta, observed, *, target, horizon, num_samples: (
+        "not clipped": lambda beta, observed, *, target, horizon, num_samples, **_: (
             beta * (1 + (observed / target - 1) * num_samples / horizon)
         ),
-        "samples not counted": lambda beta, observed, *, target, horizon, num_samples: kl.adaptive_kl_beta(
-            beta, observed, target=target, horizon=horizon
+        "samples not counted": lambda beta, observed, *, target, horizon, num_samples, **o: kl.adaptive_kl_beta(
+            beta, observed, target=target, horizon=horizon, **o
         ),
     },
 )
 def _(adaptive, draw: Draw) -> Iterator[Comparison]:
-    "On target nothing changes; off target β moves in proportion, by at most a fifth of num_samples/horizon."
+    "On target nothing changes; off target β moves in proportion, by at most error_clip, a fifth by default, of num_samples/horizon."
     beta, target = (float(draw.uniform(low=0.5, high=2.0)) for _ in range(2))
-    relative = lambda observed: adaptive(beta, observed, target=target, horizon=100.0, num_samples=10) / beta - 1
-    yield relative(target), 0.0
-    yield relative(1.1 * target), 0.01
-    yield relative(0.9 * target), -0.01
-    yield relative(100 * target), 0.02
-    yield relative(-100 * target), -0.02
+    for options, most in (({}, 0.2), ({"error_clip": 0.15}, 0.15), ({"error_clip": 0.5}, 0.5)):
+        relative = lambda observed, o=options: (
+            adaptive(beta, observed, target=target, horizon=100.0, num_samples=10, **o) / beta - 1
+        )
+        yield relative(target), 0.0
+        yield relative(1.1 * target), 0.01
+        yield relative(0.9 * target), -0.01
+        yield relative(100 * target), most / 10
+        yield relative(-100 * target), -most / 10
 
 
 @check(

@@ -42,7 +42,7 @@ def _centred(rewards: Tensor, valid: Tensor) -> Tensor:
     return result
 
 
-DEVIATIONS = ((0, statistics.pstdev), (1, statistics.stdev))  # ddof and its name in Python
+DEVIATIONS = ((0, 0.01, statistics.pstdev), (1, 0.1, statistics.stdev))  # ddof, eps, and the deviation's name in Python
 
 
 def _invalid_as_zero(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -106,7 +106,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
     "eq:rloo-scaled-center",
     "step",
     of=adv.group_center,
-    against="(G·r_i − Σ_j r_j)/(G − 1), divided by G/(G − 1); and the leave-one-out advantage",
+    against="(G·r_i − Σ_j r_j)/(G − 1), divided by G/(G − 1); and the mean of the others, list by list",
     wrong={
         "mean of the others": adv.leave_one_out,
         "divided by G − 1": lambda r: adv.group_center(r) * r.shape[1] / (r.shape[1] - 1),
@@ -119,7 +119,8 @@ def _(group_center, draw: Draw) -> Iterator[Comparison]:
     rewards = draw.normal(2, 5)
     scaled = group_center(rewards) * 5 / 4
     yield scaled, _float64([[(5 * r - sum(row)) / 4 for r in row] for row in rewards.tolist()])
-    yield scaled, adv.leave_one_out(rewards)
+    others = [[r - statistics.fmean(row[:i] + row[i + 1 :]) for i, r in enumerate(row)] for row in rewards.tolist()]
+    yield scaled, _float64(others)
 
 
 chain(
@@ -147,10 +148,10 @@ chain(
 def _(group_zscore, draw: Draw) -> Iterator[Comparison]:
     "(r_i − mean)/(std + ε) of each group, with either divisor of the variance; equal rewards give exact zeros."
     rewards, valid = _graded(draw)
-    for ddof, deviation in DEVIATIONS:
-        scale = [deviation(rewards[p][valid[p]].tolist()) + 0.01 for p in range(2)]
+    for ddof, eps, deviation in DEVIATIONS:
+        scale = [deviation(rewards[p][valid[p]].tolist()) + eps for p in range(2)]
         centred = _centred(rewards, valid)
-        yield group_zscore(rewards, valid, ddof=ddof, eps=0.01), centred / _float64([*scale, 1.0])[:, None]
+        yield group_zscore(rewards, valid, ddof=ddof, eps=eps), centred / _float64([*scale, 1.0])[:, None]
     equal = draw.normal(2, 1).expand(2, 3)
     yield group_zscore(equal, torch.ones(2, 3).bool(), ddof=0, eps=0.0), torch.zeros(2, 3)
 
@@ -213,8 +214,8 @@ def _(lite_ppo, draw: Draw) -> Iterator[Comparison]:
     rewards, valid = _graded(draw)
     centred = _centred(rewards, valid)
     batch = rewards[:2][valid[:2]].tolist()
-    for ddof, deviation in DEVIATIONS:
-        yield lite_ppo(rewards, valid, ddof=ddof, eps=0.01), centred / (deviation(batch) + 0.01)
+    for ddof, eps, deviation in DEVIATIONS:
+        yield lite_ppo(rewards, valid, ddof=ddof, eps=eps), centred / (deviation(batch) + eps)
 
 
 @check(
@@ -234,8 +235,8 @@ def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
     rewards, valid = _graded(draw)
     centred = _centred(rewards, valid)
     left = centred[:2][valid[:2]].tolist()
-    for ddof, deviation in DEVIATIONS:
-        yield reinforce_pp_baseline(rewards, valid, ddof=ddof, eps=0.01), centred / (deviation(left) + 0.01)
+    for ddof, eps, deviation in DEVIATIONS:
+        yield reinforce_pp_baseline(rewards, valid, ddof=ddof, eps=eps), centred / (deviation(left) + eps)
 
 
 @check(
@@ -255,20 +256,21 @@ def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
         ),
     },
 )
-def _(process_zscore, draw: Draw) -> Comparison:
+def _(process_zscore, draw: Draw) -> Iterator[Comparison]:
     "Each token gets the normalised rewards of its own and all later steps; the steps of the whole group are normalised together."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 4, 5, 6])[:, None]
     ends = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0], [1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 1]]).bool()
     rewards = torch.where(ends, draw.normal(4, 6) + _float64([[3.0], [1.0], [2.0], [5.0]]), torch.nan)
-    expected = torch.zeros(4, 6, dtype=torch.float64)
-    for group in ((0, 1), (2, 3)):
-        steps = [x for i in group for x in rewards[i][ends[i]].tolist()]
-        mean, deviation = statistics.fmean(steps), statistics.stdev(steps)
-        for i in group:
-            for t, s in itertools.product(range(int(mask[i].sum())), range(6)):
-                if s >= t and ends[i, s]:
-                    expected[i, t] += (float(rewards[i, s]) - mean) / deviation
-    return process_zscore(rewards, ends, mask, num_generations=2, ddof=1, eps=0.0), expected
+    for size, (ddof, eps, spread) in itertools.product((2, 4), DEVIATIONS):
+        expected = torch.zeros(4, 6, dtype=torch.float64)
+        for group in torch.arange(4).view(-1, size).tolist():
+            steps = [x for i in group for x in rewards[i][ends[i]].tolist()]
+            mean, deviation = statistics.fmean(steps), spread(steps) + eps
+            for i in group:
+                for t, s in itertools.product(range(int(mask[i].sum())), range(6)):
+                    if s >= t and ends[i, s]:
+                        expected[i, t] += (float(rewards[i, s]) - mean) / deviation
+        yield process_zscore(rewards, ends, mask, num_generations=size, ddof=ddof, eps=eps), expected
 
 
 # -- how much a prompt counts ------------------------------------------------------------------------------------
@@ -317,6 +319,34 @@ def _(maxrl, draw: Draw) -> Comparison:
 
 
 @check(
+    "eq:pass-rate-weighting",
+    "value",
+    of=difficulty.pass_rate_weighting,
+    against="w(mean)·(r − mean) of each list",
+    wrong={
+        "weight forgotten": lambda r, valid, *, weight: adv.group_center(r, valid),
+        "invalid rewards counted as 0": _invalid_as_zero(difficulty.pass_rate_weighting),
+        "weight of the batch": lambda r, valid, *, weight: (
+            adv.group_center(r, valid) * weight(r[valid].mean().view(1, 1))
+        ),
+    },
+)
+def _(pass_rate_weighting, draw: Draw) -> Iterator[Comparison]:
+    "Groups of equal rewards get 0 and never reach the weight, whatever it is there; a reward at the mean gets 0, its group does not."
+    rewards = _float64([[0.0, 0.5, 1.0, 0.5], [0.0] * 4, [1.0] * 4, [1.0, 0.0, 0.0, 0.25], [0.5, 1.0, 0.0, 0.0]])
+    valid = torch.tensor([[1] * 4, [1] * 4, [1] * 4, [1, 1, 0, 1], [0, 1, 0, 0]]).bool()
+    power = float(draw.uniform(low=0.5, high=1.5))
+    for weight in (lambda p: p**-power, lambda p: (1 - p) ** -power):
+        expected = torch.zeros(5, 4, dtype=torch.float64)
+        for p, kept in enumerate(valid):
+            row = rewards[p][kept].tolist()
+            if len(set(row)) > 1:
+                mean = statistics.fmean(row)
+                expected[p, kept] = _float64([weight(mean) * (r - mean) for r in row])
+        yield pass_rate_weighting(torch.where(valid, rewards, torch.nan), valid, weight=weight), expected
+
+
+@check(
     "eq:bnpo-advantage",
     "special cases",
     of=difficulty.bnpo,
@@ -341,6 +371,37 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 
 
 @check(
+    "eq:bnpo-advantage",
+    "fitted",
+    of=difficulty.bnpo,
+    against="the Beta density, from gamma functions, of the shape of the groups that count",
+    wrong={
+        "shape of GRPO": lambda r, valid: difficulty.bnpo(r, valid, shape=(1.5, 1.5)),
+        "invalid rewards counted as 0": lambda r, valid: difficulty.bnpo(torch.where(valid, r, 0.0)),
+        "not normalised": adv.group_center,
+    },
+)
+def _(bnpo, draw: Draw) -> Iterator[Comparison]:
+    "Without a shape it takes that of the pass rates of all groups with at least two graded responses; dead groups get 0."
+    rewards = _float64([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 0, 1], [1] * 5])
+    valid = torch.tensor([[1] * 5, [1, 0, 1, 1, 1], [1, 1, 1, 0, 1], [1] * 5, [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]).bool()
+    order = draw.permutation(6)
+    rewards, valid = rewards[order], valid[order]
+    lists = [row[kept].tolist() for row, kept in zip(rewards, valid, strict=True)]
+    rates = [statistics.fmean(row) for row in lists if len(row) >= 2]
+    m, v = statistics.fmean(rates), statistics.variance(rates)
+    a, b = 1 + m * (m * (1 - m) / v - 1) / 3, 1 + (1 - m) * (m * (1 - m) / v - 1) / 3
+    whole = math.gamma(a) * math.gamma(b) / math.gamma(a + b)
+    expected = torch.zeros(6, 5, dtype=torch.float64)
+    for p, row in enumerate(lists):
+        rate = statistics.fmean(row)
+        if 0 < rate < 1:
+            density = rate ** (a - 1) * (1 - rate) ** (b - 1) / whole
+            expected[p, valid[p]] = _float64([(r - rate) / density for r in row])
+    yield bnpo(torch.where(valid, rewards, torch.nan), valid), expected
+
+
+@check(
     "eq:bnpo-shape",
     "optimality",
     of=difficulty.bnpo_shape,
@@ -352,8 +413,10 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
     },
     tolerance=1e-8,
 )
-def _(bnpo_shape, draw: Draw) -> Comparison:
-    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3)."
+def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
+    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); rates that fit no Beta reweight nothing."
+    for unfit in ([0.4, 0.4, 0.4], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0, 0.0], [0.3], []):
+        yield torch.tensor(bnpo_shape(_float64(unfit))), torch.ones(2)
     a, b = float(draw.uniform(low=1.8, high=2.2)), float(draw.uniform(low=2.5, high=2.9))
     mean, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))
     apart = math.sqrt(variance / 2)  # two rates with this mean and this sample variance
@@ -365,7 +428,7 @@ def _(bnpo_shape, draw: Draw) -> Comparison:
     def log_variance(x: Tensor) -> Tensor:  # the integral is again a Beta function
         return 2 * log_beta(x[0], x[1]) + log_beta(a + 3 - 2 * x[0], b + 3 - 2 * x[1])
 
-    return exact.finite_difference(log_variance, _float64(shape)), torch.zeros(2)
+    yield exact.finite_difference(log_variance, _float64(shape)), torch.zeros(2)
 
 
 @check(
@@ -379,12 +442,14 @@ def _(bnpo_shape, draw: Draw) -> Comparison:
         "nothing dropped": lambda r: torch.ones(len(r), dtype=torch.bool),
     },
 )
-def _(mixed_groups, draw: Draw) -> Comparison:
+def _(mixed_groups, draw: Draw) -> Iterator[Comparison]:
     "The groups that are kept are those with at least one success and one failure."
     p = draw.uniform(low=0.2, high=0.8)
     outcomes = all_groups(2, 4).double()  # every group of four, 1 = success
     chance = torch.where(outcomes > 0, p, 1 - p).prod(-1)
-    return exact.expectation(chance, mixed_groups(outcomes).double()), 1 - p**4 - (1 - p) ** 4
+    yield exact.expectation(chance, mixed_groups(outcomes).double()), 1 - p**4 - (1 - p) ** 4
+    graded = all_groups(3, 3).double() / 2  # 0, ½ and 1: one of them may be the mean
+    yield mixed_groups(graded).double(), _float64([float(len(set(row)) > 1) for row in graded.tolist()])
 
 
 @check(
@@ -419,19 +484,21 @@ def _(dead_group_probability, draw: Draw) -> Iterator[Comparison]:
     against="the subset with the largest total score among all subsets",
     wrong={
         "the worst kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(-s, valid, num_kept=num_kept),
-        "one fewer kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(s, valid, num_kept=num_kept - 1),
+        "one fewer kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(s, valid, num_kept=max(num_kept - 1, 2)),
         "invalid responses kept": lambda s, valid, *, num_kept: difficulty.gfpo_filter(
             s.nan_to_num(9.0), num_kept=num_kept
         ),
     },
 )
-def _(gfpo_filter, draw: Draw) -> Comparison:
-    "Of all subsets of k valid responses the one with the best scores is kept."
-    valid = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 1]]).bool()
-    scores = torch.where(valid, draw.normal(2, 5), torch.nan)
-    expected = torch.zeros(2, 5)
-    for p, row in enumerate(scores.tolist()):
-        subsets = itertools.combinations(valid[p].nonzero().flatten().tolist(), 3)
-        _, best = max((sum(row[i] for i in subset), subset) for subset in subsets)
-        expected[p, list(best)] = 1.0
-    return gfpo_filter(scores, valid, num_kept=3).double(), expected
+def _(gfpo_filter, draw: Draw) -> Iterator[Comparison]:
+    "Of all subsets of k valid responses the one with the best scores is kept, the earliest of equals."
+    valid = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
+    ties = _float64([2.0, 1.0, 1.0, 1.0, 3.0])[draw.permutation(5)]
+    scores = torch.where(valid, torch.cat([draw.normal(2, 5), ties[None]]), torch.nan)
+    for kept in (2, 3, 4):
+        expected = torch.zeros(3, 5)
+        for p, row in enumerate(scores.tolist()):
+            subsets = itertools.combinations(valid[p].nonzero().flatten().tolist(), kept)
+            best = max(subsets, key=lambda subset: (sum(row[i] for i in subset), [-i for i in subset]))
+            expected[p, list(best)] = 1.0
+        yield gfpo_filter(scores, valid, num_kept=kept).double(), expected

@@ -136,16 +136,21 @@ def _(soft_cross_entropy, draw):
     follows="eq:soft-cross-entropy",
     wrong={
         "KL reversed": kd.reverse_kl_distillation,
-        "student's entropy": lambda s, t, mask: kd.soft_cross_entropy(s, t, mask) - kd.soft_cross_entropy(s, s, mask),
-        "padding counted": lambda s, t, mask: kd.forward_kl_distillation(s, t, torch.ones_like(mask)),
+        "student's entropy": lambda s, t, mask, **o: (
+            kd.soft_cross_entropy(s, t, mask, **o) - kd.soft_cross_entropy(s, s, mask, **o)
+        ),
+        "padding counted": lambda s, t, mask, **o: kd.forward_kl_distillation(s, t, torch.ones_like(mask), **o),
+        "no temperature": lambda s, t, mask, **_: kd.forward_kl_distillation(s, t, mask),
     },
 )
 def _(forward_kl_distillation, draw):
     "What the student can learn: the cross-entropy without its floor."
     s, t, mask = positions(draw)
     mask[0, -1], mask[1] = False, True
-    floor = by_position(lambda p, q: exact.entropy(q), s, t, mask)
-    return forward_kl_distillation(s, t, mask), kd.soft_cross_entropy(s, t, mask) - floor
+    for temperature in (1.0, float(draw.uniform(low=1.5, high=3.0))):
+        floor = by_position(lambda p, q: exact.entropy(q), s / temperature, t / temperature, mask)
+        both = [f(s, t, mask, temperature=temperature) for f in (forward_kl_distillation, kd.soft_cross_entropy)]
+        yield both[0], both[1] - floor
 
 
 @check(
@@ -175,7 +180,7 @@ def _(forward_kl_distillation, draw):
     wrong={
         "KL not reversed": kd.forward_kl_distillation,
         "Jensen–Shannon": kd.jsd_distillation,
-        "teacher and student swapped": lambda s, t, mask: kd.reverse_kl_distillation(t, s, mask),
+        "teacher and student swapped": lambda s, t, mask, **o: kd.reverse_kl_distillation(t, s, mask, **o),
     },
 )
 def _(reverse_kl_distillation, draw):
@@ -183,15 +188,19 @@ def _(reverse_kl_distillation, draw):
     models = pupil(draw)
     p_student, p_teacher = models.distributions()
     got = models.sum_over_answers(p_student, reverse_kl_distillation(*models.logits(), models.mask))
-    return got, exact.divergence(p_student, p_teacher)
+    yield got, exact.divergence(p_student, p_teacher)
+    s, t, mask = positions(draw)
+    temperature = float(draw.uniform(low=1.5, high=3.0))
+    expected = by_position(exact.divergence, s / temperature, t / temperature, mask)
+    yield reverse_kl_distillation(s, t, mask, temperature=temperature), expected
 
 
 JSD_MISTAKES = {
-    "β and 1 − β swapped": lambda s, t, mask, *, beta: kd.jsd_distillation(s, t, mask, beta=1 - beta),
-    "even mixture for every β": lambda s, t, mask, *, beta: kd.jsd_distillation(s, t, mask, beta=0.5),
-    "mixture of logits": lambda s, t, mask, *, beta: (
-        beta * kd.forward_kl_distillation(beta * t + (1 - beta) * s, t, mask)
-        + (1 - beta) * kd.reverse_kl_distillation(s, beta * t + (1 - beta) * s, mask)
+    "β and 1 − β swapped": lambda s, t, mask, *, beta, **o: kd.jsd_distillation(s, t, mask, beta=1 - beta, **o),
+    "even mixture for every β": lambda s, t, mask, *, beta, **o: kd.jsd_distillation(s, t, mask, beta=0.5, **o),
+    "mixture of logits": lambda s, t, mask, *, beta, **o: (
+        beta * kd.forward_kl_distillation(beta * t + (1 - beta) * s, t, mask, **o)
+        + (1 - beta) * kd.reverse_kl_distillation(s, beta * t + (1 - beta) * s, mask, **o)
     ),
 }
 
@@ -202,10 +211,11 @@ def _(jsd_distillation, draw):
     s, t, mask = positions(draw)
     beta = float(draw.uniform(low=0.15, high=0.35))
     m = lambda p, q: beta * q + (1 - beta) * p
-    expected = by_position(
-        lambda p, q: beta * exact.divergence(q, m(p, q)) + (1 - beta) * exact.divergence(p, m(p, q)), s, t, mask
-    )
-    return jsd_distillation(s, t, mask, beta=beta), expected
+    mixed = lambda p, q: beta * exact.divergence(q, m(p, q)) + (1 - beta) * exact.divergence(p, m(p, q))
+    yield jsd_distillation(s, t, mask, beta=beta), by_position(mixed, s, t, mask)
+    temperature = float(draw.uniform(low=1.5, high=3.0))
+    softened = by_position(mixed, s / temperature, t / temperature, mask)
+    yield jsd_distillation(s, t, mask, beta=beta, temperature=temperature), softened
 
 
 @check(

@@ -125,5 +125,7 @@ def _samples(counts: Tensor) -> list[int]:
 def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
     "The share of subsets whose most frequent answer is the right one, a tie counting by its number of leaders."
     counts = torch.tensor([3, draw.integer(2, 3), 2, 1])
-    for k in (2, 3, 4):
-        yield maj_at_k(counts, correct=0, k=k), _over_subsets(_samples(counts), k, _vote)
+    for k in (1, 2, 3, 4, int(counts.sum())):
+        expected = _over_subsets(_samples(counts), k, _vote)
+        yield maj_at_k(counts, correct=0, k=k), expected
+        yield maj_at_k(counts.flip(0), correct=3, k=k), expected

@@ -171,9 +171,11 @@ def _(surrogate, draw: Draw) -> Comparison:
 )
 def _(roc_auc, draw: Draw) -> Comparison:
     "The chance that a positive outcome scores higher; ties count one half."
-    scores = torch.tensor([0.0, 1.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    order = draw.permutation(5)
+    scores = torch.tensor([0.0, 1.0, 1.0, 2.0, 3.0], dtype=torch.float64)[order]
     positives = torch.tensor([0.1, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64) * draw.uniform(5, low=0.8, high=1.2)
     negatives = torch.tensor([2.0, 1.0, 0.0, 0.5, 0.2], dtype=torch.float64) * draw.uniform(5, low=0.8, high=1.2)
+    positives, negatives = positives[order], negatives[order]
     total = 0.0
     for i in range(5):
         for j in range(5):
