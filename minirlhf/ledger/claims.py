@@ -194,7 +194,11 @@ def gradient(call: Call, draw: Draw) -> Iterator[str]:
             direction = _direction(x, draw)
             got = float((slope.masked_fill(direction == 0, 0.0) * direction).sum())
             size = TOLERANCE * (1 + float(here.detach().abs()))
-            exact = _slope(lambda step, path=path, x=x, d=direction: float(total(path, x + step * d).detach()), size)
+
+            def along(step: float, path: Path = path, x: Tensor = x, direction: Tensor = direction) -> float:
+                return float(total(path, x + step * direction).detach())
+
+            exact = _slope(along, size)
             if exact is not None and not abs(got - exact) <= size + TOLERANCE * abs(exact):
                 yield f"the gradient in {path[-1]} is not the derivative of the value: {got:.6g}, expected {exact:.6g}"
 
@@ -278,7 +282,7 @@ def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[str]:
     # Where integers stand, the place of a token has a meaning; elsewhere a column may come anywhere.
     at = width if by == "mask" and (counts or "input_ids" in call.arguments) else draw.integer(0, width)
     shown = {**base, **{p: outside(p, 0.0) for p in floats}, **counts}
-    wider = {p: torch.cat([t[:, :at], _nobody(t), t[:, at:]], 1) for p, t in shown.items()}
+    wider: dict[Path, Tensor] = {p: torch.cat([t[:, :at], _nobody(t), t[:, at:]], 1) for p, t in shown.items()}
     for a, b in zip(plain, call(wider), strict=True):
         if b.shape[:2] == (rows, width + 1):
             empty, b = b[:, at], torch.cat([b[:, :at], b[:, at + 1 :]], 1)
@@ -299,13 +303,13 @@ def batch(call: Call, draw: Draw) -> Iterator[str]:
     leading = [path for path in call.tensors if rules.get(str(path[0]), "").startswith("(...") and len(path) == 1]
     if not leading or any(path not in leading for path in call.tensors):
         return
-    here = {path: call.tensors[path] for path in leading}
+    here: dict[Path, Tensor] = {path: call.tensors[path] for path in leading}
     if any(t.dim() == 0 for t in here.values()):
         return
-    there = {path: t.flip(-1) for path, t in here.items()}
+    there: dict[Path, Tensor] = {path: t.flip(-1) for path, t in here.items()}
     try:
         alone = [call(here), call(there)]
-        together = call({path: torch.stack([here[path], there[path]]) for path in leading})
+        together = call({path: torch.stack([t, there[path]]) for path, t in here.items()})
     except ValueError:
         return
     for a, b, both in zip(*alone, together, strict=True):
@@ -338,8 +342,8 @@ def broken(calls: Iterable[Call], seed: int) -> list[str]:
     for (i, call), (name, promise) in itertools.product(enumerate(first), PROMISES.items()):
         try:
             problems = list(promise(call, Draw(seed, name, i)))
-        except Exception as problem:  # what the function took, it takes without padding or in a stack too
-            problems = [f"{type(problem).__name__}: {problem}"]
+        except Exception as error:  # what the function took, it takes without padding or in a stack too
+            problems = [f"{type(error).__name__}: {error}"]
         for problem in problems:
             found[f"{name}: {call.function.__module__}.{call.function.__name__}: {problem}"] = None
     return list(found)

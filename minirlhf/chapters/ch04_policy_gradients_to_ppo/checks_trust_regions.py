@@ -114,7 +114,9 @@ def _(quadratic_kl, draw: Draw) -> Comparison:
     return quadratic_kl(x, _fisher(m) @ x), (4 * scaled(0.004) - scaled(0.008)) / 3
 
 
-def _steepest_descent(matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 0.0) -> Tensor:
+def _steepest_descent(
+    matvec: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 0.0
+) -> Tensor:
     x = torch.zeros_like(b)
     for _ in range(iterations):
         residual = b - matvec(x)

@@ -154,7 +154,7 @@ def _value_cases(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return values, old_values, returns, torch.tensor([[True] * 5 + [False]])
 
 
-def _value_clip_written_out(value: float, old: float, target: float, c: float) -> float:
+def _value_clip_written_out(value: float, old: float, target: float, *, c: float) -> float:
     plain = 0.5 * (value - target) ** 2
     if abs(value - old) <= c:
         return plain
@@ -181,7 +181,7 @@ def _(value_clip, draw: Draw) -> Comparison:
     "The squared error, or that of the value stopped at the edge of the range, whichever is larger."
     cases, c = _value_cases(draw), float(draw.uniform(low=0.25, high=0.4))
     rows = zip(*(x[0, :5].tolist() for x in cases[:3]), strict=True)
-    expected = [*(_value_clip_written_out(*row, c) for row in rows), 0.0]
+    expected = [*(_value_clip_written_out(*row, c=c) for row in rows), 0.0]
     return value_clip(*cases, cliprange_value=c)[0], torch.tensor(expected, dtype=torch.float64)
 
 
@@ -201,7 +201,7 @@ def _(value_clip, draw: Draw) -> Comparison:
 
     def written_out(x: Tensor) -> Tensor:
         rows = zip(x.tolist(), old[0, :5].tolist(), returns[0, :5].tolist(), strict=True)
-        return torch.tensor(sum(_value_clip_written_out(*row, c) for row in rows), dtype=torch.float64)
+        return torch.tensor(sum(_value_clip_written_out(*row, c=c) for row in rows), dtype=torch.float64)
 
     return got, exact.finite_difference(written_out, values[0, :5])
 
