@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minirlhf.ledger import registry
-from minirlhf.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run
+from minirlhf.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run, run_wrong
 
 
 def double(x):
@@ -159,6 +159,29 @@ def test_discrepancy_is_relative_above_one_and_absolute_below():
     assert discrepancy(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 2.0])) == 1.0
     assert discrepancy(1.0, math.nan) == math.inf
     assert discrepancy(math.inf, math.inf) == math.inf, "two infinities prove nothing"
+
+
+@pytest.mark.parametrize(
+    ("variant", "error", "message"),
+    [
+        pytest.param(lambda x: 3 * x, 0.5, "", id="a finite wrong value"),
+        pytest.param(lambda x: 2 * x, 0.0, "", id="the right value"),
+        pytest.param(lambda x: x / 0 if x[0] == 1 else 3 * x, 0.5, "", id="infinite in one comparison only"),
+        pytest.param(lambda x: x / 0, math.inf, "no comparison has a finite value", id="infinite"),
+        pytest.param(lambda x: 2 * x[:1], math.inf, "no comparison has a finite value", id="another shape"),
+        pytest.param(lambda x: undefined, math.inf, "NameError", id="an exception"),  # noqa: F821
+    ],
+)
+def test_a_wrong_variant_is_judged_by_its_finite_values(ledger, variant, error, message):
+    def compare(f, draw):
+        """Twice."""
+        yield f(torch.ones(2)), torch.full((2,), 2.0)
+        yield f(torch.full((2,), 2.0)), torch.full((2,), 4.0)
+
+    result = run_wrong(register(ledger, compare=compare), variant, 0)
+    assert result.error == error
+    assert message in result.message
+    assert bool(message) == bool(result.message)
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------

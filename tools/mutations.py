@@ -208,6 +208,10 @@ class _Sites(ast.NodeVisitor):
             self.visit(part)
         self._keywords = before
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # of zip(), an argument check too
+            self.visit(node.value)
+
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit(node.body)
 

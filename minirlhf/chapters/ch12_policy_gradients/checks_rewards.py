@@ -227,8 +227,9 @@ def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
     "The clip fraction is the share of sampled tokens whose gradient is 0."
     cases = clip_cases(draw)
     one_sided = {name: value for name, value in cases.clip.items() if name != "delta"}
+    least = {"epsilon": 0.01, "epsilon_high": 0.02, "delta": 1.03}  # leaves nearly all
     nobody_gains = cases.advantages.nan_to_num() * (cases.ratios.new_tensor([1.0, 0.0] * 4))  # no gradient, yet no clip
-    for options in (cases.clip, one_sided, {"epsilon": cases.clip["epsilon"]}):
+    for options in (cases.clip, one_sided, {"epsilon": cases.clip["epsilon"]}, least):
         silent = cases.gradient(pg.ppo_clip, **options)[cases.mask] == 0
         yield clip_fraction(*cases.inputs, **options), silent.double().mean()
         mute = silent & (nobody_gains[cases.mask] != 0)
@@ -267,6 +268,9 @@ def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
             1 - ((r - v)[mask] ** 2).mean() / r[mask].var(correction=0)
         ),
         "squared correlation": lambda v, r, mask: torch.corrcoef(torch.stack([v[mask], r[mask]]))[0, 1] ** 2,
+        "0 where there is nothing to explain": lambda v, r, mask: diagnostics.explained_variance(
+            v, r, mask
+        ).nan_to_num(),
         "padding counted": lambda v, r, mask: diagnostics.explained_variance(
             v.nan_to_num(), r.nan_to_num(), torch.ones_like(mask)
         ),
@@ -281,6 +285,9 @@ def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
     yield explained_variance(values, returns, mask), 1 - left / statistics.pvariance(returns[mask].tolist())
     yield explained_variance(returns + 3, returns, mask), 1.0
     yield explained_variance(torch.ones_like(returns), returns, mask), 0.0
+    yield explained_variance(values / 9, returns / 9, mask), explained_variance(values, returns, mask)
+    equal = torch.full_like(returns, float(draw.normal()))
+    yield explained_variance(values, equal, mask).isnan().double(), 1.0
 
 
 # -- samples of another policy -----------------------------------------------------------------------------------

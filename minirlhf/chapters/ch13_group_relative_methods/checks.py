@@ -415,7 +415,7 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 )
 def _(bnpo_shape, draw: Draw) -> Iterator[Comparison]:
     "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); rates that fit no Beta reweight nothing."
-    for unfit in ([0.4, 0.4, 0.4], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0, 0.0], [0.3], []):
+    for unfit in ([0.4, 0.4, 0.4], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.3], []):
         yield torch.tensor(bnpo_shape(_float64(unfit))), torch.ones(2)
     a, b = float(draw.uniform(low=1.8, high=2.2)), float(draw.uniform(low=2.5, high=2.9))
     mean, variance = a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1))

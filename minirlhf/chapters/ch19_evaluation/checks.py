@@ -41,12 +41,13 @@ def _plug_in(n: Tensor, c: Tensor, *, k: int) -> Tensor:
         "share of correct samples": lambda n, c, *, k: c.double() / n,
     },
 )
-def _(pass_at_k, draw: Draw) -> Comparison:
+def _(pass_at_k, draw: Draw) -> Iterator[Comparison]:
     "The share of subsets with at least one correct sample, for every number of correct ones."
     n, k = draw.integer(5, 7), draw.integer(2, 3)
     correct = torch.arange(n + 1)
     expected = [_over_subsets([1] * c + [0] * (n - c), k, lambda s: float(any(s))) for c in range(n + 1)]
-    return pass_at_k(torch.full_like(correct, n), correct, k=k), torch.tensor(expected, dtype=torch.float64)
+    yield pass_at_k(torch.full_like(correct, n), correct, k=k), torch.tensor(expected, dtype=torch.float64)
+    yield pass_at_k(n, correct, k=k), torch.tensor(expected, dtype=torch.float64)
 
 
 @check(
@@ -72,12 +73,13 @@ def _(pass_at_k, draw: Draw) -> Comparison:
         "at least one correct": estimators.pass_at_k,
     },
 )
-def _(pass_hat_k, draw: Draw) -> Comparison:
+def _(pass_hat_k, draw: Draw) -> Iterator[Comparison]:
     "The share of subsets that are all correct, for every number of correct ones."
     n, k = draw.integer(5, 7), draw.integer(2, 3)
     correct = torch.arange(n + 1)
     expected = [_over_subsets([1] * c + [0] * (n - c), k, lambda s: float(all(s))) for c in range(n + 1)]
-    return pass_hat_k(torch.full_like(correct, n), correct, k=k), torch.tensor(expected, dtype=torch.float64)
+    yield pass_hat_k(torch.full_like(correct, n), correct, k=k), torch.tensor(expected, dtype=torch.float64)
+    yield pass_hat_k(n, correct, k=k), torch.tensor(expected, dtype=torch.float64)
 
 
 @check(
