@@ -235,6 +235,8 @@ def test_the_page_shows_code_check_run_and_neighbours(small, capsys):
         "Derivation 'halving': From the double to the half",
         " ▸ 1. eq:double",
         "   2. eq:half",
+        "Promises of every function: ",
+        "double: kept",
     ):
         assert part in text
 

@@ -268,8 +268,8 @@ def disagreements(outcomes: Iterable[Outcome], reasons: dict[str, str]) -> list[
     return problems
 
 
-def report(outcomes: Sequence[Outcome], reasons: dict[str, str], seconds: float) -> dict[str, Any]:
-    """The evidence."""
+def report(outcomes: Sequence[Outcome], reasons: dict[str, str], seconds: float, every: int = 1) -> dict[str, Any]:
+    """The evidence: of each N-th mutant, what killed it."""
     total = len(outcomes)
     ledger = sum(bool(o.ledger) for o in outcomes)
     both = sum(bool(o.ledger or o.test) for o in outcomes)
@@ -283,24 +283,27 @@ def report(outcomes: Sequence[Outcome], reasons: dict[str, str], seconds: float)
     }
     return {
         "mutants": total,
-        "killed by the ledger": ledger,
-        "killed by ledger or tests": both,
+        "every": every,
+        "ledger": ledger,
+        "ledger or tests": both,
         "share, ledger": round(ledger / total, 4),
         "share, ledger or tests": round(both / total, 4),
         "minutes": round(seconds / 60, 1),
         "seeds": SEEDS,
         "torch": torch.__version__,
         "kinds": kinds,
+        "by exception": sum(bool(re.search(r": \w+$", o.ledger)) for o in outcomes),
+        "killed by the ledger": {o.name: o.ledger[:100] for o in outcomes if o.ledger},
         "killed by tests only": {o.name: o.test for o in outcomes if o.test},
         "survivors": {o.name: reasons.get(o.name, "not explained") for o in outcomes if not o.ledger and not o.test},
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run mutants, write the evidence if all were run, and say where run and explanations disagree."""
+    """Run mutants, write the evidence, and say where run and explanations disagree."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", metavar="REGEX", help="mutants whose name matches; nothing is written")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th mutant only; nothing is written")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th mutant only")
     parser.add_argument("--ledger", action="store_true", help="no tests; nothing is written")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time")
     args = parser.parse_args(arguments)
@@ -309,13 +312,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     chosen = mutants(lambda m: args.only is None or re.search(args.only, m.name) is not None)[:: args.every]
     outcomes = judge_all(chosen, traced_checks(), tests=not args.ledger, jobs=args.jobs, tell=True)
-    result = report(outcomes, explained(), time.monotonic() - begun)
+    result = report(outcomes, explained(), time.monotonic() - begun, args.every)
     print(json.dumps({key: value for key, value in result.items() if not isinstance(value, dict)}, indent=1))
-    if args.only or args.every > 1 or args.ledger:
+    if args.only or args.ledger:
         return 0
     RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     problems = disagreements(outcomes, explained())
-    problems += [f"is explained and no mutant: {n}" for n in explained().keys() - {m.name for m in chosen}]
+    problems += [f"is explained and was not run: {n}" for n in explained().keys() - {m.name for m in chosen}]
     print("\n".join(problems))
     return bool(problems)
 

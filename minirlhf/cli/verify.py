@@ -131,8 +131,9 @@ def run(args: argparse.Namespace) -> int:
         if args.show not in ledger.labels():
             raise unknown("label", args.show, ledger.labels())
         text, passed = reader.page(ledger, args.show, seed, width)
-        print(text)
-        return 0 if passed else 1
+        promises, kept = reader.promises(ledger, args.show, seed)
+        print(f"{text}\n\n{promises}")
+        return 0 if passed and kept else 1
     if args.chains:
         print(reader.chain_list(ledger, width))
         return 0

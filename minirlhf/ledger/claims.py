@@ -299,17 +299,18 @@ def _nobody(t: Tensor) -> Tensor:
 
 def batch(call: Call, draw: Draw) -> Iterator[str]:
     """Leading axes are independent: two inputs in a stack give their two results."""
-    rules = getattr(call.function, "__rules__", {})
-    leading = [path for path in call.tensors if rules.get(str(path[0]), "").startswith("(...") and len(path) == 1]
-    if not leading or any(path not in leading for path in call.tensors):
-        return
-    here: dict[Path, Tensor] = {path: call.tensors[path] for path in leading}
-    if any(t.dim() == 0 for t in here.values()):
+    said = {path: getattr(call.function, "__rules__", {}).get(str(path[0]), "") for path in call.tensors}
+    # Where "..." stands in the shape, as in (K, ..., V): there the stack's axis goes.
+    place = {
+        path: found.start(1) // 3 for path, rule in said.items() if (found := re.match(r"\((?:\w, )?(\.\.\.)", rule))
+    }
+    here: dict[Path, Tensor] = {path: call.tensors[path] for path in place}
+    if not here or any(t.dim() == 0 for t in here.values()):
         return
     there: dict[Path, Tensor] = {path: t.flip(-1) for path, t in here.items()}
     try:
         alone = [call(here), call(there)]
-        together = call({path: torch.stack([t, there[path]]) for path, t in here.items()})
+        together = call({path: torch.stack([t, there[path]], place[path]) for path, t in here.items()})
     except ValueError:
         return
     for a, b, both in zip(*alone, together, strict=True):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.core import provenance
+from minirlhf.ledger import claims
 from minirlhf.ledger.registry import LABEL, Chain, Check, Ledger, Result, run, run_wrong
 
 # A wrong variant counts as rejected when its error exceeds this multiple of the tolerance.
@@ -283,6 +284,23 @@ def page(
         if label in chain.labels:
             lines += ["", *_neighbourhood(ledger, chain, label, width)]
     return "\n".join(lines), all(found.result.passed for found in outcomes)
+
+
+def promises(ledger: Ledger, label: str, seed: int) -> tuple[str, bool]:
+    """What the functions of this label promise as all do, on the inputs of all their checks; and whether they keep it.
+
+    See :mod:`minirlhf.ledger.claims`.
+    """
+    under_test = {c.of for c in ledger.select([label])}
+    entries = [c for c in ledger.checks.values() if c.of in under_test]
+    lines, well = [f"Promises of every function: {', '.join(claims.PROMISES)}"], True
+    for function, calls in claims.record(entries, range(seed, seed + 3)).items():
+        problems = claims.broken(calls, seed)
+        unvaried = ", ".join(claims.keywords(function, calls))
+        problems += [f"keywords: {function.__name__}: no check varies {unvaried}"] if unvaried else []
+        lines += [f"    {problem}" for problem in problems] or [f"    {function.__name__}: kept"]
+        well = well and not problems
+    return "\n".join(lines), well
 
 
 def chain_list(ledger: Ledger, width: int = 100) -> str:

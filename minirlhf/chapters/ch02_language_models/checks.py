@@ -250,6 +250,10 @@ def _(temperature_softmax, draw: Draw) -> Iterator[Comparison]:
         yield temperature_softmax(logits, temperature=cold), greedy
     for hot in (math.inf, 1e12):
         yield temperature_softmax(logits, temperature=hot), torch.full((5,), 0.2, dtype=torch.float64)
+    forbidden = logits.masked_fill(greedy == 1, -math.inf)  # stays so at every temperature
+    yield temperature_softmax(forbidden, temperature=math.inf), (1 - greedy) / 4
+    tied = torch.tensor([1.0, 2.0, 0.0, 2.0], dtype=torch.float64)
+    yield temperature_softmax(tied, temperature=0.0), torch.tensor([0.0, 0.5, 0.0, 0.5], dtype=torch.float64)
 
 
 @check(
@@ -346,6 +350,13 @@ def _(top_p_logits, draw: Draw) -> Iterator[Comparison]:
         smallest = [s for s in enough if len(s) == min(map(len, enough))]
         best = max(smallest, key=lambda s: float(probs[list(s)].sum()))
         yield top_p_logits(probs.log(), top_p=top_p).softmax(-1), _renormalised(probs, best)
+    halves = torch.tensor(
+        [0.25, 0.5, 0.125, 0.125], dtype=torch.float64
+    )  # sums without rounding: p is reached, not passed
+    for top_p, nucleus in ((0.5, (1,)), (0.75, (0, 1)), (0.875, (0, 1, 2)), (1.0, (0, 1, 2, 3))):
+        yield top_p_logits(halves.log(), top_p=top_p).softmax(-1), _renormalised(halves, nucleus)
+    many = draw.distribution(200)
+    yield top_p_logits(many.log(), top_p=1.0).softmax(-1), many
 
 
 @check(
@@ -371,6 +382,7 @@ def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
             threshold = min(1.0, factor * p / top)
             kept = tuple(j for j, q in enumerate(probs.tolist()) if q >= threshold * top)
             yield min_p_logits(probs.log(), min_p=threshold).softmax(-1), _renormalised(probs, kept)
+    yield min_p_logits(probs.log(), min_p=0.0).softmax(-1), probs
 
 
 @check(

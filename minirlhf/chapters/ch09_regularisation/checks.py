@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from minirlhf.chapters.ch09_regularisation.divergences import swapped, two
 from minirlhf.core import exact
@@ -13,6 +14,11 @@ from minirlhf.equations import kl
 from minirlhf.ledger.registry import Comparison, Draw, check
 
 # -- exact divergences -------------------------------------------------------------------------------------------
+
+
+def _with(probs: Tensor, kept: float) -> Tensor:
+    """The same distributions with one more outcome, which has what they do not keep."""
+    return torch.cat([kept * probs, torch.full((len(probs), 1), 1 - kept, dtype=torch.float64)], 1)
 
 
 @check(
@@ -25,11 +31,18 @@ from minirlhf.ledger.registry import Comparison, Draw, check
         "logits not normalised": lambda logits, ref_logits: (logits.softmax(-1) * (logits - ref_logits)).sum(-1),
     },
 )
-def _(reverse_kl, draw: Draw) -> Comparison:
-    "From logits, whatever constants were added to them."
+def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
+    "From logits, whatever constants were added to them; a token that π forbids adds nothing but what it takes from π_ref."
     p, q = two(draw)
     constants = draw.uniform(2, 3, 1, low=1.0, high=3.0)
-    return reverse_kl(p.log() + constants[0], q.log() - constants[1]), exact.divergence(p, q)
+    yield reverse_kl(p.log() + constants[0], q.log() - constants[1]), exact.divergence(p, q)
+    share = float(draw.uniform(low=0.2, high=0.8))
+    for kept in (share, 1.0):  # the reference gives the forbidden token the rest, which may be nothing
+        wider = _with(p, 1.0).log(), _with(q, kept).log()
+        yield reverse_kl(*wider), exact.divergence(p, q) - math.log(kept)
+        logits = wider[0].requires_grad_()
+        slope = exact.gradient(reverse_kl(logits, wider[1]).sum(), logits).view(logits.shape)
+        yield slope, _with(p * ((p / q).log() - exact.divergence(p, q)[:, None]), 1.0)
 
 
 @check(
@@ -127,13 +140,22 @@ def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
         ),
     },
 )
-def _(generalised_jsd, draw: Draw) -> Comparison:
-    "β is the share of the reference (the teacher) in the mixture."
+def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
+    "β is the share of the reference (the teacher) in the mixture; what one of the two forbids, or both, is no exception."
     p, q = two(draw)
     beta = float(draw.away_from([0.5], low=0.1, high=0.9, margin=0.1))
     mixture = beta * q + (1 - beta) * p
     expected = exact.entropy(mixture) - beta * exact.entropy(q) - (1 - beta) * exact.entropy(p)
-    return generalised_jsd(p.log(), q.log(), beta=beta), expected
+    yield generalised_jsd(p.log(), q.log(), beta=beta), expected
+    inside = q.log().requires_grad_()
+    slope = exact.gradient(generalised_jsd(p.log(), inside, beta=beta).sum(), inside).view(q.shape)
+    outside = _with(q, 1.0).log().requires_grad_()
+    wider = generalised_jsd(_with(p, 1.0).log(), outside, beta=beta)
+    yield wider, expected
+    yield exact.gradient(wider.sum(), outside).view(outside.shape), _with(slope, 1.0)
+    mixed = beta * _with(q, 0.6) + (1 - beta) * _with(p, 1.0)
+    one_sided = exact.entropy(mixed) - beta * exact.entropy(_with(q, 0.6)) - (1 - beta) * exact.entropy(p)
+    yield generalised_jsd(_with(p, 1.0).log(), _with(q, 0.6).log(), beta=beta), one_sided
 
 
 @check(

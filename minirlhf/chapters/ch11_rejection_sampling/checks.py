@@ -110,11 +110,17 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
         "always the best answer": _one_hot_of_best,
     },
 )
-def _(distribution, draw: Draw) -> Comparison:
+def _(distribution, draw: Draw) -> Iterator[Comparison]:
     "Answers that tie share the mass of their reward in proportion to π."
     probs, n = draw.distribution(4), draw.integer(2, 3)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
-    return distribution(probs, rewards, n=n), _law_by_enumeration(probs, rewards, n)
+    yield distribution(probs, rewards, n=n), _law_by_enumeration(probs, rewards, n)
+    # An answer of hardly any mass, and one of none, get n F^(n−1) times what they had.
+    rare = torch.tensor([1e-30, 0.0, 0.0], dtype=torch.float64)
+    law = distribution(torch.cat([probs, rare]), torch.cat([rewards, rewards.new_tensor([0.5, 1.5, 3.0])]), n=n)
+    yield law[4] / rare[0], n * probs[rewards < 0.5].sum() ** (n - 1)
+    yield law[:4], _law_by_enumeration(probs, rewards, n)
+    yield law[5:], torch.zeros(2)
 
 
 @check(
@@ -251,7 +257,7 @@ def _(win_rate, draw: Draw) -> Iterator[Comparison]:
         "best value instead of best score": lambda scores, values: estimators.best_of_n_curve(values),
     },
 )
-def _(best_of_n_curve, draw: Draw) -> Comparison:
+def _(best_of_n_curve, draw: Draw) -> Iterator[Comparison]:
     "Entry n is the mean over all subsets of size n of the value of their best-scored member."
     scores = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0, 3.0], dtype=torch.float64)[draw.permutation(6)]
     values = draw.normal(6)
@@ -262,7 +268,7 @@ def _(best_of_n_curve, draw: Draw) -> Comparison:
             index = torch.tensor(subset)
             best.append(values[index[scores[index] == scores[index].max()]].mean())
         means.append(torch.stack(best).mean())
-    return best_of_n_curve(scores, values), torch.stack(means)
+    yield best_of_n_curve(scores, values), torch.stack(means)
 
 
 @check(
