@@ -20,7 +20,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast lint format types forecast verify chapter studies fuzz book slides notebooks lab clean
+.PHONY: help setup tour test test-fast lint format types forecast verify mutants chapter studies fuzz book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -54,6 +54,9 @@ forecast: setup ## from build/costs.json (make test ARGS="--costs=build/costs.js
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)
+
+mutants: setup ## mistakes in the equations that neither ledger nor tests would see: benchmarks/mutants.json
+	@OMP_NUM_THREADS=1 nice $(PY) tools/mutants.py $(ARGS)
 
 chapter: setup ## a chapter's skeleton: CH=7, or for a new one CH=23 NAME=memory TITLE="Memory"
 	@OMP_NUM_THREADS=1 $(PY) tools/chapter.py $(CH) --name "$(NAME)" --title "$(TITLE)"
