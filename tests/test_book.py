@@ -346,6 +346,40 @@ def test_a_quotation_is_what_the_notebook_has_printed(tmp_path: Path, monkeypatc
             quoted.quoted(f"05 {said}")
 
 
+# -- tables of notebooks ----------------------------------------------------------------------------------------
+
+PRINTED = {
+    "cells": [
+        {"id": "aa", "outputs": [{"text": ["base  -0.6   paddle hi!\n", "SFT  0.8  cats nap and purr\n"]}]},
+        {
+            "id": "table-opening",
+            "outputs": [{"data": {"text/markdown": ["| a |\n", "|---|\n"], "text/plain": ["<M>"]}}],
+        },
+        {"id": "bb"},
+    ]
+}
+
+
+@pytest.fixture
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The extension that shows notebooks, beside one small notebook."""
+    spec = importlib.util.spec_from_file_location("notebook_figures", BOOK / "_ext" / "notebook_figures.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "05_test.ipynb").write_text(json.dumps(PRINTED), encoding="utf-8")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def test_a_table_comes_from_the_cell_of_its_name(printed: ModuleType) -> None:
+    """Its Markdown, as it was printed."""
+    assert printed.table("05", "opening") == "| a |\n|---|\n"
+    with pytest.raises(ValueError, match="has no table 'end'; it has: opening"):
+        printed.table("05", "end")
+
+
 # -- the browser test complains ----------------------------------------------------------------------------------
 
 HEAD = (

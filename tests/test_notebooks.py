@@ -206,6 +206,7 @@ def test_ids_stay_when_a_cell_is_put_in(source: Path) -> None:
         ("# alt: A straight line that rises from one\n#   to three.\n", "", "needs both '# figure:' and '# alt:'"),
         ("# figure: line\n", "# figure: A line\n", "figure name 'A line'"),
         ("# NBVAL", "# figure: line\n# alt: again\n# NBVAL", "figure name 'line'"),
+        ("# NBVAL", "# table: A table\n# NBVAL", "table name 'A table'"),
     ],
 )
 def test_a_figure_without_name_or_text_is_refused(old: str, new: str, said: str, source: Path) -> None:

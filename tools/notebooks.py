@@ -4,7 +4,7 @@
     tools/notebooks.py check [05 …]     run them again under nbval and hold time and memory against the budget
 
 A cell that draws begins with ``# figure: name`` and ``# alt: what a reader who cannot see it should know``; the book shows
-the figure by that name. Cells run on one thread; what they load from the zoo is trained before the clock starts.
+the figure by that name. A cell whose last line is ``Markdown(…)`` may begin with ``# table: name``; the book shows what it printed. Cells run on one thread; what they load from the zoo is trained before the clock starts.
 
 What a reader sees is questions, equations, short code and figures. Cells that draw and cells of nothing but asserts are folded
 away, by the rules of :func:`fold`, in JupyterLab, on Colab and on the site; the comments above and ``# NBVAL_CHECK_OUTPUT``
@@ -74,7 +74,7 @@ for step in range(600):
 print(time.process_time() - start)"""
 WORK_SECONDS = 1.15  # of processor time, for WORK on the reference (four runs: 2.29 to 2.40 for twice of it)
 RSS_PER_MEGABYTE = 2**20 if sys.platform == "darwin" else 2**10  # bytes on macOS, kilobytes on Linux
-HEADER = re.compile(r"# (figure|alt): (.*)")
+HEADER = re.compile(r"# (figure|alt|table): (.*)")
 CHECKED = "# NBVAL_CHECK_OUTPUT"
 SLOW = 3.0  # seconds of a cell from which on a reader should see a bar
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -120,7 +120,9 @@ def digest(text: str) -> str:
 
 
 def headers(code: str) -> tuple[dict[str, str], str]:
-    """``{"figure": name, "alt": text}`` from a cell's first comment lines (lines with deeper indent go on), and the cell without them."""
+    """``{"figure": name, "alt": text}`` or ``{"table": name}`` from a cell's first comment lines (lines with deeper indent go on), and the
+    cell without them.
+    """
     found: dict[str, str] = {}
     last = ""
     lines = code.splitlines()
@@ -249,18 +251,19 @@ def cells(path: Path):
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         head, rest = headers(cell.source) if cell.cell_type == "code" else ({}, cell.source)
-        if head and set(head) != {"figure", "alt"}:
+        if head and set(head) not in ({"figure", "alt"}, {"table"}):
             raise Refused(f"{path.name}: a cell that draws needs both '# figure:' and '# alt:'; found {head}")
-        name = f"figure-{head['figure']}" if head else digest(cell.source)[:8]
+        kind = next(iter(head), "")
+        name = f"{kind}-{head[kind]}" if head else digest(cell.source)[:8]
         seen[name] = seen.get(name, 0) + 1
-        if head and (seen[name] > 1 or not re.fullmatch(r"[a-z0-9-]{1,50}", head["figure"])):
-            raise Refused(f"{path.name}: figure name {head['figure']!r}; expected one of its own, like 'kl-frontier'")
+        if head and (seen[name] > 1 or not re.fullmatch(r"[a-z0-9-]{1,50}", head[kind])):
+            raise Refused(f"{path.name}: {kind} name {head[kind]!r}; expected one of its own, like 'kl-frontier'")
         cell["id"] = name if seen[name] == 1 else f"{name}-{seen[name]}"
         if cell.cell_type != "code":
             continue
         cell.metadata["tags"] = ["nbval-check-output"] if CHECKED in rest.splitlines() else []
         cell.source = "\n".join(line for line in rest.splitlines() if line != CHECKED).strip("\n")
-        if head:
+        if "alt" in head:
             cell.metadata["mystnb"] = {"image": {"alt": head["alt"]}}
     fold(notebook, path)
     setup = nbformat.v4.new_code_cell(SETUP, id=digest(SETUP)[:8], metadata={"tags": ["remove-cell"]})

@@ -1,4 +1,8 @@
-"""``{nbfigure} 05 frontier``: a figure of the chapter's executed notebook, with the alt text it has there."""
+"""What the chapter's executed notebook has shown, in the book.
+
+* ``{nbfigure} 05 frontier``: a figure, with the alt text it has there.
+* ``{nbtable} 01 opening``: the table that the cell ``# table: opening`` has printed as Markdown.
+"""
 
 import base64
 import json
@@ -25,22 +29,37 @@ def notebook_of(chapter: str) -> Path:
     return found[0]
 
 
-def figure(chapter: str, name: str) -> tuple[bytes, dict[str, str]]:
-    """PNG bytes of the figure ``name``, made by the cell that says ``# figure: name``; its ``alt`` text and ``width``.
+def cells_of(chapter: str) -> dict[str, Any]:
+    """The notebook's cells by id, executed."""
+    return {cell["id"]: cell for cell in json.loads(notebook_of(chapter).read_text(encoding="utf-8"))["cells"]}
+
+
+def shown(chapter: str, kind: str, name: str, mime: str) -> tuple[Any, dict[str, Any]]:
+    """What the cell ``# figure: name`` or ``# table: name`` shows in the format ``mime``, and the cell.
 
     Raises:
-        ValueError: no such notebook or figure, or the cell shows no image.
+        ValueError: no such notebook or cell, or it shows nothing in this format.
     """
-    path = notebook_of(chapter)
-    cells = {cell["id"]: cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]}
-    cell = cells.get(f"figure-{name}")
+    path, cells = notebook_of(chapter), cells_of(chapter)
+    cell = cells.get(f"{kind}-{name}")
     if cell is None:
-        names = ", ".join(sorted(c.removeprefix("figure-") for c in cells if c.startswith("figure-"))) or "none"
-        raise ValueError(f"{path.name} has no figure {name!r}; it has: {names}")
-    images = [out["data"]["image/png"] for out in cell["outputs"] if "image/png" in out.get("data", {})]
-    if not images:
-        raise ValueError(f"the cell of figure {name!r} in {path.name} shows no image; run tools/notebooks.py build")
-    return base64.b64decode(images[0]), cell["metadata"]["mystnb"]["image"]
+        names = ", ".join(sorted(c.removeprefix(f"{kind}-") for c in cells if c.startswith(f"{kind}-"))) or "none"
+        raise ValueError(f"{path.name} has no {kind} {name!r}; it has: {names}")
+    found = [out["data"][mime] for out in cell["outputs"] if mime in out.get("data", {})]
+    if not found:
+        raise ValueError(f"the cell of {kind} {name!r} in {path.name} shows no {mime}; run tools/notebooks.py build")
+    return found[0], cell
+
+
+def figure(chapter: str, name: str) -> tuple[bytes, dict[str, str]]:
+    """PNG bytes of the figure ``name``; its ``alt`` text and ``width``. Raises as :func:`shown`."""
+    image, cell = shown(chapter, "figure", name, "image/png")
+    return base64.b64decode(image), cell["metadata"]["mystnb"]["image"]
+
+
+def table(chapter: str, name: str) -> str:
+    """The Markdown of the table ``name``. Raises as :func:`shown`."""
+    return "".join(shown(chapter, "table", name, "text/markdown")[0])
 
 
 class NotebookFigure(Figure, SphinxDirective):
@@ -66,7 +85,25 @@ class NotebookFigure(Figure, SphinxDirective):
         return super().run()
 
 
+class NotebookTable(SphinxDirective):
+    """A table that a notebook has printed."""
+
+    required_arguments = 2
+    final_argument_whitespace = False
+
+    def run(self) -> list[nodes.Node]:
+        """Read its Markdown."""
+        chapter, name = self.arguments
+        try:
+            text = table(chapter, name)
+        except ValueError as problem:
+            raise self.error(str(problem)) from None
+        self.env.note_dependency(str(notebook_of(chapter)))
+        return self.parse_text_to_nodes(text)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("nbfigure", NotebookFigure)
+    app.add_directive("nbtable", NotebookTable)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -20,8 +20,8 @@
 # 2. `avoid(logits, bad)`
 # 3. `prefer(logits, chosen, rejected)`
 #
-# Then look at what each does to a reply that nobody has talked about. That one line is most of the difference between fine-tuning on
-# demonstrations and learning from preferences.
+# Then look at what each push does to the logit of a reply that nobody has talked about. And careful: a reply whose logit falls can become
+# *more probable*, if other logits fall faster. Which replies gain when a rare one is imitated?
 
 # %% [given]
 import torch
@@ -96,7 +96,7 @@ def unit(*pairs):
     ),
 )
 def imitation(sub, draw):
-    "`imitate` raises the demonstrated reply and lowers all others."
+    "`imitate` raises the logit of the demonstrated reply and lowers all other logits."
     z, good, _ = problem(draw)
     right = exact.finite_difference(lambda x: log_p(x, good), z)
     p = z.softmax(-1)
@@ -120,12 +120,12 @@ def imitation(sub, draw):
     against="finite differences of the loss",
     hints=(
         "You have already done the work: compare this loss with the first one.",
-        "The loss has the opposite sign, so the push has too. The mass taken from the bad reply goes to all others, in proportion to what "
-        "they have.",
+        "The loss has the opposite sign, so the push has too. Every other logit rises by its reply's probability. (The probability itself "
+        "mostly goes to the reply that was most probable before: its logit rises fastest.)",
     ),
 )
 def avoidance(sub, draw):
-    "`avoid` lowers the bad reply and raises all others."
+    "`avoid` lowers the logit of the bad reply and raises all other logits."
     z, bad, _ = problem(draw)
     right = -exact.finite_difference(lambda x: log_p(x, bad), z)
     expect(
@@ -147,11 +147,11 @@ def avoidance(sub, draw):
     hints=(
         "In log p_c − log p_r the sum of exponentials cancels. What is left is a difference of two logits.",
         "The derivative of log σ(x) is σ(−x): large when the model has the pair the wrong way round, and nearly nothing when it already "
-        "agrees. It moves two logits in opposite directions and no third one.",
+        "agrees. It moves two logits in opposite directions and no third logit.",
     ),
 )
 def preference(sub, draw):
-    "`prefer` raises the chosen reply, lowers the rejected one, and the more so the more the model disagrees."
+    "`prefer` raises the chosen logit and lowers the rejected one, and the more so the more the model disagrees."
     z, chosen, rejected = problem(draw)
     right = exact.finite_difference(lambda x: -torch.log1p((log_p(x, rejected) - log_p(x, chosen)).exp()), z)
     margin = z[chosen] - z[rejected]

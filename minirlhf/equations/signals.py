@@ -32,7 +32,8 @@ def softmax_derivative(logits: Tensor) -> Tensor:
 def imitation_push(logits: Tensor, target: Tensor) -> Tensor:
     """Push of one demonstration, the index y as target: ∂ log π(y)/∂z_v = 1[v = y] − π(v).
 
-    What was demonstrated goes up; everything else goes down in proportion to its probability, good or bad.
+    The demonstrated reply's logit rises; every other logit falls by its probability, good or bad. What that does to the
+    probabilities is :func:`probability_change`.
 
     Label: eq:imitation-push
     Source: Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
@@ -47,8 +48,8 @@ def imitation_push(logits: Tensor, target: Tensor) -> Tensor:
 def reward_push(logits: Tensor, rewards: Tensor) -> Tensor:
     """Push of rewards, ∂ E_π[r]/∂z_v = π(v) (r(v) − E_π[r]).
 
-    What is better than the policy's own average goes up, what is worse goes down: feedback can be negative. And
-    it is felt only where the policy goes: what it never says, it cannot learn about.
+    The logit of what is better than the policy's own average rises, that of what is worse falls: feedback can be negative.
+    And it is felt only where the policy goes: what it never says, it cannot learn about.
 
     Label: eq:reward-push
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
@@ -56,6 +57,19 @@ def reward_push(logits: Tensor, rewards: Tensor) -> Tensor:
     """
     probs = logits.softmax(-1)
     return probs * (rewards - (probs * rewards).sum(-1, keepdim=True))
+
+
+@takes(logits="... V", push="... V")
+def probability_change(logits: Tensor, push: Tensor, *, learning_rate: float) -> Tensor:
+    """Change of the probabilities, to first order in η, when the logits move by η g: dπ(v) = η π(v) (g_v − Σ_u π(u) g_u).
+
+    A probability rises where its push is above the policy's average push, and that average is often not zero: a reply whose
+    logit falls can become more probable. The same matrix as in :func:`reward_push`, since the derivatives are symmetric.
+
+    Label: eq:probability-change
+    Source: Ren and Sutherland (2025), "Learning dynamics of LLM finetuning", which builds on this first-order change.
+    """
+    return learning_rate * reward_push(logits, push)
 
 
 # -- imitation, step by step -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, features
 from minirlhf.data.types import Compared
+from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.preference_losses import PairLogps, dpo
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.feedback.facets import content, facet_reward, manners
@@ -33,14 +35,17 @@ from minirlhf.recipes import GRPO
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, pair_tokens, preferences, reply_tokens, with_seed
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
-from minirlhf.trainers.evaluation import Evaluation, evaluate
+from minirlhf.trainers.evaluation import Evaluation, candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 COUNTS = [25, 50, 100, 200, 400, 800]
 GARDENS = 4  # for each seed
+EPISODES = (1, 2, 4, 8, 16)
+WALKS = 8  # copies of the owner for each seed
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+EVALUATIONS = 4  # of each merged model, each with one reply to every test prompt
 WORLD = tasks.get("assistant")
 LIMIT = Sampling(max_completion_length=WORLD.max_completion_length)
 RL = RLPlan(training=OnlineConfig(max_steps=35, batch_size=8, num_generations=8, learning_rate=3e-4))
@@ -97,6 +102,24 @@ def the_stages(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
     rl = pipeline.rl(WORLD, sft, with_seed(RL, seed), reward=reward, quiet=True)
     gold = {name: ask(policy, seed).reward.mean for name, policy in (("base", base), ("sft", sft), ("rl", rl))}
     return {f"gold_{name}": value for name, value in gold.items()} | {"rl_gain": gold["rl"] - gold["sft"]}
+
+
+def the_tries(base: Trained, seed: int) -> dict[str, float]:
+    """256 replies of the base to each of eight prompts: the shares that earn at least 1 and that are empty, and the best of n."""
+    drawn = candidates(
+        base.model,
+        task_problems(WORLD, "test")[:8],
+        task_reward(WORLD),
+        tokenizer=base.tokenizer,
+        sampling=LIMIT,
+        num_generations=256,
+        seed=5 + seed,
+    )
+    empty = sum(text == "" for texts in drawn.completions for text in texts) / drawn.rewards.numel()
+    curve = best_of_n_curve(drawn.rewards.double()).mean(0)
+    return {"base_good": float((drawn.rewards >= 1).double().mean()), "base_empty": empty} | {
+        f"base_best_of_{n}": float(curve[n - 1]) for n in (16, 64, 256)
+    }
 
 
 def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[str, float]:
@@ -162,11 +185,17 @@ def specialists(sft: Trained, seed: int) -> dict[str, float]:
     one, two = (
         pipeline.rl(WORLD, sft, plan, reward=facet_reward(facet), quiet=True).model for facet in (content, manners)
     )
-    gold = lambda model: ask(replace(sft, model=model), seed + 50).reward.mean
+
+    def gold(model: torch.nn.Module) -> float:
+        rounds = (ask(replace(sft, model=model), seed + 50 + 100 * i) for i in range(EVALUATIONS))
+        return fmean(found.reward.mean for found in rounds)
+
     numbers = {f"merged_{share:g}_gold": gold(merge([one, two], [1 - share, share])) for share in SHARES}
     ends = numbers["merged_0_gold"], numbers["merged_1_gold"]
-    numbers["merge_over_chord"] = numbers["merged_0.5_gold"] - sum(ends) / 2
-    numbers["merge_over_better"] = numbers["merged_0.75_gold"] - max(ends)
+    for share in SHARES[1:-1]:
+        merged = numbers[f"merged_{share:g}_gold"]
+        numbers[f"merge_{share:g}_over_chord"] = merged - (1 - share) * ends[0] - share * ends[1]
+        numbers[f"merge_{share:g}_over_better"] = merged - max(ends)
     relative = shuffled(two)
     numbers["shuffled_gold"] = gold(relative)
     numbers["shuffled_merge_gold"] = gold(merge([one, relative], [0.5, 0.5]))
@@ -193,6 +222,30 @@ def the_garden(seed: int, counts: list[int] = COUNTS, gardens: int = GARDENS) ->
     return numbers
 
 
+def the_walks(seed: int, episodes: tuple[int, ...] = EPISODES, walks: int = WALKS) -> dict[str, float]:
+    """Worth in the wind of robots that copied the owner's walks: on still days, in the wind, or corrected where the robot walked."""
+    still, windy, wishes = GARDEN.transitions(), GARDEN.transitions(0.2), GARDEN.values_of(GARDEN_WISHES)
+    start, owner = GARDEN.start(), hf.plan(windy, wishes)
+
+    def worth(policy: Tensor) -> float:
+        rewards = windy @ wishes
+        return float(exact_mdp.expected_return(start, windy, rewards, policy, gamma=1.0, steps=hf.PATIENCE))
+
+    def copied(weather: Tensor, n: int, rng: torch.Generator) -> float:
+        return worth(hf.clone(owner, hf.visited(weather, owner, start, n, rng)))
+
+    ways: dict[str, Callable[[int, torch.Generator], float]] = {
+        "still": lambda n, rng: copied(still, n, rng),
+        "windy": lambda n, rng: copied(windy, n, rng),
+        "corrected": lambda n, rng: worth(hf.clone_and_correct(windy, owner, start, n, rng)),
+    }
+    return {"walk_owner": worth(owner)} | {
+        f"walk_{name}_{n}": fmean(way(n, generator("walks", seed, name, n, i)) for i in range(walks))
+        for name, way in ways.items()
+        for n in episodes
+    }
+
+
 def without_template(base: Trained) -> Trained:
     """The same model, which reads a bare prompt."""
     raw = copy.deepcopy(base.tokenizer)
@@ -212,10 +265,12 @@ def one_seed(seed: int) -> dict[str, float]:
     base, sft, turns = zoo_starts()
     return (
         the_stages(base, sft, seed)
+        | the_tries(base, seed)
         | the_pairs(base, sft, turns, seed)
         | six_animals(base, sft, seed)
         | specialists(sft, seed)
         | the_garden(seed)
+        | the_walks(seed)
     )
 
 
@@ -247,7 +302,8 @@ def probe() -> dict[str, float | str]:
         numbers[f"{name}_moved"] = moved(policy, sft, data)[0]
     numbers["sft_gold"] = ask(sft, 0).reward.mean
     plans = {name: zoo.get(f"assistant-{name}").plan for name in ("base", "sft", "reward")}
-    return numbers | the_garden(0, [10, 20], 1) | settings(**plans, rl=RL, straight=STRAIGHT_RL, specialist=SPECIALIST)
+    plain = settings(**plans, rl=RL, straight=STRAIGHT_RL, specialist=SPECIALIST)
+    return numbers | the_garden(0, [10, 20], 1) | the_walks(0, (1, 4), 2) | plain
 
 
 STUDY = Study(one_seed, probe)
