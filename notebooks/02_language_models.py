@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 02 · What else would it have said?
 #
-# Ask a language model something and it answers. Ask again and it answers something else. It never held one reply in store: it
-# holds a probability for *every* reply there could be, and what you saw was a draw. **What is in that distribution, and what do
-# the knobs do to it: temperature, top-p, the examples in the prompt, a word like "think"?**
+# Ask a language model something and it answers. Ask again and it answers something else. No reply is stored in it. It gives a
+# probability to *every* reply there could be, and what you saw was one draw. **What is in that distribution, and how do the
+# settings change it: temperature, top-p, the examples in the prompt, a word like "think"?**
 #
 # The models here have a tenth of a million parameters and live in tiny worlds, so that what they ought to say is known exactly. The
 # first run trains them (two minutes); after that they come from a cache.
@@ -17,8 +17,10 @@ import os
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
+from IPython.display import Markdown
 
 from minirlhf import evidence
+from minirlhf.chapters.ch02_language_models import byte_pairs
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.logprobs import token_entropies, token_logps
 from minirlhf.core.progress import progress
@@ -27,7 +29,7 @@ from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN, conversation, encode, encode_prompt
 from minirlhf.data.tasks.phrasebook import ENGLISH, LANGUAGES, predictive
 from minirlhf.data.types import Tokens
-from minirlhf.equations import language
+from minirlhf.equations import language, transformer
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
@@ -51,7 +53,7 @@ predict = Predictions("02")
 # %% [markdown]
 # ## From words to a distribution
 #
-# A model reads numbers. This tokenizer has one per word, and a few that are nobody's word.
+# A model reads numbers. This tokenizer has one number per word, and a few for things that are no words.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -63,13 +65,58 @@ for i, (word, mine) in enumerate(
 print(f"vocabulary {len(tokenizer)}; end of sequence is {tokenizer.eos_token_id}, padding is {tokenizer.pad_token_id}")
 
 # %% [markdown]
+# Large models have far more words to deal with, and use *pieces* of words. Which pieces? Byte-pair encoding begins with single letters and
+# joins, again and again, the two neighbours that occur together most often. Nine words are enough to see it.
+
+# %%
+# table: merges
+corpus = ["bark", "barks", "barking", "barking", "nap", "naps", "napping", "purring", "sing", "singing"]
+learned = byte_pairs.learn(corpus, 8)
+merges = [merge for merge, _ in learned]
+rows = [
+    f"| {n} | {a} + {b} → **{a}{b}** | {count} | {' · '.join(byte_pairs.cut('barking', merges[:n]))} |"
+    for n, ((a, b), count) in enumerate(learned, 1)
+]
+Markdown("\n".join(["| merge | pair | times | *barking* is now |", "|---|---|---|---|", *rows]))
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for word in ("barking", "napkin", "purrs"):  # the second is not in the corpus, the third neither
+    print(f"{word:8}", " · ".join(byte_pairs.cut(word, merges)))
+
+# %% [markdown]
+# A word that was frequent is one piece, a new word is put together from known pieces, and nothing is unknown as long as its letters are known.
+#
+# ## Inside the model
+#
+# One **attention head**, by hand. At each position it has a query, a key and a value. A position compares its query with the keys of all
+# positions up to itself, and takes a mean of their values, weighted by e to the power of query times key.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+key = torch.tensor([[6.0], [3.0], [1.0]], dtype=torch.float64).log()  # log 6, log 3, log 1
+value = torch.tensor([[10.0], [20.0], [0.0]], dtype=torch.float64)
+query = torch.ones(3, 1, dtype=torch.float64)
+past = torch.ones(3, 3).tril()
+weight = past * (query @ key.T).exp()
+weight = weight / weight.sum(-1, keepdim=True)
+for t in range(3):
+    print(
+        f"position {t + 1} weighs",
+        [round(w, 3) for w in weight[t].tolist()],
+        "and gathers",
+        round(float((weight @ value)[t]), 3),
+    )
+torch.testing.assert_close(weight @ value, transformer.attention(query, key, value))
+
+# %% [markdown]
 # Now the whole model, by hand: everything between the ids and the logits. It is short enough to read. Each position gathers from the
 # positions *before* it (the triangle `past`), twice; the same matrix that turned ids into vectors turns vectors back into scores.
 
 
 # %%
 def hidden_states(weights, config, ids):
-    """Token ids (1, S) to the last hidden states (1, S, D) of a decoder-only transformer."""
+    """Token ids (1, S) to the last hidden states (1, S, D) of a decoder-only transformer, and what each head attends to."""
     length, width = ids.shape[1], config.hidden_size // config.num_attention_heads
 
     def norm(x, scale):
@@ -82,6 +129,7 @@ def hidden_states(weights, config, ids):
         return torch.cat([a * turns.cos() - b * turns.sin(), b * turns.cos() + a * turns.sin()], -1)
 
     past = torch.ones(length, length, dtype=torch.bool).tril()
+    attended = []
     h = weights["model.embed_tokens.weight"][ids]
     for layer in range(config.num_hidden_layers):
         w = {k.split(".", 3)[3]: v for k, v in weights.items() if k.startswith(f"model.layers.{layer}.")}
@@ -90,24 +138,43 @@ def hidden_states(weights, config, ids):
             (x @ w[f"self_attn.{name}_proj.weight"].T).view(1, length, -1, width).transpose(1, 2) for name in "qkv"
         )
         scores = rotate(q) @ rotate(k).transpose(2, 3) / math.sqrt(width)  # (1, heads, S, S)
-        gathered = scores.masked_fill(~past, -math.inf).softmax(-1) @ v
+        attended.append(scores.masked_fill(~past, -math.inf).softmax(-1)[0])  # (heads, S, S)
+        gathered = attended[-1] @ v
         h = h + gathered.transpose(1, 2).flatten(2) @ w["self_attn.o_proj.weight"].T
         x = norm(h, w["post_attention_layernorm.weight"])
         gate, up = x @ w["mlp.gate_proj.weight"].T, x @ w["mlp.up_proj.weight"].T
         h = h + (F.silu(gate) * up) @ w["mlp.down_proj.weight"].T
-    return norm(h, weights["model.norm.weight"])
+    return norm(h, weights["model.norm.weight"]), attended
 
 
 ids = torch.tensor([exchange.input_ids])
 weights = model.state_dict()
-hidden = hidden_states(weights, model.config, ids)
+hidden, attended = hidden_states(weights, model.config, ids)
 logits = hidden @ weights["model.embed_tokens.weight"].T  # (1, S, V)
 with torch.no_grad():
     torch.testing.assert_close(logits, model(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
 print(f"{num_parameters(model):,} parameters, and thirty lines give the same logits {tuple(logits.shape)}")
+words = tokenizer.convert_ids_to_tokens(ids[0].tolist())
+asked, about = words.index("clever"), words.index("cats")
+for layer, heads in enumerate(attended, 1):
+    shares = ", ".join(f"{float(head[asked, about]):.2f}" for head in heads)
+    print(f"layer {layer}, at “clever”: its heads give the animal in the question the weights {shares}")
+
+# %%
+# figure: heads
+# alt: A heat map for each attention head of the two layers: rows are positions that gather, columns positions they gather from. All weight lies on and below the diagonal. In the first
+#   layer the heads look mostly at the position itself and just before it. In the second layer both heads, in the row of the word before the animal's name, look at the animal in the question.
+fig, axes = plt.subplots(1, 4, figsize=(9, 3.1), sharey=True, layout="constrained")
+maps = {f"layer {layer}, head {n}": m for layer, heads in enumerate(attended, 1) for n, m in enumerate(heads, 1)}
+for ax, (title, weight_map) in zip(axes, maps.items(), strict=True):
+    ax.imshow(weight_map, cmap="Blues", vmin=0, vmax=1)
+    ax.set(title=title)
+    ax.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
+    ax.set_yticks(range(len(words)), words, fontsize=8)
+plt.show()
 
 # %% [markdown]
-# The last line is the only one that knows about words. Put another matrix there and the same body does another job. (The two new
+# The step from hidden states to logits is the only one that knows about words. With another matrix in its place the same body does another job. (The two new
 # heads are untrained; chapters 8 and 12 train them.)
 
 # %%
@@ -124,8 +191,8 @@ for name, out in {
 # %% [markdown]
 # ## The probability of a reply
 #
-# The logits at position $t$ are about the token at $t+1$. So: drop the last row of logits and the first id, take the log-softmax, pick.
-# Three lines, and the library's function agrees.
+# The logits at position $t$ are about the token at $t+1$. So we drop the last row of logits and the first id, take the log-softmax, and pick the entry of the
+# token that came. These are three lines, and the library's function agrees.
 
 
 # %%
@@ -193,9 +260,9 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** Each cell is one factor of the chain rule, as surprise in nats; the row adds up. Length costs: every token is a factor below
-# one, so the barest reply wins by far. And probability is not quality: the model finds a false claim, `cats bark`, as likely as a good
-# answer. It tells what people *write* in this world. Making it say what people *want* is the rest of the book.
+# **What to notice.** Each cell is one factor of the chain rule, as surprise in nats; the row adds up. Length costs: going on can only lower
+# the probability, and here the barest reply is the most probable by far. And probability is not quality: the model finds a false claim, `cats bark`, as likely as a good
+# answer. It predicts what people *write* in this world. Making it say what people *want* is the rest of the book.
 
 # %%
 assert max(total, key=total.get) == "cats nap" and min(total, key=total.get) == "cats nap nap nap"
@@ -246,9 +313,9 @@ assert seen.holds("kl_from_demonstrations", below=1.25) and seen.holds("kl_from_
 assert 1.05 < nll - entropy < 1.25
 
 # %% [markdown]
-# The loss *is* the entropy of the data plus the divergence of the model from them, and both parts have a face. The first
-# half nat nobody can learn away. The rest sits at one token, the cup after a bare `answer`: e^1.4 ≈ 4 cups to choose from. After `think` the
-# same question is free of charge, because the answer has just been written down. Keep that in mind for the end.
+# The loss *is* the entropy of the data plus the divergence of the model from them, and both parts can be seen here. The first
+# half nat cannot be learned away. The rest is at one token, the cup after a bare `answer`: e^1.4 ≈ 4 cups to choose from. After `think` the
+# same token costs nothing, because the answer has just been written down. We come back to this at the end.
 #
 # ## The temperature
 #
@@ -268,6 +335,7 @@ slope = (token_entropies(example, temperature + step) - token_entropies(example,
 probs = (example / temperature).softmax(-1)
 variance = probs @ example**2 - (probs @ example) ** 2
 print(f"\ndH/dT at {temperature}: {slope:.6f}, Var(z)/T³: {variance / temperature**3:.6f}")
+torch.testing.assert_close(variance / temperature**3, language.entropy_slope(example, temperature=temperature))
 
 
 # %%
@@ -309,9 +377,9 @@ ax.legend(frameon=False, loc="center left", bbox_to_anchor=(0, 0.68))
 plt.show()
 
 # %% [markdown]
-# It never falls, for its slope is a variance over $T^3$. One temperature means different things at different places: at $T = 1$ the model is wide
-# open at the first word and all but decided after `clever`. And the plateau: after `cats` three words are so nearly tied that over a factor of ten in
-# temperature the model chooses among exactly these three. Only below the size of the differences between their logits does the last tie break.
+# It never falls, for its slope is a variance over $T^3$. One temperature means different things at different places: at $T = 1$ the model is
+# undecided at the first word and all but decided after `clever`. The plateau: after `cats` three words are so nearly tied that over a factor of ten in
+# temperature the model chooses among exactly these three. Only when the temperature is below the differences between their logits does one of them win.
 #
 # ## Cutting the tail
 #
@@ -349,7 +417,7 @@ plt.show()
 # %% [markdown]
 # Top-k does not look at the distribution: where the model is sure it still admits four absurd words. The other two follow it.
 #
-# **What does the cut do to log-probabilities?** A kept word was sampled with probability π/Z, where Z is the mass that was kept. Training code
+# **What does the cut do to log-probabilities?** A kept word was sampled with probability π/π(K), where π(K) is the mass of the set K that was kept. Training code
 # that uses π instead weighs each word with π/π_trunc.
 
 # %%
@@ -363,13 +431,13 @@ truncated = cut.softmax(-1)
 kept = truncated > 0
 print("sampled from:", [round(p, 4) for p in truncated.tolist()])
 print("log π − log π_trunc:", [round(x, 4) for x in (probs.log() - truncated.log())[kept].tolist()])
-print("log Z:", round(float(language.kept_mass(probs.log(), cut).log()), 4))
+print("log π(K):", round(float(language.kept_mass(probs.log(), cut).log()), 4))
 mean_weight = float((truncated * probs / truncated)[kept].sum())
-print("mean weight:", mean_weight, "= Z =", float(language.kept_mass(probs.log(), cut)))
+print("mean weight:", mean_weight, "= π(K) =", float(language.kept_mass(probs.log(), cut)))
 weight.reveal("1" if math.isclose(mean_weight, 1.0) else "below 1" if mean_weight < 1 else "above 1")
 
 # %% [markdown]
-# Below 1, and exactly Z: no weight can bring back what is never sampled. Whole replies multiply their factors. A `Rollout` therefore keeps two
+# It is below 1, and exactly the kept mass: no weight can bring back what is never sampled. In a whole reply the factors multiply. A `Rollout` therefore keeps two
 # records: `old_logps`, before the cut, and `behavior_logps`, after it.
 
 
@@ -404,7 +472,7 @@ torch.testing.assert_close(reread(rollout)[rollout.mask], rollout.old_logps[roll
 assert seen.holds("ratio_cut", below=0.95) and float(gap.exp()[rollout.mask].mean()) < 0.95
 
 # %% [markdown]
-# More than four in ten of the replies that the model could give are out of reach, and no reweighting of the others knows about it.
+# Replies that hold more than four tenths of the model's probability are out of reach, and no reweighting of the others can tell.
 #
 # ## A failure on purpose: the temperature forgotten
 #
@@ -446,8 +514,8 @@ ax.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %% [markdown]
-# The mean would not tell you: it is 1 in expectation for *any* two distributions with the same support. Look at the largest ratio on the first
-# update, where it must be 1 to the last digits.
+# The mean would not show it: it is 1 in expectation for *any* two distributions with the same support. The largest ratio shows it: on the first
+# update it must be 1 to the last digits.
 #
 # ## Different answers
 #
@@ -493,8 +561,8 @@ axes[0].set_ylabel("temperature")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** Three aims, three optima. The most probable replies are not the best on average (they are the barest), so a little
-# randomness *helps*; too much, and the tail takes over. Hot and cut (T = 1.5, p = 0.5) is not the same as cool and uncut. The gap alone is a bad aim:
+# **What to notice.** The three maps have three different optima. The most probable replies are not the best on average (they are the barest), so a little
+# randomness *helps*; with too much, improbable words spoil the reply. Hot and cut (T = 1.5, p = 0.5) is not the same as cool and uncut. The gap alone is a bad aim:
 # it grows for ever, because the worst gets worse. With five models from five seeds the best cell was the same every time for best-of-eight and for the
 # gap; for the average it was one middling cell or another: there the summit is flat.
 
@@ -520,7 +588,7 @@ for name, r in {**{f"T = {t}": grid[t, 1.0].rewards for t in TEMPERATURES}, "lad
 assert seen.holds("best_ladder", above=1.6) and float(ladder.amax(1).mean()) > 1.6
 
 # %% [markdown]
-# **Seeds.** A draw here depends on (seed, step, prompt, sample, position) and on nothing else, so a run can be repeated in any batch, and a
+# **Seeds.** A draw in this library depends on (seed, step, prompt, sample, position) and on nothing else, so a run can be repeated in any batch, and a
 # second sample of the same prompt is a different one.
 
 # %%
@@ -533,7 +601,7 @@ print("another seed:             ", other[0])
 assert first[:3] == again and first[:3] != other
 
 # %% [markdown]
-# **One temperature for all prompts?** Three kinds of prompt: a translation with one right answer, a shell game that has to be thought through, and
+# **One temperature for all prompts?** Take three kinds of prompt: a translation with one right answer, a shell game that has to be thought through, and
 # an open question. Does the curve over temperature rise, fall, or have a summit?
 
 # %%
@@ -699,8 +767,8 @@ assert results["must answer at once"][0] < 0.35 and results["must think first"][
 # %%
 # figure: thinking
 # alt: Left, bars of the share of shell games won, greedy and sampled. When the player must answer at once: a quarter, the level of
-#   chance. When it may choose: a quarter greedy, about 0.4 sampled. When it must think first: nearly all. Right, surprise
-#   at each token of the right reply: 1.4 nats at the cup when answering at once; near zero at every step of the chain.
+#   chance. When it may choose: a quarter greedy, more sampled. When it must think first: nearly all. Right, surprise
+#   at each word of the right reply, on a logarithmic scale: about log 4 nats at the cup when answering at once; a hundredth of a nat or less at every step of the chain.
 fig, (left, right_panel) = plt.subplots(1, 2, figsize=(9, 2.9), width_ratios=(3, 4), layout="constrained")
 for offset, way, colour in ((-0.2, 0, "blue"), (0.2, 1, "sky")):
     left.bar(
@@ -716,19 +784,24 @@ left.set(ylabel="games won", ylim=(0, 1.05))
 left.legend(frameon=False, loc="upper left")
 step_names = kinds["think"][0].split()
 bars = losses["think"][1:-1].tolist()
-right_panel.bar(range(len(bars)), bars, color=PALETTE["green"], label="after think")
-right_panel.bar([len(bars) + 1], [float(losses["answer"][1])], color=PALETTE["red"], label="answering at once")
-right_panel.set_xticks(range(len(bars)), ["start", *(f"swap {i}" for i in range(1, 7)), "answer", "cup"], rotation=60)
-right_panel.set(ylabel="surprise at the right word, nats")
+at_once = float(losses["answer"][1])
+floor = min(bars) / 3
+right_panel.vlines(range(len(bars)), floor, bars, color=PALETTE["green"], lw=2)
+right_panel.plot(range(len(bars)), bars, "o", color=PALETTE["green"], label="after think")
+right_panel.vlines([len(bars)], floor, [at_once], color=PALETTE["red"], lw=2)
+right_panel.plot([len(bars)], [at_once], "s", color=PALETTE["red"], label="answering at once")
+names = ["start", *(f"swap {i}" for i in range(1, 7)), "answer", "cup", "cup at once"]
+right_panel.set_xticks(range(len(bars) + 1), names, rotation=60)
+right_panel.set(ylabel="surprise at the right word, nats", yscale="log", ylim=(floor, 5))
 right_panel.axhline(math.log(4), color="0.4", lw=0.8, ls=":")
-right_panel.text(0, math.log(4) - 0.04, "log 4: no idea", va="top", color="0.4")
+right_panel.text(0, 0.9 * math.log(4), "log 4: a blind guess", va="top", color="0.4")
 right_panel.legend(frameon=False, loc="center left")
 plt.show()
 
 # %% [markdown]
-# From chance to certainty, by one word. Two layers did not learn to follow six swaps in one pass; written down, each swap is a pass of its own. And greedy decoding
-# does worse than a random draw: blurting is the more *probable* way to begin (four to one), so greedy always blurts. Chapter 13 lets
-# reinforcement learning find out that thinking pays.
+# One word makes the difference between chance and near certainty. Two layers did not learn to follow six swaps in one pass; written down, each swap is a pass of its own. Greedy decoding
+# does worse than a random draw: to answer at once is the more *probable* way to begin (four to one), so greedy decoding always does it. In chapter 13
+# reinforcement learning finds out that thinking pays.
 #
 # ## A second failure on purpose: the end is padding
 #
@@ -766,7 +839,7 @@ assert seen.holds("ended_labelled", above=0.9) and seen.holds("ended_unlabelled"
 assert ended["end labelled"] > 0.9 and ended["end taken for padding"] < 0.4
 
 # %% [markdown]
-# The loss is a little higher than it should be, and who knows what it should be? Lengths tell, and the share of replies that end by themselves: plot both in every run.
+# The loss is a little higher than it should be, and nobody knows what it should be. The lengths of the replies and the share that end by themselves show the mistake: plot both in every run.
 
 # %%
 predict.tally()

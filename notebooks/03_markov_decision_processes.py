@@ -19,7 +19,7 @@ from minirlhf.core import exact_mdp
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import generator
 from minirlhf.equations import mdp
-from minirlhf.equations.value_learning import epsilon_greedy
+from minirlhf.equations.value_learning import epsilon_greedy, expected_linear_td_step, q_learning_target
 from minirlhf.report.plotting import PALETTE
 from minirlhf.tabular import gym, planning, worlds
 from minirlhf.tabular.process import count_occupancy, sample_chain, sample_episodes
@@ -67,10 +67,7 @@ print("values:", [round(v, 4) + 0.0 for v in V.tolist()])
 # ## When the past matters after all
 #
 # In this chain the state says everything: where you were before does not matter. That is a property of *what we call the state*. Somebody
-# cannot tell s3 from s4, and calls both "middle".
-
-# %%
-memory = predict("Does the probability of s6 after “middle” depend on what came before?", "yes", "no")
+# cannot tell s3 from s4, and calls both "middle". Does the probability of s6 after "middle" then depend on what came before?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -89,11 +86,10 @@ ends = {before: twice[before, "middle"][1] / twice[before, "middle"][0] for befo
 for before, chance in ends.items():
     print(f"P(s6 next | middle now, {before:6} before) = {chance:.3f}")
 print(f"and truly: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever was before")
-memory.reveal("yes" if max(ends.values()) - min(ends.values()) > 1e-9 else "no")
 
 # %% [markdown]
-# With two states merged, the chain of labels has a memory. A language model's state is the whole text so far, and so it never has this problem; a model
-# whose context has been cut off does.
+# With two states merged, the chain of labels is not Markov. A language model's state is the whole text so far, so its own writing always is: the next token depends on what stands in
+# the context, and on nothing else. That holds for a context that was cut off at the front, too. The trouble begins when the *reward*, or the user, remembers what the model no longer sees.
 #
 # ## A policy makes a chain of it
 #
@@ -130,7 +126,19 @@ among = predict(
 )
 
 # %%
-exact_share, counted, survivors = {}, {}, {}
+exact_share, counted, survivors, in_the_limit = {}, {}, {}, {}
+
+
+def share_among_survivors(policy, steps=60):
+    """What the wrong count tends to with ever more episodes: at each time, the share among those that have not ended."""
+    here, total = game.start.clone(), 0.0
+    for t in range(steps):
+        chosen = here[:, None] * policy  # (S, A)
+        total += 0.5 * 0.5**t * float(chosen[3, 1] / here[:4].sum())
+        here = torch.einsum("sa,sat->t", chosen, game.transitions)
+    return total
+
+
 print("share of the gamble in s4")
 for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
     exact_share[name] = float(mdp.occupancy(game.transitions, policy, game.start, gamma=0.5)[3, 1])
@@ -139,13 +147,18 @@ for name, policy in (("even", game.uniform_policy()), ("bold", bold)):
     gambles = (walks.states[:, :-1] == 3) & (walks.actions == 1) & walks.mask
     weight = 0.5 * 0.5 ** torch.arange(gambles.shape[1])
     survivors[name] = float((weight * gambles.sum(0) / walks.mask.sum(0).clamp(min=1)).sum())
-    print(f"{name}: exact {exact_share[name]:.4f}, counted {counted[name]:.3f}, among survivors {survivors[name]:.3f}")
+    in_the_limit[name] = share_among_survivors(policy)
+    print(
+        f"{name}: exact {exact_share[name]:.4f}, counted {counted[name]:.3f}; "
+        f"among survivors, counted {survivors[name]:.3f}, with ever more episodes {in_the_limit[name]:.4f}"
+    )
 excess = [survivors[name] - exact_share[name] for name in survivors]
 among.reveal("too large" if min(excess) > 0.01 else "too small" if max(excess) < -0.01 else "right")
 
 # %%
 for name in survivors:
-    assert abs(counted[name] - exact_share[name]) < 0.01 and survivors[name] > exact_share[name] + 0.01
+    assert abs(counted[name] - exact_share[name]) < 0.01 and abs(survivors[name] - in_the_limit[name]) < 0.015
+    assert in_the_limit[name] > exact_share[name] + 0.015
 
 # %% [markdown]
 # An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares of all states no longer belong to one
@@ -229,6 +242,24 @@ print(
 )
 
 # %% [markdown]
+# Why does policy iteration stop? Each round is at least as good as the last, but that alone would allow it to go round among equally good policies for ever. Here is somebody who among equal actions always prefers one that the
+# policy does not use, in a world where both actions are equally good:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+stay = torch.ones(1, 2, 1, dtype=torch.float64)  # one state, two actions that both stay there
+pay = torch.ones(1, 2, dtype=torch.float64)  # and both earn 1
+policy, used = torch.tensor([[1.0, 0.0]], dtype=torch.float64), []
+for _ in range(6):
+    V = mdp.policy_values(stay, pay, policy, gamma=0.9)
+    Q = mdp.action_values(stay, pay, V, gamma=0.9)
+    used.append(int(policy.argmax()))
+    policy = mdp.greedy_policy(Q - 1e-9 * policy)  # among equals, the other one
+print("actions used, round by round:", used, "  value in every round:", round(float(V), 3))
+
+# %% [markdown]
+# It never stops. The cure is to change an action only where another is *strictly* better. Then the improved policy is strictly better somewhere, no policy comes twice, and there are finitely many.
+#
 # Gymnasium publishes the tables of its small worlds. Read them, plan, and play in Gymnasium itself:
 
 # %%
@@ -240,8 +271,8 @@ print("promised", float(theirs.values[36]), "earned", gym.play(env, theirs.polic
 # %% [markdown]
 # ## Prediction from steps alone
 #
-# From here on nobody sees the tables. A walk of five cells, left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. The
-# step size is .05, the first guess ½ everywhere. Monte Carlo waits for the end of each episode; TD(0) believes its own guess about the next cell.
+# From here on nobody sees the tables. A walk has five cells, and each step goes left or right by the toss of a coin; leaving on the right earns 1. The true values are 1/6 … 5/6. The
+# step size is .05, the first guess ½ everywhere. Monte Carlo waits for the end of each episode; TD(0) uses its own guess about the next cell.
 
 # %%
 waits = predict(
@@ -276,8 +307,22 @@ plt.show()
 # %% [markdown]
 # ## Decision: the walk along the cliff
 #
-# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. Thirty learners each, exploring with ε = .1. Q-learning learns the best
-# way, thirteen steps along the edge.
+# Every step costs 1; stepping off the cliff costs 100 and leads back to the start. First one update of Q-learning, by hand: the table is all zeros but for one entry.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+Q = torch.zeros(48, 4, dtype=torch.float64)
+Q[24] = torch.tensor([-3.0, -2.0, -4.0, -3.0])  # the cell above the start: up, right, down, left
+target = q_learning_target(
+    torch.tensor([-1.0], dtype=torch.float64), Q[24][None], torch.tensor([False]), gamma=1.0
+)  # up from the start, reward −1
+Q[36, 0] += 0.5 * (float(target) - Q[36, 0])
+print(
+    f"target −1 + max(−3, −2, −4, −3) = {float(target):.0f}; with step size .5, Q(start, up) goes from 0 to {float(Q[36, 0]):.1f}"
+)
+
+# %% [markdown]
+# Now thirty learners each, exploring with ε = .1. Q-learning learns the best way, thirteen steps along the edge.
 
 # %%
 richer = predict("Which of the two earns more while it learns?", "Sarsa", "Q-learning")
@@ -327,19 +372,43 @@ assert late["Sarsa"] > -38 > late["Q-learning"]
 assert seen.holds("sarsa_late_return", above=-38) and seen.holds("q_late_return", below=-38)
 
 # %% [markdown]
-# Both are right, about different questions. Q-learning knows what the greedy policy would earn, and the greedy policy does not stumble. Sarsa knows what *it*
-# earns, stumbling one time in ten. Exactly, without any learning:
+# Both are right, about different questions. Q-learning estimates what the greedy policy would earn, which never takes a random step. Sarsa estimates what *it*
+# earns itself, with a random step one time in ten. Here are the exact numbers, without any learning. For "along the edge" they depend on what the policy does in cells that it reaches only by
+# a random step: many policies are equally good for ε = 0, and we take the best and the worst of them for ε = .1.
 
 # %%
 # NBVAL_CHECK_OUTPUT
 best = planning.policy_iteration(cliff.process, gamma=1.0).policy  # along the edge
+
+
+def for_the_stumbling(pick, epsilon=0.1):
+    """Of all policies that are best without random steps, the one that is best (or worst) with them."""
+    tables = cliff.process.transitions, cliff.process.expected_rewards
+    value = mdp.policy_values(*tables, best, gamma=1.0)
+    worth = mdp.action_values(*tables, value, gamma=1.0)
+    optimal = worth > worth.amax(-1, keepdim=True) - 1e-9  # (S, A)
+    policy = best
+    for _ in range(50):
+        V = mdp.policy_values(*tables, epsilon_greedy(policy, epsilon=epsilon), gamma=1.0)
+        Q = mdp.action_values(*tables, V, gamma=1.0)
+        choice = torch.where(optimal, pick * Q, -1e6)
+        better = choice.amax(-1) > (choice * policy).sum(-1) + 1e-9
+        policy = torch.where(better[:, None], mdp.greedy_policy(choice), policy)
+    return policy
+
+
 safe = best.clone()  # up to the top row, along it, and down
 up, right, down, _ = range(4)
 for state in range(48):
     row, column = divmod(state, 12)
     safe[state] = torch.eye(4, dtype=torch.float64)[down if column == 11 else right if row == 0 else up]
 print("                            ε = 0    ε = .1")
-for name, policy in (("along the edge (13 steps)", best), ("along the top (17 steps)", safe)):
+ways = {
+    "along the edge, best": for_the_stumbling(+1),
+    "along the edge, worst": for_the_stumbling(-1),
+    "along the top (17 steps)": safe,
+}
+for name, policy in ways.items():
     earned = [
         float(
             mdp.policy_values(
@@ -411,7 +480,7 @@ ax.legend(frameon=False, ncols=2)
 plt.show()
 
 # %% [markdown]
-# The greedy players all sit at the first arm, and sit there for ever: it paid sometimes, the others were never tried and count as 0. That is not bad luck, it is the rule. UCB's textbook
+# The greedy players all pull the first arm for ever: it paid sometimes, and the others were never tried and count as 0. This happens to all of them, not to the unlucky ones. UCB's textbook
 # constant is made for the worst case and explores too much here.
 #
 # ## A failure on purpose: the clock is not the end
@@ -463,8 +532,71 @@ higher = [a > b for a, b in zip(seen.values("dqn_belief"), seen.values("double_b
 print(f"DQN believes more than Double DQN in {sum(higher)} of {len(higher)} seeds")
 
 # %% [markdown]
-# The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other say the price; their errors are not independent, since one is an
-# old copy of the other, but the bias is smaller.
+# The largest of ten noisy estimates is too large, and DQN passes it on as a value. Double DQN lets one network choose and the other estimate what the choice is worth. It believes less than DQN, and over the seeds its mean cannot be told from the truth.
+#
+# ## A second failure on purpose: three good ideas together
+#
+# Bootstrapping, function approximation and learning from others' steps: each of them is useful, and the three together can diverge. The smallest case has two states. From the first one goes to the second; from the second, with probability .9 back to it, else to the end.
+# No reward anywhere, so all values are 0. One weight $w$ describes both values, $V(1) = w$ and $V(2) = 2w$; γ = .95. The mean TD step can be computed exactly.
+
+# %%
+runaway = predict(
+    "Only the first state is ever updated (the steps come from somebody else). Where does w go, from 1?",
+    "to 0",
+    "it stays near 1",
+    "to infinity",
+)
+
+# %%
+one_weight, two_weights = torch.tensor([[1.0], [2.0]]).double(), torch.eye(2, dtype=torch.float64)
+onward, none = torch.tensor([[0.0, 1.0], [0.0, 0.9]]).double(), torch.zeros(2, dtype=torch.float64)
+others, own = (
+    torch.tensor([1.0, 0.0]).double(),
+    torch.tensor([1.0, 10.0]).double() / 11,
+)  # how often each state is updated
+ended = torch.zeros(2, 2, dtype=torch.float64)  # no bootstrap: the target is the return, which is 0
+cases = {
+    "all three": (one_weight, onward, others),
+    "own steps": (one_weight, onward, own),
+    "no bootstrap": (one_weight, ended, others),
+    "a table": (two_weights, onward, others),
+}
+traces = {}
+for name, (features, transitions, visits) in cases.items():
+    w = torch.ones(features.shape[1], dtype=torch.float64)
+    if name == "a table":
+        w = torch.tensor([1.0, 2.0]).double()  # the same first values
+    trace = [float((features @ w).abs().max())]
+    for _ in range(150):
+        w = expected_linear_td_step(w, features, transitions, none, visits, gamma=0.95, step_size=0.1)
+        trace.append(float((features @ w).abs().max()))
+    traces[name] = trace
+    print(
+        f"{name:13} largest |value| after 0, 10, 50, 150 steps: "
+        + ", ".join(f"{trace[k]:.3g}" for k in (0, 10, 50, 150))
+    )
+runaway.reveal(
+    "to infinity" if traces["all three"][-1] > 100 else "to 0" if traces["all three"][-1] < 0.5 else "it stays near 1"
+)
+
+# %%
+# figure: triad
+# alt: The largest absolute value of two states against the number of mean TD steps, on a logarithmic axis; the truth is 0. With bootstrapping, one shared weight and other people's steps the values grow
+#   without bound. With the learner's own steps, or without bootstrapping, they fall to zero; with a table they stay at two.
+fig, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
+for (name, trace), colour in zip(traces.items(), ("red", "blue", "green", "orange"), strict=True):
+    ax.plot(trace, color=PALETTE[colour], label=name)
+ax.set(xlabel="mean TD steps", ylabel="largest |value|, truth 0", yscale="log", ylim=(1e-3, 1e4))
+ax.legend(frameon=False)
+plt.show()
+
+# %%
+assert traces["all three"][-1] > 100 and traces["own steps"][-1] < 0.01 and traces["no bootstrap"][-1] < 0.01
+assert abs(traces["a table"][-1] - 2) < 0.01
+
+# %% [markdown]
+# Each step makes the first value more like the second; but both move together, so the second runs ahead, and with 2γ > 1 the first never catches up. The smaller step size only makes it slower. With the learner's own steps the second state is updated, too, ten times as often, and pulls
+# the weight back. A table cannot diverge here: the second value is simply never learned.
 
 # %%
 predict.tally()

@@ -15,7 +15,19 @@ from torch import Tensor
 
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.core.validate import MASK, UNIT, Arguments, Rule, at_least, number, require_mask, shape, takes, under_mask
+from minirlhf.core.validate import (
+    MASK,
+    UNIT,
+    Arguments,
+    Rule,
+    at_least,
+    finite,
+    number,
+    require_mask,
+    shape,
+    takes,
+    under_mask,
+)
 
 
 def _logits(name: str, logits: Tensor, seen: Arguments) -> Tensor:
@@ -98,6 +110,20 @@ def temperature_softmax(logits: Tensor, *, temperature: float) -> Tensor:
         share = kept.to(logits.dtype)
         return share / share.sum(-1, keepdim=True)
     return torch.softmax(gap / temperature, -1)
+
+
+@takes(logits=finite("... V"), temperature=number("(0, inf)"))
+def entropy_slope(logits: Tensor, *, temperature: float) -> Tensor:
+    """How fast the entropy of the sampling distribution grows with the temperature, dH/dT = Var(z)/T³, ``(...)``.
+
+    The variance is that of the logits under π_T, so the entropy never falls with T.
+
+    Label: eq:entropy-temperature
+    Source: the heat capacity of statistical physics; derived in chapter 02.
+    """
+    probs = temperature_softmax(logits, temperature=temperature)
+    mean = (probs * logits).sum(-1, keepdim=True)
+    return (probs * (logits - mean).square()).sum(-1) / temperature**3
 
 
 @takes(logits=LOGITS, top_k=at_least(1))

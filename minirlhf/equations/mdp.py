@@ -97,6 +97,9 @@ def advantage_function(action_values: Tensor, policy: Tensor) -> Tensor:
     return action_values - values_from_actions(action_values, policy)[:, None]
 
 
+_backed_up = action_values  # its name is an argument below
+
+
 # -- Bellman operators ---------------------------------------------------------------------------------------------
 
 
@@ -120,6 +123,26 @@ def bellman_optimality(transitions: Tensor, rewards: Tensor, values: Tensor, *, 
     Source: Bellman (1957), "A Markovian decision process".
     """
     return action_values(transitions, rewards, values, gamma=gamma).amax(-1)
+
+
+def bellman_q_expectation(
+    transitions: Tensor, rewards: Tensor, policy: Tensor, action_values: Tensor, *, gamma: float
+) -> Tensor:
+    """One sweep for the actions of a policy, (T^π Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) Σ_a' π(a'|s') Q(s',a'). Its fixed point is Q^π.
+
+    Label: eq:bellman-q
+    Source: Sutton and Barto, section 3.5.
+    """
+    return _backed_up(transitions, rewards, values_from_actions(action_values, policy), gamma=gamma)
+
+
+def bellman_q_optimality(transitions: Tensor, rewards: Tensor, action_values: Tensor, *, gamma: float) -> Tensor:
+    """One sweep for the best actions, (T Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) max_a' Q(s',a'). Its fixed point is Q*.
+
+    Label: eq:bellman-q-optimality
+    Source: Sutton and Barto, equation 3.20.
+    """
+    return _backed_up(transitions, rewards, action_values.amax(-1), gamma=gamma)
 
 
 @takes(action_values="S A")

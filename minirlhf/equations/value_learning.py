@@ -98,6 +98,36 @@ def double_dqn_target(
     return td_target(rewards, chosen, terminated, gamma=gamma)
 
 
+@takes(weights="D", features="S D", transitions="S S", rewards="S", visits="S", gamma=UNIT, step_size=POSITIVE)
+def expected_linear_td_step(
+    weights: Tensor,
+    features: Tensor,
+    transitions: Tensor,
+    rewards: Tensor,
+    visits: Tensor,
+    *,
+    gamma: float,
+    step_size: float,
+) -> Tensor:
+    """Mean of a TD(0) step on values V(s) = w·φ(s): w + η Σ_s d(s) [r(s) + γ Σ_s' P(s'|s) V(s') − V(s)] φ(s).
+
+    No gradient runs through the target. If the states are visited as often as the chain itself visits them, repeated steps
+    converge; with other ``visits`` they may diverge, for every step size.
+
+    Label: eq:linear-td
+    Source: Sutton and Barto (2018), "Reinforcement Learning", equation 9.7; Tsitsiklis and Van Roy (1997), "An analysis of
+        temporal-difference learning with function approximation", for when it converges.
+    Args:
+        transitions: (S, S), a terminal state's row zero, as its value is 0.
+        visits: (S,), how often each state is updated.
+    Returns:
+        The new weights (D,).
+    """
+    values = features @ weights  # (S,)
+    errors = rewards + gamma * transitions @ values - values
+    return weights + step_size * (visits * errors) @ features
+
+
 # -- exploration and bandits ---------------------------------------------------------------------------------------
 
 

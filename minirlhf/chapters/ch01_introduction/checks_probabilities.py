@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from minirlhf.ledger.registry import Comparison, Draw, check
 
 
 def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
-    """The probability of ``v`` after a step along the push."""
-    weights = (logits + step * push).exp()
+    """The probability of ``v`` after a ``step`` (1,) along the push."""
+    weights = (logits + step[0] * push).exp()
     return (weights / weights.sum())[v]
 
 
@@ -37,10 +38,7 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
     "Logits that move by η g change each probability by η times its derivative along g; the changes add up to nothing."
     for learning_rate in (0.1, 2.5):
         logits, push = draw.normal(4), draw.permutation(4) * 1.0 + draw.uniform(4, low=0.1, high=0.5)
-        slopes = [
-            exact.finite_difference(lambda s, v=v, z=logits, g=push: _moved(z, g, v, s[0]), torch.zeros(1).double())
-            for v in range(4)
-        ]
+        slopes = [exact.finite_difference(partial(_moved, logits, push, v), torch.zeros(1).double()) for v in range(4)]
         got = change(logits, push, learning_rate=learning_rate)
         yield got, learning_rate * torch.cat(slopes)
         yield got.sum(), 0.0
