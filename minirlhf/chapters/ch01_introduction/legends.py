@@ -42,6 +42,13 @@ def _(draw: Draw) -> Legend:
     return legend | {"r": r, "r(v)": r, r"\frac{\partial\E_\pi[r]}{\partial z_v}": push}
 
 
+@ink("eq:probability-change")
+def _(draw: Draw) -> Legend:
+    legend, g = choice(draw), draw.normal(4)
+    change = signals.probability_change(legend["z_v"], g, learning_rate=0.3)
+    return legend | {"g_u": g, r"\eta": 0.3, r"d\pi(v)": change}
+
+
 @ink("eq:compounding-mistakes")
 def _(draw: Draw) -> Legend:
     error = draw.uniform(3, low=0.05, high=0.4)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from minirlhf.core import logprobs
-from minirlhf.equations import language
+from minirlhf.equations import language, transformer
 from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.registry import Draw
 
@@ -40,9 +40,9 @@ def _(draw: Draw) -> Legend:
     logits, ids = draw.normal(1, 4, 5), torch.tensor([[0, 3, 1, 4]])
     logps = logprobs.token_logps(logits, ids, 0.7)[0]
     following = logits[0, torch.arange(3), ids[0, 1:]]
-    legend = {"t": range(3), "v": range(1, 6), "V": 5, "T": 0.7, "z_{t,v}": logits[0, :3]}
-    legend |= {r"z_{t,s_{t+1}}": following, r"T = 1 \text{ unless said otherwise.}": None}
-    return legend | {r"\log \pi(s_{t+1} \mid s_{\le t})": logps}
+    legend = {"t": range(3), "u": range(5), r"\mathcal V": frozenset(range(5)), "T": 0.7, "z_{t,u}": logits[0, :3]}
+    legend |= {r"z_{t,v_{t+1}}": following, r"T = 1 \text{ unless said otherwise.}": None}
+    return legend | {r"\log \pi(v_{t+1} \mid v_{\le t})": logps}
 
 
 @ink("eq:nll")
@@ -78,6 +78,34 @@ def _(draw: Draw) -> Legend:
     softened = language.temperature_softmax(z, temperature=0.7)
     legend = {"u": range(5), "v": range(5), "z_v": z, "T": 0.7}
     return legend | {r"\pi(v)": z.softmax(-1), r"\pi_T(v)": softened}
+
+
+@ink("eq:entropy-temperature")
+def _(draw: Draw) -> Legend:
+    z = draw.normal(5)
+    probs = (z / 0.7).softmax(-1)
+    legend = {r"\operatorname{Var}_{\pi_T}(z)": probs @ (z - probs @ z).square(), "T": 0.7}
+    return legend | {r"\frac{dH}{dT}": language.entropy_slope(z, temperature=0.7)}
+
+
+# -- inside the model --------------------------------------------------------------------------------------------
+
+
+@ink("eq:rms-norm")
+def _(draw: Draw) -> Legend:
+    x, g = draw.normal(4) + 2.0, draw.uniform(4, low=0.5, high=2.0)
+    legend = {"i": range(1, 5), "j": range(1, 5), "D": 4, "x_j": x, "g_i": g, r"\epsilon": 0.3}
+    return legend | {r"\operatorname{norm}(x)_i": transformer.rms_norm(x, g, eps=0.3)}
+
+
+pinned("eq:rotary-position", "ac6303370da4", "two formulas for two halves of one vector, with an angle that both use")
+
+
+@ink("eq:attention", linear=True)
+def _(draw: Draw) -> Legend:
+    q, k, v = draw.normal(4, 3), draw.normal(4, 3), draw.normal(4, 2)
+    legend = {"t": range(1, 5), "u": range(1, 5), "W": 3, "q_t": q, "k_u": k, "v_u": v}
+    return legend | {"o_t": transformer.attention(q, k, v)}
 
 
 # -- truncation --------------------------------------------------------------------------------------------------
@@ -116,10 +144,10 @@ def truncated(draw: Draw) -> dict[str, Any]:
     """The three most probable of five tokens: the kept set, its mass, and what is sampled."""
     logits, legend = vocabulary(draw)
     cut = language.top_k_logits(logits, top_k=3)
-    legend |= {"K": kept(cut), "Z": language.kept_mass(logits, cut)}
+    legend |= {"K": kept(cut), r"\pi(K)": language.kept_mass(logits, cut)}
     return legend | {r"\pi_{\mathrm{trunc}}(v)": cut.softmax(-1)}
 
 
 ink("eq:kept-mass")(truncated)
 ink("eq:truncated-logp")(truncated)
-ink("eq:kept-mass-identity", harmless={"Z < 2": "it is true as well"})(truncated)
+ink("eq:kept-mass-identity", harmless={r"\pi ( K ) \le 2": "it is true as well"})(truncated)

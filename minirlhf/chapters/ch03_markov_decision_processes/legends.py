@@ -106,7 +106,7 @@ def _(draw: Draw) -> Legend:
     moves, law = mdp.marginalise(p.transitions, p.rewards, p.policy)[0], [start]
     for _ in range(60):
         law.append(law[-1] @ moves)
-    legend |= {"t": range(60), r"P_\pi(s_t = s, a_t = a)": lambda t, s, a: law[t][s] * p.policy[s, a]}
+    legend |= {"t": range(60), r"\Pr\nolimits_\pi(s_t = s, a_t = a)": lambda t, s, a: law[t][s] * p.policy[s, a]}
     return legend | {r"\nu^\pi(s,a)": mdp.occupancy(p.transitions, p.policy, start, gamma=p.gamma)}
 
 
@@ -132,6 +132,23 @@ def _(draw: Draw) -> Legend:
     return legend | {"V^*(s)": V}
 
 
+@ink("eq:bellman-q")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    Q = mdp.action_values(p.transitions, p.rewards, values_of(p), gamma=p.gamma)
+    legend |= {r"\pi(a'\mid s')": lambda a, s: p.policy[s, a]}
+    return legend | {r"Q^\pi(s,a)": Q}
+
+
+@ink("eq:bellman-q-optimality")
+def _(draw: Draw) -> Legend:
+    p, _, legend = process(draw)
+    Q = torch.zeros(4, 3, dtype=torch.float64)
+    for _ in range(80):
+        Q = mdp.bellman_q_optimality(p.transitions, p.rewards, Q, gamma=p.gamma)
+    return legend | {"Q^*(s,a)": Q}
+
+
 # -- learning ----------------------------------------------------------------------------------------------------
 
 
@@ -141,11 +158,11 @@ def never(size: int) -> Tensor:
 
 @ink("eq:td-target")
 def _(draw: Draw) -> Legend:
-    r, V, after, alpha = draw.normal(4), draw.normal(4), draw.normal(4), 0.3
+    r, V, after, eta = draw.normal(4), draw.normal(4), draw.normal(4), 0.3
     y = vl.td_target(r, after, never(4), gamma=0.9)
-    legend = {"r": r, r"\gamma": 0.9, r"\alpha": alpha, "V(s')": after, "V(s)": V, "y": y}
+    legend = {"r": r, r"\gamma": 0.9, r"\eta": eta, "V(s')": after, "V(s)": V, "y": y}
     legend |= {r"\text{(only } r \text{ if } s' \text{ is terminal)}": None}
-    return legend | {r"V(s) \leftarrow": torch.lerp(V, y, alpha)}
+    return legend | {r"V(s) \leftarrow": torch.lerp(V, y, eta)}
 
 
 @ink("eq:n-step-target")
@@ -160,8 +177,15 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     Q = draw.normal(4, 3)
     probs = vl.epsilon_greedy(Q, epsilon=0.2)
-    legend = {"s": range(4), "a": range(3), "a'": range(3), "Q(s,a)": Q, r"\epsilon": 0.2, "A": 3}
-    return legend | {r"\pi_\epsilon(a\mid s)": lambda a, s: probs[s, a]}
+    legend = {
+        "s": range(4),
+        "a": range(3),
+        "a'": range(3),
+        "Q(s,a)": Q,
+        r"\varepsilon": 0.2,
+        r"\lvert\mathcal A\rvert": 3,
+    }
+    return legend | {r"\pi_\varepsilon(a\mid s)": lambda a, s: probs[s, a]}
 
 
 def next_action(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -193,22 +217,31 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:regret")
 def _(draw: Draw) -> Legend:
-    mu, pulled = draw.uniform(4), torch.tensor([0, 3, 1, 1, 2, 0])
-    legend = {"t": range(1, 7), "T": 6, r"\mu^*": mu.max(), r"\mu_{a_t}": mu[pulled]}
-    return legend | {"R_T": vl.regret(mu, pulled)[-1]}
+    means, pulled = draw.uniform(4), torch.tensor([0, 3, 1, 1, 2, 0])
+    legend = {"t": range(1, 7), "T": 6, "m^*": means.max(), "m_{a_t}": means[pulled]}
+    return legend | {"R_T": vl.regret(means, pulled)[-1]}
 
 
 @ink("eq:ucb")
 def _(draw: Draw) -> Legend:
     means, n = draw.uniform(4), torch.tensor([1.0, 2.0, 3.0, 5.0], dtype=torch.float64)
     scores = vl.ucb_scores(means, n, step=11, c=1.1)
-    return {"i": range(4), "t": 11, "c": 1.1, r"\bar\mu_i": means, "n_i": n, "U_i": scores}
+    return {"i": range(4), "t": 11, "c": 1.1, r"\bar m_i": means, "n_i": n, "U_i": scores}
 
 
 @ink("eq:beta-posterior")
 def _(draw: Draw) -> Legend:
-    grid, w, l = draw.uniform(5, low=0.1, high=0.9), torch.tensor([3.0]), torch.tensor([5.0])
+    grid = draw.uniform(5, low=0.1, high=0.9)
+    won, lost = torch.tensor([3.0]).double(), torch.tensor([5.0]).double()
     density = lambda a, b: torch.distributions.Beta(a, b).log_prob(grid).exp()
-    legend = {r"\alpha": 1.5, r"\beta": 0.8, "w": w.double(), "l": l.double(), r"\mathrm{Beta}(#,#)": density}
-    posterior = vl.beta_posterior(w.double(), l.double(), prior=(1.5, 0.8))
-    return legend | {r"p \mid w, l": density(*posterior)}
+    legend = {"k_1": 1.5, "k_0": 0.8, "n_1": won, "n_0": lost, r"\mathrm{Beta}(#,#)": density}
+    posterior = vl.beta_posterior(won, lost, prior=(1.5, 0.8))
+    return legend | {r"p \mid n_1, n_0": density(*posterior)}
+
+
+@ink("eq:linear-td", linear=True)
+def _(draw: Draw) -> Legend:
+    phi, w, r, P, d = draw.normal(4, 2), draw.normal(2), draw.normal(4), draw.distribution(4, 4), draw.distribution(4)
+    legend: dict[str, Any] = {"s": range(4), "s'": range(4), r"\phi(s)": phi, "w": w, "r(s)": r, "d(s)": d}
+    legend |= {r"P(s'\mid s)": lambda after, s: P[s, after], r"\gamma": 0.8, r"\eta": 0.3}
+    return legend | {"w'": vl.expected_linear_td_step(w, phi, P, r, d, gamma=0.8, step_size=0.3)}
