@@ -97,9 +97,6 @@ def advantage_function(action_values: Tensor, policy: Tensor) -> Tensor:
     return action_values - values_from_actions(action_values, policy)[:, None]
 
 
-_backed_up = action_values  # its name is an argument below
-
-
 # -- Bellman operators ---------------------------------------------------------------------------------------------
 
 
@@ -126,23 +123,23 @@ def bellman_optimality(transitions: Tensor, rewards: Tensor, values: Tensor, *, 
 
 
 def bellman_q_expectation(
-    transitions: Tensor, rewards: Tensor, policy: Tensor, action_values: Tensor, *, gamma: float
+    transitions: Tensor, rewards: Tensor, policy: Tensor, next_action_values: Tensor, *, gamma: float
 ) -> Tensor:
     """One sweep for the actions of a policy, (T^π Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) Σ_a' π(a'|s') Q(s',a'). Its fixed point is Q^π.
 
     Label: eq:bellman-q
     Source: Sutton and Barto, section 3.5.
     """
-    return _backed_up(transitions, rewards, values_from_actions(action_values, policy), gamma=gamma)
+    return action_values(transitions, rewards, values_from_actions(next_action_values, policy), gamma=gamma)
 
 
-def bellman_q_optimality(transitions: Tensor, rewards: Tensor, action_values: Tensor, *, gamma: float) -> Tensor:
+def bellman_q_optimality(transitions: Tensor, rewards: Tensor, next_action_values: Tensor, *, gamma: float) -> Tensor:
     """One sweep for the best actions, (T Q)(s,a) = r(s,a) + γ Σ_s' P(s'|s,a) max_a' Q(s',a'). Its fixed point is Q*.
 
     Label: eq:bellman-q-optimality
     Source: Sutton and Barto, equation 3.20.
     """
-    return _backed_up(transitions, rewards, action_values.amax(-1), gamma=gamma)
+    return action_values(transitions, rewards, next_action_values.amax(-1), gamma=gamma)
 
 
 @takes(action_values="S A")
