@@ -41,7 +41,7 @@ COUNT = re.compile(
 )
 #: Words before a number that is a name or a place.
 NAMES = re.compile(
-    r"(?:\w[-–]|\b(?:Llama|GPT|Gemma|Qwen|Claude|Phi|OLMo|Tülu|section|table|figure|page|pages|chapter|appendix|seed|exercise) )$",
+    r"(?:\w[-–]|\b(?:TRL|Llama|GPT|Gemma|Qwen|Claude|Phi|OLMo|Tülu|section|table|figure|page|pages|chapter|appendix|seed|exercise) )$",
     re.I,
 )
 CITED, RUN = "⟦cited⟧", "⟦run⟧"
