@@ -74,6 +74,9 @@ def very_wrong(sub, draw):
     expect(sub.loss_gradient(-1000 * x.sign(), x), -x, what="the gradient", given={"w": -1000 * x.sign(), "x": x})
 
 
+# %% [probes]
+# no gradient: a formula is asked for, in whatever library
+
 # %% [mutant] uphill
 # caught by: chain_rule
 # says: the minus

@@ -136,6 +136,9 @@ def python(sub, draw):
         fail(f"two steps in a later call, and {len(losses)} losses came back")
 
 
+# %% [probes]
+# no gradient: what it returns is cut off from the graph
+
 # %% [mutant] shapes are still crossed
 # caught by: shapes
 # says: every prediction is compared

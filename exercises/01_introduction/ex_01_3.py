@@ -135,6 +135,9 @@ def counters(sub, draw):
         )
 
 
+# %% [probes]
+# no gradient: weights are merged after training
+
 # %% [mutant] still paired by position
 # caught by: by_name
 # says: by position

@@ -163,6 +163,9 @@ def whole_reply(sub, draw):
     )
 
 
+# %% [probes]
+# no gradient: a formula is asked for, in whatever library
+
 # %% [mutant] "importance weights average to one"
 # caught by: weight
 # says: every token that π can produce

@@ -155,6 +155,10 @@ def greedy(sub, draw):
     )
 
 
+# %% [probes]
+# no gradient: a table of values, not a loss
+# no keywords, size, float32 of solve: all values within `error` are right
+
 # %% [mutant] the mean over actions
 # caught by: one_sweep
 # says: averaged instead of chosen

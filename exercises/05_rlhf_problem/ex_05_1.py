@@ -152,6 +152,9 @@ def short_leash(sub, draw):
     expect(sub.best_policy(ref, rewards, 1e6), ref, what="the policy at β = 1,000,000", given=given)
 
 
+# %% [probes]
+# no gradient: a formula is asked for, in whatever library
+
 # %% [mutant] β multiplies the reward
 # caught by: optimum
 # says: β multiplies the reward

@@ -201,6 +201,10 @@ def filtered(sub, draw):
     expect(none, torch.zeros(4, 6, dtype=torch.float64), what="the weights when nothing is finished")
 
 
+# %% [probes]
+# no gradient: rewards and weights are data
+# no values of soft_punishment.lengths: a length is a whole number
+
 # %% [mutant] no floor
 # caught by: punishment
 # says: goes on falling

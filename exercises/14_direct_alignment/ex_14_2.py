@@ -182,6 +182,9 @@ def far_away(sub, draw):
     )
 
 
+# %% [probes]
+# no gradient of ranking_loss.ref_logps, top_loss.ref_logps: data, cut off or not
+
 # %% [mutant] one denominator for all ranks
 # caught by: two_are_dpo
 # says: does not shrink

@@ -154,6 +154,9 @@ def when_it_is_safe(sub, draw):
             fail(f"`safe` says {bool(got)}, and it should be {want}", feedback=grades)
 
 
+# %% [probes]
+# no gradient: a formula is asked for, in whatever library
+
 # %% [mutant] the mean grade stays in
 # caught by: coupled
 # says: one-hot minus

@@ -70,10 +70,10 @@ class Hints:
         }
         hint, failed = "", outcome.first_failure
         if failed and not failed.unanswered:
-            key = f"{outcome.exercise.id} {failed.test.name}"
+            key = f"{outcome.exercise.id} {failed.test.name} {failed.probe}".rstrip()
             counts[key] = counts.get(key, 0) + 1
             number = min(counts[key], 2)
-            hint = f"Hint {number} of 2: {failed.test.hints[number - 1]}"
+            hint = f"Hint {number} of 2: {failed.hints[number - 1]}"
         with contextlib.suppress(OSError):  # where the cache cannot be written, each failure counts as the first
             self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(f".{os.getpid()}")

@@ -12,6 +12,7 @@
     # %% [stub]                              what the student starts from
     # %% [solution]                          earns all points
     # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
+    # %% [probes]                            what the machine need not ask, and why, see :mod:`.probes` (optional)
     # %% [mutant] what is wrong with it      a wrong answer: definitions that replace the solution's
     # caught by: name_of_the_test            … the first test that fails, hence the hint
     # says: words of its message             … (optional)
@@ -25,7 +26,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +38,9 @@ from minirlhf.core.errors import UserError, unknown
 
 KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
-SINGLE = ("statement", "given", "stub", "solution", "tests")
+SINGLE = ("statement", "given", "stub", "solution", "tests", "probes")
+OPTIONAL = ("given", "probes")
+PROBES = ("inputs", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
 DEFAULT_STUDENT = "reader"
 RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # what ``sub`` itself can do
 
@@ -79,6 +82,7 @@ class Exercise:
     tests: tuple[Test, ...]
     mutants: tuple[Variant, ...]
     partials: tuple[Variant, ...]
+    off: Mapping[str, Mapping[str, str]]  # kind of probe -> "", function or function.argument -> the reason
 
     @property
     def chapter(self) -> str:
@@ -100,6 +104,12 @@ class Exercise:
             elif isinstance(node, ast.Assign):
                 found.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
         return found
+
+    @property
+    def differentiated(self) -> list[str]:
+        """The functions whose gradients count."""
+        off = self.off.get("gradient", {})
+        return [n for n, kind in self.asks.items() if kind == "function" and not {"", n} & set(off)]
 
     @cached_property
     def is_personal(self) -> bool:
@@ -188,7 +198,7 @@ def read(path: Path) -> Exercise:
         else:
             single[block.name] = block
     for name in SINGLE:
-        if name not in single and name != "given":
+        if name not in single and name not in OPTIONAL:
             raise UserError(f"{path}: no block [{name}]")
     given = single["given"].text if "given" in single else ""
     made = Exercise(
@@ -204,7 +214,9 @@ def read(path: Path) -> Exercise:
         tests=_tests(single, path),
         mutants=tuple(variants["mutant"]),
         partials=tuple(variants["partial"]),
+        off=_switched_off(single["probes"], path) if "probes" in single else {},
     )
+    _check_switches(made)
     if taken := sorted(set(made.asks) & RESERVED):
         raise UserError(
             f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else"
@@ -233,6 +245,38 @@ def _variant(block: Block, path: Path) -> Variant:
     if not match:
         raise UserError(f"{where}: a partial answer begins like '# %% [partial] 2: what is right in it'")
     return Variant(match[2], block.text, points=float(match[1]))
+
+
+def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
+    """The lines ``# no KIND, KIND of NAME, NAME: reason`` of a block [probes]."""
+    found: dict[str, dict[str, str]] = {}
+    for i, line in enumerate(block.text.splitlines(), block.line):
+        match = re.fullmatch(r"# no ([\w, ]+?)(?: of ([\w., ]+))?: (\S.*)", line.rstrip())
+        if not match:
+            if line.strip():
+                raise UserError(f"{path} line {i}: expected '# no KIND: reason' or '# no KIND of FUNCTION: reason'")
+            continue
+        for kind in match[1].split(", "):
+            if kind not in PROBES:
+                raise unknown(f"probe in {path} line {i}", kind, PROBES)
+            for target in match[2].split(", ") if match[2] else [""]:
+                found.setdefault(kind, {})[target] = match[3]
+    return found
+
+
+def _check_switches(exercise: Exercise) -> None:
+    """A probe is switched off for a function, or an argument of it, that there is."""
+    functions = {n.name: n for n in ast.parse(exercise.stub).body if isinstance(n, ast.FunctionDef)}
+    for target in (t for targets in exercise.off.values() for t in targets if t):
+        name, _, argument = target.partition(".")
+        if name not in functions:
+            raise unknown(f"function in [probes] of {exercise.path}", name, functions)
+        known = [
+            a.arg
+            for a in (*functions[name].args.posonlyargs, *functions[name].args.args, *functions[name].args.kwonlyargs)
+        ]
+        if argument and argument not in known:
+            raise unknown(f"argument of {name} in [probes] of {exercise.path}", argument, known)
 
 
 def _tests(single: dict[str, Block], path: Path) -> tuple[Test, ...]:

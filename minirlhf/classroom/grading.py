@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from minirlhf.classroom import probes
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
 from minirlhf.classroom.submission import SUFFIXES, Cells, HandedIn, files_of, read_files
@@ -29,6 +30,7 @@ class TestResult:
     """One test's outcome. ``message`` and ``lines`` say what is wrong; ``worst`` is the largest error of a passed one.
 
     ``unanswered``: there was no answer to judge (a missing name, a process that ended), so a hint would not help.
+    ``named``: the well-known mistakes that it is; ``hints``: those that fit.
     """
 
     test: Test
@@ -37,6 +39,13 @@ class TestResult:
     lines: tuple[str, ...] = ()
     worst: float = 0.0
     unanswered: bool = False
+    named: tuple[str, ...] = ()
+    probe: str = ""  # the kind of probe that failed, if it was one
+
+    @property
+    def hints(self) -> tuple[str, str]:
+        """Two hints, the second nearer to the answer."""
+        return probes.HINTS[self.probe] if self.probe else self.test.hints
 
 
 @dataclass
@@ -78,7 +87,8 @@ def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) 
         except Ended:
             raise
         except Failure as problem:
-            return TestResult(test, False, problem.message, problem.lines, unanswered=isinstance(problem, Missing))
+            missing = isinstance(problem, Missing)
+            return TestResult(test, False, problem.message, problem.lines, unanswered=missing, named=problem.named)
         except Exception as problem:
             # A test that is proved on the solution fails so only on an answer of some unusable type.
             return TestResult(
@@ -109,7 +119,27 @@ def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
             deaths += 1
             hung = problem.message if problem.timed_out else ""
             outcome.results.append(TestResult(test, False, problem.message, unanswered=True))
+    _probe(outcome, submission, seed)
     return outcome
+
+
+def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
+    """The machine's own questions to each function that has passed all its tests; the last of these answers for it."""
+    made = probes.plan(outcome.exercise, seed, submission.student)
+    for name, asked in made.by_function.items():
+        places = [i for i, r in enumerate(outcome.results) if r.test.name in made.called_by[name]]
+        if not places or not all(outcome.results[i].passed for i in places):
+            continue
+        home = outcome.results[places[-1]]
+        try:
+            for probe in asked:
+                probes.ask(probe, submission)
+        except probes.Probed as problem:
+            found = replace(home, passed=False, message=problem.message, lines=problem.lines)
+            outcome.results[places[-1]] = replace(found, named=problem.named, probe=problem.kind)
+        except Failure as problem:
+            found = replace(home, passed=False, message=problem.message, lines=problem.lines, unanswered=True)
+            outcome.results[places[-1]] = found
 
 
 def grade_answer(
@@ -287,7 +317,7 @@ def feedback(report: Report) -> str:
             if not r.passed:
                 lines += [f"  {_code(r.message)}", ""]
                 lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
-                lines += [] if r.unanswered else [f"  *Hint: {r.test.hints[0]}*"]
+                lines += [] if r.unanswered else [f"  *Hint: {r.hints[0]}*"]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -95,5 +95,5 @@ def score(number: str) -> float:
     handed = read_files(p for p in here.iterdir() if p.suffix in SUFFIXES)
     outcome = grade_answer(_server(), exercise, handed, student, secrets.randbits(31))
     failed = outcome.first_failure
-    print(repr(Verdict(outcome, f"Hint: {failed.test.hints[0]}" if failed and not failed.unanswered else "")))
+    print(repr(Verdict(outcome, f"Hint: {failed.hints[0]}" if failed and not failed.unanswered else "")))
     return outcome.points

@@ -21,6 +21,11 @@ SETUP = f'''from minirlhf.classroom import check
 STUDENT = "{DEFAULT_STUDENT}"  # your student id, if you hand this in: some exercises have your own numbers'''
 
 
+PROBED = """Every function is also called with inputs of other sizes, in float32, with other numbers for its arguments, and with NaN where a
+mask is False; it must leave its inputs as they were, and answer in integers where these are asked for. Where gradients count, the exercise
+says so."""
+
+
 @dataclass(frozen=True)
 class ReleaseCell:
     """One cell of a release. ``role`` is ``text``, ``setup``, ``given``, ``answer`` or ``check``."""
@@ -39,6 +44,7 @@ def intro(exercises: Sequence[Exercise]) -> str:
     name = folder.name[3:].replace("_", " ")
     text = written.read_text(encoding="utf-8").strip() if written.exists() else f"# Exercises: {name}"
     rows = [f"| {e.id} | {e.title} | {e.points:g} | {e.minutes} |" for e in exercises]
+    text += f"\n\n{PROBED}" if any("function" in e.asks.values() for e in exercises) else ""
     return "\n".join([text, "", "| exercise | | points | minutes |", "|---|---|---:|---:|", *rows])
 
 
@@ -47,7 +53,9 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
     found = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
     for e in exercises:
         heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes*\n\n"
-        found.append(ReleaseCell("markdown", "text", heading + e.statement, e.id))
+        names = " and ".join(f"`{name}`" for name in e.differentiated)
+        gradients = f"\n\n*Gradients count, too: those of {names}.*" if names else ""
+        found.append(ReleaseCell("markdown", "text", heading + e.statement + gradients, e.id))
         marker = f"# exercise {e.id} (keep this line)\n"
         if e.given:
             found.append(ReleaseCell("code", "given", marker + e.given, e.id))
@@ -91,6 +99,12 @@ def script(cells: Sequence[ReleaseCell]) -> str:
         else:
             parts.append(f"# %%\n{cell.text}\n")
     return "\n".join(parts)
+
+
+def texts(exercises: Sequence[Exercise]) -> tuple[str, str]:
+    """What a student can read in the notebook and in the Python file."""
+    made = cells(exercises)
+    return plain_text(notebook(made)), script(made)
 
 
 def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -30,6 +31,9 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+
+
+OPTIMISES = re.compile(r"\boptim\b")
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,10 @@ class Local:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
         return self._answer(worker.gradient, self._find(name), *self._copied((args, kwargs)), wrt)
 
+    def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
+        """As in :class:`minirlhf.classroom.testing.Submission`."""
+        return self._answer(worker.examine, self._find(name), *self._copied((args, kwargs)), wrt)
+
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
         value = self._find(name)
@@ -133,12 +141,15 @@ class Server:
             raise RuntimeError(f"the grading server did not start (exit status {self._process.wait()})")
         self.level = json.loads(hello)["level"]
 
-    def open(self, limits: Limits) -> tuple[socket.socket, socket.socket]:
-        """A new boxed process: its data and its control socket. A server that died is started again."""
+    def open(self, limits: Limits, optimises: bool = False) -> tuple[socket.socket, socket.socket]:
+        """A new boxed process: its data and its control socket. A server that died is started again.
+
+        ``optimises``: whether it will use ``torch.optim``, whose first step imports a compiler.
+        """
         data, their_data = socket.socketpair()
         control, their_control = socket.socketpair()
         # The supervisor's own time limit is a safety net; the grader's, in Boxed, counts the waiting for answers only.
-        request = worker.JOB.pack(limits.cpu, limits.memory, limits.file, 10 * limits.wall)
+        request = worker.JOB.pack(limits.cpu, limits.memory, limits.file, 10 * limits.wall, optimises)
         fds = [their_data.fileno(), their_control.fileno()]
         with self._lock:
             try:
@@ -209,7 +220,7 @@ class Boxed:
 
     def _ask(self, question: dict[str, Any]) -> Any:
         if self._sockets is None:
-            self._sockets = self.server.open(self.limits)
+            self._sockets = self.server.open(self.limits, any(OPTIMISES.search(code) for _, code in self.cells))
             self._left = self.limits.wall
             load = {"op": "load", "library": self.library, "cells": self.cells, "preset": {"STUDENT": self.student}}
             errors = self._exchange(load)
@@ -276,6 +287,11 @@ class Boxed:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
         packed = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
         return self._ask({"op": "gradient", "name": name, "wrt": wrt, **packed})
+
+    def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
+        """As in :class:`minirlhf.classroom.testing.Submission`."""
+        packed = {"args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        return self._ask({"op": "examine", "name": name, "wrt": wrt, **packed})
 
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""

@@ -6,6 +6,7 @@ the next one begins. What stands before the first section, such as imports, belo
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -103,12 +104,27 @@ def code_cells(text: str, name: str) -> Cells:
     else:
         parts = re.split(r"(?m)^(?=# %%)", text)
         codes = [part for part in parts if part.strip() and not part.startswith("# %% [markdown]")]
-    return [(f"cell {i}", _without_magics(code)) for i, code in enumerate(codes, 1)]
+    return [(f"cell {i}", without_magics(code)) for i, code in enumerate(codes, 1)]
 
 
-def _without_magics(code: str) -> str:
-    """Notebook commands (``%…``, ``!…``) are no Python; they become blank lines, so that line numbers stay."""
-    return "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in code.split("\n"))
+def without_magics(code: str) -> str:
+    """Notebook commands (``%…``, ``!…``) are no Python; they become blank lines, so that line numbers stay.
+
+    Only where the cell is no Python as it stands: a line of an expression may begin with ``%``.
+    """
+    commands = [line.lstrip()[:1] in ("%", "!") for line in code.split("\n")]
+    if not any(commands) or _is_python(code):
+        return code
+    lines = zip(code.split("\n"), commands, strict=True)
+    return "\n".join("" if command else line for line, command in lines)
+
+
+def _is_python(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def sections(cells: Cells, file: str) -> dict[str, Section]:

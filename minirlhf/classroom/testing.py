@@ -22,11 +22,11 @@ worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)
 
 
 class Failure(Exception):
-    """What is wrong with an answer: one sentence, and the counterexample as lines."""
+    """What is wrong with an answer: one sentence, and the counterexample as lines. ``named``: well-known mistakes it is."""
 
-    def __init__(self, message: str, lines: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, lines: tuple[str, ...] = (), named: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.message, self.lines = message, lines
+        self.message, self.lines, self.named = message, lines, named
 
 
 class Submission(Protocol):
@@ -39,6 +39,9 @@ class Submission(Protocol):
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """The derivative of (the sum of) the function's result in its ``wrt``-th argument, by autograd."""
+
+    def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
+        """Result, inputs afterwards and gradients, see :func:`minirlhf.classroom.worker.examine`."""
 
     def value(self, name: str) -> Any:
         """The student's value ``name``."""
@@ -164,7 +167,7 @@ def expect(
         if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
             matches.append(mistake)
     if matches:
-        raise Failure(f"{what} is what comes out when {', or when '.join(matches)}", tuple(lines))
+        raise Failure(f"{what} is what comes out when {', or when '.join(matches)}", tuple(lines), tuple(matches))
     if not bool(torch.isfinite(answer).all()):
         raise Failure(f"{what} holds NaN or an infinity", tuple(lines))
     if _error(-answer, right) <= tolerance:

@@ -14,14 +14,16 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 import types
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from minirlhf.classroom import sandbox, wire
 
-JOB = struct.Struct("!qqqd")  # CPU seconds, bytes of memory, bytes per file, wall seconds
+JOB = struct.Struct("!qqqd?")  # CPU seconds, bytes of memory, bytes per file, wall seconds, whether it optimises
 POLL = 0.005
 
 
@@ -44,18 +46,24 @@ def main(fd: int, at_most: str, hidden: list[str]) -> None:
         request, fds, _, _ = socket.recv_fds(server, JOB.size, 2)
         if len(request) < JOB.size or len(fds) != 2:
             return
+        *limits, optimises = JOB.unpack(request)
+        if optimises:  # the first step of an optimiser imports a compiler: seconds, paid here once for all
+            if sandbox.isolated(level):
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(sandbox.BOX)  # it looks for a folder that is there
+            import torch._dynamo
         if os.fork() == 0:
             server.close()
-            _supervise(level, base, JOB.unpack(request), *fds)
+            _supervise(level, base, limits, *fds)
         for each in fds:
             os.close(each)
 
 
-def _supervise(level: str, base: int, job: tuple[int, int, int, float], data: int, control: int) -> NoReturn:
+def _supervise(level: str, base: int, job: Sequence[float], data: int, control: int) -> NoReturn:
     """Fork the boxed process, wait for its end, its time limit or the grader's word, and report."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        cpu, memory, file_bytes, wall = job
+        cpu, memory, file_bytes = map(int, job[:3])
+        wall = job[3]
         box = sandbox.open_box(level)
         pid = os.fork()
         if pid == 0:
@@ -99,7 +107,8 @@ class Student:
     def __init__(self, sock: socket.socket, box: Path) -> None:
         self.sock, self.box = sock, box
         self.module = types.ModuleType("__main__")
-        os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(box)))
+        os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"), str(box)))
+        tempfile.tempdir = str(box)  # what it was before the box existed may have been looked up already
 
     def serve(self) -> None:
         """Answer until the grader closes the socket."""
@@ -150,6 +159,10 @@ class Student:
         args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
         return gradient(self._find(question["name"]), args, kwargs, question["wrt"])
 
+    def _on_examine(self, question: dict[str, Any]) -> Any:
+        args, kwargs = wire.decode(question["args"]), wire.decode(question["kwargs"])
+        return examine(self._find(question["name"]), args, kwargs, question["wrt"])
+
     def _on_probe(self, question: dict[str, Any]) -> Any:
         return sandbox.probe(question["level"], question["secrets"], question["grader"])
 
@@ -164,6 +177,44 @@ def gradient(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) ->
         raise TypeError("the result does not depend on the input in a way that autograd can follow")
     (found,) = torch.autograd.grad(result.sum(), chosen, allow_unused=True)
     return torch.zeros_like(chosen) if found is None else found
+
+
+def examine(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> dict[str, Any]:
+    """The result of ``f``, its inputs as they are afterwards, and gradients.
+
+    ``gradients[i]`` is the derivative in argument ``wrt[i]`` (a position or a keyword) of all floating-point numbers of the
+    result, each with a weight of its own, so that none cancels another; zeros where the result does not depend on it.
+    """
+    import torch
+
+    inputs: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+    chosen = [inputs[key].detach().clone().requires_grad_() for key in wrt]
+    inputs.update((key, leaf.clone()) for key, leaf in zip(wrt, chosen, strict=True))  # may be written into
+    sent, named = [inputs[i] for i in range(len(args))], {name: inputs[name] for name in kwargs}
+    result = f(*sent, **named)
+    total, numbers = torch.zeros((), dtype=torch.float64), 0
+    for leaf in _tensors(result):
+        if leaf.is_floating_point():
+            weights = torch.cos(0.7 * torch.arange(numbers, numbers + leaf.numel(), dtype=torch.float64))
+            total, numbers = total + (weights * leaf.reshape(-1)).sum(), numbers + leaf.numel()
+    found = (
+        torch.autograd.grad(total, chosen, allow_unused=True)
+        if chosen and total.requires_grad
+        else [None] * len(chosen)
+    )
+    gradients = [torch.zeros_like(x) if g is None else g for x, g in zip(chosen, found, strict=True)]
+    return {"result": result, "args": sent, "kwargs": named, "gradients": gradients}
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors in lists, tuples and dictionaries."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for v in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(v)
 
 
 def describe(problem: BaseException) -> str:

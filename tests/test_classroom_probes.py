@@ -1,0 +1,223 @@
+"""The machine's own questions: each kind finds its mistake in an exercise whose author wrote one test, and accuses nobody else."""
+
+import pytest
+import torch
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import nested, probes, proof
+from minirlhf.classroom.grading import run_tests
+from minirlhf.core.errors import UserError
+
+SOURCE = """# ---
+# title: A loss
+# kind: implement
+# minutes: 5
+# ---
+
+# %% [statement]
+# Write `loss(logps, mask, scale)` and `best(x)`.
+
+# %% [given]
+import torch
+
+# %% [stub]
+def loss(logps, mask, scale=2.0):
+    raise NotImplementedError
+
+
+def best(x):
+    raise NotImplementedError
+
+# %% [solution]
+def loss(logps, mask, scale=2.0):
+    kept = torch.where(mask, logps, 0.0)
+    return -scale * kept.sum() / mask.sum()
+
+
+def best(x):
+    return x.argmax(-1)
+
+# %% [tests]
+from minirlhf.classroom.testing import expect, test
+
+@test(points=2, hints=("One.", "Two."))
+def the_loss(sub, draw):
+    "`loss` is a mean."
+    logps = draw.normal(3, 4)
+    mask = draw.mask(3, 4)
+    mask[0, 2:] = False
+    expect(sub.loss(logps, mask), -2 * logps[mask].mean())
+
+@test(points=1, hints=("Three.", "Four."))
+def the_best(sub, draw):
+    "`best` finds it."
+    x = draw.permutation(3).double()[None]
+    expect(sub.best(x), x.argmax(-1))
+
+# %% [mutant] no minus
+# caught by: the_loss
+def loss(logps, mask, scale=2.0):
+    return scale * logps[mask].mean()
+
+# %% [mutant] a sum
+# caught by: the_loss
+def loss(logps, mask, scale=2.0):
+    return -scale * logps[mask].sum()
+
+# %% [mutant] the worst
+# caught by: the_best
+def best(x):
+    return x.argmin(-1)
+
+# %% [partial] 2: the loss
+def best(x):
+    return None
+"""
+
+
+@pytest.fixture
+def exercise(tmp_path):
+    path = tmp_path / "07_name" / "ex_07_3.py"
+    path.parent.mkdir()
+    path.write_text(SOURCE, encoding="utf-8")
+    return sources.read(path)
+
+
+def graded(exercise, code, seed):
+    return run_tests(exercise, proof.answer(exercise, exercise.solution, code), seed)
+
+
+WRONG = {
+    "gradient": [
+        "def loss(logps, mask, scale=2.0): return -scale * logps.detach()[mask].mean()",
+        "def loss(logps, mask, scale=2.0): return float(-scale * logps[mask].mean())",
+        "def loss(logps, mask, scale=2.0):\n    with torch.no_grad(): return -scale * logps[mask].mean()",
+        "def loss(logps, mask, scale=2.0): return -scale * (logps[mask].mean() + 0.5 * (logps[mask] - logps[mask].detach()).sum())",
+    ],
+    "nan": ["def loss(logps, mask, scale=2.0): return -scale * (logps * mask).sum() / mask.sum()"],
+    "inputs": [
+        "def loss(logps, mask, scale=2.0):\n    logps[~mask] = 0\n    return -scale * logps.sum() / mask.sum()",
+        "def loss(logps, mask, scale=2.0):\n    m = -scale * logps[mask].mean()\n    mask.fill_(True)\n    return m",
+    ],
+    "keywords": [
+        "def loss(logps, mask, scale=2.0): return -2 * logps[mask].mean()",
+        "def loss(logps, mask, scale=2.0): return -(scale or 2.0) * logps[mask].mean()",
+    ],
+    "size": [
+        "def loss(logps, mask, scale=2.0): return -scale * torch.stack([logps[i][mask[i]].sum() for i in range(3)]).sum() / mask.sum()",
+        "def best(x): return (x == 2).long().argmax(-1) if x.shape[-1] == 3 else x.argmin(-1)",
+    ],
+    "values": ["def best(x): return (x == x.shape[-1] - 1).long().argmax(-1)"],
+    "float32": [
+        "def loss(logps, mask, scale=2.0): return -scale * (logps.reshape(-1) @ mask.double().reshape(-1)) / mask.sum()",
+        "def loss(logps, mask, scale=2.0): return -scale * logps.nan_to_num().reshape(-1) @ mask.double().reshape(-1) / mask.sum()",
+    ],
+    "integers": ["def best(x): return x.argmax(-1).double()"],
+}
+
+
+@pytest.mark.parametrize(("kind", "code"), [(kind, code) for kind, codes in WRONG.items() for code in codes])
+def test_each_kind_of_probe_finds_its_mistake_and_gives_its_hint(kind, code, exercise, fresh_seed):
+    outcome = graded(exercise, code, fresh_seed)
+    failed = outcome.first_failure
+    assert failed is not None, "a wrong answer earned all points"
+    if kind in ("values", "size") and "best" in code:  # a hard-coded 2 may be caught as either
+        assert failed.probe in ("values", "size")
+    elif kind == "float32":
+        assert failed.probe in ("float32", "nan")  # 0 · NaN as well
+    else:
+        assert failed.probe == kind
+        assert failed.hints == probes.HINTS[kind]
+    assert outcome.points == exercise.points - failed.test.points, "one mistake costs one test"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def loss(logps, mask, scale=2.0): return -scale * logps[mask].mean()",
+        "def loss(logps, mask, scale=2.0): return -scale * torch.cat([a[b] for a, b in zip(logps, mask)]).mean()",
+        "def loss(logps, mask, scale=2.0): return (-scale * logps[mask]).sum().double() / int(mask.sum())",
+        "def best(x): return x.max(-1).indices.int()",
+        "def best(x): return torch.tensor([row.index(max(row)) for row in x.tolist()])",
+        "import numpy\ndef best(x): return numpy.argmax(x.numpy(), -1)",
+    ],
+)
+def test_no_right_answer_is_accused(code, exercise, fresh_seed):
+    outcome = graded(exercise, code, fresh_seed)
+    assert outcome.reason == ""
+
+
+def test_a_function_that_fails_its_own_test_is_not_probed(exercise, fresh_seed):
+    outcome = graded(exercise, "def loss(logps, mask, scale=2.0): return float(scale * logps[mask].mean())", fresh_seed)
+    assert [r.passed for r in outcome.results] == [False, True]
+    assert outcome.first_failure.probe == "" and outcome.first_failure.hints == ("One.", "Two.")
+
+
+def switched_off(exercise, line):
+    text = exercise.path.read_text()
+    exercise.path.write_text(text.replace("# %% [mutant] no minus", f"# %% [probes]\n{line}\n\n# %% [mutant] no minus"))
+    return sources.read(exercise.path)
+
+
+@pytest.mark.parametrize(
+    "line", ["# no gradient: data", "# no gradient, float32 of loss: data", "# no gradient of loss.logps, best: data"]
+)
+def test_a_probe_can_be_switched_off_with_a_reason(line, exercise, fresh_seed):
+    allowed = switched_off(exercise, line)
+    assert graded(allowed, WRONG["gradient"][0], fresh_seed).reason == ""
+    assert graded(allowed, WRONG["nan"][0], fresh_seed).first_failure.probe == "nan"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("# no gradient", "expected '# no KIND: reason'"),
+        ("# no gradients: data", "did you mean 'gradient'"),
+        ("off = 1", "expected '# no KIND: reason'"),
+        ("# no gradient of lose: data", "did you mean 'loss'"),
+        ("# no gradient of loss.logp: data", "did you mean 'logps'"),
+    ],
+)
+def test_a_malformed_switch_names_its_line(line, says, exercise):
+    with pytest.raises(UserError, match=r"ex_07_3\.py") as caught:
+        switched_off(exercise, line)
+    assert says in str(caught.value)
+
+
+def test_a_kind_that_the_solution_cannot_answer_must_be_switched_off(exercise, fresh_seed):
+    text = exercise.path.read_text()
+    exercise.path.write_text(text.replace("kept = torch.where(mask, logps, 0.0)", "kept = logps * mask"))
+    careless = sources.read(exercise.path)
+    assert "no answer to the probe 'nan'" in proof.probed(careless, fresh_seed, 1)
+    assert proof.probed(switched_off(careless, "# no nan: no padding"), fresh_seed, 1) == ""
+
+
+def test_the_machine_s_mutants_are_found(exercise, fresh_seed):
+    found = dict(proof.machine(exercise, fresh_seed))
+    assert {p for p in found.values() if p} == set()
+    assert {"machine's mutant of `loss`: detached", "machine's mutant of `loss`: `scale` is ignored"} < set(found)
+    assert {
+        "machine's mutant of `loss`: it writes into `mask`",
+        "machine's mutant of `best`: floats for integers",
+    } < set(found)
+
+
+def test_every_kind_has_two_hints_and_a_place():
+    assert set(probes.HINTS) == set(sources.PROBES) == set(probes.ORDER)
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 4), (3, 6)])
+def test_stretching_keeps_what_inputs_are(n, m):
+    probs = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]).double()
+    wide = nested.stretch(probs, n, m)
+    assert wide.shape == (2, m) and torch.allclose(wide.sum(-1), torch.ones(2).double()) and bool((wide > 0).all())
+    assert torch.allclose(nested.stretch(probs.log(), n, m).exp().sum(-1), torch.ones(2).double())
+    rising = nested.stretch(torch.tensor([1.0, 2.0, 4.0]), n, n + 1)
+    assert bool((rising.diff() > 0).all())
+    mask = nested.stretch(torch.tensor([[True, True, False]]), n, m)
+    assert mask.dtype == torch.bool and bool((mask.long().diff() <= 0).all())
+    wins = torch.tensor([[0.5, 0.7, 0.2], [0.3, 0.5, 0.6], [0.8, 0.4, 0.5]]).double()
+    larger = nested.stretch(wins, n, n + 1)
+    assert torch.allclose(larger + larger.T, torch.ones(n + 1, n + 1).double())
+    assert nested.stretch([torch.zeros(2), torch.ones(2), torch.ones(2)], n, m)[0].shape == (2,)
+    assert len(nested.stretch([1, 2, 3], n, m)) == m and nested.stretch((1, 2, 3), n, m) == (1, 2, 3)
