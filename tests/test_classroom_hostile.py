@@ -12,7 +12,7 @@ import pytest
 from patience import finished
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, sandbox
+from minirlhf.classroom import grading, marks, sandbox
 from minirlhf.classroom.runner import Limits, Server
 from minirlhf.core import provenance
 
@@ -63,7 +63,7 @@ def grade(folder, exercise, paths, seed, at_most):
         reports = list(grading.grade_class(server, work, [exercise], seed, jobs=4, limits=LIMITS))
         reports += grading.grade_class(server, sleepers, [exercise], seed, jobs=4, limits=SHORT)
         level = server.level
-    grading.write_csv(reports, folder / "grades.csv")
+    marks.write_rows([row for r in reports for row in marks.rows_of(r)], folder / "grades.csv")
     assert (fingerprint(ROOT), fingerprint(submissions)) == before, "a submission changed a file"
     with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
@@ -214,7 +214,7 @@ def test_the_box_of_an_ordinary_user_holds_as_well(server):
 
 def reason_for(server, folder, exercise, seed):
     (report,) = grading.grade_class(server, grading.students(folder), [exercise], seed, jobs=1, limits=LIMITS)
-    grading.write_csv([report], folder.parent / "grades.csv")
+    marks.write_rows(marks.rows_of(report), folder.parent / "grades.csv")
     with open(folder.parent / "grades.csv", newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert row["points"] == "0"

@@ -86,7 +86,7 @@ def test_each_kind_of_trouble_is_in_the_class_and_its_points_are_known():
 def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
     exercises = sources.load(CLONE / "exercises", [chapter])
     made = rehearsal.write(exercises, tmp_path / "class", 20, seed=1)
-    work = grading.by_roster(grading.students(tmp_path / "class" / "submissions"), [s.id for s in made])
+    work, _ = grading.by_roster(grading.students(tmp_path / "class" / "submissions"), [s.id for s in made])
     for student in made:
         for e in exercises:
             handed = work[student.id].answer(e)

@@ -77,6 +77,7 @@ def very_wrong(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] uphill
 # caught by: chain_rule
 # says: the minus

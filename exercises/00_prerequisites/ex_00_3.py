@@ -121,6 +121,7 @@ def broadcasts(sub, draw):
 # %% [probes]
 # no gradient: values are asked for, however they are computed
 
+
 # %% [mutant] columns of every row
 # caught by: gathers
 # says: has shape

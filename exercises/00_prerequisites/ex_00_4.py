@@ -139,6 +139,7 @@ def python(sub, draw):
 # %% [probes]
 # no gradient: what it returns is cut off from the graph
 
+
 # %% [mutant] shapes are still crossed
 # caught by: shapes
 # says: every prediction is compared

@@ -175,6 +175,7 @@ def preference(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] uphill
 # caught by: imitation
 # says: uphill

@@ -138,6 +138,7 @@ def counters(sub, draw):
 # %% [probes]
 # no gradient: weights are merged after training
 
+
 # %% [mutant] still paired by position
 # caught by: by_name
 # says: by position

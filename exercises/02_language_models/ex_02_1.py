@@ -143,6 +143,7 @@ def very_sure(sub, draw):
 # %% [probes]
 # no nan of sequence_logps.mask: the logits that predict a token stand one place before it; a test spoils the others
 
+
 # %% [mutant] every token read from its own position
 # caught by: shift_and_gather
 # says: at its own position

@@ -165,6 +165,7 @@ def bits(sub, draw):
 # %% [probes]
 # no gradient: a measurement, not a loss
 
+
 # %% [mutant] targets not shifted
 # caught by: fed_and_predicted
 # says: not shifted

@@ -166,6 +166,7 @@ def whole_reply(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] "importance weights average to one"
 # caught by: weight
 # says: every token that π can produce

@@ -183,6 +183,7 @@ def looks_ahead(sub, draw):
 # no gradient of sft_labels: integers
 # no keywords of sft_labels.eos_id: a right answer does not need it
 
+
 # %% [mutant] end-of-sequence is masked with the padding
 # caught by: learns_to_stop
 # says: padding looks like it

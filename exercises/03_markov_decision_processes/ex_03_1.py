@@ -163,6 +163,7 @@ def time(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] the next state's probability is left out of the reward
 # caught by: states
 # says: without their probabilities

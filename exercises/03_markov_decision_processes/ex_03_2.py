@@ -159,6 +159,7 @@ def greedy(sub, draw):
 # no gradient: a table of values, not a loss
 # no keywords, size, float32 of solve: all values within `error` are right
 
+
 # %% [mutant] the mean over actions
 # caught by: one_sweep
 # says: averaged instead of chosen

@@ -147,6 +147,7 @@ def clock_is_no_end(sub, draw):
 # no gradient: a table is written, nothing is differentiated
 # no keywords of update.truncated: a cut changes nothing
 
+
 # %% [mutant] the reward is still discounted
 # caught by: pays_in_full
 # says: the reward is discounted

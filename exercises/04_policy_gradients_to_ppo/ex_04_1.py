@@ -163,6 +163,7 @@ def least_noise(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] the gradient of the probability
 # caught by: score_functions
 # says: not its logarithm

@@ -170,6 +170,7 @@ def what_the_critic_learns(sub, draw):
 # %% [probes]
 # no gradient: advantages and targets are data
 
+
 # %% [mutant] the last value counts after the end too
 # caught by: to_the_end
 # says: still the critic's last word

@@ -144,6 +144,7 @@ def critic_is_left_alone(sub, draw):
 # %% [probes]
 # no gradient of loss.old_logps, loss.returns: data, cut off or not
 
+
 # %% [mutant] the maximum is left
 # caught by: six_cases
 # says: the larger of the two

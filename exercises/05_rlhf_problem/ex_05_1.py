@@ -155,6 +155,7 @@ def short_leash(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] β multiplies the reward
 # caught by: optimum
 # says: β multiplies the reward

@@ -206,6 +206,7 @@ def credit(sub, draw):
 # %% [probes]
 # no gradient: values are asked for, however they are computed
 
+
 # %% [mutant] replies taken as equally likely
 # caught by: one_decision
 # says: equally likely

@@ -151,6 +151,7 @@ def pays_the_last_token(sub, draw):
 # %% [probes]
 # no gradient: rewards are data
 
+
 # %% [mutant] the log-ratio is still reversed
 # caught by: pulls_back
 # says: pushes away

@@ -151,6 +151,7 @@ def all_alone(sub, draw):
 # %% [probes]
 # no gradient: advantages are data
 
+
 # %% [mutant] the own reward is in the mean
 # caught by: the_others
 # says: the own reward

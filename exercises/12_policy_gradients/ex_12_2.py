@@ -156,6 +156,7 @@ def whatever_the_size(sub, draw):
 # %% [probes]
 # no gradient of sequence_mean_weights, token_mean_weights: weights are data
 
+
 # %% [mutant] sums over the replies
 # caught by: by_sequence
 # says: added up, not averaged

@@ -170,6 +170,7 @@ def a_tenth(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] the order is reversed
 # caught by: of_the_reward
 # says: the order is reversed

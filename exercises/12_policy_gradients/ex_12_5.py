@@ -170,6 +170,7 @@ def pessimistic(sub, draw):
 # %% [probes]
 # no gradient of ppo_loss.old_logps, ppo_loss.advantages: data, cut off or not
 
+
 # %% [mutant] still one token off
 # caught by: aligned
 # says: that follow a token

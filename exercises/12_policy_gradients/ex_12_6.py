@@ -166,6 +166,7 @@ def paid_at_the_end(sub, draw):
 # no gradient: masks and rewards are data
 # no keywords of prepare.eos: the padding is made of it
 
+
 # %% [mutant] the end is still padding
 # caught by: keeps_its_end
 # says: nobody learns to stop

@@ -222,6 +222,7 @@ def one_number(sub, draw):
 # no gradient of advantages: they are data
 # no gradient of token_objective.old_logps, token_objective.ref_logps, token_objective.advantages: data, cut off or not
 
+
 # %% [mutant] statistics of the batch
 # caught by: relative
 # says: those of the whole batch

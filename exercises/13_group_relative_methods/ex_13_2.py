@@ -205,6 +205,7 @@ def filtered(sub, draw):
 # no gradient: rewards and weights are data
 # no values of soft_punishment.lengths: a length is a whole number
 
+
 # %% [mutant] no floor
 # caught by: punishment
 # says: goes on falling

@@ -225,6 +225,7 @@ def by_hand(sub, draw):
 # %% [probes]
 # no gradient: the derivatives are what is asked for
 
+
 # %% [mutant] no root
 # caught by: one_ratio
 # says: without the root

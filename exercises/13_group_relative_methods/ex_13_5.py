@@ -171,6 +171,7 @@ def held(sub, draw):
 # no gradient of group_advantages: they are data
 # no gradient of penalised.ref_logps: data, cut off or not
 
+
 # %% [mutant] turned there, not back
 # caught by: of_its_own_prompt
 # says: another order

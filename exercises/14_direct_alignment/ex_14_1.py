@@ -184,6 +184,7 @@ def settles(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] no reference
 # caught by: cancels
 # says: the reference is left out

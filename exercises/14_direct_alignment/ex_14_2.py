@@ -185,6 +185,7 @@ def far_away(sub, draw):
 # %% [probes]
 # no gradient of ranking_loss.ref_logps, top_loss.ref_logps: data, cut off or not
 
+
 # %% [mutant] one denominator for all ranks
 # caught by: two_are_dpo
 # says: does not shrink

@@ -173,6 +173,7 @@ def bounded(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] Ψ after the mean
 # caught by: best
 # says: after the mean

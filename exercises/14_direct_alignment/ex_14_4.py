@@ -177,6 +177,7 @@ def still(sub, draw):
 # no gradient of reference_point: `kto_loss` may cut it off, a test looks there
 # no gradient of kto_loss.ref_logps: data, cut off or not
 
+
 # %% [mutant] not clamped
 # caught by: the_point
 # says: not held at 0

@@ -144,6 +144,7 @@ def beta_is_inside(sub, draw):
 # %% [probes]
 # no gradient of dpo_loss.ref_logps: data, cut off or not
 
+
 # %% [mutant] still every other row
 # caught by: compares_the_right_rows
 # says: every other row

@@ -175,6 +175,7 @@ def exchange(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] means not taken away
 # caught by: rate_of_gold
 # says: not taken away

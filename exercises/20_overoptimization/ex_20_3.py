@@ -158,6 +158,7 @@ def disagreement_costs(sub, draw):
 # %% [probes]
 # no gradient: rewards are data
 
+
 # %% [mutant] the mean is still the batch's
 # caught by: same_in_any_batch
 def standardised(scores, ref_scores):

@@ -157,6 +157,7 @@ def when_it_is_safe(sub, draw):
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 
+
 # %% [mutant] the mean grade stays in
 # caught by: coupled
 # says: one-hot minus

@@ -6,6 +6,7 @@
     # title: What is a reply worth?          the header
     # kind: implement                        implement | derive | numeric | choice | bughunt
     # minutes: 15
+    # seconds: 30                            of computing, where ten are not enough (optional)
     # ---
     # %% [statement]                         Markdown, as comments
     # %% [given]                             code that the student gets and need not change (optional)
@@ -75,6 +76,7 @@ class Exercise:
     title: str
     kind: str
     minutes: int
+    seconds: int  # of computing for one answer; 0: the usual limit
     statement: str
     given: str
     stub: str
@@ -179,11 +181,15 @@ def read(path: Path) -> Exercise:
     if not named:
         raise UserError(f"{path}: expected a name like ex_05_2.py")
     header, blocks = split(path.read_text(encoding="utf-8"), path)
-    fields = ("title", "kind", "minutes")
+    fields = ("title", "kind", "minutes", "seconds")
     if extra := sorted(set(header) - set(fields)):
         raise unknown(f"header field in {path}", extra[0], fields)
     if "title" not in header or not header.get("minutes", "").isdigit():
         raise UserError(f"{path}: the header needs a title and minutes, a whole number")
+    if not header.get("seconds", "1").isdigit() or int(header.get("seconds", "1")) < 1:
+        raise UserError(
+            f"{path}: seconds: {header['seconds']}; expected a whole number of seconds of computing, at least 1"
+        )
     if header.get("kind") not in KINDS:
         raise unknown(f"kind in {path}", header.get("kind", ""), KINDS)
     single: dict[str, Block] = {}
@@ -207,6 +213,7 @@ def read(path: Path) -> Exercise:
         title=header["title"],
         kind=header["kind"],
         minutes=int(header["minutes"]),
+        seconds=int(header.get("seconds", "0")),
         statement=uncomment(single["statement"].text),
         given=given,
         stub=single["stub"].text,

@@ -6,18 +6,17 @@ submission could say.
 
 from __future__ import annotations
 
-import csv
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minirlhf.classroom import probes
+from minirlhf.classroom.cells import Cells, code_cells
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
-from minirlhf.classroom.submission import SUFFIXES, Cells, HandedIn, files_of, read_files
+from minirlhf.classroom.submission import SUFFIXES, HandedIn, files_of, named, normalised, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.ledger.registry import Draw
@@ -105,9 +104,10 @@ def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
             used = submission.value("STUDENT")
         except Failure as problem:
             return Outcome(exercise, note=problem.message)
-        if used != submission.student:
+        if not isinstance(used, str) or normalised(used) != normalised(submission.student):
             note = f"answered with the numbers of {str(used)[:40]!r}; set STUDENT = {submission.student!r}"
             return Outcome(exercise, note=note)
+        submission.student = used  # as it is spelled there, the numbers were drawn
     for test in exercise.tests:
         if hung or deaths >= MAX_DEATHS:
             why = hung or "not tried: the process died each time before"
@@ -142,6 +142,12 @@ def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
             outcome.results[places[-1]] = found
 
 
+def exercise_limits(exercise: Exercise) -> Limits:
+    """The limits of an exercise that names its own computing time, or the usual ones."""
+    usual = Limits()
+    return replace(usual, cpu=exercise.seconds, wall=6.0 * exercise.seconds) if exercise.seconds else usual
+
+
 def grade_answer(
     server: Server, exercise: Exercise, handed: HandedIn, student: str, seed: int, limits: Limits | None = None
 ) -> Outcome:
@@ -157,7 +163,7 @@ def grade_answer(
         return Outcome(exercise, note="unchanged: this is what was given", file=section.file)
 
     def graded(cells: Cells) -> Outcome:
-        boxed = Boxed(server, cells, exercise.library, student, limits)
+        boxed = Boxed(server, cells, exercise.library, student, limits or exercise_limits(exercise))
         try:
             return replace(run_tests(exercise, boxed, seed), file=section.file)
         finally:
@@ -179,34 +185,43 @@ class Report:
     student: str
     outcomes: tuple[Outcome, ...]
     problems: tuple[str, ...]
+    crash: str = ""  # what went wrong in the grader itself
 
 
-def students(folder: Path) -> dict[str, HandedIn]:
-    """Each student's work: one folder, or one file, per student, named by the student's id.
+def folders(submissions: Path) -> dict[str, list[Path]]:
+    """Each student's files: one folder, or one file, per student, named by the student's id.
 
-    A file of another kind counts as its student's too, and is reported: nobody is overlooked.
+    Two that differ in case, spaces or the spelling of an accent are one student.
 
     Raises:
         UserError: no such folder, or nobody in it.
     """
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}; expected one folder per student in it")
+    if not submissions.is_dir():
+        raise UserError(f"no folder {submissions}; expected one folder per student in it")
     found: dict[str, list[Path]] = {}
-    for entry in sorted(folder.iterdir()):
+    spelled: dict[str, str] = {}
+    for entry in sorted(submissions.iterdir()):
         if entry.name.startswith("."):
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            found.setdefault(entry.name, []).extend(files_of(entry))
-        else:
-            found.setdefault(entry.stem, []).append(entry)
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        name = entry.name if is_folder else entry.stem
+        student = spelled.setdefault(normalised(name), name)
+        found.setdefault(student, []).extend(files_of(entry) if is_folder else [entry])
     if not found:
-        raise UserError(f"{folder} holds no submissions; expected one folder per student, or one file per student")
-    return {name: _read(paths) for name, paths in found.items()}
+        raise UserError(f"{submissions} holds no submissions; expected one folder per student, or one file per student")
+    return found
 
 
-def _read(paths: Sequence[Path]) -> HandedIn:
-    handed = read_files(p for p in paths if p.suffix in SUFFIXES)
-    others = [p.name for p in paths if p.suffix not in SUFFIXES]
+def students(submissions: Path, cut: Callable[[str, str], Cells] = code_cells, jobs: int = 1) -> dict[str, HandedIn]:
+    """Each student's work, see :func:`folders`. A file of another kind counts as its student's too, and is reported."""
+    found = folders(submissions)
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip(found, pool.map(lambda paths: _read(paths, cut), found.values()), strict=True))
+
+
+def _read(paths: Sequence[Path], cut: Callable[[str, str], Cells]) -> HandedIn:
+    handed = read_files((p for p in paths if p.suffix in SUFFIXES), cut)
+    others = [named(p) for p in paths if p.suffix not in SUFFIXES]
     if others and not handed.sections:
         handed.problems.append(f"{', '.join(others[:5])}: expected a notebook (.ipynb) or a Python file (.py)")
     return handed
@@ -223,22 +238,28 @@ def read_roster(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path} cannot be read; expected a text file with one student id per line") from problem
     names = [line.strip() for line in lines if line.strip()]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if not names or twice:
-        raise UserError(f"{path}: {f'{twice[0]!r} stands there twice' if twice else 'no student in it'}")
+    known: set[str] = set()
+    for name in names:
+        if normalised(name) in known:
+            raise UserError(f"{path}: {name!r} stands there twice")
+        known.add(normalised(name))
+    if not names:
+        raise UserError(f"{path}: no student in it")
     return names
 
 
-def by_roster(work: dict[str, HandedIn], roster: Sequence[str]) -> dict[str, HandedIn]:
-    """The work of everybody on the roster, in its order; of those who handed in nothing, too.
+def by_roster(work: Mapping[str, HandedIn], roster: Sequence[str]) -> tuple[dict[str, HandedIn], list[str]]:
+    """The work of everybody on the roster, in its order and spelling, of those who handed in nothing too; and who is not on it.
 
     Raises:
-        UserError: work by somebody who is not on it.
+        UserError: nobody who handed in is on it.
     """
-    for name in work:
-        if name not in roster:
-            raise unknown("student (handed in, but not on the roster)", name, roster)
-    return {name: work.get(name, HandedIn()) for name in roster}
+    spelled = {normalised(name): name for name in roster}
+    strangers = [name for name in work if normalised(name) not in spelled]
+    if len(strangers) == len(work):
+        raise unknown("student (handed in, but not on the roster)", strangers[0], roster)
+    handed = {spelled[normalised(name)]: found for name, found in work.items() if name not in strangers}
+    return {name: handed.get(name, HandedIn()) for name in roster}, strangers
 
 
 def grade_class(
@@ -252,9 +273,14 @@ def grade_class(
     """Grade everybody on the same hidden inputs, ``jobs`` submissions at a time, in the order of ``work``."""
 
     def one(student: str) -> Report:
-        handed = work[student]
-        outcomes = [grade_answer(server, e, handed, student, seed, limits) for e in exercises]
-        return Report(student, tuple(outcomes), tuple(handed.problems))
+        handed, crash, outcomes = work[student], "", []
+        for e in exercises:
+            try:
+                outcomes.append(grade_answer(server, e, handed, student, seed, limits))
+            except Exception as problem:  # whatever it is, it is one student's answer and no other's
+                crash = f"{e.id} could not be graded ({type(problem).__name__}: {str(problem)[:200]})"
+                outcomes.append(Outcome(e, note=f"could not be graded: {type(problem).__name__}; grade it again"))
+        return Report(student, tuple(outcomes), tuple(handed.problems), crash)
 
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(one, work)
@@ -267,37 +293,6 @@ def plain(text: str, limit: int = 300) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
-def write_csv(reports: Iterable[Report], path: Path) -> None:
-    """One row per student and exercise: student, exercise, points, max, reason."""
-    rows = [["student", "exercise", "points", "max", "reason"]]
-    for report in reports:
-        for o in report.outcomes:
-            rows.append([report.student, o.exercise.id, f"{o.points:g}", f"{o.exercise.points:g}", o.reason])
-    _write(rows, path)
-
-
-def write_totals(reports: Sequence[Report], path: Path) -> None:
-    """One row per student, as gradebooks read it: student, points per exercise, total, max."""
-    worth = {o.exercise.id: o.exercise.points for o in reports[0].outcomes}
-    write_table([(r.student, {o.exercise.id: o.points for o in r.outcomes}) for r in reports], worth, path)
-
-
-def write_table(rows: Iterable[tuple[str, dict[str, float]]], worth: dict[str, float], path: Path) -> None:
-    """``(student, {exercise: points})`` as one row each; ``worth`` is the most that each exercise can give."""
-    table = [["student", *worth, "total", "max"]]
-    for student, points in rows:
-        earned = [points[number] for number in worth]
-        table.append([student, *(f"{p:g}" for p in (*earned, sum(earned), sum(worth.values())))])
-    _write(table, path)
-
-
-def _write(rows: Iterable[Sequence[str]], path: Path) -> None:
-    """A CSV file, written whole or not at all."""
-    with tempfile.NamedTemporaryFile("w", newline="", encoding="utf-8", dir=path.parent, delete=False) as file:
-        csv.writer(file).writerows([plain(cell) for cell in row] for row in rows)
-    Path(file.name).replace(path)
-
-
 def feedback(report: Report) -> str:
     """A student's feedback as Markdown: what was earned, what went wrong, one hint each; no solution."""
     earned, most = (sum(x) for x in zip(*((o.points, o.exercise.points) for o in report.outcomes), strict=True))
@@ -308,7 +303,7 @@ def feedback(report: Report) -> str:
     for outcome in report.outcomes:
         lines += ["", f"## {outcome.exercise.id} {outcome.exercise.title}", ""]
         if outcome.note:
-            lines += [f"{outcome.note[0].upper()}{outcome.note[1:]}."]
+            lines += [f"{_code(outcome.note)}."]
         elif outcome.file:
             lines += [f"*Graded: {_code(outcome.file)}*", ""]
         for r in outcome.results:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from minirlhf.classroom import grading, release
+from minirlhf.classroom import marks, release
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
 from minirlhf.ledger.registry import Draw
 
@@ -129,6 +129,6 @@ def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> li
     (out / "roster.txt").write_text("".join(f"{s.id}\n" for s in made), encoding="utf-8")
     (out / "who.txt").write_text("".join(f"{s.id}  {s.note}\n" for s in made), encoding="utf-8")
     worth = {e.id: e.points for e in exercises}
-    rows = [(s.id, {number: 0.0 if s.late else p for number, p in s.points.items()}) for s in made]
-    grading.write_table(rows, worth, out / "expected.csv")
+    rows = [marks.Row(s.id, e, 0.0 if s.late else s.points[e], most) for s in made for e, most in worth.items()]
+    marks.write(marks.totals(rows), out / "expected.csv")
     return made

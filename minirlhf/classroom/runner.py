@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -17,8 +18,10 @@ from types import TracebackType
 from typing import Any
 
 from minirlhf.classroom import wire, worker
+from minirlhf.classroom.cells import Cells
 from minirlhf.classroom.testing import Failure
 from minirlhf.core import provenance
+from minirlhf.core.errors import UserError
 
 # In a submission's process `check` does nothing: the grader asks.
 QUIET_CHECK = {
@@ -44,6 +47,9 @@ class Limits:
     wall: float = 60.0  # seconds of waiting for its answers
     memory: int = 1 << 30  # bytes beyond what Python and torch take
     file: int = 16 << 20  # bytes per file
+
+
+CUTTING = Limits(cpu=5, wall=30.0)
 
 
 class Ended(Failure):
@@ -175,6 +181,28 @@ class Server:
         found = wire.decode(answer["ok"])
         assert isinstance(found, dict)
         return found
+
+    def cut(self, text: str, name: str) -> Cells:
+        """:func:`minirlhf.classroom.cells.code_cells` in a box.
+
+        Raises:
+            UserError: the file is no notebook, or takes more than a modest file does.
+        """
+        data, control = self.open(CUTTING)
+        with data, control:
+            deadline = time.monotonic() + CUTTING.wall
+            packed = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
+            try:
+                wire.send(data, {"op": "cut", "text": packed, "name": name}, deadline)
+                answer = wire.receive(data, deadline)
+                found = wire.decode(answer["ok"]) if answer else None
+            except (OSError, KeyError, wire.WireError):
+                found = None
+        if not isinstance(found, dict):
+            raise UserError(f"{name} is too large or too strange to be read")
+        if "problem" in found:
+            raise UserError(str(found["problem"]))
+        return [(str(cell), str(code)) for cell, code in found["cells"]]
 
     def close(self) -> None:
         """End the server."""

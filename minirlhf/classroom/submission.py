@@ -6,22 +6,22 @@ the next one begins. What stands before the first section, such as imports, belo
 
 from __future__ import annotations
 
-import ast
-import json
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from minirlhf.classroom.cells import Cells, code_cells, text_of
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.core.errors import UserError
 
 MARKER = re.compile(r"#\s*(?:%%\s*)?exercise (\d\d\.\d+)\b")
 MAX_BYTES = 5 << 20
 SUFFIXES = (".ipynb", ".py")
-Cells = list[tuple[str, str]]  # (name, code); "cell 3" counts the code cells of a file from 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,13 @@ class Section:
     file: str
     preamble: Cells
     own: Cells
-    before: Cells = field(default_factory=list)  # all cells above it: the preamble and other exercises
+    whole: Cells = field(default_factory=list)  # all cells of the file
+    at: int = 0  # where in it the section begins
+
+    @property
+    def before(self) -> Cells:
+        """All cells above it: the preamble and other exercises."""
+        return self.whole[: self.at]
 
     @property
     def cells(self) -> Cells:
@@ -49,6 +55,14 @@ class HandedIn:
 
     sections: dict[str, list[Section]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    digest: str = ""  # of all the files' bytes
+
+    def add(self, other: HandedIn) -> None:
+        """Take in what the same student handed in elsewhere."""
+        for exercise, found in other.sections.items():
+            self.sections.setdefault(exercise, []).extend(found)
+        self.problems += other.problems
+        self.digest += other.digest
 
     def answer(self, exercise: Exercise) -> Section | None:
         """The section for this exercise; of several, the first that was worked on (notebooks come first)."""
@@ -67,64 +81,34 @@ def _bare(code: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("check("))
 
 
-def read_safely(path: Path) -> str:
-    """The text of a file that somebody else wrote: a plain file of modest size, and no link to anything.
+def named(path: Path) -> str:
+    """A file's name as text: bytes that are no UTF-8 become question marks."""
+    return path.name.encode("utf-8", "replace").decode("utf-8")
+
+
+def normalised(student: str) -> str:
+    """An id as it is compared: case, spaces and the way in which accents are composed do not matter."""
+    return " ".join(unicodedata.normalize("NFC", student).split()).casefold()
+
+
+def read_safely(path: Path) -> bytes:
+    """The bytes of a file that somebody else wrote: a plain file of modest size, and no link to anything.
 
     Raises:
-        UserError: it is a link, a device or a folder, too large, or not UTF-8.
+        UserError: it is a link, a device or a folder, or too large.
     """
+    name = named(path)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as problem:
-        raise UserError(f"{path.name} cannot be read ({problem.strerror}); links are not followed") from problem
+        raise UserError(f"{name} cannot be read ({problem.strerror}); links are not followed") from problem
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise UserError(f"{path.name} is not a plain file")
+            raise UserError(f"{name} is not a plain file")
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise UserError(f"{path.name} is larger than {MAX_BYTES >> 20} MB; clear its outputs and hand in again")
-    try:
-        return raw.decode("utf-8-sig")  # some editors begin a file with a mark
-    except UnicodeDecodeError as problem:
-        raise UserError(f"{path.name} is not UTF-8 text") from problem
-
-
-def code_cells(text: str, name: str) -> Cells:
-    """The code cells of a notebook, or of a Python file with ``# %%`` lines.
-
-    Raises:
-        UserError: the notebook is not one.
-    """
-    if name.endswith(".ipynb"):
-        try:
-            sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-            codes = [source if isinstance(source, str) else "".join(source) for source in sources]
-        except (ValueError, KeyError, TypeError, RecursionError) as problem:
-            raise UserError(f"{name} is not a notebook (nbformat 4)") from problem
-    else:
-        parts = re.split(r"(?m)^(?=# %%)", text)
-        codes = [part for part in parts if part.strip() and not part.startswith("# %% [markdown]")]
-    return [(f"cell {i}", without_magics(code)) for i, code in enumerate(codes, 1)]
-
-
-def without_magics(code: str) -> str:
-    """Notebook commands (``%…``, ``!…``) are no Python; they become blank lines, so that line numbers stay.
-
-    Only where the cell is no Python as it stands: a line of an expression may begin with ``%``.
-    """
-    commands = [line.lstrip()[:1] in ("%", "!") for line in code.split("\n")]
-    if not any(commands) or _is_python(code):
-        return code
-    lines = zip(code.split("\n"), commands, strict=True)
-    return "\n".join("" if command else line for line, command in lines)
-
-
-def _is_python(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        raise UserError(f"{name} is larger than {MAX_BYTES >> 20} MB; clear its outputs and hand in again")
+    return raw
 
 
 def sections(cells: Cells, file: str) -> dict[str, Section]:
@@ -133,27 +117,36 @@ def sections(cells: Cells, file: str) -> dict[str, Section]:
     found: dict[str, Section] = {}
     current = preamble
     for i, (name, code) in enumerate(cells):
-        first = next((line for line in code.splitlines() if line.strip()), "")
+        first = code.lstrip().split("\n", 1)[0]
         if match := MARKER.match(first):
-            current = found.setdefault(match[1], Section(file, preamble, [], cells[:i])).own
+            current = found.setdefault(match[1], Section(file, preamble, [], cells, i)).own
         current.append((name, code))
     return found
 
 
-def read_files(paths: Iterable[Path]) -> HandedIn:
-    """The sections of all these files. A file that cannot be read is a problem, not an error."""
-    result, unmarked = HandedIn(), []
+def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_cells) -> HandedIn:
+    """The sections of all these files. A file that cannot be read is a problem, not an error.
+
+    Args:
+        paths: notebooks and Python files.
+        cut: takes a text and a name apart into cells; somebody else's files are cut in a box.
+    """
+    result, unmarked, digest = HandedIn(), [], hashlib.sha256()
     for path in sorted(paths, key=lambda p: (SUFFIXES.index(p.suffix), p.name)):
+        name = named(path)
         try:
-            found = sections(code_cells(read_safely(path), path.name), path.name)
+            raw = read_safely(path)
+            digest.update(raw)
+            found = sections(cut(text_of(raw, name), name), name)
         except UserError as problem:
             result.problems.append(str(problem))
             continue
-        unmarked += [path.name] if not found else []
+        unmarked += [name] if not found else []
         for exercise, section in found.items():
             result.sections.setdefault(exercise, []).append(section)
     if unmarked and not result.sections:
         result.problems.append(f"{', '.join(unmarked[:5])}: no cell begins with a line like '# exercise 05.1'")
+    result.digest = digest.hexdigest()
     return result
 
 

@@ -7,6 +7,7 @@ it ended. Started by :class:`minirlhf.classroom.runner.Server`.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -21,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from minirlhf.classroom import sandbox, wire
+from minirlhf.classroom import cells, sandbox, wire
+from minirlhf.core.errors import UserError
 
 JOB = struct.Struct("!qqqd?")  # CPU seconds, bytes of memory, bytes per file, wall seconds, whether it optimises
 POLL = 0.005
@@ -142,6 +144,14 @@ class Student:
             except BaseException as problem:
                 errors.append(describe(problem))
         return errors
+
+    def _on_cut(self, question: dict[str, Any]) -> Any:
+        """Take a file apart into cells, in place of running any."""
+        text = base64.b64decode(question["text"]).decode("utf-8")
+        try:
+            return {"cells": cells.code_cells(text, question["name"])}
+        except UserError as problem:
+            return {"problem": str(problem)}
 
     def _find(self, name: str) -> Any:
         if name not in self.module.__dict__:

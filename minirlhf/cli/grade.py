@@ -1,27 +1,35 @@
 """Grade a class: each answer runs in a box of its own, the hidden tests compare outside it.
 
-SUBMISSIONS holds one folder per student (or one file per student), named by the student's id. Writes the grades as CSV
-(student, exercise, points, max, reason) and a feedback file per student.
+SUBMISSIONS holds one folder per student (or one file per student), named by the student's id; case, spaces and the way an
+accent is typed do not matter. Writes the grades as CSV (student, exercise, points, max, reason), a feedback file per
+student, and beside the grades: grades-statistics.csv (what to teach again) and grades-similar.csv (long answers that are
+nearly alike). A run that was cut off goes on where it stopped when it is started again.
 
 examples:
-  minirlhf grade submissions --out grades.csv
-  minirlhf grade submissions --roster roster.txt --out grades.csv --totals totals.csv
-  minirlhf grade submissions --chapter 05 --out grades.csv --seed 7     replay with the inputs of another run
+  minirlhf grade submissions --chapter 05 --out grades.csv
+  minirlhf grade submissions --chapter 05 --roster roster.txt --out grades.csv --totals totals.csv
+  minirlhf grade dispute --chapter 05 --out grades.csv --totals totals.csv --update --seed 7    one student again
+  minirlhf grade submissions --chapter 05 --out grades.csv --overrides overrides.csv            marks set by hand
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import secrets
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading
+from minirlhf.classroom import grading, marks, similarity
 from minirlhf.classroom.exercise import Exercise
+from minirlhf.classroom.journal import Journal
+from minirlhf.classroom.marks import Row, Tried
 from minirlhf.classroom.runner import Server
 from minirlhf.classroom.submission import HandedIn
 from minirlhf.core.errors import UserError
@@ -44,12 +52,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--feedback", type=Path, help="folder for the students' feedback; default: grades-feedback for grades.csv"
     )
     parser.add_argument(
-        "--chapter", action="append", help="grade this chapter; default: those found in the submissions"
+        "--chapter", action="append", help="grade this chapter; default: what most of the students handed in"
     )
-    parser.add_argument("--seed", type=int, help="seed of the hidden inputs; default: a fresh one, printed at the end")
+    parser.add_argument("--seed", type=int, help="seed of the hidden inputs; default: a fresh one, printed first")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="submissions at a time; default: all cores"
     )
+    parser.add_argument("--update", action="store_true", help="merge into the grades that are there: a regrade of some")
+    parser.add_argument("--replace", action="store_true", help="replace the grades that are there, whoever is in them")
+    parser.add_argument("--overrides", type=Path, help="CSV of marks set by hand: student, exercise, points, comment")
+    parser.add_argument("--course", type=Path, help="TOML with [weights] of exercises and the rules for [late] work")
+    parser.add_argument("--times", type=Path, help="CSV for the late rules: student, handed_in (2026-11-20T23:59)")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
     parser.add_argument(
         "--allow-weak-isolation",
@@ -61,38 +74,118 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Grade everybody and write the files."""
     root = sources.folder(args.exercises)
-    work = grading.students(args.submissions)
-    if args.roster:
-        work = grading.by_roster(work, grading.read_roster(args.roster))
-    exercises = _exercises(root, args.chapter, work)
-    feedback = args.feedback or args.out.with_name(f"{args.out.stem}-feedback")
-    for folder in (args.out.parent, feedback, *([args.totals.parent] if args.totals else ())):
-        folder.mkdir(parents=True, exist_ok=True)
     if args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}; expected at least 1")
-    seed = secrets.randbits(31) if args.seed is None else args.seed
+    course = marks.read_course(args.course) if args.course else marks.Course()
+    if args.times and not course.late:
+        raise UserError("--times needs the late rules of --course, a table [late] with a deadline")
+    times = marks.read_times(args.times) if args.times else {}
+    roster = grading.read_roster(args.roster) if args.roster else None
+    grading.folders(args.submissions)
+    feedback = args.feedback or args.out.with_name(f"{args.out.stem}-feedback")
     history = root.parent / ".git"  # it remembers the answers too
     secret = [p.resolve() for p in (root, args.submissions, feedback, *([history] if history.exists() else []))]
     with Server(secret) as server:
         _report_isolation(server, secret, args.allow_weak_isolation)
-        graded = grading.grade_class(server, work, exercises, seed, args.jobs)
-        reports = list(tqdm(graded, total=len(work), desc="grading", unit="student"))
-    grading.write_csv(reports, args.out)
+        work = grading.students(args.submissions, server.cut, args.jobs)
+        if roster is not None:
+            work, strangers = grading.by_roster(work, roster)
+            _warn_of_strangers(strangers, roster)
+        exercises = _exercises(root, args.chapter, work)
+        old = _grades_there(args, list(work))
+        for folder in (args.out.parent, feedback, *([args.totals.parent] if args.totals else ())):
+            folder.mkdir(parents=True, exist_ok=True)
+        crashes, new, tried, seed = _grade(args, server, work, exercises, feedback)
+    rows = marks.merged(old, new)
+    if args.overrides:
+        rows = marks.overridden(rows, args.overrides)
+    late = None
+    if course.late:
+        late = marks.lateness(course.late, times, dict.fromkeys(r.student for r in rows), args.out.stem)
+    marks.write_rows(rows, args.out)
+    marks.write(marks.statistics(tried), args.out.with_name(f"{args.out.stem}-statistics.csv"))
+    pairs = similarity.similar(work, exercises)
+    alike = [[e, a, b, f"{share:.2f}"] for e, a, b, share in pairs]
+    marks.write([["exercise", "student", "other", "share"], *alike], args.out.with_name(f"{args.out.stem}-similar.csv"))
     if args.totals:
-        grading.write_totals(reports, args.totals)
-    for report in reports:
-        (feedback / f"{report.student}.md").write_text(grading.feedback(report), encoding="utf-8")
+        marks.write(marks.totals(rows, course, late), args.totals)
+    for problem in crashes:
+        print(f"minirlhf: {problem}", file=sys.stderr)
     print(
-        f"{len(reports)} students, {len(exercises)} exercises: {args.out}; feedback in {feedback}; --seed {seed} replays it"
+        f"{len(work)} students, {len(exercises)} exercises: {args.out}; feedback in {feedback}; --seed {seed} replays it"
     )
-    return 0
+    return 1 if crashes else 0
+
+
+def _grade(
+    args: argparse.Namespace, server: Server, work: dict[str, HandedIn], exercises: Sequence[Exercise], feedback: Path
+) -> tuple[list[str], list[Row], list[Tried], int]:
+    """Grade whom the journal does not have yet; returns what went wrong, all rows and tests, and the seed."""
+    crashes = []
+    with Journal(args.out.with_suffix(".journal"), exercises, args.seed, secrets.randbits(31)) as journal:
+        print(f"seed: {journal.seed} (--seed {journal.seed} replays this run)", file=sys.stderr)
+        missing = {s: w for s, w in work.items() if not journal.finished(s, w.digest)}
+        if len(missing) < len(work):
+            print(f"{len(work) - len(missing)} students were graded before this run was cut off", file=sys.stderr)
+        graded = grading.grade_class(server, missing, exercises, journal.seed, args.jobs)
+        for report in tqdm(graded, total=len(missing), desc="grading", unit="student"):
+            page = grading.feedback(report)
+            data = marks.as_data(report, page, work[report.student].digest)
+            if report.crash:
+                crashes.append(f"{report.student}: {report.crash}")
+                data["digest"] += " crashed"  # so that it is tried again
+            journal.add(data)
+        rows, tried = [], []
+        for student in work:
+            mine = marks.from_data(journal.done[student])
+            rows += mine[0]
+            tried += mine[1]
+            name = student.replace("/", "_")
+            (feedback / f"{name}.md").write_text(journal.done[student]["page"], encoding="utf-8", errors="replace")
+        if not crashes:
+            journal.end()
+        return crashes, rows, tried, journal.seed
+
+
+def _grades_there(args: argparse.Namespace, students: list[str]) -> list[Row]:
+    """The rows to merge into. Grades that this run would lose are not overwritten unasked."""
+    if args.update:
+        if not args.out.exists():
+            raise UserError(f"--update: there is no {args.out} yet")
+        return marks.read_rows(args.out)
+    if args.out.exists() and not args.replace:
+        new = [Row(s, "", 0.0, 0.0) for s in students]
+        if lost := marks.lost(marks.read_rows(args.out), new):
+            raise UserError(
+                f"{args.out} has grades of {len(lost)} students who are not in this run, such as {lost[0]!r}; --update merges into it, --replace throws them away"
+            )
+    return []
+
+
+def _warn_of_strangers(strangers: Sequence[str], roster: Sequence[str]) -> None:
+    for name in strangers:
+        shown = grading.plain(name)
+        close = difflib.get_close_matches(name, roster, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        print(f"warning: {shown!r} handed in, but is not on the roster, and is not graded{hint}", file=sys.stderr)
 
 
 def _exercises(root: Path, chapters: list[str] | None, work: dict[str, HandedIn]) -> list[Exercise]:
-    found = {number.split(".")[0] for handed in work.values() for number in handed.sections}
-    wanted = chapters or sorted(found & {p.parent.name[:2] for p in sources.sources(root)})
+    """The exercises to grade. Without --chapter: of the chapters handed in, those that at least half as many students handed
+    in as the most frequent one; a stray marker in one file changes nobody's total.
+    """
+    known = {p.parent.name[:2] for p in sources.sources(root)}
+    counts = Counter(c for handed in work.values() for c in {n.split(".")[0] for n in handed.sections} & known)
+    wanted = chapters or sorted(c for c, n in counts.items() if 2 * n >= max(counts.values()))
     if not wanted:
         raise UserError("no submission has a section like '# exercise 05.1'; name the chapter by --chapter")
+    if not chapters:
+        for c, n in sorted(counts.items()):
+            if c not in wanted:
+                print(
+                    f"warning: chapter {c}, in {n} of {len(work)} submissions, is not graded; name it by --chapter",
+                    file=sys.stderr,
+                )
     return sources.load(root, wanted)
 
 
