@@ -17,24 +17,87 @@
 # * `d` the maximum is taken for the minimum in the clip
 # * `e` the value clip of .2 was copied from a paper whose values are near 1
 #
-# Two of them cannot be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout?
+# Not all of them can be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout?
 
 # %% [given]
 from minirlhf.ledger.registry import Draw
 
-LOGS = [
-    {"score": 12.4, "kl": 1.6030, "still": 9.7},
-    {"score": 17.1, "kl": 0.0039, "still": 99.8},
-    {"score": 319.0, "kl": 0.0030, "still": 33.3},
-    {"score": 435.8, "kl": 0.0036, "still": 49.1},
-    {"score": 497.5, "kl": 0.0037, "still": 99.4},
+# (score, kl, still) of runs of this chapter's study, in no order, and which five make one task.
+RUNS = [
+    (12.4, 1.6033, 9.7),
+    (480.5, 0.0036, 48.5),
+    (73.9, 1.2025, 42.0),
+    (11.2, 0.0022, 99.8),
+    (12.1, 0.0031, 99.8),
+    (17.1, 0.0042, 99.8),
+    (487.2, 0.0036, 55.0),
+    (500.0, 0.0037, 99.7),
+    (435.8, 0.0036, 49.1),
+    (500.0, 0.004, 99.7),
+    (481.4, 0.0036, 31.2),
+    (12.5, 0.004, 99.8),
+    (238.2, 0.0029, 32.8),
+    (496.8, 0.0041, 50.5),
+    (500.0, 0.0037, 99.7),
+    (497.5, 0.0044, 99.4),
+    (381.9, 0.0037, 31.1),
+    (488.0, 0.0038, 31.5),
+    (500.0, 0.0044, 99.4),
+    (9.7, 2.0896, 68.6),
+    (10.9, 0.0042, 99.8),
+    (319.0, 0.0031, 33.3),
+    (500.0, 0.0038, 48.3),
+    (65.6, 0.6652, 38.7),
+    (98.9, 1.2883, 53.7),
+]
+TASKS = [
+    (9, 21, 20, 13, 19),
+    (6, 18, 21, 11, 2),
+    (7, 12, 23, 5, 13),
+    (20, 14, 12, 6, 24),
+    (18, 8, 12, 5, 23),
+    (15, 11, 2, 17, 1),
+    (12, 8, 7, 3, 23),
+    (9, 12, 11, 2, 6),
+    (20, 16, 23, 1, 7),
+    (7, 21, 4, 13, 2),
+    (20, 18, 10, 23, 6),
+    (11, 18, 10, 13, 19),
+    (4, 15, 21, 1, 24),
+    (20, 22, 24, 15, 12),
+    (0, 10, 7, 11, 1),
+    (14, 10, 11, 2, 13),
+    (21, 23, 13, 11, 7),
+    (3, 15, 12, 6, 23),
+    (0, 4, 10, 15, 8),
+    (14, 5, 13, 19, 16),
+    (1, 15, 10, 0, 5),
+    (21, 24, 3, 22, 9),
+    (22, 23, 21, 9, 4),
+    (3, 10, 0, 1, 15),
+    (6, 9, 17, 24, 5),
+    (0, 17, 6, 4, 14),
+    (18, 12, 3, 23, 6),
+    (3, 23, 15, 10, 8),
+    (15, 20, 19, 21, 8),
+    (9, 1, 19, 10, 20),
+    (14, 4, 2, 12, 6),
+    (22, 23, 14, 5, 21),
+    (8, 12, 24, 11, 18),
+    (1, 11, 18, 17, 19),
+    (7, 6, 12, 20, 23),
+    (7, 16, 5, 2, 6),
+    (14, 19, 21, 1, 11),
+    (3, 6, 10, 18, 0),
+    (7, 0, 17, 8, 3),
+    (21, 1, 4, 15, 23),
 ]
 
 
 def logs(student):
-    """The five logs in this student's order."""
-    order = Draw("04.4", student).permutation(5).tolist()
-    return {f"run{k + 1}": LOGS[i] for k, i in enumerate(order)}
+    """This student's five logs."""
+    five = TASKS[Draw("04.4", student).integer(0, len(TASKS) - 1)]
+    return {f"run{k}": dict(zip(("score", "kl", "still"), RUNS[i], strict=True)) for k, i in enumerate(five, 1)}
 
 
 # %% [stub]
@@ -47,19 +110,33 @@ run3 = None
 run4 = None
 run5 = None
 
+
 # %% [solution]
-found = {name: "dceba"[LOGS.index(log)] for name, log in logs(STUDENT).items()}
+def diagnosis(log):
+    """What only this bug does."""
+    if log["kl"] > 0.1:
+        return "d"
+    if log["score"] < 100:
+        return "c"
+    if log["still"] > 90:
+        return "a"
+    return "b" if log["still"] > 40 else "e"
+
+
+found = {name: diagnosis(log) for name, log in logs(STUDENT).items()}
 run1, run2, run3, run4, run5 = (found[f"run{k}"] for k in range(1, 6))
 
 # %% [tests]
 from minirlhf.classroom.testing import fail, test
 from minirlhf.ledger.registry import Draw
 
+TRUTH = "dbdcccbabaecebaaeeadcebdd"  # what each of RUNS has
+
 
 def diagnosis(sub, letter, because):
     """Is the run that has this bug called by its letter? Says what is off, not what is right."""
-    order = Draw("04.4", sub.student).permutation(5).tolist()
-    name = f"run{order.index('dceba'.index(letter)) + 1}"
+    five = TASKS[Draw("04.4", sub.student).integer(0, len(TASKS) - 1)]
+    name = f"run{[TRUTH[i] for i in five].index(letter) + 1}"
     said = sub.choice(name, "abcde")
     if said != letter:
         fail(f"`{name}` is not {said}: {because}")

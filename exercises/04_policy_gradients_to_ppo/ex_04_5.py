@@ -110,14 +110,23 @@ def six_cases(sub, draw):
 def padding_is_nothing(sub, draw):
     "What stands behind the mask does not count, not even in the denominator."
     inputs = problem(draw)
+    mask = inputs[-1]
+    mask[draw.integer(0, 1), 2] = False  # rows of two and of three steps
     policy, critic = by_hand(*inputs)
     want = policy + 0.5 * critic
+    rows = [
+        sum(by_hand(*(x[i : i + 1] for x in inputs[:4]), mask[i : i + 1])[k] * (1, 0.5)[k] for k in (0, 1))
+        for i in (0, 1)
+    ]
     expect(
         sub.loss(*inputs),
         want,
         what="the loss with padding",
         given=shown(*inputs),
-        mistakes={"the padding is zeroed, and still counted in the mean": want * 6 / 8},
+        mistakes={
+            "the padding is zeroed, and still counted in the mean": want * 5 / 8,
+            "each row is averaged by itself": sum(rows) / 2,
+        },
     )
 
 

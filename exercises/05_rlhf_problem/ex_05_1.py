@@ -23,7 +23,7 @@
 #   `rewards` and `beta`.
 #
 # The checker knows no formula. It searches all distributions numerically, and if its search beats your policy it shows you
-# by how much. The last point is for a formula that survives a very short leash (`beta` near 0.001), where $e^{1000}$ awaits.
+# by how much. The last point is for formulas that survive a very short leash (`beta` near 0.001), where $e^{1000}$ awaits.
 
 # %% [given]
 import torch
@@ -141,7 +141,7 @@ def value(sub, draw):
     ),
 )
 def short_leash(sub, draw):
-    "`best_policy` survives β = 0.001, and with β = 1,000,000 it is the reference."
+    "`best_policy` and `best_value` survive β = 0.001, and with β = 1,000,000 the policy is the reference."
     ref, rewards, _ = problem(draw)
     winner = torch.zeros_like(ref)
     winner[rewards.argmax()] = 1.0
@@ -150,6 +150,8 @@ def short_leash(sub, draw):
     given = {"ref": ref, "rewards": rewards}
     expect(sub.best_policy(ref, rewards, 1e-3), winner, what="the policy at β = 0.001", given=given)
     expect(sub.best_policy(ref, rewards, 1e6), ref, what="the policy at β = 1,000,000", given=given)
+    top = float(rewards.max() + 1e-3 * ref[rewards.argmax()].log())  # all others weigh less than e^-900
+    expect(sub.best_value(ref, rewards, 1e-3), top, what="the best value at β = 0.001", given=given)
 
 
 # %% [probes]
@@ -204,7 +206,7 @@ def best_policy(ref, rewards, beta):
     return weights / weights.sum()
 
 
-# %% [partial] 4: the policy is derived, the value not begun
+# %% [partial] 3: the policy is derived, the value not begun
 def best_value(ref, rewards, beta):
     raise NotImplementedError
 

@@ -204,6 +204,7 @@ def credit(sub, draw):
 
 
 # %% [probes]
+# no size: the tests draw the sizes, which hang together
 # no gradient: values are asked for, however they are computed
 
 

@@ -11,7 +11,8 @@
 #
 # Also, `run(STUDENT)` is where a real training run ended: its KL and its reward. Like all real runs it is not on the frontier.
 #
-# Look at the table, or better, plot it, and answer with numbers, the first right to 0.5 % (it stands in the table), the other two to 3 %:
+# Look at the table, or better, plot it, and answer with numbers: the first right to 0.5 % (it stands in the table), the second to 5 %, the third to
+# 3 %.
 #
 # 1. `reward_at_budget`: you are allowed `budget(STUDENT)` nats of KL. What is the highest reward you can have?
 # 2. `beta_at_budget`: which $\beta$ makes the best policy of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ come to rest at exactly that
@@ -138,7 +139,7 @@ def price(sub, draw):
         sub.number("beta_at_budget"),
         want,
         what="`beta_at_budget`",
-        tolerance=within(want),
+        tolerance=within(want, 5.0),  # the slope to either neighbour, or between them
         reveal=False,
         mistakes={
             "the slope is upside down: KL per reward": 1 / want,

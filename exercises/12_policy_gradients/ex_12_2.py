@@ -151,6 +151,13 @@ def whatever_the_size(sub, draw):
                 "the loss is not negated": -total,
             },
         )
+        for i, (o, m) in enumerate(pieces):
+            expect(
+                torch.as_tensor(losses[i], dtype=torch.float64),
+                -float(o[m].sum() / mask.sum()),
+                what=f"loss {i} of {count}, which is to be computed from its own rows alone,",
+                given={"objective": objective, "mask": mask, "size": size},
+            )
 
 
 # %% [probes]

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # Five runs of PPO on language models, eight rollouts each, with four updates per rollout. One is healthy. Four have something wrong, one thing
-# each, and none of them crashed. `logs(STUDENT)` has their logs, made up after the pattern of real ones; the order is yours alone. Each row is a rollout:
+# each, and none of them crashed. `logs(STUDENT)` has their logs, made up after the pattern of real ones; the choice and the order are yours. Each row is a rollout:
 #
 # * `reward`, mean of the rollout; the best possible is 1;
 # * `length`, tokens of a completion on average, at most 64, and `ended`, the share of completions that end by themselves;
@@ -30,34 +30,72 @@ from minirlhf.ledger.registry import Draw
 COLUMNS = ("reward", "length", "ended", "ratio_1", "ratio_4", "clipped", "expl_var")
 
 
-def _run(kind, draw):
-    """Eight rows of a log."""
-    t = torch.arange(8, dtype=torch.float64) / 7
-    noise = draw.normal(8, 7, scale=0.02)
-    reward, length = 0.35 + 0.45 * t, 24 + 8 * t
-    ended, expl = 0.99 - 0 * t, 0.75 * (1 - torch.exp(-5 * t))
-    first, last, clipped = 0 * t, 0.45 + 0 * t, 0.06 + 0 * t
-    if kind == "b":
-        length, ended, reward = 24 + 39 * t**0.7, 0.99 - 0.95 * t**1.5, 0.35 + 0.55 * t**0.7
-    if kind == "c":
-        first, last, clipped, reward = 1.9 + 0 * t, 2.1 + 0 * t, 0.34 + 0 * t, 0.35 + 0.1 * t
-    if kind == "d":
-        last, clipped, reward = 1.2 + 9 * t, 0.05 + 0.5 * t, 0.35 - 0.33 * t**0.5
-    if kind == "e":
-        expl, reward = -0.15 + 0 * t, 0.35 + 0.25 * t
-    table = torch.stack([reward, length, ended, first, last, clipped, expl], 1)
-    scale = torch.tensor([1.0, 30.0, 0.3, 1.0, 3.0, 0.3, 2.0])
-    table = table + noise * scale * (table != 0)
-    table[:, 2] = table[:, 2].clamp(0.0, 1.0)
-    table[:, 5] = table[:, 5].clamp(min=0.0)
-    return table.round(decimals=2)
+# Fifteen logs in no order, each eight rows of seven numbers in hundredths, and which five make one task.
+LOGS = [
+    "33 2414 99 0 121 6 0 21 2457 99 0 253 12 39 18 2589 99 0 373 20 61 13 2744 99 0 501 27 58 12 2889 99 0 641 34 71 10 3019 99 0 766 40 72 5 3032 99 0 880 48 74 2 3226 98 0 1012 55 76",
+    "37 2480 100 0 50 6 0 48 3442 94 0 52 6 38 56 4122 84 0 36 6 62 67 4571 72 0 44 6 70 71 5090 57 0 51 6 66 80 5492 42 0 47 6 73 86 5909 23 0 45 6 79 87 6294 5 0 44 6 70",
+    "37 2440 99 0 43 6 -14 34 2651 99 0 39 6 -18 44 2780 98 0 52 5 -16 45 2791 100 0 42 5 -17 49 2864 100 0 42 7 -16 52 3080 100 0 38 6 -18 54 3068 99 0 43 6 -19 62 3155 100 0 55 6 -12",
+    "36 2331 99 0 131 6 0 21 2535 99 0 256 13 44 19 2624 99 0 373 19 57 12 2711 99 0 503 27 72 11 2861 98 0 640 33 73 9 2953 99 0 761 40 77 7 3155 98 0 885 48 67 3 3235 99 0 1023 56 73",
+    "34 2408 100 0 126 6 0 22 2559 100 0 254 12 43 16 2581 100 0 383 18 59 18 2742 99 0 504 27 74 8 2842 99 0 633 34 62 8 2950 99 0 761 40 69 4 3059 99 0 893 48 69 0 3230 99 0 1025 55 76",
+    "34 2430 100 0 41 7 0 40 2478 99 0 52 6 41 49 2691 100 0 43 6 55 55 2764 99 0 37 5 64 61 2889 99 0 45 6 73 66 2983 98 0 43 6 81 76 3093 98 0 52 6 73 78 3262 99 0 44 6 75",
+    "33 2384 98 0 44 6 0 39 2519 99 0 43 6 32 46 2527 100 0 42 5 58 55 2714 99 0 36 6 61 62 2779 99 0 42 6 66 66 2824 99 0 39 6 71 70 3098 98 0 64 6 71 82 3244 100 0 49 6 73",
+    "39 2332 100 0 48 5 -15 37 2451 99 0 38 7 -22 43 2609 100 0 50 6 -17 46 2738 99 0 43 6 -20 46 2742 99 0 34 6 -15 53 2919 99 0 52 7 -18 55 3028 99 0 44 6 -15 62 3064 99 0 34 6 -17",
+    "37 2354 99 0 38 5 0 44 3414 93 0 45 6 38 58 3974 85 0 57 7 56 64 4665 72 0 41 6 65 69 4998 58 0 39 7 70 74 5533 41 0 47 6 74 83 5900 23 0 38 7 78 89 6234 4 0 56 6 79",
+    "37 2424 98 187 223 34 0 35 2402 99 192 206 34 39 32 2691 98 188 220 35 58 41 2727 98 194 204 35 73 42 2810 100 193 228 35 67 42 2925 98 191 205 34 73 42 3079 99 194 209 35 82 47 3207 99 189 214 34 69",
+    "37 2549 99 193 212 33 0 35 2467 97 191 215 34 33 39 2636 100 187 213 34 57 42 2715 100 189 201 34 71 43 2896 98 190 196 35 70 43 2974 99 190 207 34 72 42 3109 99 187 220 34 73 44 3079 99 192 212 33 78",
+    "34 2454 98 0 54 6 0 50 3464 93 0 37 7 41 57 3972 83 0 32 5 56 63 4541 72 0 46 6 64 73 4919 59 0 44 5 68 78 5512 41 0 46 7 80 81 5873 23 0 43 6 70 89 6335 4 0 38 6 71",
+    "34 2410 99 192 204 36 0 38 2514 99 186 202 33 39 36 2634 99 191 214 35 60 39 2718 98 191 208 35 68 41 2779 100 192 209 34 73 43 2970 100 187 201 34 83 42 3108 99 186 203 34 74 47 3177 99 192 212 34 71",
+    "33 2385 99 0 49 6 -15 38 2507 99 0 40 5 -18 40 2591 98 0 36 6 -16 46 2729 99 0 43 5 -19 47 2896 99 0 57 6 -15 54 2973 100 0 47 6 -13 59 3029 98 0 43 6 -13 60 3091 99 0 38 6 -11",
+    "35 2336 100 0 39 6 0 39 2524 100 0 57 7 40 48 2708 99 0 49 5 64 53 2707 99 0 49 6 60 60 2901 100 0 50 5 71 68 2994 99 0 46 6 74 73 3112 99 0 35 6 72 81 3312 98 0 48 5 68",
+]
+TASKS = [
+    (2, 12, 6, 4, 8),
+    (7, 3, 9, 5, 1),
+    (12, 0, 2, 1, 5),
+    (10, 3, 8, 2, 5),
+    (14, 4, 10, 1, 2),
+    (10, 11, 3, 5, 2),
+    (8, 2, 4, 14, 10),
+    (2, 10, 8, 3, 5),
+    (10, 0, 8, 13, 5),
+    (14, 11, 3, 13, 12),
+    (8, 12, 13, 6, 0),
+    (10, 14, 4, 8, 2),
+    (10, 14, 3, 7, 1),
+    (14, 9, 3, 7, 8),
+    (12, 2, 8, 3, 6),
+    (12, 3, 5, 8, 7),
+    (13, 3, 14, 10, 8),
+    (0, 9, 5, 8, 7),
+    (2, 5, 12, 4, 11),
+    (9, 13, 0, 11, 6),
+    (3, 9, 5, 13, 11),
+    (6, 0, 10, 8, 13),
+    (10, 0, 13, 8, 5),
+    (13, 11, 14, 12, 3),
+    (4, 14, 2, 8, 10),
+    (12, 4, 8, 14, 2),
+    (8, 5, 13, 12, 4),
+    (0, 6, 9, 13, 1),
+    (11, 3, 2, 12, 5),
+    (1, 14, 7, 12, 4),
+    (7, 5, 10, 3, 11),
+    (13, 14, 10, 0, 8),
+    (10, 4, 5, 8, 7),
+    (0, 8, 13, 14, 10),
+    (0, 10, 2, 8, 6),
+    (13, 3, 6, 9, 1),
+    (5, 11, 7, 0, 12),
+    (13, 0, 14, 9, 11),
+    (8, 14, 4, 9, 2),
+    (0, 10, 14, 8, 13),
+]
 
 
 def logs(student):
-    """This student's five logs, (8, 7) each, in a random order."""
-    draw = Draw("12.4", student)
-    order = draw.permutation(5).tolist()
-    return [_run("abcde"[i], draw) for i in order]
+    """This student's five logs, (8, 7) each."""
+    five = TASKS[Draw("12.4", student).integer(0, len(TASKS) - 1)]
+    return [torch.tensor([int(x) for x in LOGS[i].split()], dtype=torch.float64).reshape(8, 7) / 100 for i in five]
 
 
 # %% [stub]
@@ -92,10 +130,13 @@ run_1, run_2, run_3, run_4, run_5 = (diagnosis(log) for log in logs(STUDENT))
 from minirlhf.classroom.testing import fail, test
 from minirlhf.ledger.registry import Draw
 
+TRUTH = "dbeddaaebccbcea"  # whose each of LOGS is
+
 
 def ask(sub, letter, said):
     """The run that has this letter in truth must have it in the answer."""
-    at = Draw("12.4", sub.student).permutation(5).tolist().index("abcde".index(letter)) + 1
+    five = TASKS[Draw("12.4", sub.student).integer(0, len(TASKS) - 1)]
+    at = [TRUTH[i] for i in five].index(letter) + 1
     got = sub.choice(f"run_{at}", "abcde")
     if got != letter:
         fail(f"`run_{at}` is not {got!r}: {said[got]}")

@@ -17,7 +17,7 @@
 # 2. `gspo_slopes(logps, old_logps, advantage, epsilon)`: $\partial J / \partial \log\pi(y_t)$ for each token, `(T,)`.
 # 3. `grpo_slopes(logps, old_logps, advantage, epsilon)`: the same for GRPO's objective of one reply, the mean over its tokens of
 #    $\min(\rho_t A, \mathrm{clip}(\rho_t, 1 - \varepsilon, 1 + \varepsilon) A)$.
-# 4. A reply of two tokens has $\rho = 2$ and $\rho = 0.4$, $A = 1$ and $\varepsilon = 0.2$. What are the two *objectives*? Answer `grpo_value` and `gspo_value`. (One of the two is misprinted in
+# 4. A reply of two tokens has $\rho = 2$ and $\rho = 0.4$, $A = 1$ and $\varepsilon = 0.2$. What are the two *objectives*? Answer `grpo_value` and `gspo_value`, to three decimals. (One of the two is misprinted in
 #    a text that is much read.)
 
 # %% [given]

@@ -180,6 +180,12 @@ def far_away(sub, draw):
         what="the loss of a sure ranking and of its reverse",
         given={"logps": logps, "ref_logps": ref, "beta": 1.0},
     )
+    expect(
+        sub.top_loss(logps, ref, 1.0),
+        torch.tensor([0.0, 2 * step], dtype=torch.float64),
+        what="`top_loss` where the best is sure, and where it is the least likely,",
+        given={"logps": logps, "ref_logps": ref, "beta": 1.0},
+    )
 
 
 # %% [probes]

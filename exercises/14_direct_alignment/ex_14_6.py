@@ -142,6 +142,7 @@ def beta_is_inside(sub, draw):
 
 
 # %% [probes]
+# no size: rows come in pairs; the tests take batches of several shapes
 # no gradient of dpo_loss.ref_logps: data, cut off or not
 
 

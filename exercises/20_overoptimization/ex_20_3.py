@@ -54,7 +54,7 @@ def careful_reward(scores, ref_scores, coef=None):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw):
@@ -86,6 +86,11 @@ def same_in_any_batch(sub, draw):
     "The standardised score of a reply does not depend on the other replies in its batch."
     scores, ref_scores = problem(draw)
     together = sub.standardised(scores, ref_scores)
+    if not isinstance(together, torch.Tensor) or together.shape != scores.shape:
+        expect(together, scores, what="the result of `standardised`")
+    order = scores.argsort(-1)
+    if not bool((together.double().gather(-1, order).diff() >= 0).all()) or bool((together == together[:, :1]).all()):
+        fail("a higher score does not come out higher", scores=scores, yours=together)
     alone = torch.cat([sub.standardised(scores[:, i : i + 1], ref_scores) for i in range(3)], -1)
     expect(
         alone,

@@ -147,8 +147,19 @@ def when_it_is_safe(sub, draw):
     n = len(feedback)
     alike = feedback[0][None, :] + tidy(draw.normal(n))[:, None]
     praise = alike.clone()
-    praise[n - 1, n - 1] += 1.0  # carrying out the last action praises the last action
-    for grades, want in ((alike, True), (feedback[:1].expand(n, n).clone(), True), (praise, False)):
+    action = draw.integer(0, n - 1)
+    praise[action, draw.integer(0, n - 1)] += [1.0, -1.0][
+        draw.integer(0, 1)
+    ]  # carrying one out changes what one is worth
+    hidden = alike.clone()
+    hidden[action] += torch.arange(n) - (n - 1) / 2  # its mean is what it was
+    for grades, want in (
+        (alike, True),
+        (feedback[:1].expand(n, n).clone(), True),
+        (praise, False),
+        (hidden, False),
+        (1e-3 * praise, False),
+    ):
         got = sub.safe(grades)
         if bool(got) is not want:
             fail(f"`safe` says {bool(got)}, and it should be {want}", feedback=grades)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -83,12 +84,17 @@ def axes(value: Any) -> Iterator[int]:
             yield from axes(v)
 
 
-def stretch(value: Any, n: int, m: int) -> Any:
-    """``value`` with every axis of size ``n`` made one of ``m``, by entries between its neighbours.
+def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
+    """``value`` with every axis of size ``n`` made one of ``m``: by entries between their neighbours, or one more that continues
+    the last two (``end="on"``) or turns back beyond them (``end="back"``).
 
-    Bools, integers, NaN and codes such as 0 and 1 are copied, what sums to one along its last axis does so afterwards, an order is kept.
+    Bools, integers, NaN and codes such as 0 and 1 are copied, what sums to one along its last axis does so afterwards, a
+    sign is kept; what lies in [0, 1] stays there.
     """
-    if m == n + 1:
+    if m == n + 1 and end:
+        last = (n - 2, n - 1, 1.7) if end == "on" else (n - 1, n - 2, 1.7)
+        places = [*((i, i, 0.0) for i in range(n)), last]
+    elif m == n + 1:
         places = [(0, 0, 0.0), (0, 1, 0.63), *((i, i, 0.0) for i in range(1, n))]
     else:
         places = [p for i in range(n) for p in ((i, i, 0.0), (i, i + 1, 0.63) if i + 1 < n else (i, i - 1, 0.37))]
@@ -105,17 +111,30 @@ def _stretch(value: Any, n: int, places: list[tuple[int, int, float]]) -> Any:
     if not isinstance(value, list):
         return value
     inner = [_stretch(v, n, places) for v in value]
-    return [_between(inner[i], inner[j], w) for i, j, w in places] if len(value) == n else inner
+    if len(value) != n:
+        return inner
+    return [_between(inner[i], inner[j], w, inner[_copied_from(i, j, w)]) for i, j, w in places]
 
 
-def _between(a: Any, b: Any, weight: float) -> Any:
+def _copied_from(i: int, j: int, weight: float) -> int:
+    """Which entry is copied where none can be made: beyond the end it is the last, so that padding stays at the end."""
+    return max(i, j) if weight > 1 else i
+
+
+def _between(a: Any, b: Any, weight: float, copy: Any) -> Any:
     if weight == 0:
         return copied(a)
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return {k: _between(v, b[k], weight) for k, v in a.items()}
+        return {k: _between(v, b[k], weight, copy[k]) for k, v in a.items()}
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point():
-        return a.clone() if _is_coded(a) or not finite([a, b]) else torch.lerp(a, b.to(a.dtype), weight)
-    return a + weight * (b - a) if isinstance(a, float) and isinstance(b, float) else copied(a)
+        if not _is_coded(a) and finite([a, b]):
+            return torch.lerp(a, b.to(a.dtype), min(weight, 0.63))
+    return _held(a + weight * (b - a), a, b) if isinstance(a, float) and isinstance(b, float) else copied(copy)
+
+
+def _held(x: float, a: float, b: float) -> float:
+    """``x``, or ``b`` where it has another sign than both."""
+    return b if (x <= 0 < min(a, b)) or (x >= 0 > max(a, b)) else x
 
 
 def _stretch_tensor(x: Tensor, n: int, places: list[tuple[int, int, float]]) -> Tensor:
@@ -125,17 +144,29 @@ def _stretch_tensor(x: Tensor, n: int, places: list[tuple[int, int, float]]) -> 
         sums = bool((x >= 0).all()) and bool(((x.sum(-1) - 1).abs() < 1e-6).all())
         log_sums = bool((x.logsumexp(-1).abs() < 1e-6).all())
     first, second = (torch.tensor([p[k] for p in places]) for k in (0, 1))
+    copy = torch.tensor([_copied_from(*p) for p in places])
     weight = torch.tensor([p[2] for p in places], dtype=x.dtype if smooth else torch.float64)
+    if sums or log_sums:
+        weight = weight.clamp(max=0.63)
+    low, high = _bounds(x) if smooth and x.numel() else (None, None)
     for dim in range(x.dim()):
         if x.shape[dim] == n:
-            a = x.index_select(dim, first)
+            a = x.index_select(dim, first if smooth else copy)
             if smooth:
                 shape = [-1 if d == dim else 1 for d in range(x.dim())]
-                a = a + weight.reshape(shape) * (x.index_select(dim, second) - a)
+                a = (a + weight.reshape(shape) * (x.index_select(dim, second) - a)).clamp(low, high)
             x = a
     if sums:
         return x / x.sum(-1, keepdim=True)
     return x.log_softmax(-1) if log_sums else x
+
+
+def _bounds(x: Tensor) -> tuple[float, float]:
+    """How far numbers of this kind may go: a sign is kept, and so is the unit interval."""
+    least, most = float(x.min()), float(x.max())
+    low = 0.5 * least if least > 0 else 0.0 if least == 0 else -math.inf
+    high = 0.5 * (1 + most) if least >= 0 and most <= 1 else 0.5 * most if most < 0 else math.inf
+    return low, high
 
 
 def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:

@@ -318,7 +318,10 @@ class _Making:
             key, value = arguments.get(name, (name, parameter.default))
             if isinstance(value, bool | int | float) and not self.is_off("keywords", name):
                 noticed = 0
+                others = {v for k, v in arguments.values() if type(v) is int and k != key}
                 for other in _variations(value, has_default):
+                    if type(other) is int and value not in others and other in others:
+                        continue  # two indices that differ may have to
                     said = f"with `{name}` = {show(other)}"
                     if noticed < VARIATIONS or other == 0:
                         noticed += self.add("keywords", name, said, _with(call, {key: other}), base)
@@ -326,10 +329,12 @@ class _Making:
     def _size(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         values = [value for _, value in arguments.values()]
         for n in sorted({size for value in values for size in axes(value)}):
-            for m in (n + 1, 2 * n):
-                stretched = {key: stretch(value, n, m) for key, value in arguments.values()}
-                if self.add("size", "", f"where {m} stands for {n} in its inputs' sizes", _with(call, stretched), base):
-                    break
+            larger = 0
+            for m, end in ((n + 1, ""), (n + 1, "on"), (n + 1, "back"), (2 * n, "")):
+                if m == n + 1 or not larger:  # twice as many, where one more does not fit
+                    stretched = {key: stretch(value, n, m, end) for key, value in arguments.values()}
+                    said = f"where {m} stands for {n} in its inputs' sizes"
+                    larger += self.add("size", "", said, _with(call, stretched), base)
 
     def _values(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (key, value) in arguments.items():

@@ -135,8 +135,10 @@ def personal(exercise: Exercise, seed: int) -> str:
     if not exercise.is_personal:
         return "a numeric exercise depends on the student" if exercise.kind == "numeric" else ""
     theirs = answer(exercise, exercise.solution, student="ada")
-    copied = Local({**theirs.namespace, "STUDENT": "bob"}, "bob")
-    return "ada's numbers are right for bob" if not grading.run_tests(exercise, copied, seed).reason else ""
+    others = ("bob", "eve", "grace", "zoe", "max")
+    copied = [Local({**theirs.namespace, "STUDENT": name}, name) for name in others]
+    right = [c.student for c in copied if not grading.run_tests(exercise, c, seed).reason]
+    return f"ada's numbers are right for {' and '.join(right)}" if len(right) > 1 else ""
 
 
 # -- what the machine asks, and its own mutants ------------------------------------------------------------------

@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
     times = marks.read_times(args.times) if args.times else {}
     roster = grading.read_roster(args.roster) if args.roster else None
     grading.folders(args.submissions)
+    if args.chapter:
+        sources.load(root, args.chapter)  # a wrong name is said before anything is begun
     feedback = args.feedback or args.out.with_name(f"{args.out.stem}-feedback")
     history = root.parent / ".git"  # it remembers the answers too
     secret = [p.resolve() for p in (root, args.submissions, feedback, *([history] if history.exists() else []))]

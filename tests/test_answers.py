@@ -1,0 +1,90 @@
+"""What readers answer: wrong answers of which none may get full marks, and right ones that are not ours, of which all must.
+
+``answers/chNN.txt`` holds them, written as a student would, not from the exercises' mutants. A block begins with
+``# %% wrong 04.5: what was done | words of the message`` (words where the hint was found to be to the point, nothing where
+it only says that the result is wrong) or ``# %% right 04.5: how``; its code replaces definitions of the solution.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from plan import of_chapter
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import grading, proof
+from minirlhf.classroom.runner import Boxed, Server
+from minirlhf.core import provenance
+
+ROOT = provenance.PACKAGE.parent / "exercises"
+HEAD = re.compile(r"# %% (wrong|right) (\d\d\.\d+): ([^|]+?)(?: \| (.*))?")
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One reader's: right or wrong, to which exercise, what was done, words that the verdict must hold, and the code."""
+
+    kind: str
+    exercise: str
+    note: str
+    says: str
+    code: str
+
+
+def read(path: Path) -> list[Answer]:
+    """The answers of one file."""
+    found = []
+    for block in re.split(r"(?m)^(?=# %% )", path.read_text(encoding="utf-8")):
+        if block.strip():
+            head, _, code = block.partition("\n")
+            match = HEAD.fullmatch(head.rstrip().removesuffix("|").rstrip())
+            assert match, f"{path}: {head}"
+            found.append(Answer(match[1], match[2], match[3], match[4] or "", code))
+    return found
+
+
+ANSWERS = [a for path in sorted((Path(__file__).parent / "answers").glob("ch*.txt")) for a in read(path)]
+EXERCISES = {e.id: e for e in sources.load(ROOT)}
+
+
+def answers(kind):
+    chosen = [a for a in ANSWERS if a.kind == kind]
+    params = [of_chapter(a.exercise[:2], a, id=f"{a.exercise} {a.note}") for a in chosen]
+    return pytest.mark.parametrize("answer", params)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server([ROOT]) as running:
+        yield running
+
+
+@answers("wrong")
+def test_no_wrong_answer_gets_full_marks(answer, fresh_seed):
+    exercise = EXERCISES[answer.exercise]
+    for outcome in proof.outcomes(exercise, fresh_seed, ROUNDS, exercise.solution, answer.code):
+        failed = outcome.first_failure
+        assert outcome.points < exercise.points and failed is not None, "a wrong answer earned all points"
+        assert answer.says in " ".join([failed.message, *failed.lines, *failed.hints])
+
+
+@answers("right")
+def test_every_right_answer_gets_full_marks(answer, server, fresh_seed):
+    exercise = EXERCISES[answer.exercise]
+    for outcome in proof.outcomes(exercise, fresh_seed, ROUNDS, exercise.solution, answer.code):
+        assert outcome.reason == ""
+    cells = [("cell 1", exercise.given), ("cell 2", exercise.solution), ("cell 3", answer.code)]
+    boxed = Boxed(server, cells, exercise.library, "ada")
+    outcome = grading.run_tests(exercise, boxed, fresh_seed)
+    boxed.close()
+    assert outcome.reason == "", "right in the notebook, and not where it is graded"
+
+
+def test_there_are_answers_of_both_kinds_to_nearly_every_exercise():
+    count = Counter((a.kind, a.exercise) for a in ANSWERS)
+    assert {e for kind, e in count if kind == "wrong"} == set(EXERCISES)
+    assert sum(n for (kind, _), n in count.items() if kind == "wrong") >= 150
+    assert sum(n for (kind, _), n in count.items() if kind == "right") >= 60
