@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from minirlhf import cli
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import testing
+from minirlhf.classroom import grading, testing
 from minirlhf.classroom.grading import run_tests
-from minirlhf.classroom.runner import Local
+from minirlhf.classroom.runner import Limits, Local
 from minirlhf.classroom.testing import Failure, expect, show, tidy_distribution
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
@@ -126,6 +127,19 @@ def test_a_test_that_fails_by_itself_names_its_line(tmp_path):
         ("# caught by: doubles\n", "", "'caught by:' on the next"),
         ("[partial] 1.5: nearly", "[partial] nearly", "a partial answer begins like"),
         ("@test(points=2", "other = dict(points=2", "defines no @test"),
+        (
+            "hints=(",
+            "hint=(",
+            "line 28: [tests] stops with TypeError: test() got an unexpected keyword argument 'hint'",
+        ),
+        ('hints=("Add.", "x + x.")', 'hints=("Add.",)', "line 28: [tests] stops with ValueError: test doubles"),
+        ("points=2", "points=-2", "expected points > 0"),
+        ('    "`twice` doubles."\n', "", "has no docstring"),
+        ("import expect, test", "import expects, test", "line 26: [tests] stops with ImportError"),
+        ("import torch\n", "import torhc\n", "line 13: [given] stops with ModuleNotFoundError"),
+        ("    return 2 * x", "    return 2 *", "line 23: [solution] is no Python"),
+        ("    return x * x\n", "    return x x\n", "line 38: [mutant] is no Python"),
+        ("# minutes: 5", "# minutes: 5\n# seconds: 0", "expected a whole number of seconds"),
     ],
 )
 def test_a_malformed_source_says_what_is_wrong(old, new, says, tmp_path):
@@ -283,3 +297,70 @@ def test_a_counterexample_has_no_noise_in_it():
     with pytest.raises(testing.Failure) as caught:
         testing.expect(torch.ones(2), torch.tensor([-1e-14, 0.3]))
     assert caught.value.lines[-1] == "expected: [0, 0.3]"
+
+
+# -- what authors use --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    (tmp_path / "07_name").mkdir()
+    monkeypatch.setenv("MINIRLHF_EXERCISES", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", sources.KINDS)
+def test_a_new_exercise_proves_itself(kind, course, capsys):
+    assert cli.main(["new-exercise", "7.2", "--kind", kind, "--title", "One more"]) == 0
+    assert cli.main(["prove", "07.2", "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert "✓ 07.2 One more" in shown and "✗" not in shown
+    assert sources.read(course / "07_name" / "ex_07_2.py").kind == kind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["7"], "expected one like 14.7"),
+        (["7.0"], "expected one like 14.7"),
+        (["8.1"], "unknown chapter '08'"),
+        (["7.1", "--kind", "numerical"], "did you mean 'numeric'"),
+        (["7.1", "--title", " "], "--title is empty"),
+        (["7.3"], "is there already"),
+    ],
+)
+def test_a_new_exercise_that_cannot_be_made_says_why(arguments, says, course, capsys):
+    write(course)
+    assert cli.main(["new-exercise", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert [p.name for p in (course / "07_name").iterdir()] == ["ex_07_3.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "    return 2 * x",
+            "    return 3 * x",
+            "the solution earns everything: the solution fails a test: the result is wrong",
+        ),
+        ("    return 2 * x", "    return 1 / 0", "the solution earns everything: its code raised ZeroDivisionError"),
+        ("    raise NotImplementedError", "    return x + x", "the stub earns nothing: it earns 2"),
+        ("    return x * x", "    return x + x", "mutant: squares: a wrong answer earned all points"),
+        ("# says: x is squared", "# says: x is cubed", "it does not say 'x is cubed'"),
+        ("# caught by: doubles", "# caught by: halves", "no test 'halves'; there are doubles"),
+        ("[partial] 1.5", "[partial] 1", "partial: nearly: it earns 0, not 1"),
+        ("def twice(x):\n    return x * x", "1 / 0", "its code raised ZeroDivisionError"),
+    ],
+)
+def test_a_proof_says_what_does_not_hold(old, new, says, course, capsys):
+    assert old in SOURCE
+    write(course, SOURCE.replace(old, new, 1))
+    assert cli.main(["prove", "07.3", "--rounds", "1"]) == 1
+    assert says in capsys.readouterr().out
+
+
+def test_a_time_limit_of_its_own(tmp_path):
+    e = sources.read(write(tmp_path, SOURCE.replace("# minutes: 5", "# minutes: 5\n# seconds: 30")))
+    assert grading.exercise_limits(e).cpu == 30 and grading.exercise_limits(e).wall == 180
+    assert grading.exercise_limits(sources.read(write(tmp_path))) == Limits()

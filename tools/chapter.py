@@ -15,6 +15,7 @@ from string import Template
 
 from minirlhf import chapters
 from minirlhf.chapters import Chapter
+from minirlhf.classroom import skeleton
 from minirlhf.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,24 +46,29 @@ def make_manifest(number: int, name: str, title: str) -> None:
 
 
 def files(chapter: Chapter) -> dict[Path, str]:
-    """Where each part of the skeleton goes, and which template it is."""
+    """Where each part of the skeleton goes, and its text."""
     number = f"{chapter.number:02d}"
+    values = {"number": number, "name": chapter.name, "title": chapter.title}
+
+    def filled(template: str) -> str:
+        return Template((SKELETON / template).read_text(encoding="utf-8")).substitute(values)
+
     return {
-        ROOT / "book" / f"{chapter.page}.md": "page.md",
-        ROOT / "notebooks" / f"{chapter.name}.py": "notebook.py.txt",
-        ROOT / "exercises" / chapter.name / f"ex_{number}_1.py": "exercise.py.txt",
-        ROOT / "book" / "slides" / f"{number}.md": "slides.md",
+        ROOT / "book" / f"{chapter.page}.md": filled("page.md"),
+        ROOT / "notebooks" / f"{chapter.name}.py": filled("notebook.py.txt"),
+        ROOT / "exercises" / chapter.name / f"ex_{number}_1.py": skeleton.text(
+            f"{number}.1", "implement", "Twice and half"
+        ),
+        ROOT / "book" / "slides" / f"{number}.md": filled("slides.md"),
     }
 
 
 def write(chapter: Chapter) -> list[Path]:
     """Write what is missing; returns it."""
-    values = {"number": f"{chapter.number:02d}", "name": chapter.name, "title": chapter.title}
     made = []
-    for path, template in files(chapter).items():
+    for path, text in files(chapter).items():
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
-            text = Template((SKELETON / template).read_text(encoding="utf-8")).substitute(values)
             path.write_text(text, encoding="utf-8")
             made.append(path)
     return made

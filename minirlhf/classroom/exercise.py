@@ -27,6 +27,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -206,6 +207,7 @@ def read(path: Path) -> Exercise:
     for name in SINGLE:
         if name not in single and name not in OPTIONAL:
             raise UserError(f"{path}: no block [{name}]")
+    _check_syntax(blocks, path)
     given = single["given"].text if "given" in single else ""
     made = Exercise(
         id=f"{named[1]}.{named[2]}",
@@ -286,11 +288,30 @@ def _check_switches(exercise: Exercise) -> None:
             raise unknown(f"argument of {name} in [probes] of {exercise.path}", argument, known)
 
 
+def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
+    """Every block of code is Python."""
+    for block in blocks:
+        if block.name not in ("statement", "probes"):
+            try:
+                compiled(block.text, path, block.line)
+            except (SyntaxError, ValueError) as problem:
+                line = getattr(problem, "lineno", None) or block.line
+                raise UserError(f"{path} line {line}: [{block.name}] is no Python: {problem}") from problem
+
+
 def _tests(single: dict[str, Block], path: Path) -> tuple[Test, ...]:
     namespace: dict[str, Any] = {"__name__": f"exercise_{path.stem}"}
     for name in ("given", "tests"):
         if name in single:
-            exec(compiled(single[name].text, path, single[name].line), namespace)
+            try:
+                exec(compiled(single[name].text, path, single[name].line), namespace)
+            except Exception as problem:
+                lines = [f.lineno for f in traceback.extract_tb(problem.__traceback__) if f.filename == str(path)]
+                said = f"{type(problem).__name__}: {problem}"
+                hint = "; expected @test(points=…, hints=(…, …), rounds=…, against=…)" if "test()" in said else ""
+                raise UserError(
+                    f"{path} line {(lines or [single[name].line])[-1]}: [{name}] stops with {said}{hint}"
+                ) from problem
     tests = tuple(value for value in namespace.values() if isinstance(value, Test))
     if not tests:
         raise UserError(f"{path}: [tests] defines no @test")

@@ -126,9 +126,9 @@ def _between(a: Any, b: Any, weight: float, copy: Any) -> Any:
         return copied(a)
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return {k: _between(v, b[k], weight, copy[k]) for k, v in a.items()}
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point():
-        if not _is_coded(a) and finite([a, b]):
-            return torch.lerp(a, b.to(a.dtype), min(weight, 0.63))
+    like = isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.is_floating_point()
+    if like and not _is_coded(a) and finite([a, b]):
+        return torch.lerp(a, b.to(a.dtype), min(weight, 0.63))
     return _held(a + weight * (b - a), a, b) if isinstance(a, float) and isinstance(b, float) else copied(copy)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from minirlhf.classroom import grading, nested, probes, release
 from minirlhf.classroom.exercise import Exercise, Variant, compiled
 from minirlhf.classroom.runner import Local
+from minirlhf.classroom.testing import Failure
 from minirlhf.core.randomness import derive_seed
 
 MUTANTS = 3  # at least
@@ -49,17 +50,30 @@ def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterat
 def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Claim]:
     """All claims about one exercise, each with its problem or without."""
     yield complete(exercise)
-    for what, prove_one in (("the stub earns nothing", stub), ("the solution earns everything", solution)):
-        yield Claim(what, prove_one(exercise, seed, rounds))
+    found = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds))
+    yield found
+    if found.problem:
+        return  # the rest would only repeat it
+    yield _claim("the stub earns nothing", lambda: stub(exercise, seed, rounds))
     for variant in exercise.mutants:
-        yield Claim(f"mutant: {variant.note}", mutant(exercise, variant, seed, rounds))
+        yield _claim(f"mutant: {variant.note}", lambda v=variant: mutant(exercise, v, seed, rounds))
     for variant in exercise.partials:
-        yield Claim(f"partial: {variant.note}", partial(exercise, variant, seed, rounds))
-    yield Claim("every probe finds an answer, or is switched off", probed(exercise, seed, rounds))
+        yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds))
+    yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
         yield Claim(what, problem)
     yield Claim("the release holds nothing private", leaks(exercise))
     yield Claim("numbers are the student's own", personal(exercise, seed))
+
+
+def _claim(what: str, prove_one: Callable[..., str]) -> Claim:
+    """The claim, with whatever its code raised as its problem."""
+    try:
+        return Claim(what, prove_one())
+    except Failure as problem:
+        return Claim(what, f"the solution fails a test: {problem.message}")
+    except Exception as problem:
+        return Claim(what, f"its code raised {type(problem).__name__}: {problem}")
 
 
 def complete(exercise: Exercise) -> Claim:

@@ -40,6 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
     "rehearse": ("minirlhf.cli.rehearse", "make a class of submissions of all kinds, to rehearse grading on"),
     "grade": ("minirlhf.cli.grade", "grade a class's submissions, each in a box of its own"),
+    "new-exercise": ("minirlhf.cli.new_exercise", "for authors: a new exercise to begin from"),
+    "prove": ("minirlhf.cli.prove", "for authors: let exercises prove themselves, in seconds"),
 }
 
 
@@ -51,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _usage() -> str:
-    rows = "\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<12} {text}" for name, (_, text) in COMMANDS.items())
     return f"usage: minirlhf COMMAND [...]\n\n{rows}\n\n'minirlhf COMMAND --help' tells more. This is minirlhf {__version__}."
 
 
