@@ -392,6 +392,32 @@ def test_an_answer_may_not_lean_on_the_library(tmp_path):
     assert "may import torch, NumPy and what the exercise itself imports" in rows["ada", "05.1"]["reason"]
 
 
+def leaning_by_a_helper():
+    from minirlhf.equations import rlhf
+
+    return lambda ref, rewards, beta: rlhf.optimal_logps(ref.log(), rewards, beta).exp()
+
+
+def test_the_notebook_s_check_allows_the_imports_that_the_grader_allows():
+    from minirlhf.equations.rlhf import optimal_logps
+
+    def imports(ref, rewards, beta):
+        import minirlhf.equations.rlhf as library
+
+        return library.optimal_logps(ref.log(), rewards, beta).exp()
+
+    for answer in (optimal_logps, imports, leaning_by_a_helper()):
+        verdict = check("05.1", best_policy=answer, best_value=value)
+        assert not verdict.passed
+        assert "it uses minirlhf.equations.rlhf; an answer may import torch, NumPy and what the exercise" in repr(
+            verdict
+        )
+    space = {"STUDENT": "ada", "print": lambda *args: None}
+    exec(loaded("12.3").given + "\n" + loaded("12.3").solution, space)
+    answers = {name: space[name] for name in loaded("12.3").asks}
+    assert check("12.3", **answers, student="ada").passed, "what the exercise imports is allowed"
+
+
 def test_where_there_is_no_answer_to_judge_no_hint_is_spent():
     assert "Hint" not in repr(check("05.1", best_value=value))
     shown = repr(check("05.1", best_policy=greedy, best_value=value))

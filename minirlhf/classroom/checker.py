@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from minirlhf.classroom import exercise as sources
@@ -113,6 +116,40 @@ def call(exercise: Exercise) -> str:
     return f'check("{exercise.id}", {", ".join(asked + student)})'
 
 
+def foreign(answer: Any, exercise: Exercise) -> str:
+    """The module of this library that a function leans on although the grader will not send it along; empty if there is none."""
+    paths = (Path(relative).with_suffix("").parts for relative in exercise.library)
+    allowed = {".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in paths} | {"minirlhf.classroom"}
+    seen: set[int] = set()
+    waiting = [answer]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(name, str) and name.split(".")[0] == "minirlhf":
+            if name not in allowed:
+                return name
+        elif isinstance(value, FunctionType):
+            waiting += [cell.cell_contents for cell in value.__closure__ or () if cell.cell_contents is not value]
+            for code in _codes(value.__code__):
+                waiting += [value.__globals__[n] for n in code.co_names if n in value.__globals__]
+                for step in dis.get_instructions(code):
+                    imported = str(step.argval) if step.opname == "IMPORT_NAME" else ""
+                    if imported.split(".")[0] == "minirlhf" and imported not in allowed:
+                        return imported
+    return ""
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
+
+
 def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any]) -> Verdict:
     """Check answers that live in this process. See :func:`minirlhf.classroom.check`."""
     if "." not in number:
@@ -121,6 +158,10 @@ def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any])
     answers = dict(values)
     student = str(answers.pop("student", DEFAULT_STUDENT))
     namespace = {**named(exercise, functions, answers), "STUDENT": student}
+    for answer in namespace.values():
+        if module := foreign(answer, exercise):
+            note = f"it uses {module}; an answer may import torch, NumPy and what the exercise itself imports"
+            return Verdict(Outcome(exercise, note=note))
     outcome = run_tests(exercise, Local(namespace, student), secrets.randbits(31))
     return Verdict(outcome, Hints().after(outcome))
 

@@ -8,7 +8,8 @@ Four levels, the best that the system allows, found by trying:
 * ``user`` (root, but namespaces are forbidden, as in many containers): user ``nobody``. What nobody may read, it may read.
 * ``limits`` (everything else): a process of its own with limits, but the rights of whoever grades.
 
-All levels limit CPU and wall time, memory, file sizes, and starting processes or threads. What the box in fact keeps out
+All levels limit CPU and wall time, memory, file sizes, and starting processes or threads; on Linux the kernel also refuses
+system calls that no answer needs (namespaces, mounts, tracing, sockets, keys, and others). What the box in fact keeps out
 is measured by :func:`probe` inside it, not assumed.
 """
 
@@ -24,6 +25,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import sys
 import sysconfig
 import tempfile
@@ -42,6 +44,34 @@ SET_DEATH_SIGNAL, SET_DUMPABLE, SET_SECURE_BITS, SET_NO_NEW_PRIVILEGES = 1, 4, 2
 NO_ROOT_LOCKED = 3
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 CAPABILITY_VERSION_3 = 0x20080522
+
+# A filter of system calls: the kernel's name of the machine, and the numbers of what is refused there.
+SET_FILTER = 22
+ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000  # REFUSE: with EPERM
+FORBIDDEN = {
+    "x86_64": (
+        0xC000003E,
+        (
+            *(101, 310, 311),  # ptrace, process_vm_readv, process_vm_writev
+            *(272, 308, 165, 166, 155, 161, 428, 429, 430, 432, 442),  # unshare, setns, mounts, chroot
+            *(248, 249, 250, 298, 321, 323, 425, 426, 427),  # keys, perf_event_open, bpf, userfaultfd, io_uring
+            *(175, 313, 176, 246, 320, 169, 167, 168),  # modules, kexec, reboot, swap
+            *(29, 30, 31, 67, 64, 65, 66, 68, 69, 70, 71, 240),  # System V memory, semaphores, messages; POSIX queues
+            *(41, 53, 435),  # socket, socketpair, clone3
+        ),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (
+            *(117, 270, 271),
+            *(97, 268, 40, 39, 41, 51, 428, 429, 430, 432, 442),
+            *(217, 218, 219, 241, 280, 282, 425, 426, 427),
+            *(105, 273, 106, 104, 294, 142, 224, 225),
+            *(194, 195, 196, 197, 190, 191, 192, 193, 186, 187, 188, 189, 180),
+            *(198, 199, 435),
+        ),
+    ),
+}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -222,6 +252,34 @@ def close_box(level: str, box: Path) -> None:
         shutil.rmtree(box, ignore_errors=True)
 
 
+def forbid_calls() -> bool:
+    """Refuse, from here on and for good, the system calls that no answer needs and that kernels have been broken by.
+
+    A filter of the kernel (seccomp): those of :data:`FORBIDDEN` fail with EPERM, the others are let through. Returns whether
+    this system can.
+    """
+    machine = platform.machine()
+    if machine not in FORBIDDEN or sys.platform != "linux":
+        return False
+    audit, numbers = FORBIDDEN[machine]
+    load, equal, give = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
+    steps = [(load, 0, 0, 4), (equal, 1, 0, audit), (give, 0, 0, KILL), (load, 0, 0, 0)]
+    if machine == "x86_64":  # the calls of its second, 32-bit numbering
+        steps += [(0x35, 0, 1, 1 << 30), (give, 0, 0, REFUSE)]
+    for number in numbers:
+        steps += [(equal, 0, 1, number), (give, 0, 0, REFUSE)]
+    steps.append((give, 0, 0, ALLOW))
+    program = b"".join(struct.pack("HBBI", *step) for step in steps)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(buffer))
+    pointer = ctypes.create_string_buffer(header, len(header))
+    try:
+        _call("prctl", ctypes.c_ulong(SET_FILTER), ctypes.c_ulong(2), ctypes.byref(pointer), 0, 0)
+    except OSError:
+        return False
+    return True
+
+
 def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
     """Give up all rights and set the limits; the submission runs next."""
     os.chdir(box)
@@ -245,6 +303,7 @@ def drop(level: str, box: Path, cpu_seconds: int, memory_bytes: int, file_bytes:
     if sys.platform == "linux":
         for option, value in ((SET_DEATH_SIGNAL, signal.SIGKILL), (SET_DUMPABLE, 0), (SET_NO_NEW_PRIVILEGES, 1)):
             _call("prctl", option, ctypes.c_ulong(value), 0, 0, 0)
+        forbid_calls()
 
 
 # -- measuring it ------------------------------------------------------------------------------------------------
@@ -275,6 +334,11 @@ def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.connect(("192.0.2.1", 9))  # a documentation address (RFC 5737); nothing is sent
 
+    def separate() -> None:
+        ctypes.set_errno(0)
+        if _libc.unshare(NEW_HOST) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+
     def read(path: str) -> object:
         return os.listdir(path) if os.path.isdir(path) else Path(path).read_bytes()
 
@@ -284,4 +348,5 @@ def probe(level: str, secrets: Sequence[str], grader: int) -> dict[str, bool]:
         "grader out of reach": fails(lambda: os.kill(grader, 0)),
         "no network": fails(connect),
         "no new processes": fails(fork),
+        "no new namespaces": fails(separate),
     }
