@@ -406,3 +406,17 @@ def test_a_journal_holds_what_the_files_need(fresh_seed):
     report = grading.Report("ada", (grading.Outcome(EASY, note="not handed in"),), ())
     rows, tried = marks.from_data(json.loads(json.dumps(marks.as_data(report, "page", "x"))))
     assert rows == marks.rows_of(report) and tried == marks.tried_of(report) == []
+
+
+def test_assistants_get_a_key_and_students_do_not(tmp_path, capsys):
+    command = ["release", "--chapter", "05", "--key", "--student", "ada", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    (path,) = tmp_path.iterdir()
+    text = path.read_text(encoding="utf-8")
+    assert PERSONAL.solution in text and all(hint in text for t in PERSONAL.tests for hint in t.hints)
+    assert all(v.note in text for v in (*PERSONAL.mutants, *PERSONAL.partials))
+    space = {"STUDENT": "ada", "print": lambda *args: None}
+    exec(f"{PERSONAL.given}\n{PERSONAL.solution}", space)
+    assert f"* `ppo_gb` for ada: {space['ppo_gb']:g}" in text
+    assert cli.main(["release", "--chapter", "05", "--student", "ada", "--out", str(tmp_path)]) == 2
+    assert "belongs to --key" in capsys.readouterr().err

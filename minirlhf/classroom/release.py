@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from minirlhf.classroom.checker import call
-from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
+from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise, compiled
+from minirlhf.classroom.testing import show
 from minirlhf.core.errors import UserError
 
 SETUP = f'''from minirlhf.classroom import check
@@ -129,6 +130,41 @@ def place(texts: dict[Path, str], replace: bool) -> list[Path]:
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     return list(texts)
+
+
+def key(exercises: Sequence[Exercise], student: str = "") -> str:
+    """The answer key for assistants, as Markdown: solution, what each test asks, its hints, the mistakes it knows by name.
+
+    Args:
+        exercises: of one chapter.
+        student: whose numbers the personal exercises are answered with; none if empty.
+    """
+    parts = [f"# Answer key: {exercises[0].path.parent.name}", "For those who mark. Not for students."]
+    for e in exercises:
+        parts += [f"## {e.id} {e.title} ({e.points:g} points)", f"~~~python\n{e.solution}\n~~~"]
+        if e.is_personal and student:
+            found = personal_answers(e, student).items()
+            parts.append("\n".join(f"* `{n}` for {student}: {v}" for n, v in found))
+        for t in e.tests:
+            known = [f"* {v.note}" + (f": *…{v.says}…*" if v.says else "") for v in e.mutants if v.caught_by == t.name]
+            lines = [f"**{t.name}** ({t.points:g}): {t.asks}", "", f"1. {t.hints[0]}", f"2. {t.hints[1]}"]
+            parts.append("\n".join([*lines, *(["", "Mistakes that it tells by name:", "", *known] if known else [])]))
+        partial = [f"* {v.points:g}: {v.note}" for v in e.partials]
+        parts.append("\n".join(["What parts are worth:", "", *partial]))
+    return "\n\n".join(parts) + "\n"
+
+
+def personal_answers(exercise: Exercise, student: str) -> dict[str, str]:
+    """The values that this student should answer with."""
+    namespace: dict[str, Any] = {"STUDENT": student, "print": lambda *args, **kwargs: None}
+    for code in (exercise.given, exercise.solution):
+        exec(compiled(code, exercise.path), namespace)
+    return {name: show(namespace[name]) for name, kind in exercise.asks.items() if kind == "value"}
+
+
+def write_key(exercises: Sequence[Exercise], out: Path, replace: bool = False, student: str = "") -> list[Path]:
+    """Write one chapter's answer key into ``out``; returns the file."""
+    return place({out / f"{exercises[0].path.parent.name}-key.md": key(exercises, student)}, replace)
 
 
 def plain_text(notebook: str) -> str:

@@ -5,6 +5,7 @@ With --nbgrader, a course folder for nbgrader instead: its configuration and one
 examples:
   minirlhf release --chapter 05 --out handout
   minirlhf release --chapter 05 --nbgrader --out course
+  minirlhf release --chapter 05 --key --student ada --out key     for assistants: solutions, hints, ada's numbers
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import nbgrader, release
+from minirlhf.core.errors import UserError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +26,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--chapter", action="append", default=[], help="a chapter, such as 05; repeat for more; default: all"
     )
     parser.add_argument("--nbgrader", action="store_true", help="write a course folder for nbgrader (instructors only)")
+    parser.add_argument("--key", action="store_true", help="write the answer key for assistants instead")
+    parser.add_argument(
+        "--student", default="", help="with --key: whose numbers the personal exercises are answered with"
+    )
     parser.add_argument("--replace", action="store_true", help="replace files that have been changed since")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the release."""
+    if args.key and args.nbgrader:
+        raise UserError("--key and --nbgrader are two releases; choose one")
+    if args.student and not args.key:
+        raise UserError("--student belongs to --key: a release is the same for everybody")
     found = sources.load(sources.folder(args.exercises), args.chapter)
     args.out.mkdir(parents=True, exist_ok=True)
     for _, chapter in groupby(found, lambda e: e.chapter):
         exercises = list(chapter)
-        make = nbgrader.write if args.nbgrader else release.write
-        for path in make(exercises, args.out, args.replace):
+        if args.key:
+            made = release.write_key(exercises, args.out, args.replace, args.student)
+        else:
+            make = nbgrader.write if args.nbgrader else release.write
+            made = make(exercises, args.out, args.replace)
+        for path in made:
             print(f"{path}  ({len(exercises)} exercises, {sum(e.points for e in exercises):g} points)")
     return 0
