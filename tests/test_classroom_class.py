@@ -301,7 +301,7 @@ def test_a_mark_set_by_hand_stays_with_its_comment(tmp_path, capsys):
 def test_an_override_that_does_not_fit_names_its_line(text, says, tmp_path):
     (tmp_path / "o.csv").write_text(text)
     with pytest.raises(UserError, match=r"o\.csv") as caught:
-        marks.overridden([marks.Row("ada", "00.3", 1, 3)], tmp_path / "o.csv")
+        marks.overridden([marks.Mark("ada", "00.3", 1, 3)], tmp_path / "o.csv")
     assert says in str(caught.value)
 
 
@@ -325,7 +325,7 @@ spent = "spent.csv"
 def test_weights_count_in_totals(tmp_path):
     (tmp_path / "course.toml").write_text(RULES.split("[late]")[0])
     course = marks.read_course(tmp_path / "course.toml")
-    rows = [marks.Row("ada", "00.3", 3, 3), marks.Row("ada", "05.1", 2, 6), marks.Row("bob", "05.1", 6, 6)]
+    rows = [marks.Mark("ada", "00.3", 3, 3), marks.Mark("ada", "05.1", 2, 6), marks.Mark("bob", "05.1", 6, 6)]
     table = marks.totals(rows, course)
     assert table[0] == ["student", "00.3", "05.1", "total", "max"]
     assert table[1:] == [["ada", "3", "2", "7", "9"], ["bob", "0", "6", "3", "9"]]
@@ -351,7 +351,7 @@ def test_late_days_are_begun_days_and_free_ones_are_spent_once(tmp_path):
     assert marks.lateness(rule, times, names, "05") == found, "a regrade of the same homework spends nothing again"
     later = marks.lateness(rule, times, names, "12")
     assert (later["Bob"].free, later["eve"].free, later["eve"].kept) == (1, 0, 0.0)
-    rows = [marks.Row("eve", "05.1", 4, 6)]
+    rows = [marks.Mark("eve", "05.1", 4, 6)]
     assert marks.totals(rows, late=found)[1] == ["eve", "4", "3", "2", "0.75", "3", "6"]
 
 

@@ -119,7 +119,9 @@ def call(exercise: Exercise) -> str:
 def foreign(answer: Any, exercise: Exercise) -> str:
     """The module of this library that a function leans on although the grader will not send it along; empty if there is none."""
     paths = (Path(relative).with_suffix("").parts for relative in exercise.library)
-    allowed = {".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in paths} | {"minirlhf.classroom"}
+    allowed = {".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in paths} | {
+        __name__.rpartition(".")[0]
+    }
     seen: set[int] = set()
     waiting = [answer]
     while waiting:

@@ -26,8 +26,8 @@ COLUMNS = ("student", "exercise", "points", "max", "reason")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One student's one exercise."""
+class Mark:
+    """The points of one student in one exercise."""
 
     student: str
     exercise: str
@@ -46,9 +46,9 @@ class Tried:
     named: tuple[str, ...] = ()
 
 
-def rows_of(report: Report) -> list[Row]:
+def rows_of(report: Report) -> list[Mark]:
     """A report's rows."""
-    return [Row(report.student, o.exercise.id, o.points, o.exercise.points, o.reason) for o in report.outcomes]
+    return [Mark(report.student, o.exercise.id, o.points, o.exercise.points, o.reason) for o in report.outcomes]
 
 
 def tried_of(report: Report) -> list[Tried]:
@@ -99,22 +99,22 @@ def number(text: str, where: str) -> float:
 # -- rows --------------------------------------------------------------------------------------------------------
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Mark]:
     """The rows of a file that :func:`write_rows` wrote."""
     found = read(path, COLUMNS, "grades")
     where = f"{path}: points"
     return [
-        Row(r["student"], r["exercise"], number(r["points"], where), number(r["max"], where), r["reason"])
+        Mark(r["student"], r["exercise"], number(r["points"], where), number(r["max"], where), r["reason"])
         for r in found
     ]
 
 
-def write_rows(rows: Sequence[Row], path: Path) -> None:
+def write_rows(rows: Sequence[Mark], path: Path) -> None:
     """One line per row: student, exercise, points, max, reason."""
     write([COLUMNS, *([r.student, r.exercise, f"{r.points:g}", f"{r.max:g}", r.reason] for r in rows)], path)
 
 
-def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+def merged(old: Sequence[Mark], new: Sequence[Mark]) -> list[Mark]:
     """The old rows with the new ones in their places, and after them those that are new altogether.
 
     A mark that was set by hand stays.
@@ -127,13 +127,13 @@ def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     return found + list(fresh.values())
 
 
-def lost(old: Sequence[Row], new: Sequence[Row]) -> list[str]:
+def lost(old: Sequence[Mark], new: Sequence[Mark]) -> list[str]:
     """The students of the old rows whom the new ones do not have."""
     there = {normalised(r.student) for r in new}
     return list(dict.fromkeys(r.student for r in old if normalised(r.student) not in there))
 
 
-def overridden(rows: Sequence[Row], path: Path) -> list[Row]:
+def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
     """The rows with the points that were set by hand, in a file of the columns student, exercise, points, comment.
 
     Raises:
@@ -289,7 +289,7 @@ def lateness(rule: Late, times: Mapping[str, datetime], students: Iterable[str],
 
 
 def totals(
-    rows: Sequence[Row], course: Course | None = None, late: Mapping[str, Lateness] | None = None
+    rows: Sequence[Mark], course: Course | None = None, late: Mapping[str, Lateness] | None = None
 ) -> list[list[str]]:
     """A table with one line per student: points per exercise, total, max; with late rules, the days and what they cost."""
     rules = course or Course()
@@ -331,7 +331,7 @@ def as_data(report: Report, page: str, digest: str) -> dict[str, Any]:
     return {"student": report.student, "digest": digest, "rows": rows, "tried": tried, "page": page}
 
 
-def from_data(data: Mapping[str, Any]) -> tuple[list[Row], list[Tried]]:
+def from_data(data: Mapping[str, Any]) -> tuple[list[Mark], list[Tried]]:
     """Rows and tests of :func:`as_data`."""
     tried = [Tried(t["exercise"], t["test"], t["result"], tuple(t["named"])) for t in data["tried"]]
-    return [Row(**r) for r in data["rows"]], tried
+    return [Mark(**r) for r in data["rows"]], tried

@@ -119,7 +119,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """All probes of one exercise for one seed. ``unusable``: (kind, function, argument) on which the solution has no answer."""
 
     by_function: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
@@ -172,10 +172,10 @@ def solution(exercise: Exercise, student: str) -> dict[str, Any]:
 _lock = threading.Lock()
 
 
-def plan(exercise: Exercise, seed: int, student: str) -> Plan:
+def plan(exercise: Exercise, seed: int, student: str) -> ProbePlan:
     """The probes of an exercise; those of a personal one are the student's own. Made once per seed."""
     if "function" not in exercise.asks.values():
-        return Plan()
+        return ProbePlan()
     with _lock:
         return _plan(_Key(exercise), seed, student if exercise.is_personal else "")
 
@@ -195,7 +195,7 @@ class _Key:
 
 
 @functools.lru_cache(maxsize=256)
-def _plan(key: _Key, seed: int, student: str) -> Plan:
+def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
     exercise = key.exercise
     recorder = Recorder(solution(exercise, student), student)
     functions = [name for name, kind in exercise.asks.items() if kind == "function"]
@@ -220,7 +220,7 @@ def _plan(key: _Key, seed: int, student: str) -> Plan:
             made.derive(call)
         found[name] = tuple(sorted(made.probes, key=lambda p: ORDER.index(p.kind)))
         unusable += made.unusable()
-    return Plan(found, called_by, calls, tuple(unusable))
+    return ProbePlan(found, called_by, calls, tuple(unusable))
 
 
 class _Making:

@@ -25,7 +25,7 @@ MUTANTS = 3  # at least
 
 
 @dataclass(frozen=True)
-class Claim:
+class Proved:
     """One thing that must hold of an exercise, and what is wrong with it, if anything is."""
 
     what: str
@@ -47,7 +47,7 @@ def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterat
         yield grading.run_tests(exercise, answer(exercise, *blocks, student=student), derive_seed(seed, i))
 
 
-def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Claim]:
+def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Proved]:
     """All claims about one exercise, each with its problem or without."""
     yield complete(exercise)
     found = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds))
@@ -61,22 +61,22 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Claim]:
         yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds))
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
-        yield Claim(what, problem)
-    yield Claim("the release holds nothing private", leaks(exercise))
-    yield Claim("numbers are the student's own", personal(exercise, seed))
+        yield Proved(what, problem)
+    yield Proved("the release holds nothing private", leaks(exercise))
+    yield Proved("numbers are the student's own", personal(exercise, seed))
 
 
-def _claim(what: str, prove_one: Callable[..., str]) -> Claim:
+def _claim(what: str, prove_one: Callable[..., str]) -> Proved:
     """The claim, with whatever its code raised as its problem."""
     try:
-        return Claim(what, prove_one())
+        return Proved(what, prove_one())
     except Failure as problem:
-        return Claim(what, f"the solution fails a test: {problem.message}")
+        return Proved(what, f"the solution fails a test: {problem.message}")
     except Exception as problem:
-        return Claim(what, f"its code raised {type(problem).__name__}: {problem}")
+        return Proved(what, f"its code raised {type(problem).__name__}: {problem}")
 
 
-def complete(exercise: Exercise) -> Claim:
+def complete(exercise: Exercise) -> Proved:
     """Mutants, a partial answer, names in the statement, hints that differ."""
     hints = [hint for t in exercise.tests for hint in t.hints]
     unnamed = [n for n in exercise.asks if f"`{n}" not in exercise.statement and exercise.kind != "bughunt"]
@@ -91,7 +91,7 @@ def complete(exercise: Exercise) -> Claim:
         problem = f"the statement does not name `{unnamed[0]}`"
     elif len(set(hints)) < len(hints):
         problem = "two hints are the same"
-    return Claim("it is complete", problem)
+    return Proved("it is complete", problem)
 
 
 def stub(exercise: Exercise, seed: int, rounds: int) -> str:

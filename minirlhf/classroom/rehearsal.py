@@ -129,6 +129,6 @@ def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> li
     (out / "roster.txt").write_text("".join(f"{s.id}\n" for s in made), encoding="utf-8")
     (out / "who.txt").write_text("".join(f"{s.id}  {s.note}\n" for s in made), encoding="utf-8")
     worth = {e.id: e.points for e in exercises}
-    rows = [marks.Row(s.id, e, 0.0 if s.late else s.points[e], most) for s in made for e, most in worth.items()]
+    rows = [marks.Mark(s.id, e, 0.0 if s.late else s.points[e], most) for s in made for e, most in worth.items()]
     marks.write(marks.totals(rows), out / "expected.csv")
     return made

@@ -29,7 +29,7 @@ from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, marks, similarity
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.journal import Journal
-from minirlhf.classroom.marks import Row, Tried
+from minirlhf.classroom.marks import Mark, Tried
 from minirlhf.classroom.runner import Server
 from minirlhf.classroom.submission import HandedIn
 from minirlhf.core.errors import UserError
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _grade(
     args: argparse.Namespace, server: Server, work: dict[str, HandedIn], exercises: Sequence[Exercise], feedback: Path
-) -> tuple[list[str], list[Row], list[Tried], int]:
+) -> tuple[list[str], list[Mark], list[Tried], int]:
     """Grade whom the journal does not have yet; returns what went wrong, all rows and tests, and the seed."""
     crashes = []
     with Journal(args.out.with_suffix(".journal"), exercises, args.seed, secrets.randbits(31)) as journal:
@@ -149,14 +149,14 @@ def _grade(
         return crashes, rows, tried, journal.seed
 
 
-def _grades_there(args: argparse.Namespace, students: list[str]) -> list[Row]:
+def _grades_there(args: argparse.Namespace, students: list[str]) -> list[Mark]:
     """The rows to merge into. Grades that this run would lose are not overwritten unasked."""
     if args.update:
         if not args.out.exists():
             raise UserError(f"--update: there is no {args.out} yet")
         return marks.read_rows(args.out)
     if args.out.exists() and not args.replace:
-        new = [Row(s, "", 0.0, 0.0) for s in students]
+        new = [Mark(s, "", 0.0, 0.0) for s in students]
         if lost := marks.lost(marks.read_rows(args.out), new):
             raise UserError(
                 f"{args.out} has grades of {len(lost)} students who are not in this run, such as {lost[0]!r}; --update merges into it, --replace throws them away"
