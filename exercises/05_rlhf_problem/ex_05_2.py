@@ -78,9 +78,9 @@ import torch
 from minirlhf.classroom.testing import expect, fail, test, tidy
 
 
-def problem(draw):
+def problem(draw, length=0):
     """A random model of V tokens and replies of L, and rewards with one decimal."""
-    size, length = draw.integer(2, 3), draw.integer(2, 3)
+    size, length = draw.integer(2, 3), length or draw.integer(2, 3)
     steps = [draw.distribution(*[size] * (t + 1)) for t in range(length)]
     return steps, tidy(draw.uniform(*[size] * length, low=-2, high=2))
 
@@ -126,20 +126,21 @@ def as_list(got, length, what):
 )
 def one_decision(sub, draw):
     "`bandit_value` is the sum over whole replies of probability times reward."
-    steps, reward = problem(draw)
-    greedy = steps[0]
-    for step in steps[1:]:
-        greedy = greedy[..., None] * step.mean(tuple(range(step.dim() - 1)))
-    expect(
-        sub.bandit_value(steps, reward),
-        conditional_mean(steps, reward, ()),
-        what="the bandit's value",
-        given=shown(steps, reward),
-        mistakes={
-            "all replies are equally likely": reward.mean(),
-            "each token forgets the ones before it": (greedy * reward).sum(),
-        },
-    )
+    for length in (2, 3):
+        steps, reward = problem(draw, length)
+        greedy = steps[0]
+        for step in steps[1:]:
+            greedy = greedy[..., None] * step.mean(tuple(range(step.dim() - 1)))
+        expect(
+            sub.bandit_value(steps, reward),
+            conditional_mean(steps, reward, ()),
+            what="the bandit's value",
+            given=shown(steps, reward),
+            mistakes={
+                "all replies are equally likely": reward.mean(),
+                "each token forgets the ones before it": (greedy * reward).sum(),
+            },
+        )
 
 
 @test(

@@ -96,7 +96,7 @@ class Probed(Failure):
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ProbeCall:
     """One question to a function: a test's own, or one derived from it."""
 
     name: str
@@ -110,7 +110,7 @@ class Probe:
     """A call, what the solution answers, and which gradients it has."""
 
     kind: str
-    call: Call
+    call: ProbeCall
     said: str  # what is unusual about it: "with epsilon = 0.32"
     want: Any = None
     tolerance: float = TOLERANCE
@@ -124,7 +124,9 @@ class ProbePlan:
 
     by_function: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
     called_by: dict[str, tuple[str, ...]] = field(default_factory=dict)  # function -> names of the tests that call it
-    calls: dict[str, tuple[Call, ...]] = field(default_factory=dict)  # function -> the calls that its probes come from
+    calls: dict[str, tuple[ProbeCall, ...]] = field(
+        default_factory=dict
+    )  # function -> the calls that its probes come from
     unusable: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -133,11 +135,11 @@ class Recorder:
 
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
         self.namespace, self.student = namespace, student
-        self.calls: list[Call] = []
+        self.calls: list[ProbeCall] = []
         self.test = ""
 
     def _asked(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        self.calls.append(Call(name, copied(args), copied(kwargs), self.test))
+        self.calls.append(ProbeCall(name, copied(args), copied(kwargs), self.test))
         return copied(args), copied(kwargs)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -208,7 +210,7 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
                 test.run(Asked(recorder), Draw(seed, exercise.id, test.name, number))
     found: dict[str, tuple[Probe, ...]] = {}
     called_by: dict[str, tuple[str, ...]] = {}
-    calls: dict[str, tuple[Call, ...]] = {}
+    calls: dict[str, tuple[ProbeCall, ...]] = {}
     unusable: list[tuple[str, str, str]] = []
     for name in functions:
         mine = [c for c in recorder.calls if c.name == name]
@@ -226,7 +228,7 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
 class _Making:
     """The probes of one function, and what was tried in vain."""
 
-    def __init__(self, exercise: Exercise, recorder: Recorder, name: str, calls: Sequence[Call]) -> None:
+    def __init__(self, exercise: Exercise, recorder: Recorder, name: str, calls: Sequence[ProbeCall]) -> None:
         self.exercise, self.recorder, self.name = exercise, recorder, name
         self.signature = inspect.signature(recorder.namespace[name])
         self.fractions = {  # the arguments in which a test has used fractions
@@ -247,14 +249,14 @@ class _Making:
         targets = self.exercise.off.get(kind, {})
         return any(t in targets for t in ("", self.name, *([f"{self.name}.{argument}"] if argument else ())))
 
-    def answer(self, call: Call) -> Any:
+    def answer(self, call: ProbeCall) -> Any:
         """What the solution says; None if it cannot, or says NaN where the call's own test did not."""
         try:
             return self.recorder.examine(call.name, call.args, call.kwargs, [])["result"]
         except Exception:
             return None
 
-    def add(self, kind: str, target: str, said: str, call: Call, base: Any, **more: Any) -> bool:
+    def add(self, kind: str, target: str, said: str, call: ProbeCall, base: Any, **more: Any) -> bool:
         """Keep the derived call if the solution has an answer to it."""
         self.tried.add((kind, target))
         want = self.answer(call)
@@ -265,7 +267,7 @@ class _Making:
         self.probes.append(Probe(kind, call, said, want, target=target, **more))
         return True
 
-    def derive(self, call: Call) -> None:
+    def derive(self, call: ProbeCall) -> None:
         base = self.answer(call)
         if base is None:
             raise RuntimeError(f"{self.exercise.path}: the solution's `{self.name}` cannot be asked twice")
@@ -275,7 +277,7 @@ class _Making:
             if not self.is_off(kind):
                 getattr(self, f"_{kind}")(call, base, arguments)
 
-    def _plain(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _plain(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         """The call itself, for inputs, integers and gradients."""
         if not self.is_off("inputs"):
             self.probes.append(Probe("inputs", call, "", base))
@@ -303,7 +305,7 @@ class _Making:
             gradients.append((key, name, g, smooth))
         self.probes.append(Probe("gradient", call, "", base, gradients=tuple(gradients)))
 
-    def _moved(self, call: Call, keys: Sequence[int | str]) -> Call:
+    def _moved(self, call: ProbeCall, keys: Sequence[int | str]) -> ProbeCall:
         """The call a little to one side."""
         args, kwargs = list(call.args), dict(call.kwargs)
         for key in keys:
@@ -312,7 +314,7 @@ class _Making:
             _put(args, kwargs, key, x + step)
         return replace(call, args=tuple(args), kwargs=kwargs)
 
-    def _keywords(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _keywords(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, parameter in self.signature.parameters.items():
             has_default = parameter.default is not parameter.empty
             key, value = arguments.get(name, (name, parameter.default))
@@ -326,7 +328,7 @@ class _Making:
                     if noticed < VARIATIONS or other == 0:
                         noticed += self.add("keywords", name, said, _with(call, {key: other}), base)
 
-    def _size(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _size(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         values = [value for _, value in arguments.values()]
         for n in sorted({size for value in values for size in axes(value)}):
             larger = 0
@@ -336,13 +338,13 @@ class _Making:
                     said = f"where {m} stands for {n} in its inputs' sizes"
                     larger += self.add("size", "", said, _with(call, stretched), base)
 
-    def _values(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _values(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (key, value) in arguments.items():
             if name not in self.fractions and not self.is_off("values", name) and has_whole_floats(value):
                 broken = mapped(value, lambda x: 0.7 * x + 0.15 if holds_whole_floats(x) else x)
                 self.add("values", name, f"with fractions in `{name}`", _with(call, {key: broken}), base)
 
-    def _float32(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _float32(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         def narrow(x: Tensor) -> Tensor:
             return x.float() if x.dtype == torch.float64 else x
 
@@ -360,7 +362,7 @@ class _Making:
         probe = Probe("float32", _with(call, narrowed), "in float32", exact, tolerance=FLOAT32_TOLERANCE)
         self.probes.append(probe)
 
-    def _nan(self, call: Call, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
+    def _nan(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (_, mask) in arguments.items():
             named = "mask" in name or "valid" in name
             if not (named and isinstance(mask, Tensor) and mask.dtype == torch.bool and not bool(mask.all())):
@@ -377,7 +379,7 @@ class _Making:
                 self.add("nan", name, said, _with(call, spoilt), base)
 
 
-def _named(signature: inspect.Signature, call: Call) -> Iterator[tuple[str, tuple[int | str, Any]]]:
+def _named(signature: inspect.Signature, call: ProbeCall) -> Iterator[tuple[str, tuple[int | str, Any]]]:
     """The call's arguments by name, with where each stands: a position or a keyword."""
     for i, (name, value) in enumerate(zip(signature.parameters, call.args, strict=False)):
         yield name, (i, value)
@@ -392,7 +394,7 @@ def _put(args: list[Any], kwargs: dict[str, Any], key: int | str, value: Any) ->
         kwargs[key] = value
 
 
-def _with(call: Call, changes: dict[int | str, Any]) -> Call:
+def _with(call: ProbeCall, changes: dict[int | str, Any]) -> ProbeCall:
     args, kwargs = list(call.args), dict(call.kwargs)
     for key, value in changes.items():
         _put(args, kwargs, key, value)
@@ -446,7 +448,7 @@ def _label(key: int | str) -> str:
     return f"argument {key + 1}" if isinstance(key, int) else key
 
 
-def _unchanged(call: Call, answer: dict[str, Any]) -> None:
+def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
     before: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
     args = answer["args"] if isinstance(answer["args"], list | tuple) else ()
     kwargs = answer["kwargs"] if isinstance(answer["kwargs"], dict) else {}

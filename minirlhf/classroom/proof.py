@@ -191,7 +191,7 @@ def _found(asked: tuple[probes.Probe, ...], submission: Local) -> bool:
 
 
 def _mutants(
-    right: Callable[..., Any], asked: tuple[probes.Probe, ...], calls: tuple[probes.Call, ...]
+    right: Callable[..., Any], asked: tuple[probes.Probe, ...], calls: tuple[probes.ProbeCall, ...]
 ) -> Iterator[tuple[str, str, Callable[..., Any]]]:
     kinds, signature = {p.kind for p in asked}, inspect.signature(right)
     names = list(signature.parameters)
