@@ -328,6 +328,14 @@ def test_a_grader_that_fails_on_one_completion_costs_one_sample(tmp_path):
     assert "my.py line 2: ValueError" in failure
 
 
+def test_the_grader_of_the_readme(tmp_path):
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    text = readme.partition("my.py:polite")[2].partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "my.py").write_text(text, encoding="utf-8")
+    grades = own.own_reward(f"{tmp_path}/my.py:polite")([PROBLEM] * 2, ["yes please", "no"])
+    assert grades == [1 - 0.02, -0.01]
+
+
 @pytest.mark.parametrize("named", ["my.py", "nowhere.py:fn", ":fn.py", "d.py:"])
 def test_a_grader_that_is_not_there(named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
 from minirlhf.core.validate import require_mask
 from minirlhf.engine import reading
-from minirlhf.models import checkpoints
+from minirlhf.models import checkpoints, classifiers
 from minirlhf.models.tokenizers import load_tokenizer
 
 HEAD_JSON, HEAD_WEIGHTS = "head.json", "head.safetensors"
@@ -132,13 +132,17 @@ class ScalarModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Read what :meth:`save_pretrained` wrote; inside a checkpoint, after comparing it with its manifest.
+        """Read what :meth:`save_pretrained` wrote (or, for a reward model, a sequence classifier of ``transformers``); inside a
+        checkpoint, after comparing it with its manifest.
 
         Raises:
             UserError: no such model there, one of the other kind, a damaged one, or files that do not belong together.
         """
         path = Path(folder)
         checkpoints.refuse_damage(path)
+        if not (path / HEAD_JSON).is_file() and classifiers.is_classifier(path):
+            with checkpoints.quietly():
+                return cls._from_classifier(path)
         try:
             described = json.loads(Path(path, HEAD_JSON).read_text(encoding="utf-8"))
             kind, options = described["kind"], described["options"]
@@ -158,6 +162,11 @@ class ScalarModel(nn.Module):
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
             raise UserError(f"{path}: cannot be loaded ({problem})") from problem
         return model
+
+    @classmethod
+    def _from_classifier(cls, path: Path) -> Self:
+        """From a folder of the other kind, see :mod:`minirlhf.models.classifiers`."""
+        raise UserError(f"{path}: a sequence classifier; a {cls.kind} model is needed")
 
     @classmethod
     def load_with_tokenizer(cls, folder: str | Path) -> tuple[Self, PreTrainedTokenizerBase]:
@@ -182,6 +191,16 @@ class RewardModel(ScalarModel):
         if pooling not in POOLINGS:
             raise unknown("pooling", pooling, POOLINGS)
         self.pooling = pooling
+
+    @classmethod
+    def _from_classifier(cls, path: Path) -> Self:
+        backbone, weight, bias = classifiers.read_classifier(path)
+        model = cls(backbone)
+        with torch.no_grad():
+            model.head.weight.copy_(weight)
+            if bias is not None:
+                model.head.bias.copy_(bias)
+        return model.eval()
 
     def description(self) -> dict[str, Any]:
         return {"pooling": self.pooling}
