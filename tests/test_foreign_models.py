@@ -213,6 +213,7 @@ def test_a_resumed_run_with_the_same_things_goes_on(started, tmp_path):
     argv = [str(tmp_path / "run") if word == str(folder / "run") else word for word in argv]
     assert main([*argv, "--data", str(tmp_path / "moved.jsonl"), "--resume", "--max-steps", "3"]) == 0
     noted = json.loads((tmp_path / "run/config.json").read_text())["noted"]
+    assert noted["given"]["trainer"] == noted["given"]["recipe"] == "grpo" and noted["given"]["max_steps"] == "2"
     assert noted["source"]["data"].endswith("d.jsonl") and noted["versions"]["torch"] == torch.__version__
 
 

@@ -115,7 +115,8 @@ def run(args: argparse.Namespace) -> int:
             of = f" for recipe {chosen[0].name!r}" if chosen else ""
             raise unknown(f"setting in {where}{of}", name, known | names)
     changed = [recipe.with_(**{k: _number(k, v, where) for k, v in rest.items()}) for recipe in chosen]
-    trainer.run(source, config, *changed, resume=args.resume, given=frozenset(values))
+    said = {"trainer": args.trainer, **({trainer.choice: chosen[0].name} if chosen else {}), **values}
+    trainer.run(source, config, *changed, resume=args.resume, given=said)
     return 0
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 import torch
@@ -53,6 +54,9 @@ from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
 
 E = TypeVar("E")
 Messages: TypeAlias = list[Message]
+
+#: Settings of a run that somebody chose: none.
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
 REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
@@ -226,7 +230,7 @@ def prepare(
     encoded: Callable[[Any, Records], list[E]],
     config: TrainerConfig,
     *,
-    given: Collection[str],
+    given: Mapping[str, Any],
     resume: bool,
     asks: Mapping[str, Any] | None = None,
     task: Task | None = None,
@@ -275,7 +279,7 @@ def prepare(
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)
-    noted = {"source": dataclasses.asdict(source), "versions": start.versions()}
+    noted = {"given": dict(given), "source": dataclasses.asdict(source), "versions": start.versions()}
     keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": Origin(depends, noted)}
     halved = device.type == "cuda" if source.bf16 is None else source.bf16
     # Without a cache: weights that were cast once would stay as they were before the first step.
@@ -334,7 +338,7 @@ def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
 
 
 def run_sft(
-    source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Collection[str] = ()
+    source: SFTSource, config: SFTConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """Fine-tune on conversations; ``given`` names the settings that somebody chose. Returns held-out nats per token before and after, also written to ``result.json``."""
     task = None if source.task is None else tasks.get(source.task)
@@ -370,7 +374,7 @@ def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator
 
 
 def run_reward(
-    source: Source, config: RewardConfig, *, resume: bool = False, given: Collection[str] = ()
+    source: Source, config: RewardConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """Train a reward model on comparisons.
 
@@ -412,7 +416,7 @@ def run_offline(
     recipe: Preference,
     *,
     resume: bool = False,
-    given: Collection[str] = (),
+    given: Mapping[str, Any] = NOTHING,
 ) -> dict[str, Any]:
     """Learn from comparisons, labels or rankings. Returns the held-out metrics."""
     recipe.try_out()
@@ -466,7 +470,7 @@ def run_online(
     recipe: recipes.Recipe,
     *,
     resume: bool = False,
-    given: Collection[str] = (),
+    given: Mapping[str, Any] = NOTHING,
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
