@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("minirlhf.cli.tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
     "evaluate": ("minirlhf.cli.evaluate", "measure a saved model on a file of problems, with intervals"),
+    "export": ("minirlhf.cli.export", "take a run to a big engine: model, data, grader, script, and the differences"),
     "data": ("minirlhf.cli.data", "look at data: format, token counts, what is dropped, which tokens are learned"),
     "explain": ("minirlhf.cli.explain", "one sample of a training step, token by token: reward, advantage, push"),
     "recipes": ("minirlhf.cli.recipes", "the online algorithms as one table of choices"),

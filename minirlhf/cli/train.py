@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from minirlhf import recipes
@@ -21,9 +23,11 @@ from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_va
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PREFERENCES, Preference
-from minirlhf.stages import from_files
+from minirlhf.stages import from_files, start
+from minirlhf.stages.bridge.write import Told
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
+from minirlhf.trainers.online import for_run
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 
@@ -102,6 +106,16 @@ def run(args: argparse.Namespace) -> int:
     flags = {k: v for k, v in vars(args).items() if k not in ("trainer", "config", "resume")}
     where = "the flags" if args.config is None else args.config
     values = {**({} if args.config is None else read_yaml(args.config)), **flags}
+    said = {"trainer": args.trainer, **values}
+    source, config, recipe = _asked(trainer, values, where)
+    if recipe is not None:
+        said[trainer.choice] = (recipe.row or recipe).name
+    trainer.run(source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=said)
+    return 0
+
+
+def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
+    """Source, settings and recipe (None where there is none to choose) that these values ask for."""
     chosen = [_recipe(trainer, values)] if trainer.table else []
     names = {*_names(trainer.source), *_names(trainer.config)}
     source, config = (
@@ -115,9 +129,32 @@ def run(args: argparse.Namespace) -> int:
             of = f" for recipe {chosen[0].name!r}" if chosen else ""
             raise unknown(f"setting in {where}{of}", name, known | names)
     changed = [recipe.with_(**{k: _number(k, v, where) for k, v in rest.items()}) for recipe in chosen]
-    said = {"trainer": args.trainer, **({trainer.choice: chosen[0].name} if chosen else {}), **values}
-    trainer.run(source, config, *changed, resume=args.resume, given=said)
-    return 0
+    return source, config, changed[0] if changed else None
+
+
+def told(run: Path) -> Told:
+    """What the run in this folder was asked for.
+
+    Raises:
+        UserError: no run there, or one that did not write it down.
+    """
+    file = run / "config.json"
+    if not (run / "metrics.jsonl").is_file() or not file.is_file():
+        raise UserError(f"{run}: no run (expected a folder that `minirlhf train` made)")
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        values = dict(settings["noted"]["given"])
+        trainer = TRAINERS[values.pop("trainer")]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{file}: does not say how the run was started; it is of an older version, or not of `minirlhf train`"
+        ) from None
+    source, config, recipe = _asked(trainer, values, str(file))
+    fitted = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
+    config = dataclasses.replace(config, **fitted)
+    if isinstance(recipe, Recipe):
+        recipe = for_run(recipe, config)
+    return Told(settings["noted"]["given"]["trainer"], source, config, recipe)
 
 
 def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference:

@@ -1,0 +1,209 @@
+"""Whole optimizer steps here and in TRL on the same data: gradients by parameter name, after each step."""
+
+import functools
+import importlib
+import tempfile
+import zlib
+from contextlib import contextmanager
+
+import torch
+
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.data import tasks
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.collate import batch_indices
+from minirlhf.data.records import Problem
+from minirlhf.data.types import Rollout, pair
+from minirlhf.feedback.rewards import task_problems
+from minirlhf.models.loading import load_folder
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.trainers import collecting
+from minirlhf.trainers.config import OnlineConfig
+from minirlhf.trainers.offline import OfflineConfig, train_offline
+from minirlhf.trainers.online import train_online
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+WORLD = tasks.get("shell_game")
+TOKENIZER = word_tokenizer(WORLD.words)
+CONFIG = OnlineConfig(
+    max_steps=1,
+    batch_size=4,
+    num_generations=4,
+    max_completion_length=7,
+    learning_rate=1e-2,
+    max_grad_norm=1e9,
+    seed=3,
+)
+
+
+@functools.cache
+def folder():
+    """A model that was taught a little, so that some replies end and some do not: TRL reads its reference from where it was saved."""
+    path = tempfile.mkdtemp()
+    model = tiny_model("nano", TOKENIZER, seed=0)
+    rng = numpy_generator("bridge", 0)
+    shown = [conversation(prompt, WORLD.demonstration(prompt, rng)) for prompt in WORLD.prompts("train")]
+    config = SFTConfig(max_steps=40, batch_size=16, learning_rate=3e-3)
+    train_sft(
+        model, [encode(TOKENIZER, talk) for talk in shown], config, pad_token_id=TOKENIZER.pad_token_id, quiet=True
+    )
+    model.save_pretrained(path)
+    TOKENIZER.save_pretrained(path)
+    return path
+
+
+def policy():
+    """The same model for both, in float64."""
+    return load_folder(folder(), dtype=torch.float64)[0].eval()
+
+
+def spread(problems, completions):
+    """Rewards of five sizes, decided by the text."""
+    texts = [p.prompt[-1]["content"] + c for p, c in zip(problems, completions, strict=True)]
+    return [(zlib.crc32(text.encode()) >> 8) % 5 / 4 for text in texts]
+
+
+@contextmanager
+def captured(model):
+    """The gradients at every step of Adam, by name."""
+    steps, real = [], (torch.optim.Adam.step, torch.optim.AdamW.step)
+
+    def step(optimizer, *args, **options):
+        steps.append({name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None})
+        return real[0](optimizer, *args, **options)
+
+    torch.optim.Adam.step = torch.optim.AdamW.step = step
+    try:
+        yield steps
+    finally:
+        torch.optim.Adam.step, torch.optim.AdamW.step = real
+
+
+def apart(ours, theirs):
+    """Distance of two gradients over the length of ours."""
+    assert ours.keys() == theirs.keys()
+    a, b = (torch.cat([grads[name].flatten() for name in sorted(ours)]) for grads in (ours, theirs))
+    return float((a - b).norm() / a.norm())
+
+
+def ours_online(recipe, monkeypatch):
+    """Our gradients, and the rollout they were taken on."""
+    kept: list[Rollout] = []
+
+    def spy(*args, **options):
+        kept.append(real(*args, **options))
+        return kept[-1]
+
+    real = collecting.sample
+    monkeypatch.setattr(collecting, "sample", spy)
+    model = policy()
+    with captured(model) as steps:
+        train_online(
+            model,
+            task_problems(WORLD, "train"),
+            spread,
+            recipe,
+            CONFIG,
+            tokenizer=TOKENIZER,
+            ref_model=policy(),
+            quiet=True,
+        )
+    return steps, kept[0]
+
+
+def trl_online(mapped, rollout):
+    """TRL's gradients on the same completions."""
+    import trl
+    from datasets import Dataset
+
+    kind = mapped.trainer.rpartition(".")[2]
+    base, config = getattr(trl, kind), getattr(trl, kind.replace("Trainer", "Config"))
+    width = rollout.input_ids.shape[1] - rollout.mask.shape[1]
+    said: dict[tuple[int, ...], list[list[int]]] = {}
+    for i in range(len(rollout.mask)):
+        prompt = tuple(rollout.input_ids[i, :width][rollout.attention_mask[i, :width].bool()].tolist())
+        said.setdefault(prompt, []).append(rollout.completion_ids[i][rollout.mask[i]].tolist())
+
+    class Told(base):  # says what was said here
+        def _generate_single_turn(self, prompt_ids, *_):
+            left = {prompt: list(replies) for prompt, replies in said.items()}
+            found = [left[tuple(prompt)].pop(0) for prompt in prompt_ids]
+            return found if kind == "RLOOTrainer" else (found, None)
+
+    Told.__name__ = kind
+    problems = task_problems(WORLD, "train")
+    picked = [problems[i] for i in batch_indices(len(problems), CONFIG.batch_size, 0, CONFIG.seed)]
+
+    def reward(prompts, completion_ids, **_):
+        eos = TOKENIZER.eos_token_id
+        texts = [TOKENIZER.decode(ids[:-1] if ids[-1] == eos else ids).strip() for ids in completion_ids]
+        return spread([Problem(prompt) for prompt in prompts], texts)
+
+    steps = mapped.options["num_iterations"] * mapped.options.get("steps_per_generation", 1)
+    settings = config(
+        output_dir=tempfile.mkdtemp(), max_steps=steps, num_generations=CONFIG.num_generations, temperature=CONFIG.temperature,
+        per_device_train_batch_size=CONFIG.batch_size * CONFIG.num_generations // mapped.options.get("steps_per_generation", 1),
+        max_completion_length=CONFIG.max_completion_length, learning_rate=CONFIG.learning_rate, max_grad_norm=CONFIG.max_grad_norm,
+        lr_scheduler_type="constant", weight_decay=0.0, optim="adamw_torch", **BARE, shuffle_dataset=False,
+        **{name: value for name, value in mapped.options.items() if value is not None},
+    )  # fmt: skip
+    data = Dataset.from_list([{"prompt": problem.prompt} for problem in picked])
+    trainer = Told(model=policy(), reward_funcs=[reward], args=settings, train_dataset=data, processing_class=TOKENIZER)
+    if getattr(trainer, "ref_model", None) is not None:  # TRL reads it in float32
+        trainer.ref_model.double()
+    with captured(trainer.model) as grads:
+        trainer.train()
+    return grads
+
+
+BARE = {
+    "bf16": False, "use_cpu": True, "gradient_checkpointing": False, "report_to": [], "save_strategy": "no",
+    "logging_strategy": "no", "disable_tqdm": True, "seed": 3,
+}  # fmt: skip
+
+
+def pairs():
+    """Prompts with a good reply and one of another length that has its words in another order."""
+    rng = numpy_generator("bridge", 1)
+    found = []
+    for i, prompt in enumerate(WORLD.prompts("train")[:6]):
+        good = WORLD.demonstration(prompt, rng)
+        found.append((prompt, good, " ".join([*good.split()[::-1], *prompt.split()[: i % 3]])))
+    return found
+
+
+def ours_offline(recipe):
+    """Our gradients of two steps on all pairs."""
+    reply = lambda prompt, text: encode(TOKENIZER, conversation(prompt, text), first_turn=1)
+    data = [pair(reply(prompt, good), reply(prompt, bad)) for prompt, good, bad in pairs()]
+    config = OfflineConfig(max_steps=2, batch_size=len(data), learning_rate=1e-3, max_grad_norm=1e9)
+    model = policy()
+    with captured(model) as steps:
+        train_offline(model, data, recipe, config, pad_token_id=TOKENIZER.pad_token_id, ref_model=policy(), quiet=True)
+    return steps
+
+
+def trl_offline(mapped):
+    """TRL's, on the same pairs."""
+    from datasets import Dataset
+
+    place, _, kind = mapped.trainer.rpartition(".")
+    module = importlib.import_module(place)
+    base, config = getattr(module, kind), getattr(module, kind.replace("Trainer", "Config"))
+    said = lambda role, text: [{"role": role, "content": text}]
+    rows = [
+        {"prompt": said("user", p), "chosen": said("assistant", good), "rejected": said("assistant", bad)}
+        for p, good, bad in pairs()
+    ]
+    settings = config(
+        output_dir=tempfile.mkdtemp(), max_steps=2, per_device_train_batch_size=len(rows), learning_rate=1e-3, max_grad_norm=1e9,
+        lr_scheduler_type="constant", weight_decay=0.0, optim="adamw_torch", **BARE, **mapped.options,
+    )  # fmt: skip
+    needs = {"ref_model": policy()} if kind == "DPOTrainer" else {}
+    trainer = base(
+        model=policy(), args=settings, train_dataset=Dataset.from_list(rows), processing_class=TOKENIZER, **needs
+    )
+    with captured(trainer.model) as grads:
+        trainer.train()
+    return grads

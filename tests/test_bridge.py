@@ -1,0 +1,230 @@
+"""The bridge: exact rows over whole optimizer steps of TRL, known-wrong maps that the comparison must see, and an export that runs."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from minirlhf import recipes
+from minirlhf.cli import main
+from minirlhf.equations.aggregation import sequence_sum
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_folder
+from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.stages.bridge import trl
+from minirlhf.stages.bridge.mapped import NoCounterpartError
+
+pytest.importorskip("trl")
+import bridged
+
+TWICE = {"num_iterations": 2, "num_minibatches": 1}
+#: Rows over two updates on one rollout, so that the ratio of the second one is not 1; without what happens before or outside the step.
+ONLINE = {
+    "grpo": recipes.GRPO.with_(**TWICE),
+    "dr_grpo": recipes.DR_GRPO.with_(**TWICE),
+    "dapo": recipes.DAPO.with_(**TWICE, refill=None, shape=()),
+    "gspo": recipes.GSPO.with_(**TWICE),
+    "luspo": recipes.LUSPO.with_(**TWICE),
+    "cispo": recipes.CISPO.with_(**TWICE, epsilon_high=0.05),  # so that it bounds something
+    "sapo": recipes.SAPO.with_(**TWICE),
+    "lite_ppo": recipes.LITE_PPO.with_(**TWICE),
+    "masked_grpo": recipes.MASKED_GRPO.with_(**TWICE, off_policy_mask_threshold=0.01),
+    "rloo": recipes.RLOO,
+}
+EXACT = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def distances(recipe, mapped, monkeypatch):
+    ours, rollout = bridged.ours_online(recipe, monkeypatch)
+    theirs = bridged.trl_online(mapped, rollout)
+    assert len(ours) == len(theirs) == mapped.options["num_iterations"]
+    return [bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_online_steps_are_trls(name, monkeypatch):
+    mapped = trl.online(ONLINE[name])
+    assert not mapped.differs
+    assert max(distances(ONLINE[name], mapped, monkeypatch)) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("grpo", {"use_bias_correction_kl": True}),  # TRL's default; agrees in the first step
+        ("grpo", {"loss_type": "dapo"}),
+        ("cispo", {"epsilon_high": 0.05}),  # ours, where TRL wants 1 more
+        ("gspo", {"importance_sampling_level": "token"}),
+        ("masked_grpo", {"off_policy_mask_threshold": None}),
+        ("dapo", {"mask_truncated_completions": False}),
+        ("lite_ppo", {"scale_rewards": "group"}),
+    ],
+)
+def test_a_wrong_map_is_seen(name, wrong, monkeypatch):
+    mapped = trl.online(ONLINE[name])
+    mapped = dataclasses.replace(mapped, options={**mapped.options, **wrong})
+    assert max(distances(ONLINE[name], mapped, monkeypatch)) > 100 * EXACT
+
+
+PAIRED = [name for name in PREFERENCES if name not in ("ipo", "dpo_nll", "orpo", "cpo", "slic", "kto", "bco")]
+MAPPED = {}
+for name in PREFERENCES:
+    try:
+        MAPPED[name] = trl.offline(PREFERENCES[name])
+    except NoCounterpartError:
+        continue
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_two_steps_on_pairs_are_trls(name):
+    ours, theirs = bridged.ours_offline(PREFERENCES[name]), bridged.trl_offline(MAPPED[name])
+    assert len(ours) == len(theirs) == 2
+    assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("f_dpo", {"beta": 0.1}),
+        ("cdpo", {"loss_weights": [1.0, 0.0]}),
+        ("dpo", {"loss_type": ["ipo"]}),
+        ("simpo", {"cpo_alpha": 1.0}),
+    ],
+)
+def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
+    mapped = dataclasses.replace(MAPPED[name], options={**MAPPED[name].options, **wrong})
+    ours, theirs = bridged.ours_offline(PREFERENCES[name]), bridged.trl_offline(mapped)
+    assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) > 100 * EXACT
+
+
+@pytest.mark.parametrize(
+    ("recipe", "part"),
+    [
+        (recipes.PPO, "the credit gae"),
+        (recipes.REMAX, "the credit"),
+        (recipes.MAXRL, "the advantage maxrl"),
+        (recipes.GFPO, "retain"),
+        (recipes.GRPO.with_(weights=sequence_sum), "ppo_clip with weights sequence_sum"),
+        (recipes.GRPO.with_(eps=1e-6), "ddof and eps"),
+        (recipes.VAPO, "the credit"),
+        (recipes.RLOO.with_(num_iterations=2), "several updates per rollout without a clip"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_what_has_no_counterpart_is_refused_by_its_part(recipe, part):
+    with pytest.raises(NoCounterpartError, match=part):
+        trl.online(recipe)
+
+
+def test_a_readers_own_recipe_goes():
+    mine = recipes.GRPO.with_(
+        name="mine", source="me", advantage=recipes.DR_GRPO.credit.advantage, epsilon_high=0.3, kl=None
+    )
+    assert trl.online(mine).options["scale_rewards"] == "none"
+    assert trl.online(mine).options["epsilon_high"] == 0.3
+
+
+def test_what_differs_is_said():
+    assert len(trl.online(recipes.DAPO).differs) == 2
+    assert trl.online(recipes.GRPO).differs == ()
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+QUICK = ["--max-steps", "2", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+ROWS = {
+    "grpo": [{"prompt": f"say {n}", "reference": str(n)} for n in range(8)],
+    "dpo": [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)],
+    "reward": [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)],
+    "sft": [{"prompt": f"q{n}", "completion": f"good {n}"} for n in range(8)],
+}
+
+
+def run_of(trainer, folder, *extra):
+    data = folder / "d.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS[trainer]))
+    (folder / "my.py").write_text("def fn(completion):\n    return float(len(completion) % 3)\n")
+    online = ["--grader", f"{folder}/my.py:fn", "--max-completion-length", "6", "--num-generations", "2"]
+    argv = [
+        "train",
+        trainer,
+        "--data",
+        str(data),
+        "--out",
+        str(folder / "run"),
+        *QUICK,
+        *(online if trainer == "grpo" else []),
+    ]
+    assert main([*argv, *extra]) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("trainer", ROWS)
+def test_an_export_trains_over_there_and_comes_back(trainer, tmp_path):
+    run, out = run_of(trainer, tmp_path), tmp_path / "big"
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    assert {"model", "data.jsonl", "train.py", "DIFFERENCES.md"} <= {p.name for p in out.iterdir()}
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run([sys.executable, "train.py"], cwd=out, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "1 process(es)" in done.stdout
+    if trainer == "reward":
+        RewardModel.from_pretrained(out / "out/model")
+        return
+    before, _ = load_folder(out / "model")
+    after, _ = load_folder(out / "out/model")
+    moved = max(
+        float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)
+    )
+    assert 0 < moved < 1
+
+
+def test_the_exported_grader_is_the_runs(tmp_path, monkeypatch):
+    run, out = run_of("grpo", tmp_path), tmp_path / "big"
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    monkeypatch.chdir(out)
+    code = "import grader; print(grader.grade([{'role': 'user', 'content': 'x'}], 'four'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "1.0", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["export", "RUN", "--out", "RUN"], "exists already"),
+        (["export", "nowhere", "--out", "OUT"], "no run"),
+        (["export", "RUN/model", "--out", "OUT"], "no run"),
+    ],
+)
+def test_bad_exports_are_one_line(argv, words, tmp_path, capsys):
+    run = run_of("sft", tmp_path)
+    argv = [word.replace("RUN", str(run)).replace("OUT", str(tmp_path / "big")) for word in argv]
+    assert main(argv) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
+    assert words in line
+    assert not (tmp_path / "big").exists()
+
+
+def test_a_recipe_that_differs_needs_a_word(tmp_path, capsys):
+    run = run_of("grpo", tmp_path, "--num-minibatches", "2")
+    assert main(["export", str(run), "--out", str(tmp_path / "big")]) == 2
+    assert "which replies meet in a minibatch" in capsys.readouterr().err
+    assert main(["export", str(run), "--out", str(tmp_path / "big"), "--accept-differences"]) == 0
+    assert "which replies meet in a minibatch" in (tmp_path / "big/DIFFERENCES.md").read_text()
+
+
+def test_gradients_here_are_those_of_two_steps():
+    """The comparison itself: two steps are not one step twice."""
+    first, second = bridged.ours_offline(PREFERENCES["dpo"])
+    assert bridged.apart(first, second) > 0.01
+    assert all(torch.isfinite(grad).all() for grad in second.values())
