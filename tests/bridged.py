@@ -31,7 +31,7 @@ CONFIG = OnlineConfig(
     batch_size=4,
     num_generations=4,
     max_completion_length=7,
-    learning_rate=1e-2,
+    learning_rate=2e-3,
     max_grad_norm=1e9,
     seed=3,
 )

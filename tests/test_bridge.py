@@ -76,7 +76,7 @@ def test_a_wrong_map_is_seen(name, wrong, monkeypatch):
     assert max(distances(ONLINE[name], mapped, monkeypatch)) > 100 * EXACT
 
 
-PAIRED = [name for name in PREFERENCES if name not in ("ipo", "dpo_nll", "orpo", "cpo", "slic", "kto", "bco")]
+
 MAPPED = {}
 for name in PREFERENCES:
     try:
