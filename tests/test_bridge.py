@@ -76,7 +76,6 @@ def test_a_wrong_map_is_seen(name, wrong, monkeypatch):
     assert max(distances(ONLINE[name], mapped, monkeypatch)) > 100 * EXACT
 
 
-
 MAPPED = {}
 for name in PREFERENCES:
     try:

@@ -202,8 +202,8 @@ def _model(run: Path, told: Told, which: str) -> tuple[Any, Any]:
     """The model to go on from, and its tokenizer."""
     source, seed, folder = told.source, told.config.seed, named.model_folder(run)
     if which == "end" and told.trainer == "reward":
-        model, tokenizer = RewardModel.load_with_tokenizer(folder)
-        return as_classifier(model, tokenizer)[0], tokenizer
+        judge, words = RewardModel.load_with_tokenizer(folder)
+        return as_classifier(judge, words)[0], words
     if which == "end":
         return load_folder(folder)
     if source.model in tiny.PRESETS:
@@ -226,7 +226,7 @@ def _rows(told: Told) -> list[dict[str, Any]]:
         raise UserError(f"{told.trainer}: demonstrations of a tiny world are made anew for every run; give --data")
     else:
         train, _ = from_files.read(source, told.config.seed)
-        kinds = {"sft": train.conversations, "reward": train.comparisons}
+        kinds: dict[str, Any] = {"sft": train.conversations, "reward": train.comparisons}
         of_recipe = train.problems if isinstance(told.recipe, Recipe) else train.comparisons
         records = kinds.get(told.trainer, of_recipe)()
     return [_row(record) for record in records]
