@@ -25,7 +25,7 @@ from minirlhf.ledger.registry import Draw
 def histogram(student):
     """[(pass rate, share of the prompts), ...], shares adding up to 1."""
     draw = Draw("13.4", student)
-    percent = [0, 2 + draw.integer(0, 3), 27 + draw.integer(0, 4), 55 + draw.integer(0, 4), 95]
+    percent = [0, 11 + draw.integer(0, 5), 28 + draw.integer(0, 5), 52 + draw.integer(0, 6), 95]
     rates = [p / 100 for p in percent]
     parts = [draw.integer(2, 6) for _ in rates]
     return [(rate, part / sum(parts)) for rate, part in zip(rates, parts)]
@@ -65,7 +65,7 @@ from minirlhf.ledger.registry import Draw
 def mine(student):
     """The student's numbers, drawn again."""
     draw = Draw("13.4", student)
-    percent = [0, 2 + draw.integer(0, 3), 27 + draw.integer(0, 4), 55 + draw.integer(0, 4), 95]
+    percent = [0, 11 + draw.integer(0, 5), 28 + draw.integer(0, 5), 52 + draw.integer(0, 6), 95]
     rates = [p / 100 for p in percent]
     parts = [draw.integer(2, 6) for _ in rates]
     group = [4, 8, 16][Draw("13.4 size", student).integer(0, 2)]

@@ -50,6 +50,27 @@ def approx_kl(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+@takes(logits="... V", advantages="... V")
+def entropy_rate(logits: Tensor, advantages: Tensor) -> Tensor:
+    """−Cov_π(log π, π A): change of a choice's entropy per unit of step size, where logit a moves by π(a) A(a).
+
+    That is the gradient of E_π[A] for advantages with mean 0 under π; from others their mean is subtracted first.
+
+    Label: eq:entropy-covariance
+    Source: Cui et al. (2025), "The entropy mechanism of reinforcement learning for reasoning language models".
+    Returns: ``(...)``, nats per unit of step size, to first order in it.
+    """
+    logps = logits.log_softmax(-1)
+    probs = logps.exp()
+
+    def mean(x: Tensor) -> Tensor:
+        return (probs * x).sum(-1, keepdim=True)
+
+    moves = probs * (advantages - mean(advantages))  # (..., V)
+    return -mean((logps - mean(logps)) * (moves - mean(moves)))[..., 0]
+
+
+@torch.no_grad()
 @takes(mask=MASK, values=under_mask(), returns=under_mask())
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     """``1 − Var(returns − values) / Var(returns)``: 1 a perfect critic, 0 a constant, negative worse than none.

@@ -7,6 +7,7 @@ and treated as in :mod:`~minirlhf.equations.advantages`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -87,6 +88,29 @@ def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
         return 1.0, 1.0
     total = mean * (1.0 - mean) / variance - 1.0  # a + b
     return 1.0 + total * mean / 3.0, 1.0 + total * (1.0 - mean) / 3.0
+
+
+def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
+    """``∫ p(1 − p) Beta(p; a, b) / Beta(p; shape)² dp``, which the variance of BNPO's gradient is proportional to.
+
+    Over prompts whose pass rates follow Beta(a, b), if the size of ∇log π does not depend on the reward. The absolute
+    variance: the densities' integral, 1, is what keeps all weights from shrinking.
+
+    Label: eq:bnpo-variance
+    Source: Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".
+    Args: a, b and both numbers of ``shape`` > 0.
+    Returns: inf where the integral diverges, from ``shape`` = (a + 3)/2, (b + 3)/2 on.
+    """
+    u, v = shape
+    require_range(0, float("inf"), a=a, b=b, u=u, v=v)
+    left, right = a + 3 - 2 * u, b + 3 - 2 * v
+    if left <= 0 or right <= 0:
+        return math.inf
+
+    def log_beta(x: float, y: float) -> float:
+        return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
+
+    return math.exp(2 * log_beta(u, v) - log_beta(a, b) + log_beta(left, right))
 
 
 def mixed_groups(rewards: Tensor, valid: Tensor | None = None) -> Tensor:

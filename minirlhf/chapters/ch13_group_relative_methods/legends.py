@@ -92,7 +92,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     r = draw.uniform(3, 4)
     density = lambda x, a, b: torch.distributions.Beta(*torch.tensor([a, b], dtype=torch.float64)).log_prob(x).exp()
-    legend = {"i": range(4), "r_i": r.T, r"\hat p": r.mean(-1), r"\alpha": 1.7, r"\gamma": 2.4}
+    legend = {"i": range(4), "r_i": r.T, r"\hat p": r.mean(-1), "u": 1.7, "v": 2.4}
     return legend | {r"\mathrm{Beta}(#;#,#)": density, "A_i": difficulty.bnpo(r, shape=(1.7, 2.4)).T}
 
 
@@ -101,8 +101,11 @@ def _(draw: Draw) -> Legend:
     rates = draw.uniform(6, low=0.2, high=0.7)
     mean, variance = float(rates.mean()), float(rates.var())
     total = mean * (1 - mean) / variance - 1
-    alpha, gamma = difficulty.bnpo_shape(rates)
-    return {"a": total * mean, "b": total * (1 - mean), r"\alpha": alpha, r"\gamma": gamma}
+    u, v = difficulty.bnpo_shape(rates)
+    return {"a": total * mean, "b": total * (1 - mean), "u": u, "v": v}
+
+
+pinned("eq:bnpo-variance", "f6405e019194", "an integral; its check computes it by quadrature")
 
 
 @ink("eq:lite-ppo-advantage")
@@ -143,7 +146,7 @@ def _(draw: Draw) -> Legend:
     kept = difficulty.gfpo_filter(s, num_kept=k)
     A = advantages.group_zscore(r, kept, eps=0.1)[0]
     sets = [frozenset(c) for n in range(6) for c in itertools.combinations(range(5), n)]
-    legend = {"i": range(5), "S'": sets, "|S'|": len, "k": k, "s_i": s[0], "r_i": r[0], r"\varepsilon": 0.1}
+    legend = {"i": range(5), "S'": sets, "|S'|": len, "k": k, "m_i": s[0], "r_i": r[0], r"\varepsilon": 0.1}
     legend |= {r"\bar r_S": r[kept].mean(), r"\sigma_S": r[kept].std()}
     return legend | {"S": frozenset(kept[0].nonzero()[:, 0].tolist()), "A_i": A}
 
@@ -152,7 +155,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     n = torch.arange(3, 131, 4)
     found = shaping.soft_overlong(n.double(), max_completion_length=100, soft_punish_cache=20)
-    return {"|y|": n, "L": 100, "c": 20, r"r_{\text{length}}(y)": found}
+    return {"|y|": n, "L": 100, "L_c": 20, r"r_{\text{length}}(y)": found}
 
 
 # -- ratios ------------------------------------------------------------------------------------------------------
@@ -252,4 +255,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mu(y_t)": mu.exp().T, r"\delta": 0.12, r"\text{drop } y": ~kept}
 
 
+pinned("eq:grpo-objective", "651173e364e4", "a sum over replies of different lengths; its check is that sum in loops")
+pinned("eq:length-drift", "9e59f73234ad", "the classes of replies and what moves are named in words")
+pinned("eq:entropy-covariance", "1bfd6005d7cc", "a derivative along a step that the text describes")
 pinned("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")
