@@ -614,6 +614,7 @@ for ax, (title, (found, others)) in zip(axes, contests.items(), strict=True):
         ax.scatter(dots, [place] * len(dots), s=14, color=PALETTE["blue"], alpha=0.5, lw=0)
         ax.errorbar(gap.mean, place, xerr=gap.interval[1] - gap.mean, fmt="|", ms=9, color=PALETTE["black"], capsize=3)
     ax.axvline(0, color="0.6", lw=0.8)
+    ax.locator_params(axis="x", nbins=5)
     ax.set(yticks=range(len(others)), yticklabels=others[::-1], title=title, xlabel="mean reward, minus the clip's")
 plt.show()
 
