@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.core.masking import last_index, masked_mean, zero_where_masked
+from minirlhf.core.masking import last_index, masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, sampled, takes, under_mask
 
 # exp(±30) ≈ 10^±13: a ratio beyond is a broken run, and clamping keeps values and gradients finite.
@@ -41,13 +41,16 @@ objective = takes(**_BOTH_LOGPS, advantages=sampled(gradient=False))
 sequence_objective = takes(**_BOTH_LOGPS, advantages=ONE_PER_RESPONSE)
 
 
-def clip_interval(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
-    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive."""
+def clip_interval(epsilon: float, epsilon_high: float | None, delta: float | None = None) -> tuple[float, float]:
+    """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive, ``delta`` above."""
     if not epsilon > 0.0:
         raise ValueError(f"epsilon = {epsilon!r}; expected a number > 0")
     if epsilon_high is not None and not epsilon_high > 0.0:
         raise ValueError(f"epsilon_high = {epsilon_high!r}; expected a number > 0")
-    return 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
+    low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
+    if delta is not None and not delta > high:
+        raise ValueError(f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}")
+    return low, high
 
 
 def _exp(log_ratio: Tensor) -> Tensor:
@@ -119,9 +122,7 @@ def ppo_clip(
         epsilon_high: upper clip range, > 0.
         delta: upper bound of the ratio where the advantage is negative, > 1 + ``epsilon_high``.
     """
-    low, high = clip_interval(epsilon, epsilon_high)
-    if delta is not None and not delta > high:
-        raise ValueError(f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}")
+    low, high = clip_interval(epsilon, epsilon_high, delta)
     ratio = _exp(logps - old_logps)
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
@@ -152,6 +153,7 @@ def cispo(
     *,
     epsilon: float | None = None,
     epsilon_high: float = 4.0,
+    per_sequence: bool = False,
 ) -> Tensor:
     """``sg[clip(ρ, 1 − ε, 1 + ε_high)] · A · log π``: REINFORCE with a clipped weight; all keep a gradient.
 
@@ -161,10 +163,11 @@ def cispo(
     Args:
         epsilon: lower clip range; None, as in the paper's experiments, means no lower bound.
         epsilon_high: the weight is at most ``1 + epsilon_high`` (TRL's option of this name is that bound itself).
+        per_sequence: the ratio of :func:`sequence_ratio` in place of each token's own.
     """
     low, high = clip_interval(1.0 if epsilon is None else epsilon, epsilon_high)
-    weight = _exp(logps.detach() - old_logps).clamp(low, high)
-    return weight * advantages * logps
+    ratio = _ratio(logps.detach(), old_logps, mask, per_sequence)
+    return ratio.clamp(low, high) * advantages * logps
 
 
 @takes(**_BOTH_LOGPS, advantages=sampled(gradient=False), sapo_temperature_pos=POSITIVE, sapo_temperature_neg=POSITIVE)
@@ -176,6 +179,7 @@ def sapo(
     *,
     sapo_temperature_pos: float = 1.0,
     sapo_temperature_neg: float = 1.05,
+    per_sequence: bool = False,
 ) -> Tensor:
     """``4/τ · sigmoid(τ(ρ − 1)) · A``: a soft gate in place of the clip, steeper for negative advantages.
 
@@ -186,8 +190,9 @@ def sapo(
     Args:
         sapo_temperature_pos: τ where the advantage is positive, > 0.
         sapo_temperature_neg: τ elsewhere, > 0.
+        per_sequence: the ratio of :func:`sequence_ratio` in place of each token's own.
     """
-    ratio = _exp(logps - old_logps)
+    ratio = _ratio(logps, old_logps, mask, per_sequence)
     positive = 4.0 / sapo_temperature_pos * torch.sigmoid(sapo_temperature_pos * (ratio - 1))
     negative = 4.0 / sapo_temperature_neg * torch.sigmoid(sapo_temperature_neg * (ratio - 1))
     return torch.where(advantages > 0, positive, negative) * advantages
@@ -221,6 +226,52 @@ def sequence_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
     return _exp(masked_mean(logps - old_logps, mask, -1)).unsqueeze(-1)
 
 
+def _ratio(logps: Tensor, old_logps: Tensor, mask: Tensor, per_sequence: bool) -> Tensor:
+    """``(B, T)``: each token's ratio, or on every token that of its response."""
+    if per_sequence:
+        return sequence_ratio(logps, old_logps, mask).expand_as(mask)
+    return _exp(logps - old_logps)
+
+
+@takes(
+    **_BOTH_LOGPS,
+    advantages=ONE_PER_RESPONSE,
+    vespo_k_pos=POSITIVE,
+    vespo_lambda_pos=POSITIVE,
+    vespo_k_neg=POSITIVE,
+    vespo_lambda_neg=POSITIVE,
+)
+def vespo(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    vespo_k_pos: float = 2.0,
+    vespo_lambda_pos: float = 3.0,
+    vespo_k_neg: float = 3.0,
+    vespo_lambda_neg: float = 2.0,
+) -> Tensor:
+    """``sg[φ(w)] · A · log π(y_t)`` with ``w = π(y)/π_old(y)`` of the whole response and ``φ(w) = w^k e^(λ(1 − w))``.
+
+    φ(1) = 1; φ is largest at ``w = k/λ`` and falls to 0 on both sides, so that a response that the policy has
+    left, or that it has made much likelier already, hardly counts. There is no root: w is the exact weight.
+
+    Label: eq:vespo
+    Source: Shen et al. (2026), "VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM
+        Training", arXiv:2602.10693, with the names and numbers of TRL's documentation.
+    Args:
+        vespo_k_pos: k where the advantage is not negative, > 0.
+        vespo_lambda_pos: λ there, > 0.
+        vespo_k_neg: k elsewhere, > 0.
+        vespo_lambda_neg: λ elsewhere, > 0.
+    """
+    log_w = _limited(masked_sum(logps.detach() - old_logps, mask, -1)).unsqueeze(-1)  # (B, 1)
+    k = torch.where(advantages >= 0, vespo_k_pos, vespo_k_neg)
+    rate = torch.where(advantages >= 0, vespo_lambda_pos, vespo_lambda_neg)
+    return (k * log_w - rate * torch.expm1(log_w)).exp() * advantages * logps
+
+
 @sequence_objective
 def gspo(
     logps: Tensor,
@@ -230,6 +281,7 @@ def gspo(
     *,
     epsilon: float = 3e-4,
     epsilon_high: float | None = None,
+    delta: float | None = None,
 ) -> Tensor:
     """``min(sA, clip(s, 1 − ε, 1 + ε_high)·A)``, ``(B, 1)``: a whole response is clipped or kept.
 
@@ -238,10 +290,12 @@ def gspo(
     Args:
         epsilon: lower clip range, > 0, far smaller than PPO's; the upper one too unless ``epsilon_high`` is given.
         epsilon_high: upper clip range, > 0; the paper has 3e-4 and 4e-4.
+        delta: as in :func:`ppo_clip`, of ``s``; not in the paper.
     """
-    low, high = clip_interval(epsilon, epsilon_high)
+    low, high = clip_interval(epsilon, epsilon_high, delta)
     ratio = sequence_ratio(logps, old_logps, mask)
-    return torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)
+    return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
 
 
 @objective
@@ -253,6 +307,7 @@ def gspo_token(
     *,
     epsilon: float = 3e-4,
     epsilon_high: float | None = None,
+    delta: float | None = None,
 ) -> Tensor:
     """GSPO with an advantage per token: ``s_t = sg[s]·π(a_t)/sg[π(a_t)]`` in place of ``s``.
 
@@ -262,11 +317,12 @@ def gspo_token(
     Label: eq:gspo-token
     Source: Zheng et al. (2025), "Group Sequence Policy Optimization" (GSPO-token).
     Args:
-        epsilon, epsilon_high: as in :func:`gspo`.
+        epsilon, epsilon_high, delta: as in :func:`gspo`.
     """
-    low, high = clip_interval(epsilon, epsilon_high)
+    low, high = clip_interval(epsilon, epsilon_high, delta)
     ratio = sequence_ratio(logps, old_logps, mask).detach() * (logps - logps.detach()).exp()  # (B, T)
-    return torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)
+    return torch.minimum(bounded * advantages, ratio.clamp(low, high) * advantages)
 
 
 def luspo(
@@ -277,15 +333,16 @@ def luspo(
     *,
     epsilon: float = 3e-4,
     epsilon_high: float | None = None,
+    delta: float | None = None,
 ) -> Tensor:
     """``|y| · gspo``, ``(B, 1)``: no length bias, each token as heavy as each token of any other response.
 
     Label: eq:luspo
     Source: Liu et al. (2026), "Length-Unbiased Sequence Policy Optimization".
     Args:
-        epsilon, epsilon_high: as in :func:`gspo`.
+        epsilon, epsilon_high, delta: as in :func:`gspo`.
     """
-    per_response = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high)
+    per_response = gspo(logps, old_logps, advantages, mask, epsilon=epsilon, epsilon_high=epsilon_high, delta=delta)
     return per_response * mask.bool().sum(-1, keepdim=True)
 
 

@@ -25,7 +25,7 @@ from minirlhf.equations.advantages import (
 from minirlhf.equations.aggregation import fixed_length, sequence_mean, sequence_sum, token_mean
 from minirlhf.equations.difficulty import bnpo, maxrl
 from minirlhf.equations.kl import k1, k2, k3
-from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, luspo, ppo_clip, reinforce, sapo
+from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, luspo, ppo_clip, reinforce, sapo, vespo
 from minirlhf.equations.returns import length_adaptive_lambda
 from minirlhf.recipes.parts import (
     AgainstGreedy,
@@ -189,6 +189,19 @@ CISPO = GRPO.with_(
         "without DAPO's dynamic sampling and length penalty, which the paper uses beside it (`refill`, `shape`)",
         "the paper's 16 rounds of updates on each batch are taken to be 16 minibatches",
         "the paper gives no upper bound of the weight; 1 + 4 is that of ScaleRL (Khatri et al., 2025, arXiv:2510.13786)",
+    ),
+)
+VESPO = GRPO.with_(
+    name="vespo",
+    source="Shen et al. (2026), VESPO: Variational Sequence-level Soft Policy Optimization for Off-Policy LLM Training, "
+    "arXiv:2602.10693",
+    objective=vespo,
+    weights=token_mean,
+    kl=None,
+    num_minibatches=4,
+    deviations=(
+        "the numbers of the kernel and the mean over tokens are those of TRL's documentation",
+        "the paper compares many minibatches per rollout, up to 64; the row makes 4, as GSPO's",
     ),
 )
 SAPO = GRPO.with_(

@@ -137,6 +137,11 @@ def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor
     return lists.reward_targets(batch.scores, temperature=target_temperature)
 
 
+def quantiles(batch: OptimizerBatch) -> Tensor:
+    """``(B,)``, AOT's: the reference's difference of the same rank as each pair's own."""
+    return pairs.matched_quantiles(cast(PairLogps, batch.record()))
+
+
 # -- the table ---------------------------------------------------------------------------------------------------
 
 PREFERENCES: dict[str, Preference] = {
@@ -149,6 +154,13 @@ PREFERENCES: dict[str, Preference] = {
         Preference("robust_dpo", partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1)),
         Preference("ipo", partial(pairs.ipo, beta=0.1)),
         Preference("hinge", partial(pairs.hinge, beta=0.1)),
+        Preference("discopop", partial(pairs.discopop, beta=0.05, tau=0.05)),
+        Preference(
+            "wpo",
+            partial(pairs.wpo, beta=0.1),
+            deviations=("the weights are not aligned by what the policy itself would sample",),
+        ),
+        Preference("aot", partial(pairs.aot, beta=0.1), (quantiles,)),
         Preference("dpo_positive", partial(pairs.dpo_positive, beta=0.1, penalty=5.0)),
         Preference("dpo_nll", partial(pairs.dpo_nll, beta=0.1, nll_weight=1.0)),
         Preference("odpo", partial(pairs.odpo, beta=0.1), (margins,)),
@@ -198,4 +210,5 @@ def describe_preference(row: Preference) -> str:
         "loss": name_of(row.loss),
         "context": name_of(row.context),
     }
-    return "\n".join(row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()])
+    found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
+    return "\n".join(found + [f"  deviates: {sentence}" for sentence in row.deviations])

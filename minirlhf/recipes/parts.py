@@ -467,11 +467,24 @@ def finished(rollout: Rollout) -> Tensor:
 
 
 def truncated_importance(
-    logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
+    logps: Tensor,
+    rollout: Rollout,
+    advantages: Tensor,
+    *,
+    importance_sampling_cap: float = 2.0,
+    importance_sampling_floor: float = 0.0,
+    importance_sampling_mask: bool = False,
+    importance_sampling_per_sequence: bool = False,
 ) -> Tensor:
-    """How much likelier a token was under ``old_logps`` than where it was sampled, cut at a cap. ``(B, T)``"""
+    """How much likelier a token, or its completion, was under ``old_logps`` than where it was sampled, within bounds. ``(B, T)``"""
     return off_policy.truncated_importance_weight(
-        rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
+        rollout.old_logps,
+        rollout.behavior_logps,
+        rollout.mask,
+        importance_sampling_cap=importance_sampling_cap,
+        importance_sampling_floor=importance_sampling_floor,
+        importance_sampling_mask=importance_sampling_mask,
+        importance_sampling_per_sequence=importance_sampling_per_sequence,
     )
 
 

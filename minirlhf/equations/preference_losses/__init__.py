@@ -33,7 +33,9 @@ from minirlhf.equations.preference_losses.lists import (
     reward_targets,
 )
 from minirlhf.equations.preference_losses.pairs import (
+    aot,
     cdpo,
+    discopop,
     dpo,
     dpo_displacement,
     dpo_gradient_weight,
@@ -42,12 +44,14 @@ from minirlhf.equations.preference_losses.pairs import (
     dpo_positive,
     hinge,
     ipo,
+    matched_quantiles,
     odpo,
     preference_probability,
     rebel,
     reward_of_optimum,
     robust_dpo,
     rpo,
+    wpo,
 )
 from minirlhf.equations.preference_losses.pointwise import apo_down, apo_zero, cal_dpo, sppo
 from minirlhf.equations.preference_losses.psi_po import (

@@ -161,6 +161,66 @@ def hinge(pair: PairLogps, *, beta: float) -> Tensor:
 
 
 @Needs(PairLogps)
+@takes(beta=POSITIVE, tau=POSITIVE)
+def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
+    """DiscoPOP ``(1 − g)(−log σ(β h)) + g·e^(−β h)``, ``g = σ(β h/τ)``: DPO where a pair is wrong, exponential where right.
+
+    Found by a language model that wrote losses. Not convex: it has a bump near ``h = 0``, between two basins.
+
+    Label: eq:discopop
+    Source: Lu et al. (2024), "Discovering preference optimization algorithms with and for large language
+        models", eq. 5; β = τ = 0.05 there.
+    Args:
+        tau: how sharply the one turns into the other, > 0.
+    """
+    logits = beta * pair.margins
+    gate = torch.sigmoid(logits / tau)
+    return (1 - gate) * dpo(pair, beta=beta) + gate * torch.exp(-logits)
+
+
+@Needs(PairLogps, lengths=True)
+def wpo(pair: PairLogps, *, beta: float) -> Tensor:
+    """WPO: DPO, weighted without gradient by how likely the policy itself would be to say both answers, ``p̄_w·p̄_l``.
+
+    ``p̄`` is the geometric mean of an answer's token probabilities. Pairs that the policy would never have
+    sampled hardly count, as if the data were its own.
+
+    Label: eq:wpo
+    Source: Zhou et al. (2024), "WPO: enhancing RLHF with weighted preference optimization", eq. 2, without the
+        alignment of weights.
+    """
+    mean = pair.per_token()
+    return (mean.chosen + mean.rejected).detach().exp() * dpo(pair, beta=beta)
+
+
+@Needs(PairLogps, loss=False)
+def matched_quantiles(pair: PairLogps) -> Tensor:
+    """``(B,)``: to each ``log π(y_w) − log π(y_l)`` of the batch the reference's difference of the same rank. No gradient.
+
+    Label: eq:aot-quantiles
+    Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", section 3.
+    """
+    ours, theirs = pair.chosen - pair.rejected, pair.chosen - pair.rejected - pair.margins
+    ranks = ours.argsort(stable=True).argsort(stable=True)
+    return theirs.sort().values[ranks].detach()
+
+
+@Needs(PairLogps)
+@_scaled
+def aot(pair: PairLogps, quantiles: Tensor, *, beta: float) -> Tensor:
+    """AOT on pairs: DPO against the reference's difference *of the same rank*, ``−log σ(β(log π(y_w)/π(y_l) − q))``.
+
+    Asks that the policy's differences exceed the reference's as distributions, quantile by quantile, not pair by
+    pair. The quantiles q ``(B,)`` are :func:`matched_quantiles` of the whole batch.
+
+    Label: eq:aot
+    Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", paired,
+        with the logistic loss.
+    """
+    return bradley_terry_loss(beta * pair.chosen, beta * pair.rejected, margin=beta * _per_pair(pair, quantiles))
+
+
+@Needs(PairLogps)
 @takes(beta=POSITIVE, penalty=NOT_NEGATIVE)
 def dpo_positive(pair: PairLogps, *, beta: float, penalty: float) -> Tensor:
     """DPO-Positive: the margin loses ``penalty · max(0, log π_ref(y_w)/π(y_w))``, so the chosen answer must not sink.
