@@ -69,6 +69,24 @@ def cross(w, l, wrong, beta=0.1):
     return -(1 - wrong) * log_sigmoid(h) - wrong * log_sigmoid(-h)
 
 
+def discopop(w, l, beta=0.05, tau=0.05):
+    logits = beta * (w.ratio - l.ratio)
+    gate = sigmoid(logits / tau)
+    return -(1 - gate) * log_sigmoid(logits) + gate * torch.exp(-logits)
+
+
+def wpo(w, l):
+    weight = math.exp(float(w.mean.detach()) + float(l.mean.detach()))  # not aligned (declared)
+    return -weight * log_sigmoid(0.1 * (w.ratio - l.ratio))
+
+
+def aot(pairs):
+    """The paper sorts the differences of policy and reference, and compares them in this order."""
+    ours = sorted((w.total - l.total for w, l in pairs), key=float)
+    theirs = sorted(sum(w.ref) - sum(l.ref) for w, l in pairs)
+    return [-log_sigmoid(0.1 * (u - v)) for u, v in zip(ours, theirs, strict=True)]
+
+
 def jensen_shannon(answer):
     """f'(t) = ½ log(2t/(1 + t))"""
     t = torch.exp(answer.ratio)
@@ -114,6 +132,8 @@ PAIRS = {
     "hinge": lambda w, l, _: torch.clamp(1 - 0.1 * (w.ratio - l.ratio), min=0),
     "dpo_positive": lambda w, l, _: -log_sigmoid(0.1 * (w.ratio - l.ratio - 5.0 * torch.clamp(-w.ratio, min=0))),
     "dpo_nll": lambda w, l, _: -log_sigmoid(0.1 * (w.ratio - l.ratio)) - w.mean,
+    "discopop": lambda w, l, _: discopop(w, l),
+    "wpo": lambda w, l, _: wpo(w, l),
     "odpo": lambda w, l, margin: -log_sigmoid(0.1 * (w.ratio - l.ratio) - margin),
     "rpo": reward_aware,
     "rebel": lambda w, l, margin: (0.1 * (w.ratio - l.ratio) - margin) ** 2,
@@ -149,6 +169,9 @@ def against_noise(answers, targets, beta=0.1):
     terms = zip(targets, scores, strict=True)
     return -sum(p * log_sigmoid(s) + log_sigmoid(-s) / len(answers) for p, s in terms)
 
+
+#: ``(all pairs)`` -> the losses of all.
+BATCHES = {"aot": aot}
 
 #: ``(answers, scores)`` -> the loss of a list.
 LISTS = {
@@ -234,6 +257,8 @@ def papers(name, models, data, loss=None):
     read_all = [[answer(models, tokens) for tokens in e.answers] for e in examples]
     if name in PAIRS:
         losses = [(loss or PAIRS[name])(*both, e.margin) for both, e in zip(read_all, examples, strict=True)]
+    elif name in BATCHES:
+        losses = BATCHES[name](read_all)
     elif name in LISTS:
         losses = [LISTS[name](answers, e.scores) for answers, e in zip(read_all, examples, strict=True)]
     else:
@@ -255,10 +280,10 @@ def test_the_answers_fall_on_both_sides(models):
 
 
 def test_every_row_has_a_transcription():
-    assert {**PAIRS, **LISTS, **THUMBS}.keys() == PREFERENCES.keys()
+    assert {**PAIRS, **BATCHES, **LISTS, **THUMBS}.keys() == PREFERENCES.keys()
 
 
-@pytest.mark.parametrize("name", [*PAIRS, *LISTS, *THUMBS])
+@pytest.mark.parametrize("name", [*PAIRS, *BATCHES, *LISTS, *THUMBS])
 def test_loss_and_gradient_are_those_of_the_paper(name, models):
     found, data = ours(PREFERENCES[name], models)
     torch.testing.assert_close(found, papers(name, models, data), rtol=1e-5, atol=1e-6)
@@ -272,7 +297,7 @@ def test_the_hinge_on_both_of_its_sides(models):
 
 def test_no_row_passes_for_another(models):
     """The transcriptions tell the losses of one kind apart, so each comparison above could have failed."""
-    for table in (PAIRS, LISTS, THUMBS):
+    for table in ({**PAIRS, **BATCHES}, LISTS, THUMBS):
         losses = {name: ours(PREFERENCES[name], models) for name in table}
         written = {name: papers(name, models, data) for name, (_, data) in losses.items()}
         for name, (found, _) in losses.items():

@@ -360,6 +360,15 @@ def cispo(b):
     return per_token_mean(rows)
 
 
+def vespo(b):
+    rows = []
+    for r, a in zip(b.replies, zscore(b), strict=True):
+        k, rate = (2.0, 3.0) if a >= 0 else (3.0, 2.0)
+        w = math.exp(sum(float(new.detach()) - old for new, old in zip(r.logps, r.old, strict=True)))
+        rows.append([w**k * math.exp(rate * (1 - w)) * a * x for x in r.logps])
+    return per_token_mean(rows)
+
+
 def sapo(b):
     rows = []
     for r, a in zip(b.replies, zscore(b), strict=True):
@@ -437,6 +446,7 @@ OBJECTIVES = {
     "gspo_token": gspo,  # with one advantage per reply it is GSPO, says the paper
     "luspo": luspo,
     "cispo": cispo,
+    "vespo": vespo,
     "sapo": sapo,
     "gmpo": gmpo,
     "bnpo": bnpo,

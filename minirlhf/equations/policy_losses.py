@@ -267,8 +267,9 @@ def vespo(
         vespo_lambda_neg: λ elsewhere, > 0.
     """
     log_w = _limited(masked_sum(logps.detach() - old_logps, mask, -1)).unsqueeze(-1)  # (B, 1)
-    k = torch.where(advantages >= 0, vespo_k_pos, vespo_k_neg)
-    rate = torch.where(advantages >= 0, vespo_lambda_pos, vespo_lambda_neg)
+    good, number = advantages >= 0, advantages.new_tensor
+    k = torch.where(good, number(vespo_k_pos), number(vespo_k_neg))
+    rate = torch.where(good, number(vespo_lambda_pos), number(vespo_lambda_neg))
     return (k * log_w - rate * torch.expm1(log_w)).exp() * advantages * logps
 
 

@@ -335,3 +335,70 @@ def _(truncated_importance_weight, draw: Draw) -> Comparison:
     weight = truncated_importance_weight(logps, mu, torch.ones(2, 3, dtype=torch.bool))
     got = exact.gradient(masked_sum(weight * logps, torch.ones(2, 3)), logps)
     return got, ((logps - mu).exp().clamp(max=2.0)).flatten()
+
+
+def _bounded_weights(**forced):
+    """The weight with some options overruled."""
+
+    def weight(old, mu, mask, **options):
+        return off_policy.truncated_importance_weight(old, mu, mask, **{**options, **forced})
+
+    return weight
+
+
+@check(
+    "eq:truncated-importance-weight",
+    "floor and mask",
+    of=off_policy.truncated_importance_weight,
+    against="the cases of the ratio, written out",
+    wrong={
+        "floor ignored": _bounded_weights(importance_sampling_floor=0.0),
+        "cut where it should be masked, masked where it should be cut": lambda *inputs, **options: (
+            off_policy.truncated_importance_weight(
+                *inputs, **{**options, "importance_sampling_mask": not options["importance_sampling_mask"]}
+            )
+        ),
+        "inside counts 1": lambda *inputs, **options: off_policy.truncated_importance_weight(*inputs, **options).clamp(
+            max=1.0
+        ),
+    },
+)
+def _(truncated_importance_weight, draw: Draw) -> Iterator[Comparison]:
+    "Outside of [floor, cap] the weight is the bound, or as a mask 0; inside it is the exact ratio; behind the mask 0."
+    ratios = torch.cat([f(1, 1) for f in (
+        lambda *shape: draw.uniform(*shape, low=0.1, high=0.4),
+        lambda *shape: draw.uniform(*shape, low=0.6, high=1.4),
+        lambda *shape: draw.uniform(*shape, low=1.6, high=4.0),
+    )], 1)  # fmt: skip
+    mu = torch.cat([draw.logps(1, 3), torch.full((1, 1), torch.nan)], 1)
+    old = mu + torch.cat([ratios.log(), torch.full((1, 1), torch.nan)], 1)
+    mask = torch.tensor([[True, True, True, False]])
+    for masked in (False, True):
+        expected = [r if 0.5 <= r <= 1.5 else 0.0 if masked else max(0.5, min(1.5, r)) for r in ratios[0].tolist()]
+        options = {"importance_sampling_cap": 1.5, "importance_sampling_floor": 0.5, "importance_sampling_mask": masked}
+        yield (
+            truncated_importance_weight(old, mu, mask, **options),
+            torch.tensor([[*expected, 0.0]], dtype=torch.float64),
+        )
+
+
+@check(
+    "eq:truncated-importance-weight",
+    "whole responses",
+    of=off_policy.truncated_importance_weight,
+    against="the expectation under π_old, over all responses",
+    wrong={
+        "one token at a time": _bounded_weights(importance_sampling_per_sequence=False),
+        "the root of the product": lambda old, mu, mask, **_: pg.sequence_ratio(old, mu, mask).expand_as(mask),
+    },
+)
+def _(truncated_importance_weight, draw: Draw) -> Comparison:
+    "With the ratio of the whole response and no bound in reach, samples of μ are samples of π_old, whatever is measured."
+    old, mu = draw.toy(), draw.toy(scale=0.5)
+    mask, f = old.responses().mask, 1 + draw.uniform(len(old.responses().mask))
+    logps = [torch.where(mask, lm.response_token_logps()[0].detach(), torch.nan) for lm in (old, mu)]
+    weight = truncated_importance_weight(
+        *logps, mask, importance_sampling_cap=1e9, importance_sampling_per_sequence=True
+    )
+    got = (mu.distribution()[0] * weight[:, 0] * f).sum()  # every response has a first token
+    return got, exact.expectation(old.distribution()[0], f)

@@ -474,3 +474,134 @@ def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
             signed = advantages[:, 0].tolist()
             wanted = [x >= 0 or s >= math.exp(-threshold) for s, x in zip(geometric, signed, strict=True)]
             yield keep.double(), _float64([float(x) for x in wanted])
+
+
+# -- one ratio for a response ------------------------------------------------------------------------------------
+
+
+def _ragged(draw: Draw) -> tuple[list[Tensor], list[list[float]]]:
+    """Two rows with an advantage above 0 and two below, three tokens or fewer, NaN behind the mask; and their token log-ratios."""
+    mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
+    drift = torch.tensor([0.3, -0.4, 0.5, -0.2], dtype=torch.float64)[:, None] + draw.uniform(4, 3, low=-0.1, high=0.1)
+    old = torch.where(mask, draw.logps(4, 3) - 1, torch.nan)
+    sign = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]], dtype=torch.float64)
+    advantages = (draw.uniform(4, 1, low=0.5, high=2.0) * sign).expand(4, 3)
+    rows = [[float(x) for x, inside in zip(row, m, strict=True) if inside] for row, m in zip(drift, mask, strict=True)]
+    return [old + drift, old, advantages, mask], rows
+
+
+def _slopes(objective, inputs: list[Tensor], **options: float) -> Tensor:
+    """The derivative by each token's log-probability, ``(4, 3)``, zeros outside the mask."""
+    logps = zero_where_masked(inputs[0], inputs[3]).requires_grad_()
+    (slope,) = torch.autograd.grad(zero_where_masked(objective(logps, *inputs[1:], **options), inputs[3]).sum(), logps)
+    return slope
+
+
+def _on_tokens(rows: list[list[float]], values: list[float]) -> Tensor:
+    """One value per response on each of its tokens, ``(4, 3)``."""
+    return _float64([[v if t < len(row) else 0.0 for t in range(3)] for row, v in zip(rows, values, strict=True)])
+
+
+VESPO = {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.5, "vespo_k_neg": 2.5, "vespo_lambda_neg": 1.2}
+
+
+@check(
+    "eq:vespo",
+    "gradient",
+    of=pg.vespo,
+    against="w^k e^(λ(1 − w))·A from the responses' own ratios",
+    wrong={
+        "the root of the ratio": lambda logps, old, a, mask, **o: (
+            pg.vespo(logps, logps.detach() - pg.sequence_ratio(logps, old, mask).log() / mask.sum(-1, keepdim=True), a, mask, **o)
+        ),
+        "the kernel's own gradient kept": lambda logps, old, a, mask, *, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: (
+            lambda w, k, rate: w**k * torch.exp(rate * (1 - w)) * a * logps
+        )(
+            (logps - zero_where_masked(old, mask)).mul(mask).sum(-1, keepdim=True).exp(),
+            torch.where(a > 0, vespo_k_pos, vespo_k_neg),
+            torch.where(a > 0, vespo_lambda_pos, vespo_lambda_neg),
+        ),
+        "k and λ exchanged": lambda *inputs, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: pg.vespo(
+            *inputs, vespo_k_pos=vespo_lambda_pos, vespo_lambda_pos=vespo_k_pos,
+            vespo_k_neg=vespo_lambda_neg, vespo_lambda_neg=vespo_k_neg,
+        ),
+        "the two signs exchanged": lambda *inputs, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: pg.vespo(
+            *inputs, vespo_k_pos=vespo_k_neg, vespo_lambda_pos=vespo_lambda_neg,
+            vespo_k_neg=vespo_k_pos, vespo_lambda_neg=vespo_lambda_pos,
+        ),
+        "no kernel": lambda logps, old, a, mask, **_: pg.reinforce(logps, old, a, mask),
+    },
+)  # fmt: skip
+def _(vespo, draw: Draw) -> Iterator[Comparison]:
+    "Every token of a response is pushed by φ(w)·A, w the response's exact ratio; on fresh samples that is REINFORCE."
+    inputs, rows = _ragged(draw)
+    expected = []
+    for row, advantage in zip(rows, inputs[2][:, 0].tolist(), strict=True):
+        k, rate = (1.5, 2.5) if advantage > 0 else (2.5, 1.2)
+        w = math.prod(math.exp(x) for x in row)
+        expected.append(w**k * math.exp(rate * (1 - w)) * advantage)
+    yield _slopes(vespo, inputs, **VESPO), _on_tokens(rows, expected)
+    fresh = [inputs[0], inputs[0], *inputs[2:]]
+    yield _slopes(vespo, fresh, **VESPO), _on_tokens(rows, inputs[2][:, 0].tolist())
+
+
+@check(
+    "eq:cispo",
+    "per sequence",
+    of=pg.cispo,
+    against="min(s, 1 + ε_high)·A on every token, s the geometric mean of the ratios",
+    wrong={
+        "each token's own ratio": lambda *inputs, epsilon_high, per_sequence: pg.cispo(
+            *inputs, epsilon_high=epsilon_high
+        ),
+        "no bound": lambda *inputs, epsilon_high, per_sequence: pg.cispo(*inputs, epsilon_high=1e6, per_sequence=True),
+    },
+)
+def _(cispo, draw: Draw) -> Comparison:
+    "All tokens of a response share its ratio and the bound on it."
+    inputs, rows = _ragged(draw)
+    ratios = [math.exp(sum(row) / len(row)) for row in rows]
+    expected = [min(s, 1.2) * a for s, a in zip(ratios, inputs[2][:, 0].tolist(), strict=True)]
+    return _slopes(cispo, inputs, epsilon_high=0.2, per_sequence=True), _on_tokens(rows, expected)
+
+
+@check(
+    "eq:sapo",
+    "per sequence",
+    of=pg.sapo,
+    against="sA/cosh²(τ(s − 1)/2)/|y| on every token of the mean over the response",
+    wrong={
+        "each token's own ratio": lambda *inputs, per_sequence, **options: pg.sapo(*inputs, **options),
+        "no gate": lambda *inputs, **_: pg.gspo(*inputs, epsilon=1e6),
+    },
+)
+def _(sapo, draw: Draw) -> Comparison:
+    "The gate closes for a whole response, by its geometric mean of ratios."
+    inputs, rows = _ragged(draw)
+    lengths = _float64([[len(row)] for row in rows])
+    expected = []
+    for row, a in zip(rows, inputs[2][:, 0].tolist(), strict=True):
+        s, tau = math.exp(sum(row) / len(row)), 1.3 if a > 0 else 1.8
+        expected.append(s * a / math.cosh(tau * (s - 1) / 2) ** 2 / len(row))
+    options = {"sapo_temperature_pos": 1.3, "sapo_temperature_neg": 1.8, "per_sequence": True}
+    return _slopes(sapo, inputs, **options) / lengths, _on_tokens(rows, expected)
+
+
+@check(
+    "eq:gspo-objective",
+    "two-sided",
+    of=pg.gspo,
+    against="the cases of s and A, written out",
+    wrong={
+        "no second bound": lambda *inputs, delta, **options: pg.gspo(*inputs, **options),
+        "on each token's ratio": lambda *inputs, **options: pg.ppo_clip(*inputs, **options)[:, :1],
+    },
+)
+def _(gspo, draw: Draw) -> Comparison:
+    "With A < 0 a response earns at least δ·A; with A > 0 δ changes nothing."
+    inputs, rows = _ragged(draw)
+    expected = []
+    for row, a in zip(rows, inputs[2][:, 0].tolist(), strict=True):
+        s = math.exp(sum(row) / len(row))
+        expected.append([min(s, 1.1) * a if a > 0 else max(0.9, min(s, 1.3)) * a])
+    return gspo(*inputs, epsilon=0.1, delta=1.3), _float64(expected)

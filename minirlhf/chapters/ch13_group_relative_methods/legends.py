@@ -212,6 +212,14 @@ def _(draw: Draw) -> Legend:
     return replies(draw, 0.15, 0.2)[1]
 
 
+@ink("eq:vespo")
+def _(draw: Draw) -> Legend:
+    (inputs, _), legend = replies(draw, 0.15, 0.2)
+    kernel = {f"vespo_{name}_{sign}": x for name, x in (("k", 1.5), ("lambda", 2.5)) for sign in ("pos", "neg")}
+    w = legend[r"\pi(y)"] / legend[r"\piold(y)"]
+    return legend | {"w": w, "k": 1.5, r"\lambda": 2.5, r"\mathcal{L}_t": losses.vespo(*inputs, **kernel).T}
+
+
 @ink("eq:gspo-objective")
 def _(draw: Draw) -> Legend:
     (inputs, options), legend = replies(draw, 0.15, 0.2)

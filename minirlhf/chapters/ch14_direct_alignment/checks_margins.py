@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -509,3 +510,125 @@ def _(f_prime, draw):
     alpha = float(draw.uniform(low=0.6, high=0.9))
     at_, expected = derivative_in_ratio(lambda u: kl.f_alpha(u, alpha=alpha), draw)
     return f_prime(at_, alpha=alpha), expected
+
+
+# -- found by a search, weighted, matched as distributions -------------------------------------------------------
+
+
+@check(
+    "eq:discopop",
+    "value",
+    of=pl.discopop,
+    against="the two cases of a sharp gate, its odds, and the value where nothing is known",
+    wrong={
+        "gate the other way round": lambda pair, *, beta, tau: (
+            pl.dpo(pair, beta=beta) + torch.exp(-beta * pair.margins) - pl.discopop(pair, beta=beta, tau=tau)
+        ),
+        "τ multiplied": lambda pair, *, beta, tau: pl.discopop(pair, beta=beta, tau=1 / tau),
+        "no gate": lambda pair, *, beta, tau: pl.dpo(pair, beta=beta),
+        "exponential without β": lambda pair, *, beta, tau: (
+            lambda gate: (1 - gate) * pl.dpo(pair, beta=beta) + gate * torch.exp(-pair.margins)
+        )(torch.sigmoid(beta * pair.margins / tau)),
+    },
+)
+def _(discopop, draw):
+    "Where the gate is sharp, a wrong pair has DPO's loss and a right one e^(−βh); the log odds of the mixture are βh/τ."
+    beta, tau = float(draw.uniform(low=0.3, high=0.8)), float(draw.uniform(low=0.4, high=0.9))
+    h = torch.cat([draw.uniform(2, low=-2.0, high=-0.5), draw.uniform(2, low=0.5, high=2.0)])
+    base = pairs(draw)
+    pair = at(base, chosen=base.rejected_logratios + h, rejected=base.rejected_logratios)
+    cases = torch.cat([softplus(-beta * h[:2]), torch.exp(-beta * h[2:])])
+    yield discopop(pair, beta=beta, tau=2e-3), cases
+    loss, logistic, power = discopop(pair, beta=beta, tau=tau), softplus(-beta * h), torch.exp(-beta * h)
+    yield ((loss - logistic) / (power - loss)).log(), beta * h / tau
+    level = at(base, chosen=base.rejected_logratios, rejected=base.rejected_logratios)
+    yield discopop(level, beta=beta, tau=tau), torch.full((4,), (math.log(2.0) + 1) / 2, dtype=torch.float64)
+
+
+@check(
+    "eq:wpo",
+    "gradient",
+    of=pl.wpo,
+    against="DPO's derivative times the probabilities of the answers' tokens, by hand",
+    wrong={
+        "the weight's own gradient": lambda pair, *, beta: (
+            (pair.per_token().chosen + pair.per_token().rejected).exp() * pl.dpo(pair, beta=beta)
+        ),
+        "probabilities of whole answers": lambda pair, *, beta: (
+            (pair.chosen + pair.rejected).detach().exp() * pl.dpo(pair, beta=beta)
+        ),
+        "the chosen answer's only": lambda pair, *, beta: (
+            pair.per_token().chosen.detach().exp() * pl.dpo(pair, beta=beta)
+        ),
+        "no weight": pl.dpo,
+    },
+)
+def _(wpo, draw):
+    "A pair pushes as hard as in DPO, times the mean probability of a token of each answer."
+    pair, beta = pairs(draw, lengths=True), float(draw.uniform(low=0.3, high=0.8))
+    slopes = []
+    for i in range(len(pair.chosen)):
+        means = [
+            float(pair.chosen[i]) / float(pair.chosen_lengths[i]),
+            float(pair.rejected[i]) / float(pair.rejected_lengths[i]),
+        ]
+        h = float(pair.chosen[i] - pair.ref_chosen[i] - pair.rejected[i] + pair.ref_rejected[i])
+        slopes.append(math.exp(sum(means)) * beta / (1 + math.exp(beta * h)))
+    weight = torch.tensor(slopes, dtype=torch.float64)
+    return pair_gradient(lambda x: wpo(x, beta=beta), pair), torch.cat([-weight, weight])
+
+
+def _crossed(draw: Draw) -> PairLogps:
+    """Five pairs in which the policy's difference is large where the reference's is small."""
+    ours = torch.arange(5, dtype=torch.float64) + draw.uniform(5, low=-0.3, high=0.3)
+    theirs = -torch.arange(5, dtype=torch.float64) + draw.uniform(5, low=-0.3, high=0.3)
+    order, base = draw.permutation(5), -draw.uniform(2, 5, low=5.0, high=9.0)
+    return PairLogps(base[0] + ours[order], base[0], base[1] + theirs[order], base[1])
+
+
+def _matchings(pair: PairLogps) -> list[Tensor]:
+    """The reference's differences in every order."""
+    theirs = pair.ref_chosen - pair.ref_rejected
+    return [theirs[list(order)] for order in itertools.permutations(range(5))]
+
+
+@check(
+    "eq:aot-quantiles",
+    "value",
+    of=pl.matched_quantiles,
+    against="the cheapest of all 120 ways to pair the two up, by squared distance",
+    wrong={
+        "pair by pair": lambda pair: pair.ref_chosen - pair.ref_rejected,
+        "largest with smallest": lambda pair: (
+            pl.matched_quantiles(pair).sort().values.flip(0)[(pair.chosen - pair.rejected).argsort().argsort()]
+        ),
+        "sorted and not put back": lambda pair: pl.matched_quantiles(pair).sort().values,
+    },
+)
+def _(matched_quantiles, draw):
+    "Rank by rank is the optimal transport from the policy's differences to the reference's."
+    pair = _crossed(draw)
+    ours = pair.chosen - pair.rejected
+    cheapest = min(_matchings(pair), key=lambda theirs: float(((ours - theirs) ** 2).sum()))
+    return matched_quantiles(pair), cheapest
+
+
+@check(
+    "eq:aot",
+    "value",
+    of=pl.aot,
+    against="the least mean logistic loss over all 120 ways to pair policy and reference up",
+    wrong={
+        "DPO": lambda pair, quantiles, *, beta: pl.dpo(pair, beta=beta),
+        "β on one side": lambda pair, quantiles, *, beta: softplus(quantiles - beta * (pair.chosen - pair.rejected)),
+        "the other way round": lambda pair, quantiles, *, beta: softplus(
+            beta * (pair.chosen - pair.rejected - quantiles)
+        ),
+    },
+)
+def _(aot, draw):
+    "As the logistic loss is convex, no other matching of the two distributions has a smaller mean loss."
+    pair, beta = _crossed(draw), float(draw.uniform(low=0.3, high=0.8))
+    ours = pair.chosen - pair.rejected
+    least = min(float(softplus(-beta * (ours - theirs)).mean()) for theirs in _matchings(pair))
+    return aot(pair, pl.matched_quantiles(pair), beta=beta).mean(), least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,6 +58,28 @@ pair_loss("eq:cdpo", r"\ell_{\text{cDPO}}", pl.cdpo, label_smoothing=(r"\varepsi
 pair_loss("eq:robust-dpo", r"\ell_{\text{robust}}", pl.robust_dpo, label_smoothing=(r"\varepsilon", 0.2))
 pair_loss("eq:dpo-positive", r"\ell_{\text{DPOP}}", pl.dpo_positive, penalty=(r"\lambda", 1.7))
 pair_loss("eq:dpo-length-normalised", r"\ell_{\text{LN}}", pl.dpo_length_normalised)
+pair_loss("eq:discopop", r"\ell_{\text{DiscoPOP}}", pl.discopop, tau=(r"\tau", 0.7))
+pinned(
+    "eq:aot-quantiles", "7f39434e66a7", "the smallest of a sum over permutations; the check goes through all of them"
+)
+
+
+@ink("eq:wpo")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    theta = torch.stack([pair.chosen, pair.rejected]).detach().requires_grad_()
+    pair = replace(pair, chosen=theta[0], rejected=theta[1])
+    own = {rf"\pi(y_{side}\mid x)": logps.exp() for side, logps in zip("wl", theta, strict=True)}
+    return legend | own | {r"\theta": theta, "h": pair.margins, r"\ell_{\text{WPO}}": pl.wpo(pair, beta=beta)}
+
+
+@ink("eq:aot")
+def _(draw: Draw) -> Legend:
+    pair, beta, legend = answers(draw)
+    q = draw.normal(8)
+    return legend | {"u": pair.chosen - pair.rejected, "q": q, r"\ell_{\text{AOT}}": pl.aot(pair, q, beta=beta)}
+
+
 pair_loss("eq:simpo", r"\ell_{\text{SimPO}}", pl.simpo, gamma=(r"\gamma", 0.4))
 pair_loss("eq:nca-pair", r"\ell_{\text{NCA}}^{\text{pair}}", pl.nca_pair)
 pair_loss("eq:apo-zero", r"\ell_{\text{zero}}", pl.apo_zero)
