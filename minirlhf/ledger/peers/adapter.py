@@ -307,7 +307,7 @@ def trl_policy(
     args |= {
         key: settings.pop(key)
         for key in list(settings)
-        if key in ("delta", "sapo_temperature_pos", "sapo_temperature_neg")
+        if key in ("delta", "sapo_temperature_pos", "sapo_temperature_neg") or key.startswith("vespo_")
     }
     attributes = {
         "loss_type": loss_type,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -193,6 +194,13 @@ def pairs() -> Iterator[Peer]:
     for name, smoothed in {"robust": pl.robust_dpo, "exo_pair": pl.exo_pair}.items():
         ours = partial(smoothed, beta=BETA, label_smoothing=0.1)
         yield Peer(smoothed.__name__, f"DPOTrainer {name}", dpo_trainer(ours, name, label_smoothing=0.1))
+    found = partial(pl.discopop, beta=BETA, tau=0.2)
+    yield Peer(
+        "discopop", "DPOTrainer discopop", dpo_trainer(found, "discopop", args=SimpleNamespace(discopop_tau=0.2))
+    )
+    matched = lambda p: pl.aot(p, pl.matched_quantiles(p), beta=BETA)
+    for method in ("aot", "matched_quantiles"):
+        yield Peer(method, "DPOTrainer aot", dpo_trainer(matched, "aot", label_smoothing=0.0))
     conservative = partial(pl.cdpo, beta=BETA, label_smoothing=0.1)
     yield Peer(
         "cdpo",
@@ -333,14 +341,25 @@ def _kl_in_reward(draw: Draw) -> PeerComparison:
     return PeerComparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
 
 
-def _sampler_correction(draw: Draw) -> PeerComparison:
+def _sampler_correction(draw: Draw, *, mode: str = "token_truncate", low: float | None = None) -> PeerComparison:
     b, sampling = batch(draw), draw.logps(6, 5)
-    ours = off_policy.truncated_importance_weight(b.old, sampling, b.mask, importance_sampling_cap=1.5)
+    whole = mode.startswith("sequence")
+    if whole:  # the product over a response stays in reach of the bounds
+        sampling = b.old + 0.2 * (sampling - sampling.mean())
+    ours = off_policy.truncated_importance_weight(
+        b.old,
+        sampling,
+        b.mask,
+        importance_sampling_cap=1.5,
+        importance_sampling_floor=low or 0.0,
+        importance_sampling_mask=mode.endswith("mask"),
+        importance_sampling_per_sequence=whole,
+    )
     settings: dict[str, Any] = {
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_min": None,
+        "vllm_importance_sampling_mode": mode,
+        "vllm_importance_sampling_clip_min": low,
         "vllm_importance_sampling_clip_max": 1.5,
     }
     theirs = trl_scores(torch.zeros(2, 3), b, sampling_logps=sampling, **settings)["importance_sampling_ratio"]
@@ -398,6 +417,17 @@ def objectives() -> Iterator[Peer]:
     soft: dict[str, Any] = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
     sapo = on_tokens(partial(po.sapo, **soft), mean, partial(trl_policy, loss_type="sapo", **soft))
     yield Peer("sapo", "GRPOTrainer sapo", sapo)
+    level: dict[str, Any] = {"importance_sampling_level": "sequence"}
+    whole_sapo = partial(trl_policy, loss_type="sapo", **soft, **level)
+    yield Peer(
+        "sapo", "GRPOTrainer sapo, sequence", on_tokens(partial(po.sapo, per_sequence=True, **soft), mean, whole_sapo)
+    )
+    bounded = on_tokens(
+        partial(po.cispo, epsilon_high=0.05, per_sequence=True),
+        agg.token_mean,
+        partial(trl_policy, loss_type="cispo", **level | {"epsilon_high": 1.05}),
+    )
+    yield Peer("cispo", "GRPOTrainer cispo, sequence", bounded, "epsilon_high is the bound of the weight itself")
     whole: dict[str, Any] = {"importance_sampling_level": "sequence", "epsilon_low": 0.05, "epsilon_high": 0.08}
     for objective, name, note in (
         (po.gspo, "grpo", ""),
@@ -406,11 +436,20 @@ def objectives() -> Iterator[Peer]:
     ):
         ours, theirs = partial(objective, epsilon=0.05, epsilon_high=0.08), partial(trl_policy, loss_type=name, **whole)
         yield Peer(objective.__name__, f"GRPOTrainer {name}, sequence", on_tokens(ours, mean, theirs), note)
+        ours, theirs = partial(ours, delta=1.1), partial(theirs, delta=1.1)
+        yield Peer(objective.__name__, f"GRPOTrainer {name}, sequence, delta", on_tokens(ours, mean, theirs), note)
     module: dict[str, Any] = {"module": "experimental.gmpo.gmpo_trainer", "name": "GMPOTrainer"}
     gmpo = partial(trl_policy, loss_type="grpo", epsilon_high=0.3, **module)
     yield Peer("gmpo", "GMPOTrainer", on_tokens(partial(po.gmpo, epsilon=0.2, epsilon_high=0.3), mean, gmpo))
     yield Peer("off_policy_keep", "GRPOTrainer off_policy_mask", _masked_rows, "with renormalise=False")
     yield Peer("truncated_importance_weight", "GRPOTrainer token_truncate", _sampler_correction)
+    for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
+        both = partial(_sampler_correction, mode=mode, low=0.7)
+        yield Peer("truncated_importance_weight", f"GRPOTrainer {mode}, with a floor", both)
+    kernel: dict[str, Any] = {f"vespo_{k}": x for k, x in (("k_pos", 1.5), ("lambda_pos", 2.5), ("k_neg", 2.0))}
+    kernel |= {"vespo_lambda_neg": 1.2}
+    vespo = on_tokens(partial(po.vespo, **kernel), agg.token_mean, partial(trl_policy, loss_type="vespo", **kernel))
+    yield Peer("vespo", "GRPOTrainer vespo", vespo)
     yield Peer("k3", "GRPOTrainer beta", _kl_in_loss, "in the loss")
     yield Peer("k1", "RLOOTrainer beta", _kl_in_reward, "in the reward, summed over the response")
 
@@ -469,6 +508,7 @@ def models() -> Iterator[Peer]:
 NO_PEER = {
     **dict.fromkeys(["cal_dpo", "dpo_positive", "odpo", "rebel", "rpo"], "not in TRL"),
     **dict.fromkeys(["exo", "info_nca", "info_nce", "nca", "plackett_luce_dpo"], "TRL has pairs only, no lists"),
+    "wpo": "TRL's weights are aligned, which takes the probabilities of all tokens",
     **dict.fromkeys(["likelihood_contrast", "unlikelihood"], "a baseline, not in TRL"),
     **dict.fromkeys(["batch_center", "maxrl", "process_zscore", "raw_reward", "remax"], "not in TRL"),
     "bnpo": "TRL's loss_type='bnpo' is something else: the token mean",
@@ -481,10 +521,10 @@ NO_PEER = {
 }
 
 TRL_ONLY = (
-    "DPOTrainer aot and aot_unpaired (sorted batches), discopop",
+    "DPOTrainer aot_unpaired (chosen and rejected answers sorted apart)",
     "weights per pair (use_weighting) and per tail token (ld_alpha)",
     "TPO",
-    "GRPOTrainer vespo, normalize_then_sum, top_entropy_quantile, use_bias_correction_kl",
+    "GRPOTrainer normalize_then_sum, top_entropy_quantile, use_bias_correction_kl",
 )
 
 PEERS: tuple[Peer, ...] = (
