@@ -147,7 +147,7 @@ def test_one_number_per_example_of_the_same_type(name, draw):
     assert loss.dtype == torch.float64
 
 
-@every_loss
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"wpo"}))  # whose weight is data
 def test_gradient_is_that_of_finite_differences(name, draw):
     batch, leaves = with_gradient(batch_for(name, draw))
     got = exact.gradient(LOSSES[name](batch).sum(), *leaves)
@@ -177,7 +177,9 @@ def test_the_reference_gets_no_gradient(name, draw):
     assert all(x.grad is None for x in refs)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference and n != "dpo_nll"))
+@pytest.mark.parametrize(
+    "name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference and n not in ("dpo_nll", "wpo"))
+)
 def test_only_the_ratio_to_the_reference_counts(name, draw):
     batch = batch_for(name, draw)
     shifts = {}
@@ -261,13 +263,17 @@ def test_labels_that_are_flips_of_a_coin_say_nothing(draw):
 
 @every_paired
 def test_a_larger_margin_by_a_better_chosen_answer_never_costs_near_the_start(name, draw):
-    """At the reference every loss pulls the chosen answer up, except APO-down, which leaves it alone."""
+    """At the reference every loss pulls the chosen answer up, except APO-down, which leaves it alone, and DiscoPOP.
+
+    With its paper's τ it pushes a pair that is not told apart yet the wrong way (the check of eq:discopop has the slope).
+    """
     pair = pairs(draw)
     start = replace(pair, chosen=pair.rejected, ref_chosen=pair.rejected, ref_rejected=pair.rejected)
     start = replace(start, rejected_lengths=pair.chosen_lengths)
     batch, (chosen, _) = with_gradient(start)
     (slope,) = torch.autograd.grad(PAIRED[name](batch).sum(), chosen)
-    assert bool((slope.abs() < 1e-12).all() if name == "apo_down" else (slope < 0).all())
+    expected = {"apo_down": slope.abs() < 1e-12, "discopop": slope > 0}.get(name, slope < 0)
+    assert bool(expected.all())
 
 
 # -- views of a record -------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ def logp(model, tokens):
 def test_every_loss_learns_what_is_preferred(name, data, tokenizer, chat):
     """On prompts it was trained on, and on one that it was not."""
     recipe = PREFERENCES[name]
+    if name == "discopop":  # with τ below .102 the policy starts the wrong way, see eq:discopop
+        recipe = recipe.with_(tau=0.2)
     for seed in (0, 1):
         policy = tiny_model("nano", tokenizer, seed=seed)
         gap = {p: logp(policy, chat(p, GOOD)) - logp(policy, chat(p, BAD)) for p in ("go", "go stop")}

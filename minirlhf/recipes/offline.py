@@ -154,7 +154,7 @@ PREFERENCES: dict[str, Preference] = {
         Preference("robust_dpo", partial(pairs.robust_dpo, beta=0.1, label_smoothing=0.1)),
         Preference("ipo", partial(pairs.ipo, beta=0.1)),
         Preference("hinge", partial(pairs.hinge, beta=0.1)),
-        Preference("discopop", partial(pairs.discopop, beta=0.05, tau=0.05)),
+        Preference("discopop", partial(pairs.discopop, beta=0.05, tau=0.05)),  # the paper's numbers; see the loss on τ
         Preference(
             "wpo",
             partial(pairs.wpo, beta=0.1),

@@ -482,7 +482,7 @@ def _(off_policy_keep, draw: Draw) -> Iterator[Comparison]:
 def _ragged(draw: Draw) -> tuple[list[Tensor], list[list[float]]]:
     """Two rows with an advantage above 0 and two below, three tokens or fewer, NaN behind the mask; and their token log-ratios."""
     mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
-    drift = torch.tensor([0.3, -0.4, 0.5, -0.2], dtype=torch.float64)[:, None] + draw.uniform(4, 3, low=-0.1, high=0.1)
+    drift = torch.tensor([0.3, -0.4, 0.5, 0.05], dtype=torch.float64)[:, None] + draw.uniform(4, 3, low=-0.1, high=0.1)
     old = torch.where(mask, draw.logps(4, 3) - 1, torch.nan)
     sign = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]], dtype=torch.float64)
     advantages = (draw.uniform(4, 1, low=0.5, high=2.0) * sign).expand(4, 3)

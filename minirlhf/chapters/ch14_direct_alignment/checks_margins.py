@@ -519,7 +519,7 @@ def _(f_prime, draw):
     "eq:discopop",
     "value",
     of=pl.discopop,
-    against="the two cases of a sharp gate, its odds, and the value where nothing is known",
+    against="the two cases of a sharp gate, its odds, and value and slope where nothing is known",
     wrong={
         "gate the other way round": lambda pair, *, beta, tau: (
             pl.dpo(pair, beta=beta) + torch.exp(-beta * pair.margins) - pl.discopop(pair, beta=beta, tau=tau)
@@ -543,6 +543,9 @@ def _(discopop, draw):
     yield ((loss - logistic) / (power - loss)).log(), beta * h / tau
     level = at(base, chosen=base.rejected_logratios, rejected=base.rejected_logratios)
     yield discopop(level, beta=beta, tau=tau), torch.full((4,), (math.log(2.0) + 1) / 2, dtype=torch.float64)
+    for sharp in (0.05, tau):  # the first is the paper's: the slope is positive
+        slope = torch.full((4,), beta * ((1 - math.log(2.0)) / (4 * sharp) - 0.75), dtype=torch.float64)
+        yield pair_gradient(lambda x, t=sharp: discopop(x, beta=beta, tau=t), level), torch.cat([slope, -slope])
 
 
 @check(

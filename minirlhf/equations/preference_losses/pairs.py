@@ -165,7 +165,8 @@ def hinge(pair: PairLogps, *, beta: float) -> Tensor:
 def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
     """DiscoPOP ``(1 − g)(−log σ(β h)) + g·e^(−β h)``, ``g = σ(β h/τ)``: DPO where a pair is wrong, exponential where right.
 
-    Found by a language model that wrote losses. Not convex: it has a bump near ``h = 0``, between two basins.
+    Found by a language model that wrote losses. Not convex: the slope at ``h = 0`` is ``β((1 − ln 2)/(4τ) − ¾)``, so
+    that below ``τ = (1 − ln 2)/3 ≈ 0.102`` a pair that is not told apart yet is pushed the wrong way.
 
     Label: eq:discopop
     Source: Lu et al. (2024), "Discovering preference optimization algorithms with and for large language
@@ -174,8 +175,8 @@ def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
         tau: how sharply the one turns into the other, > 0.
     """
     logits = beta * pair.margins
-    gate = torch.sigmoid(logits / tau)
-    return (1 - gate) * dpo(pair, beta=beta) + gate * torch.exp(-logits)
+    wrong = torch.sigmoid(-logits / tau) * dpo(pair, beta=beta)
+    return wrong + torch.exp(logsigmoid(logits / tau) - logits)  # g·e^(−βh), which is 0·∞ at −∞
 
 
 @Needs(PairLogps, lengths=True)
