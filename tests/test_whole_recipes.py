@@ -17,7 +17,7 @@ import torch
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
 from minirlhf.recipes import RECIPES
-from minirlhf.recipes.parts import Graded
+from minirlhf.recipes.parts import Graded, masked_importance, sequence_importance
 from minirlhf.trainers import improve
 from minirlhf.trainers.online import OnlineConfig
 
@@ -544,3 +544,34 @@ def test_the_critics_loss_and_gradient(batch, name, beta, lam, monkeypatch):
     expected = 0.5 * mean(losses)
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(*(torch.autograd.grad(loss, values)[0] for loss in (ours, expected)))
+
+
+def of_the_reply(reply, t):
+    return min(math.exp(sum(reply.old) - sum(reply.behavior)), 2.0)
+
+
+def within(reply, t):
+    weight = math.exp(reply.old[t] - reply.behavior[t])
+    return weight if 0.7 <= weight <= 1.4 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "weight"),
+    [
+        ({"corrections": (sequence_importance,)}, of_the_reply),
+        (
+            {
+                "corrections": (masked_importance,),
+                "importance_sampling_cap": 1.4,
+                "importance_sampling_floor": 0.7,
+            },
+            within,
+        ),
+    ],
+    ids=["sequence", "masked"],
+)
+def test_other_weights_of_samples_that_another_policy_drew(batch, changes, weight):
+    assert len({weight(r, t) > 1 for r in batch.replies for t in range(len(r))}) == 2
+    ours = with_gradient(trained(RECIPES["decoupled_ppo"].with_(**changes), batch), batch.policy)
+    paper = with_gradient(-over_constant(batch, centred(batch), weight), batch.policy)
+    torch.testing.assert_close(ours, paper, rtol=1e-9, atol=1e-12)

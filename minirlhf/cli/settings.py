@@ -52,9 +52,7 @@ MEANINGS = {
     "length_penalty": "what every token costs",
     "num_kept": "samples of a group that are learned from",
     "importance_sampling_cap": "largest weight of a token that another policy sampled",
-    "importance_sampling_floor": "smallest weight of a token that another policy sampled",
-    "importance_sampling_mask": "weights outside the floor and the cap are 0, not cut",
-    "importance_sampling_per_sequence": "the weight is that of the whole completion, on each of its tokens",
+    "importance_sampling_floor": "a token that another policy sampled and that would weigh less counts nothing",
     "off_policy_mask_threshold": "nats per token that the policy may be away from the one that sampled a bad completion",
 }
 

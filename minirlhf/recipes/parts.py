@@ -467,24 +467,38 @@ def finished(rollout: Rollout) -> Tensor:
 
 
 def truncated_importance(
+    logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
+) -> Tensor:
+    """How much likelier a token was under ``old_logps`` than where it was sampled, cut at a cap. ``(B, T)``"""
+    return off_policy.truncated_importance_weight(
+        rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
+    )
+
+
+def sequence_importance(
+    logps: Tensor, rollout: Rollout, advantages: Tensor, *, importance_sampling_cap: float = 2.0
+) -> Tensor:
+    """The same of whole completions. ``(B, 1)``"""
+    return off_policy.sequence_importance_weight(
+        rollout.old_logps, rollout.behavior_logps, rollout.mask, importance_sampling_cap=importance_sampling_cap
+    )
+
+
+def masked_importance(
     logps: Tensor,
     rollout: Rollout,
     advantages: Tensor,
     *,
-    importance_sampling_cap: float = 2.0,
-    importance_sampling_floor: float = 0.0,
-    importance_sampling_mask: bool = False,
-    importance_sampling_per_sequence: bool = False,
+    importance_sampling_cap: float = 5.0,
+    importance_sampling_floor: float = 0.5,
 ) -> Tensor:
-    """How much likelier a token, or its completion, was under ``old_logps`` than where it was sampled, within bounds. ``(B, T)``"""
-    return off_policy.truncated_importance_weight(
+    """The weight of each token where it lies between floor and cap, 0 elsewhere. ``(B, T)``"""
+    return off_policy.masked_importance_weight(
         rollout.old_logps,
         rollout.behavior_logps,
         rollout.mask,
         importance_sampling_cap=importance_sampling_cap,
         importance_sampling_floor=importance_sampling_floor,
-        importance_sampling_mask=importance_sampling_mask,
-        importance_sampling_per_sequence=importance_sampling_per_sequence,
     )
 
 

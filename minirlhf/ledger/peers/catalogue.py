@@ -341,20 +341,13 @@ def _kl_in_reward(draw: Draw) -> PeerComparison:
     return PeerComparison(rewards, adv.leave_one_out(returns.view(2, 3)).flatten(), theirs)
 
 
-def _sampler_correction(draw: Draw, *, mode: str = "token_truncate", low: float | None = None) -> PeerComparison:
+def _sampler_correction(
+    draw: Draw, *, weight: Callable[..., Tensor], mode: str, low: float | None = None
+) -> PeerComparison:
     b, sampling = batch(draw), draw.logps(6, 5)
-    whole = mode.startswith("sequence")
-    if whole:  # the product over a response stays in reach of the bounds
+    if mode.startswith("sequence"):  # the product over a response stays in reach of the bounds
         sampling = b.old + 0.2 * (sampling - sampling.mean())
-    ours = off_policy.truncated_importance_weight(
-        b.old,
-        sampling,
-        b.mask,
-        importance_sampling_cap=1.5,
-        importance_sampling_floor=low or 0.0,
-        importance_sampling_mask=mode.endswith("mask"),
-        importance_sampling_per_sequence=whole,
-    )
+    ours = torch.where(b.mask, weight(b.old, sampling, b.mask, importance_sampling_cap=1.5), 0.0)
     settings: dict[str, Any] = {
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
@@ -442,10 +435,13 @@ def objectives() -> Iterator[Peer]:
     gmpo = partial(trl_policy, loss_type="grpo", epsilon_high=0.3, **module)
     yield Peer("gmpo", "GMPOTrainer", on_tokens(partial(po.gmpo, epsilon=0.2, epsilon_high=0.3), mean, gmpo))
     yield Peer("off_policy_keep", "GRPOTrainer off_policy_mask", _masked_rows, "with renormalise=False")
-    yield Peer("truncated_importance_weight", "GRPOTrainer token_truncate", _sampler_correction)
-    for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
-        both = partial(_sampler_correction, mode=mode, low=0.7)
-        yield Peer("truncated_importance_weight", f"GRPOTrainer {mode}, with a floor", both)
+    floor = partial(off_policy.masked_importance_weight, importance_sampling_floor=0.7)
+    for method, mode, weight, low in (
+        ("truncated_importance_weight", "token_truncate", off_policy.truncated_importance_weight, None),
+        ("sequence_importance_weight", "sequence_truncate", off_policy.sequence_importance_weight, None),
+        ("masked_importance_weight", "token_mask", floor, 0.7),
+    ):
+        yield Peer(method, f"GRPOTrainer {mode}", partial(_sampler_correction, weight=weight, mode=mode, low=low))
     kernel: dict[str, Any] = {f"vespo_{k}": x for k, x in (("k_pos", 1.5), ("lambda_pos", 2.5), ("k_neg", 2.0))}
     kernel |= {"vespo_lambda_neg": 1.2}
     vespo = on_tokens(partial(po.vespo, **kernel), agg.token_mean, partial(trl_policy, loss_type="vespo", **kernel))
