@@ -215,7 +215,9 @@ def _(draw: Draw) -> Legend:
 @ink("eq:vespo")
 def _(draw: Draw) -> Legend:
     (inputs, _), legend = replies(draw, 0.15, 0.2)
-    kernel = {f"vespo_{name}_{sign}": x for name, x in (("k", 1.5), ("lambda", 2.5)) for sign in ("pos", "neg")}
+    kernel: dict[str, Any] = {
+        f"vespo_{name}_{sign}": x for name, x in (("k", 1.5), ("lambda", 2.5)) for sign in ("pos", "neg")
+    }
     w = legend[r"\pi(y)"] / legend[r"\piold(y)"]
     return legend | {"w": w, "k": 1.5, r"\lambda": 2.5, r"\mathcal{L}_t": losses.vespo(*inputs, **kernel).T}
 

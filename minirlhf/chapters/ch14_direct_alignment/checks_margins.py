@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -589,7 +590,7 @@ def _crossed(draw: Draw) -> PairLogps:
     return PairLogps(base[0] + ours[order], base[0], base[1] + theirs[order], base[1])
 
 
-def _matchings(pair: PairLogps) -> list[Tensor]:
+def _matchings(pair: Any) -> list[Tensor]:
     """The reference's differences in every order."""
     theirs = pair.ref_chosen - pair.ref_rejected
     return [theirs[list(order)] for order in itertools.permutations(range(5))]
