@@ -5,6 +5,7 @@ whose equation is not on the page are warnings, and warnings are errors. So is a
 whose legend does not notice a misprint, and one that was edited since it was last read, where it is not evaluated.
 """
 
+import collections
 import functools
 import json
 from collections.abc import Callable
@@ -33,6 +34,8 @@ torch.set_num_threads(1)
 
 # So many of the misprints that rules make of a formula are tried at every build; the tests try more.
 MISPRINTS = 12
+# What is printed at each label of this build.
+_PRINT: dict[str, str] = {}
 
 
 @functools.cache
@@ -89,6 +92,8 @@ def examine_print(app: Sphinx, env: BuildEnvironment) -> None:
     for page in sorted(set(placed.values())):
         for node in env.get_doctree(page).findall(nodes.math_block):
             label, latex = node.get("label"), node.astext()
+            if label in placed:
+                _PRINT[label] = latex
             pin, found = (
                 known.pins.get(label),
                 printed(label, latex, app.config.ledger_seed) if label in placed else None,
@@ -173,6 +178,20 @@ def mark(label: str, placed: dict[str, str], page: str, seed: int) -> nodes.Node
     )
 
 
+def print_summary(seed: int) -> nodes.Node:
+    """How many of the printed formulas were evaluated in this build, and what became of their misprints."""
+    done = [(label, printed(label, latex, seed)) for label, latex in _PRINT.items()]
+    found = [one for _, one in done if one]
+    how = collections.Counter(wrong.how for one in found for wrong in one.misprints)
+    worst = max((one.error for one in found), default=0.0)
+    return nodes.paragraph(
+        "",
+        f"Of {len(done)} printed formulas {len(found)} are evaluated, with a worst error of {reader.scientific(worst)}; "
+        f"{how.total()} misprints of them were made for this page: {how['value']} gave a wrong value, {how['refused']} could not be "
+        f"read, {how['harmless']} would be true as well. {count(len(done) - len(found), 'formula')} are read only.",
+    )
+
+
 def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
     """The second mark: was the formula on the page itself evaluated, or only read?"""
     known = load_legends()
@@ -190,7 +209,7 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
     signs = [
         part
         for sign, value in found.explained
-        for part in (nodes.math("", sign.replace("#", r"\cdot")), nodes.Text(f": {value}; "))
+        for part in (nodes.math("", sign.replace("#", r"\cdot")), nodes.Text(f": {value}"), nodes.Text("; "))
     ]
     error = reader.scientific(found.error)
     return fold(
@@ -203,7 +222,7 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
             f"{seen - refused} gave a wrong value, {refused} could not be read"
             + (f", {harmless} would be true as well." if harmless else "."),
         ),
-        nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs, classes=["proof-numbers"]),
+        nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs[:-1], classes=["proof-numbers"]),
         *(nodes.paragraph("", "Not evaluated: ", nodes.math("", words)) for words in found.remarks),
         fold("Code of the legend", *listing(legend.build)),
         classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
@@ -257,7 +276,7 @@ def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.No
         f"The ledger holds {count(others, 'equation')} more, whose chapters are still to be written."
     )
     head = ["Equation", "Label", "Checks", "Worst error", "Tolerance"]
-    return [nodes.paragraph("", told), table(head, rows, [12, 40, 12, 18, 18])] if rows else []
+    return [nodes.paragraph("", told), print_summary(seed), table(head, rows, [12, 40, 12, 18, 18])] if rows else []
 
 
 def _numbers(env: BuildEnvironment, docname: str) -> dict[str, tuple[int, ...]]:

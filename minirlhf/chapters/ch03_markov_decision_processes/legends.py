@@ -45,10 +45,6 @@ def process(draw: Draw) -> tuple[RandomProcess, Tensor, dict[str, Any]]:
     return p, V, legend
 
 
-def values_of(p: RandomProcess) -> Tensor:
-    return mdp.policy_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
-
-
 @ink("eq:marginalised-mrp")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
@@ -96,7 +92,9 @@ def _(draw: Draw) -> Legend:
 @ink("eq:bellman-expectation")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
-    return legend | {r"V^\pi(s)": values_of(p)}
+    inputs = (p.transitions, p.rewards, p.policy)
+    V = mdp.policy_values(*inputs, gamma=p.gamma)
+    return legend | {r"V^\pi(s)": mdp.bellman_expectation(*inputs, V, gamma=p.gamma)}
 
 
 @ink("eq:occupancy")

@@ -11,8 +11,8 @@ from torch import Tensor
 from minirlhf.equations import advantages, aggregation, diagnostics, kl, off_policy, shaping, value_losses
 from minirlhf.equations import policy_losses as losses
 from minirlhf.ledger.ink.legends import ink, pinned
-from minirlhf.ledger.inputs.printed import groups, world
-from minirlhf.ledger.inputs.rollouts import all_groups, clip_cases
+from minirlhf.ledger.inputs.printed import clipped_tokens, groups, world
+from minirlhf.ledger.inputs.rollouts import all_groups
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -187,40 +187,21 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\rho A": weighted, r"\E_\piold": old, r"\E_\pi": pi.detach()}
 
 
-def clipped(draw: Draw) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], dict[str, Any]]:
-    """Eight tokens on both sides of each clip range, with advantages of both signs; differentiable in their log-probabilities."""
-    cases = clip_cases(draw)
-    old, A = (x[:, :4].reshape(1, 8) for x in (cases.old_logps, cases.advantages))
-    theta = cases.logps[:, :4].flatten().requires_grad_()
-    mask = torch.ones(1, 8, dtype=torch.bool)
-    rho = (theta - old[0]).exp()
-    legend = {
-        r"\theta": theta,
-        "t": range(8),
-        "A_t": A[0],
-        r"\rho_t": rho,
-        r"\epsilon": 0.2,
-        r"\piold(y_t)": old[0].exp(),
-    }
-    legend |= {r"\pi(y_t\mid s_t)": theta.exp(), r"\pi(y_t)": theta.exp(), r"\epsilon_{\text{high}}": 0.3}
-    return (theta[None], old, A, mask), legend
-
-
 @ink("eq:ppo-clip")
 def _(draw: Draw) -> Legend:
-    inputs, legend = clipped(draw)
+    inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}^{\text{clip}}_t": losses.ppo_clip(*inputs, epsilon=0.2)[0]}
 
 
 @ink("eq:ppo-clip-gradient")
 def _(draw: Draw) -> Legend:
-    inputs, legend = clipped(draw)
+    inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}^{\text{clip}}_t": losses.ppo_clip(*inputs, epsilon=0.2)[0]}
 
 
 @ink("eq:ppo-first-step")
 def _(draw: Draw) -> Legend:
-    (logps, _, A, mask), legend = clipped(draw)
+    (logps, _, A, mask), legend = clipped_tokens(draw)
     old = logps.detach()
     rho = losses.policy_ratio(logps, old, mask)[0]
     return legend | {
@@ -231,14 +212,14 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:ppo-no-clip")
 def _(draw: Draw) -> Legend:
-    inputs, legend = clipped(draw)
+    inputs, legend = clipped_tokens(draw)
     unclipped = losses.ppo_clip(*inputs, epsilon=1e9)[0]
     return legend | {r"\epsilon\to\infty": None, r"\mathcal{L}^{\text{clip}}_t": unclipped}
 
 
 @ink("eq:ppo-penalty")
 def _(draw: Draw) -> Legend:
-    inputs, legend = clipped(draw)
+    inputs, legend = clipped_tokens(draw)
     pi, old, _ = one_token(draw)
     legend |= {r"\rho": pi / old, r"\pi": pi, r"\piold": old, r"\beta": 0.3}
     return legend | {r"\mathcal{L}^{\text{KL}}_t": losses.ppo_penalty(*inputs, beta=0.3)[0]}
@@ -246,7 +227,7 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:clip-fraction")
 def _(draw: Draw) -> Legend:
-    inputs, legend = clipped(draw)
+    inputs, legend = clipped_tokens(draw)
     slopes = torch.autograd.grad(losses.ppo_clip(*inputs, epsilon=0.2).sum(), legend[r"\theta"])[0]
     legend = {"t": range(8), r"\mathcal{T}": frozenset(range(8)), r"|\mathcal{T}|": 8}
     legend |= {r"\nabla\mathcal{L}^{\text{clip}}_t": slopes}

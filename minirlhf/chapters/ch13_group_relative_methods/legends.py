@@ -13,8 +13,7 @@ from torch import Tensor
 from minirlhf.equations import advantages, difficulty, off_policy, shaping
 from minirlhf.equations import policy_losses as losses
 from minirlhf.ledger.ink.legends import ink, pinned
-from minirlhf.ledger.inputs.printed import Groups, groups
-from minirlhf.ledger.inputs.rollouts import clip_cases
+from minirlhf.ledger.inputs.printed import Groups, clipped_tokens, groups
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -161,19 +160,9 @@ def _(draw: Draw) -> Legend:
 # -- ratios ------------------------------------------------------------------------------------------------------
 
 
-def tokens(draw: Draw) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], dict[str, Any]]:
-    """Eight tokens on both sides of the clip range, with advantages of both signs; differentiable in their log-probabilities."""
-    cases = clip_cases(draw)
-    old, A = (x[:, :4].reshape(1, 8) for x in (cases.old_logps, cases.advantages))
-    theta = cases.logps[:, :4].flatten().requires_grad_()
-    legend = {r"\theta": theta, "t": range(8), "A_t": A[0], r"\rho_t": (theta - old[0]).exp(), r"\pi(y_t)": theta.exp()}
-    legend |= {r"\piold(y_t)": old[0].exp(), r"\epsilon": 0.2, r"\epsilon_{\text{high}}": 0.3}
-    return (theta[None], old, A, torch.ones(1, 8, dtype=torch.bool)), legend
-
-
 @ink("eq:clip-higher")
 def _(draw: Draw) -> Legend:
-    inputs, legend = tokens(draw)
+    inputs, legend = clipped_tokens(draw)
     objective = losses.ppo_clip(*inputs, epsilon=0.2, epsilon_high=0.3)
     slopes = torch.autograd.grad(objective.sum(), legend[r"\theta"])[0]
     return legend | {r"\nabla_{\log\pi}\mathcal{L}_t": slopes}
@@ -181,13 +170,13 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:cispo")
 def _(draw: Draw) -> Legend:
-    inputs, legend = tokens(draw)
+    inputs, legend = clipped_tokens(draw)
     return legend | {r"\mathcal{L}_t": losses.cispo(*inputs, epsilon=0.2, epsilon_high=0.3)[0]}
 
 
 @ink("eq:sapo")
 def _(draw: Draw) -> Legend:
-    inputs, legend = tokens(draw)
+    inputs, legend = clipped_tokens(draw)
     objective = losses.sapo(*inputs, sapo_temperature_pos=1.3, sapo_temperature_neg=1.3)
     return legend | {r"\tau": 1.3, r"\mathcal{L}_t": objective[0]}
 

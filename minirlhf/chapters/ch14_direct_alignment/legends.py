@@ -244,7 +244,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     pair, beta, _ = answers(draw)
     s = (beta * pair.ranked().logratios).T
-    return {"k": range(1, 3), "s_k": s, r"\ell_{\text{DPO}}": pl.dpo(pair, beta=beta)}
+    return {"k": range(1, 3), "s_k": s, r"\ell_{\text{DPO}}": pl.plackett_luce_dpo(pair.ranked(), beta=beta)}
 
 
 @ink("eq:reward-targets")

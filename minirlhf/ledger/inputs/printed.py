@@ -73,3 +73,18 @@ def groups(draw: Draw, size: int = 3, num_generations: int = 3, binary: bool = F
     legend |= {r"\pi(y_i)": probs[index].T, r"\E": probs.detach()[index].prod(-1), "J": (probs * values).sum()}
     rewards = values[index]
     return Groups(index, probs, rewards, legend | {"r_i": rewards.T, r"\bar r": rewards.mean(-1)})
+
+
+def clipped_tokens(draw: Draw) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], dict[str, Any]]:
+    """Eight tokens on both sides of a clip range of .2 and .3, with advantages of both signs, and the symbols for them.
+
+    The inputs are ``logps, old_logps, advantages, mask``, ``(1, 8)``, the first differentiable.
+    """
+    ratios = torch.tensor([0.5, 0.9, 1.1, 1.6] * 2, dtype=torch.float64) * draw.uniform(8, low=0.95, high=1.05)
+    A = draw.uniform(1, 8, low=0.5, high=2.0) * torch.tensor([1.0] * 4 + [-1.0] * 4)
+    old = draw.logps(1, 8)
+    theta = (old[0] + ratios.log()).requires_grad_()
+    legend = {r"\theta": theta, "t": range(8), "A_t": A[0], r"\rho_t": (theta - old[0]).exp()}
+    legend |= {r"\pi(y_t)": theta.exp(), r"\pi(y_t\mid s_t)": theta.exp(), r"\piold(y_t)": old[0].exp()}
+    legend |= {r"\epsilon": 0.2, r"\epsilon_{\text{high}}": 0.3}
+    return (theta[None], old, A, torch.ones(1, 8, dtype=torch.bool)), legend
