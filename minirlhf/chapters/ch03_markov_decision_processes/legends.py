@@ -45,6 +45,10 @@ def process(draw: Draw) -> tuple[RandomProcess, Tensor, dict[str, Any]]:
     return p, V, legend
 
 
+def values_of(p: RandomProcess) -> Tensor:
+    return mdp.policy_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
+
+
 @ink("eq:marginalised-mrp")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
@@ -92,9 +96,8 @@ def _(draw: Draw) -> Legend:
 @ink("eq:bellman-expectation")
 def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
-    inputs = (p.transitions, p.rewards, p.policy)
-    V = mdp.policy_values(*inputs, gamma=p.gamma)
-    return legend | {r"V^\pi(s)": mdp.bellman_expectation(*inputs, V, gamma=p.gamma)}
+    backed_up = mdp.bellman_expectation(p.transitions, p.rewards, p.policy, values_of(p), gamma=p.gamma)
+    return legend | {r"V^\pi(s)": backed_up}
 
 
 @ink("eq:occupancy")
