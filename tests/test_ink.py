@@ -213,7 +213,7 @@ PLANTED = {
         ("eq:bellman-optimality", r"\max_a", r"\sum_a"),
         ("eq:value-clip", r"\max\big(", r"\min\big("),
         ("eq:perplexity", r"\exp\Big(-", r"\Big(-"),
-        ("eq:ucb", r"\sqrt{\frac{\ln t}{n_i}}", r"\frac{\ln t}{n_i}"),
+        ("eq:ucb", r"\sqrt{\frac{\log t}{n_i}}", r"\frac{\log t}{n_i}"),
         ("eq:merged-distribution", r"\prod_k \pi_k(y)^{w_k}", r"\sum_k w_k \pi_k(y)"),
     ],
     "normaliser": [

@@ -138,7 +138,7 @@ def _(draw: Draw) -> Legend:
     p, _, legend = process(draw)
     Q = mdp.action_values(p.transitions, p.rewards, values_of(p), gamma=p.gamma)
     legend |= {r"\pi(a'\mid s')": lambda a, s: p.policy[s, a]}
-    return legend | {r"Q^\pi(s,a)": Q}
+    return legend | {r"Q^\pi(s,a)": mdp.bellman_q_expectation(p.transitions, p.rewards, p.policy, Q, gamma=p.gamma)}
 
 
 @ink("eq:bellman-q-optimality")
