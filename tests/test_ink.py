@@ -293,4 +293,4 @@ def test_a_formula_that_is_not_evaluated_was_read_as_it_stands():
 
 def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
     assert KNOWN.legends.keys() | KNOWN.pins.keys() == PRINTED.keys()
-    assert len(KNOWN.legends) >= 0.95 * len(PRINTED)
+    assert len(KNOWN.legends) >= 0.9 * len(PRINTED)
