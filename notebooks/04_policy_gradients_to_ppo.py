@@ -12,6 +12,7 @@ from functools import partial
 
 import matplotlib.pyplot as plt
 import torch
+from IPython.display import Markdown
 
 from minirlhf import evidence
 from minirlhf.chapters.ch04_policy_gradients_to_ppo import estimates, mistakes, poles, steps
@@ -30,6 +31,9 @@ torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
+coefficients = evidence.Seen(
+    "ch04_coefficients"
+)  # three of these seeds: entropy bonuses, and gradients that are not clipped
 predict = Predictions("04")
 
 # %% [markdown]
@@ -84,8 +88,23 @@ plt.show()
 assert all(abs(drawn[name] / exact_variance[name] - 1) < 0.25 for name in names)
 
 # %% [markdown]
-# An average over $K$ episodes has a $K$-th of the variance. So the factor of 49 between the first line and the fifth is the number of episodes that a good $\Psi$ saves. Note what does *not* help: $Q$ has no
-# noise of its own at all, and is still worse than a noisy return less the value. What hurts is not that the weights are random but that nearly all have the same sign.
+# An average over $K$ episodes has a $K$-th of the variance. So the factor of 49 between the first line and the fifth says how many times fewer episodes a good $\Psi$ needs. Note what does *not* help: $Q$ has no
+# noise of its own at all, and is still worse than a noisy return less the value, because nearly all of its weights have the same sign.
+#
+# The last line holds because the critic is the *true* value here. With another one the TD residual has a bias; the return less the value has none:
+
+# %%
+# NBVAL_CHECK_OUTPUT
+wrong = 0.5 * listed.values
+for name, psi in {
+    "TD residual, V": returns.gae(listed.rewards, listed.values, listed.mask, lam=0.0),
+    "TD residual, V/2": returns.gae(listed.rewards, wrong, listed.mask, lam=0.0),
+    "reward-to-go − V/2": returns.gae(listed.rewards, wrong, listed.mask, lam=1.0),
+}.items():
+    bias, variance = listed.bias_and_variance(psi)
+    print(f"{name:19} squared bias {bias:6.3f}   variance {variance:6.3f}")
+
+# %% [markdown]
 #
 # ## The best baseline is not the value
 #
@@ -119,8 +138,8 @@ ax.set(xlabel="baseline", ylabel="variance", ylim=(-0.002, 0.085))
 plt.show()
 
 # %% [markdown]
-# The mean is .09 whatever the baseline. The rare action has the long score, −.9 against .1, and the best baseline listens to it: with $b = .1$ both actions give the same estimate, and there is no variance left. The
-# value listens to the frequent action, whose score is short. That the value is usually a good choice is true, and no theorem.
+# The mean is .09 whatever the baseline. The rare action has the long score, −.9 against .1, and counts most in the best baseline: with $b = .1$ both actions give the same estimate, and there is no variance left. The
+# value is close to the $Q$ of the frequent action, whose score is short. That the value is often a good baseline is an experience, not a theorem.
 #
 # A third candidate is the mean of the batch. Four samples each, all $2^4$ batches listed:
 
@@ -185,6 +204,19 @@ def centred(episodes, policy):
     return returns.subtract_baseline(to_go, V[episodes.states[:, :-1]], episodes.mask)
 
 
+def without_noise(updates=120):
+    """The same number of steps of the same size along the exact gradient."""
+    theta, trace = torch.tensor([math.log(0.2 / 0.8)], dtype=torch.float64), []
+    for _ in range(updates):
+        at = theta.clone().requires_grad_()
+        p = at.sigmoid()
+        (slope,) = torch.autograd.grad((-2 * (2 - p) / (p * (1 - p))).sum(), at)
+        theta = theta + 0.004 * slope
+        trace.append(float(theta.sigmoid()))
+    return trace
+
+
+exact_climb = without_noise()
 climbs = {}
 for name, weight in progress({"total return": total, "reward-to-go − V": centred}.items(), "climbing"):
     climbs[name] = torch.tensor([reinforce(weight, seed) for seed in range(4)])
@@ -192,11 +224,13 @@ for name, weight in progress({"total return": total, "reward-to-go − V": centr
     print(
         f"{name:16} the last 40 updates: p = {float(last.mean()):.3f} ± {float(last.std()):.3f}; the best is {2 - math.sqrt(2):.3f}"
     )
+print(f"exact gradient   the last 40 updates: p = {sum(exact_climb[-40:]) / 40:.3f}, and it is still climbing")
 
 # %%
 # figure: corridor
 # alt: Left, the expected return as a function of the probability of going right, a curve with its maximum of minus 11.66 at 0.586. Right, that probability over 120 updates of REINFORCE
-#   from a start at 0.2, mean and range of four runs each: both climb towards the best probability, with reward-to-go less the value in a narrow band, with the total return in a wide one.
+#   from a start at 0.2, mean and range of four runs each, beside the same steps along the exact gradient: reward-to-go less the value follows the exact path in a narrow band and is still below the best probability after 120 updates;
+#   the total return wanders about it in a wide band.
 fig, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 p = torch.linspace(0.08, 0.95, 100, dtype=torch.float64)
 axes[0].plot(p, -2 * (2 - p) / (p * (1 - p)), color=PALETTE["black"])
@@ -205,12 +239,33 @@ axes[0].set(xlabel="probability of going right", ylabel="expected return", ylim=
 for (name, traces), colour in zip(climbs.items(), ("red", "blue"), strict=True):
     axes[1].plot(traces.mean(0), color=PALETTE[colour], label=name)
     axes[1].fill_between(range(120), traces.amin(0), traces.amax(0), color=PALETTE[colour], alpha=0.15, lw=0)
+axes[1].plot(exact_climb, color=PALETTE["black"], lw=1, ls="--", label="exact gradient")
 axes[1].axhline(2 - math.sqrt(2), color="0.5", ls=":")
 axes[1].set(xlabel="update", ylabel="probability of going right", ylim=(0, 1))
 axes[1].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
+# Reward-to-go less the value follows the exact gradient closely; it has not arrived after 120 updates, because the exact gradient has not either: near the optimum the slope is small. The total return arrives by chance and goes past it.
+#
+# One step of each method by hand. Two actions with probabilities .6 and .4; the second was taken and earned 3, the baseline says 1, so $A = 2$. The step size is .1, and PPO goes through the same sample three times.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+z = torch.tensor([[0.6, 0.4]], dtype=torch.float64).log()
+sampled, one_step = z.log_softmax(-1)[:, 1:], torch.ones(1, 1, dtype=torch.bool)
+for step in (1, 2, 3):
+    at = z.clone().requires_grad_()
+    chosen = at.log_softmax(-1)[:, 1:]
+    (slope,) = torch.autograd.grad(losses.ppo_clip(chosen, sampled, torch.full_like(chosen, 2.0), one_step).sum(), at)
+    z = z + 0.1 * slope
+    now = float(z.softmax(-1)[0, 1])
+    pushed = ", ".join(f"{x:+.3f}" for x in (0.1 * slope[0]).tolist())
+    print(f"pass {step}: logits move by {pushed}; probability {now:.3f}, ratio {now / 0.4:.3f}")
+
+# %% [markdown]
+# The first pass is REINFORCE's step. The second begins inside the clip range and ends outside: the clip removes the gradient of a ratio that *has* left the range, and does not keep it in. The third pass does nothing.
+#
 # ## Believing a critic: λ
 #
 # GAE mixes the TD residual (λ = 0), which believes the critic at once, with the full return (λ = 1), which waits. Give it a *wrong* critic, one that says half of every value. How do
@@ -259,12 +314,12 @@ fig, ax = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 ax.plot(lams, bias, color=PALETTE["red"], label="squared bias")
 ax.plot(lams, variance / 64, color=PALETTE["blue"], ls="--", label="variance, mean of 64 episodes")
 ax.plot(lams, bias + variance / 64, color=PALETTE["black"], lw=2, label="error: their sum")
-ax.set(xlabel="λ", ylabel="squared error of the gradient", ylim=(0, None))
-ax.legend(frameon=False)
+ax.set(xlabel="λ", ylabel="squared error of the gradient", ylim=(0, 0.32))
+ax.legend(frameon=False, loc="upper center")
 plt.show()
 
 # %% [markdown]
-# With few episodes believe the critic, with many the rewards. A language model's critic, after a warm-up, is believed far less: λ is .95 to 1 there.
+# With few episodes a small λ is better, with many a large one, because noise averages out and the critic's error does not. For language models λ is .95 to 1.
 #
 # ## Old samples
 #
@@ -370,11 +425,38 @@ for name, thetas in paths.items():
         f"{name:31} ends at KL {kls[-1]:.3f}, gain {gains[-1]:+.2f}; best gain on the way {max(gains):+.2f}, surrogate at the end {float(world.surrogate(start, thetas[-1])):+.2f}"
     )
 
+
+def gain_at(direction, max_kl):
+    """True gain and surrogate of the step in this direction whose KL is ``max_kl``."""
+    low, high = 0.0, 10.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(world.kl(start, start + middle * direction)) < max_kl else (low, middle)
+    there = start + low * direction
+    return float(world.value(there) - world.value(start)), float(world.surrogate(start, there))
+
+
+# %%
+# table: same-kl
+angles = torch.linspace(-math.pi, math.pi, 73, dtype=torch.float64)
+compass = [torch.stack([a.cos(), a.sin()]) for a in angles]
+natural = world.natural_step(start, max_kl=1e-6)
+rows = [
+    "| KL | plain gradient | natural gradient | best direction | surrogate of the natural step |",
+    "|---|---|---|---|---|",
+]
+for max_kl in (0.0001, 0.001, 0.01, 0.05, 0.2):
+    cells = [gain_at(direction / direction.norm(), max_kl) for direction in (slope, natural)]
+    best_gain = max(gain_at(direction, max_kl)[0] for direction in compass)
+    row = f"| {max_kl:g} | {cells[0][0]:.2f} | {cells[1][0]:.2f} | {best_gain:.2f} | {cells[1][1]:.2f} |"
+    rows.append(row.replace("-", "−"))
+Markdown("\n".join(rows))
+
 # %%
 # figure: region
 # alt: Left, true gain and surrogate gain against the new probability of going right, starting from 0.2. They touch at 0.2; the surrogate is a straight line that rises to 19, the truth bends, peaks at 3.6 and
-#   falls below minus 6. Right, true gain against KL for steps in a longer corridor on a logarithmic axis: all climb together at first; gradient, natural gradient and unclipped passes peak and then fall below zero, the
-#   penalty and the clip stop at a KL of a few hundredths with gains near 1.
+#   falls below minus 6. Right, true gain against KL for steps in a longer corridor on a logarithmic axis. Up to a few hundredths of a nat the natural gradient gains most; beyond, it is the first of the three paths to fall, and all
+#   fall far below zero. The penalty and the clip end at a KL of a few hundredths with gains near 1.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 grid = torch.linspace(0.02, 0.99, 98).tolist()
 axes[0].plot(
@@ -392,20 +474,24 @@ axes[0].axvspan(min(inside), max(inside), color=PALETTE["sky"], alpha=0.3, lw=0,
 axes[0].set(xlabel="new probability of going right", ylabel="gain", ylim=(-8, 20))
 axes[0].legend(frameon=False)
 
-colours, styles = ("orange", "blue", "red", "green", "purple"), ("-", "-", "--", "-", "-")
-for (name, (kls, gains)), colour, style in zip(walked.items(), colours, styles, strict=True):
-    axes[1].plot(kls, gains, color=PALETTE[colour], ls=style, label=name)
-    axes[1].plot(kls[-1], gains[-1], "o", color=PALETTE[colour], ms=4)
+lines = {"gradient, ever larger steps": ("orange", "-"), "natural gradient (TRPO's step)": ("blue", "-")}
+lines["no clip, 300 passes"] = ("red", "--")
+for name, (colour, style) in lines.items():
+    axes[1].plot(*walked[name], color=PALETTE[colour], ls=style, label=name)
+for name, colour, mark in (("PPO-clip, 300 passes", "green", "*"), ("PPO-penalty, β = 1", "purple", "D")):
+    kls, gains = walked[name]
+    axes[1].plot(kls[-1], gains[-1], mark, color=PALETTE[colour], ms=9, mfc="none", label=f"{name}: where it ends")
 axes[1].axhline(0, color="0.7", lw=0.8)
 axes[1].set(xscale="log", xlabel="KL(old‖new)", xlim=(3e-4, 4), ylim=(-4, 1.8), ylabel="true gain")
-axes[1].legend(frameon=False, fontsize=7.5, loc="lower left")
+axes[1].legend(frameon=False, fontsize=8, loc="lower left")
 plt.show()
 
 # %%
 assert walked["PPO-clip, 300 passes"][1][-1] > 0.5 > 0 > walked["no clip, 300 passes"][1][-1]
 
 # %% [markdown]
-# The surrogate promises more with every pass, +5.2 at the end, while the policy has become far worse than at the start. Inside a small region all methods agree, and that is what a trust region is for. Clip and penalty stop by themselves.
+# The surrogate promises more with every pass, +5.2 at the end, while the policy has become far worse than at the start. The table compares directions at the same KL: for small steps the natural gradient is the best direction there is. At a KL of .05 it is worse than the plain gradient, for a good reason: it climbs the
+# *surrogate* fastest, and out there the surrogate is wrong. A natural direction without a small region is no protection. Clip and penalty end at a KL of a few hundredths.
 #
 # ## CartPole
 #
@@ -471,12 +557,27 @@ joint = seen.values("reinforce_with_baseline_score")
 without_clip = po.train_policy(
     poles.cartpole, po.REINFORCE_WITH_BASELINE, replace(poles.EPISODES, max_grad_norm=1e9, seed=10)
 )
-print("gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint[:1]) or "no study here")
-print(f"not clipped, the same seed: {poles.score(without_clip):.0f}")
+print(f"clipped, not clipped, seed 10: {joint[0]:.0f}, {poles.score(without_clip):.0f}")
+print("five seeds, gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint))
+print("three seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.values("unclipped_score")))
+print("five seeds, no baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
 
 # %% [markdown]
 # The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy.
 #
+# ## The entropy bonus
+#
+# PPO with $c_H$ times the entropy of the next action added to its objective, three seeds each. The policy's entropy at the end is measured in the states that it visits; an undecided policy of two actions has log 2 = .69 nats.
+
+# %%
+# table: bonus
+rows = ["| $c_H$ | score, three seeds | entropy of the trained policy, nats |", "|---|---|---|"]
+for bonus in ("0", "0.01", "0.1", "1"):
+    scores, nats = coefficients.values(f"bonus_{bonus}_score"), coefficients.values(f"bonus_{bonus}_entropy")
+    rows.append(f"| {bonus} | {', '.join(f'{x:.0f}' for x in sorted(scores))} | {min(nats):.2f} to {max(nats):.2f} |")
+Markdown("\n".join(rows))
+
+# %% [markdown]
 # ## Epochs, not episodes
 #
 # One rollout of 2,048 steps, 64 passes over it instead of 8, with and without the clip.
@@ -560,8 +661,26 @@ for name in ("ppo", *list(GALLERY)[:4], "small_rewards", "small_undetached", "pp
 assert seen.holds("ends_forgotten_score", below=100) and seen.holds("small_undetached_score", below=100)
 
 # %% [markdown]
-# Two of them fall on purpose, the maximum hardly learns at all; and two learn so well that one cannot tell from the curve that anything is wrong. Look instead at numbers whose right value is known. A pole that stands still
-# is worth about $1/(1-\gamma) = 100$; the critic that never bootstraps says half of that. And the leak lowers every value: no matter at 80, where falling still counts 0; fatal at −5, where 0 is an improvement.
+# Two of them learn to fall, the maximum hardly learns at all; and two learn so well that the curve alone does not show that anything is wrong. Some numbers have a value that is known beforehand. A pole that stands still
+# is worth about $1/(1-\gamma) = 100$; the critic that never bootstraps says half of that. The leak lowers every value. At 80 that does no harm, because falling still counts 0; at −5 it is fatal, because then 0 is an improvement.
+#
+# Half of 100 can be predicted. Rollouts are stretches of 128 steps, and the critic is trained on the λ-return with λ = .95. With $n$ steps left before the cut that is $G_1 = 1$ and $G_n = 1 + \gamma[(1-\lambda)v + \lambda G_{n-1}]$, where $v$ is what the critic says; and the critic says the mean, $v = \frac{1}{128}\sum_n G_n$.
+
+
+# %%
+# NBVAL_CHECK_OUTPUT
+def mean_stretch(v, lam, gamma=0.99, length=128):
+    """Mean of the λ-returns of a stretch without a future, for a critic that says v."""
+    G = [1.0]
+    while len(G) < length:
+        G.append(1 + gamma * ((1 - lam) * v + lam * G[-1]))
+    return sum(G) / length
+
+
+for lam in (0.95, 1.0):
+    at_zero = mean_stretch(0.0, lam)
+    fixed = at_zero / (1 - (mean_stretch(1.0, lam) - at_zero))  # it is linear in v
+    print(f"λ = {lam}: v = {fixed:.1f}")
 
 # %%
 predict.tally()

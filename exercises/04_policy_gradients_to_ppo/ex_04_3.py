@@ -1,117 +1,153 @@
 # ---
-# title: Six cases of one clip
+# title: Two samples, many passes
 # kind: numeric
-# minutes: 15
+# minutes: 25
 # ---
 
 # %% [statement]
-# `cases(STUDENT)` is a table drawn up for you; put your student id into `STUDENT` at the top of the notebook. Six samples, each with its ratio $\rho$ and its advantage $A$, and one $\epsilon$. For
-# PPO's objective $\min\big(\rho A,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon)\,A\big)$, write down, in the order of the table,
+# A rollout holds two samples from one state. `sample(STUDENT)` describes them for you; put your student id into `STUDENT` at the top of the notebook. There are three actions, with logits `z` when the samples were
+# drawn. In the first sample the action 0 was taken and has the advantage `A[0]`, in the second the action 1, with the advantage `A[1]`; both advantages are positive, and the first is much larger.
 #
-# 1. `objective`: its value, six numbers;
-# 2. `slope`: its derivative in $\rho$, six numbers;
-# 3. `frozen`: how many of the six samples do not move the policy any more.
+# PPO goes through this rollout `passes` times. Each pass is one step of plain gradient *ascent* on the *mean* of the two samples' objectives $\min\big(\rho A,\ \mathrm{clip}(\rho, 1-\epsilon, 1+\epsilon)\,A\big)$, with step size `eta`
+# on the logits. The ratio $\rho$ of a sample compares the probability of its action now with the probability when it was drawn.
 #
-# By hand, or at least without the library's `ppo_clip`. Right to 0.1 %.
+# Simulate it, without the library's `ppo_clip`, and write down
+#
+# 1. `ratios`: the two ratios after the last pass;
+# 2. `moved`: in how many of the passes the first sample had a gradient, and in how many the second, as a list of two numbers;
+# 3. `lowest`: the smallest ratio that the second sample had after any pass.
+#
+# Right to 0.1 %. One sample is pushed down by the other although its advantage is positive. What brings it back?
 
 # %% [given]
 from minirlhf.ledger.registry import Draw
 
 
-def cases(student):
-    """This student's table."""
+def sample(student):
+    """This student's samples."""
     draw = Draw("04.3", student)
-    epsilon = [0.1, 0.2, 0.3][draw.integer(0, 2)]
-    rows = []
-    for sign in (1, -1):
-        for low, high in (
-            (1 - 1.8 * epsilon, 1 - 1.2 * epsilon),
-            (1 - 0.6 * epsilon, 1 + 0.6 * epsilon),
-            (1 + 1.2 * epsilon, 1 + 1.8 * epsilon),
-        ):
-            rho = round(float(draw.uniform(low=low, high=high)), 2)
-            rows.append((rho, round(sign * float(draw.uniform(low=0.5, high=3.0)), 1)))
-    return {"epsilon": epsilon, "cases": [rows[i] for i in draw.permutation(6).tolist()]}
+    return {
+        "z": [
+            0.0,
+            round(float(draw.uniform(low=0.1, high=0.4)), 2),
+            round(float(draw.uniform(low=-0.6, high=-0.2)), 2),
+        ],
+        "A": [round(float(draw.uniform(low=3.4, high=3.9)), 2), round(float(draw.uniform(low=0.5, high=0.8)), 2)],
+        "epsilon": 0.2,
+        "eta": round(float(draw.uniform(low=0.4, high=0.44)), 3),
+        "passes": 40,
+    }
 
 
 # %% [stub]
-print(cases(STUDENT))
+print(sample(STUDENT))
 
-objective = None
-slope = None
-frozen = None
+ratios = None
+moved = None
+lowest = None
 
 # %% [solution]
-table = cases(STUDENT)
-objective, slope = [], []
-for rho, A in table["cases"]:
-    clipped = min(max(rho, 1 - table["epsilon"]), 1 + table["epsilon"])
-    objective.append(min(rho * A, clipped * A))
-    slope.append(A if rho * A <= clipped * A else 0.0)
-frozen = slope.count(0.0)
+import math
+
+
+def simulate(s, objective_slope):
+    """Ratios after the last pass, passes with a gradient, smallest ratio of the second sample."""
+
+    def probs(z):
+        total = sum(math.exp(x) for x in z)
+        return [math.exp(x) / total for x in z]
+
+    z, old = list(s["z"]), probs(s["z"])
+    moved, lowest = [0, 0], 1.0
+    for _ in range(s["passes"]):
+        p, step = probs(z), [0.0, 0.0, 0.0]
+        for i in (0, 1):
+            slope = objective_slope(p[i] / old[i], s["A"][i], s["epsilon"])  # in ρ
+            moved[i] += slope != 0
+            for v in range(3):
+                step[v] += slope * p[i] / old[i] * ((v == i) - p[v]) / 2
+        z = [x + s["eta"] * g for x, g in zip(z, step)]
+        p = probs(z)
+        lowest = min(lowest, p[1] / old[1])
+    return [p[0] / old[0], p[1] / old[1]], moved, lowest
+
+
+def ppo(rho, A, epsilon):
+    return 0.0 if (A > 0 and rho > 1 + epsilon) or (A < 0 and rho < 1 - epsilon) else A
+
+
+ratios, moved, lowest = simulate(sample(STUDENT), ppo)
 
 # %% [tests]
 import torch
 
 from minirlhf.classroom.testing import expect, fail, test
+from minirlhf.equations.policy_losses import importance_weighted, ppo_clip
 
 
-def ask(sub, name, want, mistakes):
-    """Six numbers, right to a thousandth, without saying what is right."""
+def both_sides(logps, old_logps, advantages, mask, *, epsilon):
+    """Clipped without a minimum."""
+    return (logps - old_logps).exp().clamp(1 - epsilon, 1 + epsilon) * advantages
+
+
+def the_maximum(logps, old_logps, advantages, mask, *, epsilon):
+    """A maximum for the minimum."""
+    ratio = (logps - old_logps).exp()
+    return torch.maximum(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+
+
+def free(logps, old_logps, advantages, mask, *, epsilon):
+    """Not clipped."""
+    return importance_weighted(logps, old_logps, advantages, mask)
+
+
+def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True):
+    """The same by automatic differentiation: ratios, passes with a gradient, the second sample's smallest ratio."""
+    z = torch.tensor(s["z"], dtype=torch.float64)
+    first = z.log_softmax(-1)[:2, None]
+    old, advantages, mask = first, torch.tensor(s["A"], dtype=torch.float64)[:, None], torch.ones(2, 1).bool()
+    moved, lowest = torch.zeros(2), 1.0
+    for _ in range(s["passes"]):
+        at = z.clone().requires_grad_()
+        logps = at.log_softmax(-1)[:2, None]
+        worth = objective(logps, old, advantages, mask, epsilon=s["epsilon"])
+        for i in (0, 1):
+            (own,) = torch.autograd.grad(worth[i, 0], at, retain_graph=True)
+            moved[i] += float(own.abs().max()) > 0
+        (slope,) = torch.autograd.grad(share * worth.sum(), at)
+        z = z + s["eta"] * slope
+        ratio = (z.log_softmax(-1)[:2, None] - first).exp()[:, 0]
+        lowest = min(lowest, float(ratio[1]))
+        old = old if stale else z.log_softmax(-1)[:2, None]
+    return {"ratios": ratio, "moved": moved.double(), "lowest": torch.tensor([lowest], dtype=torch.float64)}
+
+
+SLIPS = {
+    "every ratio outside the interval has lost its gradient": (both_sides, {}),
+    "nothing is clipped": (free, {}),
+    "the maximum is taken": (the_maximum, {}),
+    "the two objectives are added, not averaged": (ppo_clip, {"share": 1.0}),
+    "the old probabilities are taken anew in every pass": (ppo_clip, {"stale": False}),
+}
+
+
+def ask(sub, name, length):
+    """A number or a list, right to a thousandth, without saying what is right."""
     got = sub.value(name)
     got = got.tolist() if isinstance(got, torch.Tensor) else got
-    if not isinstance(got, list | tuple) or len(got) != 6:
-        fail(f"`{name}` is no list of six numbers")
+    got = [got] if isinstance(got, int | float) else got
+    if not isinstance(got, list | tuple) or len(got) != length:
+        fail(f"`{name}` is not {'a number' if length == 1 else f'a list of {length} numbers'}")
+    s = sample(sub.student)
+    wrong = {what: by_autograd(s, slip, **changes)[name] for what, (slip, changes) in SLIPS.items()}
+    right = by_autograd(s)[name]
     expect(
         torch.tensor([float(x) for x in got], dtype=torch.float64),
-        torch.tensor(want, dtype=torch.float64),
+        right,
         what=f"`{name}`",
         tolerance=0.001,
         reveal=False,
-        mistakes={k: torch.tensor(v, dtype=torch.float64) for k, v in mistakes.items()},
-    )
-
-
-def worked(student):
-    """Value, slope, and the same of three well-known slips, case by case and without a minimum or a clip."""
-    table = cases(student)
-    e = table["epsilon"]
-    out = {"value": [], "slope": [], "clip": [], "clip slope": [], "max": [], "max slope": [], "free": [], "all": []}
-    for rho, A in table["cases"]:
-        edge = 1 - e if rho < 1 - e else 1 + e if rho > 1 + e else rho
-        outside = edge != rho
-        gone_too_far = (A > 0 and rho > 1 + e) or (A < 0 and rho < 1 - e)
-        out["value"].append(edge * A if gone_too_far else rho * A)
-        out["slope"].append(0.0 if gone_too_far else A)
-        out["clip"].append(edge * A)
-        out["clip slope"].append(0.0 if outside else A)
-        out["max"].append(edge * A if outside and not gone_too_far else rho * A)
-        out["max slope"].append(0.0 if outside and not gone_too_far else A)
-        out["free"].append(rho * A)
-        out["all"].append(A)
-    return out
-
-
-@test(
-    points=2,
-    rounds=1,
-    hints=(
-        "For each case compute both candidates, ρA and clip(ρ)A, and take the smaller. With A < 0 the smaller one has the larger ratio.",
-        "Only two of the six come from the clip: too far up with A > 0, too far down with A < 0.",
-    ),
-)
-def values(sub, draw):
-    "`objective` is PPO's, in all six cases."
-    w = worked(sub.student)
-    ask(
-        sub,
-        "objective",
-        w["value"],
-        {
-            "the ratio is clipped in all cases, without a minimum": w["clip"],
-            "the maximum is taken": w["max"],
-            "nothing is clipped": w["free"],
-        },
+        mistakes={what: value for what, value in wrong.items() if float((value - right).abs().max()) > 0.01},
     )
 
 
@@ -119,64 +155,68 @@ def values(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Where the clipped candidate is the smaller one, ρ does not occur in the objective at all.",
-        "Where ρA is the smaller one, its derivative in ρ is A, also outside the interval.",
+        "For each sample decide whether its objective has a slope in ρ at all. If it has, the slope is A, and the gradient in the logits is A·ρ times "
+        "the score, one-hot minus the probabilities.",
+        "Only a ratio that has gone too far in the direction of its advantage has lost its gradient. The second sample's advantage is positive and "
+        "its ratio falls: that is the other direction.",
     ),
 )
-def slopes(sub, draw):
-    "`slope` is the derivative of the objective in ρ."
-    w = worked(sub.student)
-    ask(
-        sub,
-        "slope",
-        w["slope"],
-        {
-            "every ratio outside the interval loses its gradient": w["clip slope"],
-            "the maximum is taken": w["max slope"],
-            "nothing is clipped": w["all"],
-        },
-    )
+def where_it_ends(sub, draw):
+    "`ratios` are those after the last pass."
+    ask(sub, "ratios", 2)
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Count, pass by pass and before the step, which of the two samples has a gradient.",
+        "The first sample stops when its ratio is above 1 + ε, and has a gradient again when the second one has drawn probability away from it.",
+    ),
+)
+def who_moves(sub, draw):
+    "`moved` counts the passes in which each sample had a gradient."
+    ask(sub, "moved", 2)
 
 
 @test(
     points=1,
     rounds=1,
-    hints=("Count the zeros among the slopes.", "The table holds each of the six cases once."),
+    hints=(
+        "What one action gains, the others lose. Look at the second ratio after each pass.",
+        "It is smallest right after the last of the large steps of the first sample, not at the end.",
+    ),
 )
-def stopped(sub, draw):
-    "`frozen` counts the samples without gradient."
-    expect(
-        sub.number("frozen"),
-        2.0,
-        what="`frozen`",
-        reveal=False,
-        mistakes={"all ratios outside the interval are counted": 4.0},
-    )
+def how_low(sub, draw):
+    "`lowest` is the second sample's smallest ratio."
+    ask(sub, "lowest", 1)
 
 
-# %% [mutant] clipped without a minimum
-# caught by: values
-# says: without a minimum
-objective = [min(max(rho, 1 - table["epsilon"]), 1 + table["epsilon"]) * A for rho, A in table["cases"]]
+# %% [mutant] clipped on both sides
+# caught by: where_it_ends
+# says: has lost its gradient
+ratios, moved, lowest = simulate(sample(STUDENT), lambda rho, A, e: A if 1 - e <= rho <= 1 + e else 0.0)
 
-# %% [mutant] the maximum
-# caught by: values
-# says: the maximum
-objective = [max(rho * A, min(max(rho, 1 - table["epsilon"]), 1 + table["epsilon"]) * A) for rho, A in table["cases"]]
+# %% [mutant] not clipped
+# caught by: where_it_ends
+# says: nothing is clipped
+ratios, moved, lowest = simulate(sample(STUDENT), lambda rho, A, e: A)
 
-# %% [mutant] no gradient anywhere outside
-# caught by: slopes
-# says: loses its gradient
-slope = [A if 1 - table["epsilon"] <= rho <= 1 + table["epsilon"] else 0.0 for rho, A in table["cases"]]
+# %% [mutant] added, not averaged
+# caught by: where_it_ends
+ratios, moved, lowest = simulate(sample(STUDENT) | {"eta": 2 * sample(STUDENT)["eta"]}, ppo)
 
-# %% [mutant] four are frozen
-# caught by: stopped
-# says: are counted
-frozen = 4
+# %% [mutant] the passes of one sample for both
+# caught by: who_moves
+moved = [moved[0], moved[0]]
 
-# %% [partial] 2: only the values
-slope = None
-frozen = None
+# %% [mutant] the last ratio for the lowest
+# caught by: how_low
+lowest = ratios[1]
 
-# %% [partial] 4: values and slopes, no count
-frozen = None
+# %% [partial] 2: only where it ends
+moved = None
+lowest = None
+
+# %% [partial] 4: all but the lowest
+lowest = None

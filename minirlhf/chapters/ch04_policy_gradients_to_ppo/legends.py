@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirlhf.chapters.ch04_policy_gradients_to_ppo.checks_ppo import minibatch
+from minirlhf.control import policy_optimisation as po
 from minirlhf.equations import policy_gradient as pg
-from minirlhf.equations import returns, trust_region
+from minirlhf.equations import policy_losses, returns, trust_region, value_losses
 from minirlhf.ledger.ink.legends import ink
 from minirlhf.ledger.inputs.printed import until
 from minirlhf.ledger.inputs.processes import HORIZON, Endless, endless, episodes, jacobian
@@ -150,7 +152,7 @@ def _(draw: Draw) -> Legend:
     p, group = theta.softmax(-1), all_groups(3, K)  # (P, K)
     scores = jacobian(lambda t: t.log_softmax(-1), theta)
     legend = {"i": range(K), "K": K, r"\theta": theta, r"\E": p.detach()[group].prod(-1), "J": (p * earned).sum()}
-    legend |= {"G_i": earned[group].T, r"\bar G": earned[group].mean(-1), "z_i": lambda i: scores[group[:, i]].T}
+    legend |= {"G_i": earned[group].T, r"\bar G": earned[group].mean(-1), r"\xi_i": lambda i: scores[group[:, i]].T}
     return legend
 
 
@@ -215,14 +217,18 @@ def _(draw: Draw) -> Legend:
 @ink("eq:length-adaptive-lambda")
 def _(draw: Draw) -> Legend:
     lengths = torch.tensor([3.0, 40, 90, 250], dtype=torch.float64) + draw.uniform(4)
-    return {r"\alpha": 0.05, "l": lengths, r"\lambda": returns.length_adaptive_lambda(lengths, alpha=0.05)}
+    return {
+        r"\alpha": 0.05,
+        r"\lvert y\rvert": lengths,
+        r"\lambda": returns.length_adaptive_lambda(lengths, alpha=0.05),
+    }
 
 
 @ink("eq:importance-weights")
 def _(draw: Draw) -> Legend:
-    pi, b = draw.logps(2, 5), draw.logps(2, 5)
-    found = returns.importance_weights(pi, b, torch.ones(2, 5, dtype=torch.bool))
-    legend = {"t": range(5), "k": range(5), r"\pi(a_k\mid s_k)": pi.exp().T, r"b(a_k\mid s_k)": b.exp().T}
+    pi, mu = draw.logps(2, 5), draw.logps(2, 5)
+    found = returns.importance_weights(pi, mu, torch.ones(2, 5, dtype=torch.bool))
+    legend = {"t": range(5), "k": range(5), r"\pi(a_k\mid s_k)": pi.exp().T, r"\mu(a_k\mid s_k)": mu.exp().T}
     return legend | {"w_t": found.T}
 
 
@@ -264,7 +270,7 @@ def _(draw: Draw) -> Legend:
 @ink("eq:trust-region-step", linear=True)
 def _(draw: Draw) -> Legend:
     F, u, _ = curved(draw)
-    return {r"\delta": 0.1, "u": u, "F": F, "x": trust_region.trust_region_step(u, F @ u, max_kl=0.1)}
+    return {r"\kappa": 0.1, "u": u, "F": F, "x": trust_region.trust_region_step(u, F @ u, max_kl=0.1)}
 
 
 @ink("eq:fisher-vector-product", linear=True)
@@ -292,4 +298,48 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     seen = 0.05 * (torch.linspace(0.3, 3.0, 91, dtype=torch.float64) + draw.uniform(1, low=0.001, high=0.028))
     following = [trust_region.adaptive_penalty(0.3, float(kl), target=0.05) for kl in seen]
-    return {"d": 0.05, r"\beta": 0.3, r"\KL": seen, r"\beta \leftarrow": torch.tensor(following, dtype=torch.float64)}
+    return {
+        r"\kappa": 0.05,
+        r"\beta": 0.3,
+        r"\KL": seen,
+        r"\beta \leftarrow": torch.tensor(following, dtype=torch.float64),
+    }
+
+
+# -- PPO ---------------------------------------------------------------------------------------------------------
+
+
+@ink("eq:entropy-gradient")
+def _(draw: Draw) -> Legend:
+    theta = draw.normal(4).requires_grad_()
+    p = theta.softmax(-1)
+    legend = {r"\theta": theta, r"\pi(a)": p, r"\E_{a\sim\pi}": p.detach()}
+    return legend | {r"H(\pi)": -(p * p.log()).sum()}
+
+
+@ink("eq:clipped-surrogate")
+def _(draw: Draw) -> Legend:
+    ratio, A = draw.away_from([0.8, 1.2], 12, low=0.4, high=1.7), draw.normal(12)
+    mask = torch.ones(12, 1, dtype=torch.bool)
+    found = policy_losses.ppo_clip(ratio.log()[:, None], torch.zeros(12, 1).double(), A[:, None], mask, epsilon=0.2)
+    return {r"\rho": ratio, "A": A, r"\epsilon": 0.2, r"L^{\text{clip}}": found[:, 0]}
+
+
+@ink("eq:clipped-value-loss")
+def _(draw: Draw) -> Legend:
+    V, old, G = draw.normal(1, 12), draw.normal(1, 12), draw.normal(1, 12, scale=3.0)
+    mask = torch.ones(1, 12, dtype=torch.bool)
+    found = value_losses.value_clip(V, old, G, mask, cliprange_value=0.4)
+    return {r"V_\phi": V[0], r"V_{\text{old}}": old[0], "G": G[0], "c": 0.4, "L^{V}": found[0]}
+
+
+@ink("eq:ppo-objective")
+def _(draw: Draw) -> Legend:
+    run, batch, ratios = minibatch(draw)
+    method = po.Method(entropy_coef=0.3, vf_coef=0.7)
+    with torch.no_grad():
+        logps, values = run.policy(batch.observations).log_softmax(-1), run.critic(batch.observations)[:, 0]
+        descended = po.loss(run, method, batch)
+    legend = {"i": range(1, len(ratios) + 1), "M": len(ratios), r"\rho_i": ratios, "A_i": batch.advantages[:, 0]}
+    legend |= {r"\epsilon": 0.2, "c_H": 0.3, "c_V": 0.7, r"V_\phi(s_i)": values, "G_i": batch.targets[:, 0]}
+    return legend | {r"H\big(\pi(\cdot\mid s_i)\big)": -(logps.exp() * logps).sum(-1), r"\mathcal L": descended}
