@@ -86,7 +86,10 @@ def _replaced(value: Any, path: Path, changes: Mapping[Path, Tensor]) -> Any:
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return type(value)(**{name: _replaced(part, (*path, name), changes) for name, part in fields.items()})
     if isinstance(value, tuple | list):
-        return type(value)(_replaced(part, (*path, i), changes) for i, part in enumerate(value))
+        parts = [_replaced(part, (*path, i), changes) for i, part in enumerate(value)]
+        return (
+            type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        )  # a named tuple takes them one by one
     return value
 
 
