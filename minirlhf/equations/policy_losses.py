@@ -68,7 +68,7 @@ def _limited(log_ratio: Tensor) -> Tensor:
 def reinforce(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """``A_t · log π(a_t)``: the policy gradient when the batch is fresh. ``old_logps`` plays no part.
 
-    Label: eq:reinforce-objective
+    Label: eq:reinforce-objective, eq:entropy-gradient
     Source: Williams (1992), "Simple statistical gradient-following algorithms for connectionist
         reinforcement learning".
     """
@@ -113,7 +113,7 @@ def ppo_clip(
     clip-higher. With ``A < 0`` the term ``ρA`` has no bound; ``delta`` gives it one (two-sided or dual
     clip): the first ρ becomes ``min(ρ, δ)``.
 
-    Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher
+    Label: eq:ppo-clip, eq:ppo-clip-gradient, eq:ppo-first-step, eq:ppo-no-clip, eq:clip-higher, eq:clipped-surrogate
     Source: Schulman et al. (2017), "Proximal Policy Optimization Algorithms", eq. 7; ``epsilon_high``: Yu et
         al. (2025), DAPO; ``delta``: Ye et al. (2020), "Mastering Complex Control in MOBA Games with Deep
         Reinforcement Learning" (dual clip).

@@ -32,7 +32,7 @@ def value_clip(
     Those are the predictions when the batch was sampled. The larger square counts, so a prediction that
     moved away from its target keeps its gradient.
 
-    Label: eq:value-clip
+    Label: eq:value-clip, eq:clipped-value-loss
     Source: the value loss of OpenAI's PPO implementation (baselines), kept by most RLHF code; not in the
         PPO paper.
     Args:

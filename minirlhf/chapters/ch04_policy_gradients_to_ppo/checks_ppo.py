@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from minirlhf.control import policy_optimisation as po
 from minirlhf.core import exact
 from minirlhf.equations import policy_losses, value_losses
-from minirlhf.ledger.registry import Comparison, Draw, check
+from minirlhf.ledger.registry import Comparison, Draw, chain, check
+
+chain(
+    "ppo-update",
+    "From the clipped surrogate of one step to the loss of a minibatch",
+    ["eq:clipped-surrogate", "eq:ppo-objective"],
+    module=__name__,
+)
 
 
 def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
@@ -129,6 +136,7 @@ def _with(**changes: Any) -> Loss:
         "the critic is left out": _with(critic=False),
         "maximised for minimised": lambda run, method, batch: -po.loss(run, method, batch),
     },
+    follows="eq:clipped-surrogate",
 )
 def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
     "What is descended: minus the mean of clipped surrogate, entropy bonus and minus the critic's error."
