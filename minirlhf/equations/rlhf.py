@@ -180,6 +180,22 @@ def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[
     return -variance / beta**2, -variance / beta**3
 
 
+# -- what the data say of a policy -------------------------------------------------------------------------------
+
+
+@takes(logps=LOG_DISTRIBUTION, data_logps=LOG_DISTRIBUTION)
+def coverage(logps: Tensor, data_logps: Tensor) -> Tensor:
+    """C = E_π[π/μ] = Σ π²/μ: how badly answers drawn from μ cover a policy; 1 for π = μ, 1 + χ²(π‖μ) otherwise.
+
+    A reward that is wrong by ε, root mean square over μ, is wrong by at most √C ε on average over π.
+
+    Label: eq:coverage
+    Source: the single-policy concentrability of offline reinforcement learning, in this form Huang et al. (2025),
+        "Correcting the mythos of KL-regularization"; the bound is Cauchy's and Schwarz's.
+    """
+    return (2 * logps - data_logps).logsumexp(-1).exp()
+
+
 # -- the same problem, token by token ----------------------------------------------------------------------------
 
 

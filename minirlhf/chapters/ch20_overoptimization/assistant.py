@@ -94,7 +94,7 @@ def assistant_report(
             curves["policy-gradient"].append(curve)
             histories.append(history)
         if "dpo" in chosen:
-            curves["dpo"].append(dpo(world, seed=seed))
+            curves["dpo"].append(dpo(task, start, world.pairs, gold=world.gold, seed=seed))
     report = report_type(curves, notes=notes, overrated=listed)
     if seeds >= 3:
         report.verdicts = {name: judge(found) for name, found in curves.items()}

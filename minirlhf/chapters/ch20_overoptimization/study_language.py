@@ -1,14 +1,14 @@
 """Over-optimisation of a trained language model, five seeds: ``python -m minirlhf.chapters.ch20_overoptimization.study_language`` (about five minutes of one core).
 
-The assistant world: RLOO without a leash, best-of-n and DPO against a reward model from 1,600 comparisons, and against gold; then two
-remedies, RLOO on a leash and best-of-n by the worst case of three reward models. Writes ``study_language.json``.
+The assistant world: RLOO without a KL penalty and best-of-n against a reward model from 1,600 comparisons, and against gold; then two
+remedies, RLOO with a penalty and best-of-n by the worst case of three reward models. Writes ``study_language.json``. DPO has a study of
+its own, ``study_language_dpo``.
 """
 
 from dataclasses import replace
 
 import torch
 
-from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
 from minirlhf.chapters.ch20_overoptimization.language_ensemble import more_grades
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, best_of_n, language_world, rloo
 from minirlhf.data import tasks
@@ -30,7 +30,6 @@ def one_seed(seed: int) -> dict[str, float]:
     curves = {
         "rl": rloo(world, plan)[0],
         "bon": best_of_n(world),
-        "dpo": dpo(world, seed=seed),
         "held": rloo(world, plan, beta=0.1)[0],
     }
     for name, curve in curves.items():
@@ -58,7 +57,7 @@ def probe() -> dict[str, float | str]:
     short = replace(plan.rl, max_steps=3, batch_size=2, num_generations=8)
     plan = replace(plan, reward=brief(plan.reward, batch_size=16, pairs=48, held_out=16), rl=short)
     world = language_world(tasks.get("assistant"), sft, plan)
-    curves = {"bon": best_of_n(world), "dpo": dpo(world, segments=2, steps=1)}
+    curves = {"bon": best_of_n(world)}
     for name, beta in (("rl", 0.0), ("held", 0.1)):
         curves[name], history, _ = rloo(world, plan, beta=beta)
         numbers |= trace(name, history)

@@ -17,6 +17,7 @@
 from minirlhf.equations.preference_losses.divergences import (
     f_dpo,
     f_prime_alpha,
+    f_prime_chi_po,
     f_prime_forward_kl,
     f_prime_jensen_shannon,
     f_prime_reverse_kl,
@@ -35,6 +36,7 @@ from minirlhf.equations.preference_losses.lists import (
 from minirlhf.equations.preference_losses.pairs import (
     aot,
     cdpo,
+    ches,
     discopop,
     dpo,
     dpo_displacement,

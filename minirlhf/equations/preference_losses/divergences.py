@@ -75,3 +75,16 @@ def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     if not math.isfinite(alpha) or alpha == 0.0:
         raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)")
     return -torch.expm1((-alpha * log_ratio).clamp(max=EXPONENT_LIMIT)) / alpha
+
+
+def f_prime_chi_po(log_ratio: Tensor) -> Tensor:
+    """``f'(t) = t + log t``, of f(t) = ½ (t − 1)² + t log t: χPO, whose rewards are β(t + log t). t is capped at exp(80).
+
+    The χ² term makes a large ratio dear, the KL keeps f'(0) = −∞. The paper also clips the difference of rewards; the
+    losses here do not.
+
+    Label: eq:f-prime-chi-po
+    Source: Huang et al. (2025), "Correcting the mythos of KL-regularization: direct alignment without overoptimization
+        via chi-squared preference optimization", their φ.
+    """
+    return log_ratio.clamp(max=EXPONENT_LIMIT).exp() + log_ratio

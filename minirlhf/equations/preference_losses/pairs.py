@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.masking import masked_mean, masked_sum
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, number, require_finite, require_shapes, shape, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
@@ -83,6 +84,37 @@ def dpo_displacement(logps: Tensor, features: Tensor, chosen: int, rejected: int
     """
     centred = features - logps.exp() @ features
     return centred @ (features[chosen] - features[rejected])
+
+
+def ches(
+    chosen: Tensor,
+    chosen_mask: Tensor,
+    rejected: Tensor,
+    rejected_mask: Tensor,
+    *,
+    length_normalised: bool = False,
+) -> Tensor:
+    """CHES of each pair ``(B,)``: ``⟨Σ h_w, Σ h_l⟩ − ‖Σ h_w‖²``; pairs with a high one push the chosen answer down.
+
+    Args:
+        chosen, rejected: last hidden states ``(B, T, D)``, the T of the two may differ: at each token the state that predicts
+            it, so for the first token the state at the prompt's end.
+        chosen_mask, rejected_mask: ``(B, T)``, True on the answer's tokens, EOS included.
+        length_normalised: means over the tokens for the sums.
+
+    Label: eq:ches
+    Source: Razin et al. (2025), "Unintentional unalignment: likelihood displacement in direct preference optimization",
+        the centered hidden embedding similarity; the normalised form is the one that they filter by.
+    """
+    require_shapes(
+        chosen=(chosen, "B T D"),
+        chosen_mask=(chosen_mask, "B T"),
+        rejected=(rejected, "B S D"),
+        rejected_mask=(rejected_mask, "B S"),
+    )
+    total = masked_mean if length_normalised else masked_sum
+    w, l = (total(h, m[..., None].expand_as(h), 1) for h, m in ((chosen, chosen_mask), (rejected, rejected_mask)))
+    return (w * l).sum(-1) - w.square().sum(-1)
 
 
 # -- per token instead of per answer -----------------------------------------------------------------------------
