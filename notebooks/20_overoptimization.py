@@ -20,7 +20,6 @@ from minirlhf.chapters.ch20_overoptimization import (
     habits,
     language_model,
     leash,
-    networks,
     remedies,
     report,
     tampering,
@@ -38,6 +37,7 @@ from minirlhf.chapters.ch20_overoptimization.detector import detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.fits import judge
 from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
+from minirlhf.chapters.ch20_overoptimization.networks import DIFFERENCES
 from minirlhf.chapters.ch20_overoptimization.proxies import (
     compare,
     fit,
@@ -45,6 +45,7 @@ from minirlhf.chapters.ch20_overoptimization.proxies import (
     with_flipped_tail,
     with_noise,
 )
+from minirlhf.chapters.ch20_overoptimization.study_exact import short
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import tasks
@@ -163,7 +164,7 @@ for name, verdict in verdicts.items():
     )
 
 # %% [markdown]
-# The parabola, for the tilt and best-of-n. Whatever four draws say of policy gradient: over the study's twenty neither form is ahead there. The logarithmic form has an infinite slope at 0;
+# The parabola, for the tilt and best-of-n. Policy gradient has only four draws here; over the study's twenty the two forms are about equally good there. The logarithmic form has an infinite slope at 0;
 # gold here starts with a finite one, as the exact theory says it must. This is one small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
 #
 # ## How much data, and which class
@@ -213,7 +214,7 @@ assert seen.holds("pairs_1600_peak", above=1.7) and seen.holds("pairs_50_peak", 
 #
 # ## Two controls
 #
-# Two errors of another kind. The first is noise that is independent of everything. The second sits in one per cent of replies, the worst ones: there gold's sign is
+# Two errors of another kind. The first is Gaussian noise that is independent of everything. The second sits in one per cent of replies, the worst ones: there gold's sign is
 # turned round.
 
 # %%
@@ -255,7 +256,7 @@ plt.show()
 assert seen.holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
 
 # %% [markdown]
-# Independent noise costs a constant factor and nothing else. The other error is rare, hardly lowers the correlation, and is enough for ruin.
+# Independent Gaussian noise costs a constant factor and nothing else (heavy-tailed noise can do more). The other error is rare, hardly lowers the correlation, and is enough for ruin.
 #
 # ## Where the gold goes
 #
@@ -284,7 +285,7 @@ assert seen.holds("counts_approximation", above=0.5) and seen.holds("pairs_appro
 assert seen.holds("counts_estimation", below=0.2)
 
 # %% [markdown]
-# ## A leash or a stop?
+# ## A penalty or a stop?
 #
 # The two oldest remedies: a KL penalty, and stopping early. Train with a penalty until nothing moves any more; or train without one and stop at the same
 # distance from the reference. Which of the two has more gold there?
@@ -326,7 +327,15 @@ plt.show()
 assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
 
 # %% [markdown]
-# The penalty buys proxy, in all of the study's draws, and gold, in some of them. And look at what one penalty means for two proxies: β = 0.25 ends at one place for one and far beyond it for the
+# The penalty buys proxy in all of the study's draws, and gold in most of them:
+
+# %%
+ahead = lambda c, b: sum(x > 0 for x in seen.values(f"{c}_beta_{b}_gold_ahead"))
+for proxy_class in ("counts", "pairs"):
+    print(f"{proxy_class}: ahead in gold, of 20 draws", {b: ahead(proxy_class, b) for b in ("1", "0.5", "0.25")})
+
+# %% [markdown]
+# And look at what one penalty means for two proxies: β = 0.25 ends at one place for one and far beyond it for the
 # other. Runs are compared at equal KL or not at all.
 #
 # The star is early stopping without gold: a second reward model, trained on fresh comparisons, looks on, and the run stops where it turns. It sees what its twin has learned by accident, and
@@ -359,11 +368,12 @@ second_round.reveal(helps["counts"]["second round of labels"])
 
 # %%
 # figure: remedies
-# alt: Two panels of gold at distance 2, a dot per seed and a bar for the mean, for eight remedies. Where the proxy cannot express gold, only a written rule helps much,
+# alt: Two panels of gold at distance 2, a dot for each of the study's twenty draws and a bar for the mean, for eight remedies. Where the proxy cannot express gold, only a written rule helps much,
 #   and a second round of labels hurts. Where it has too little data, the second round helps most, then the rule; ensembles change little.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained", sharey=True)
 for ax, (proxy_class, gold), n in zip(axes, reached.items(), (400, 200), strict=True):
-    figures.remedies(ax, gold, oracle=oracle)
+    drawn = {name: seen.values(f"{proxy_class}_{short(name)}_gold") for name in gold}
+    figures.remedies(ax, drawn, oracle=oracle)
     ax.set_title(f"{proxy_class}, {n} comparisons")
 plt.show()
 
@@ -374,13 +384,10 @@ plt.show()
 # ## Members that share too much
 #
 # Those members differed in their comparisons; a linear class leaves no other way. A network remembers its start. Here are reward models with one hidden layer and 100 comparisons, five at a
-# time, that differ in the order in which they saw the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons.
+# time, that differ in the order in which they saw the data and in nothing else (as fine-tuned reward models with one pretraining do), in their initial weights, or in the comparisons. The
+# numbers are those of the study's twenty draws.
 
 # %%
-nets = [
-    networks.ensembles(remedies.Evidence(world, compare(world, 100, seed=s), "counts", s))
-    for s in progress(range(2), "ensembles")
-]
 mean = lambda name: statistics.fmean(seen.values(name))
 print("members differ in        apart (reference)   gold lost after the peak, worst case; 20 draws")
 print(f"{'(one network)':24} {'':17} {mean('one_network_fall'):10.2f}")
@@ -389,13 +396,11 @@ for key in ("order_of_the_data", "initial_weights", "comparisons"):
 
 # %%
 # figure: ensembles
-# alt: Gold at distance 2 for one network and nine ensembles, dots for two draws. The draws lie further apart than the ensembles of one draw.
+# alt: Gold at distance 2 for one network and nine ensembles, a dot for each of twenty draws and a bar for the mean. The draws of each row spread over about a point; the bars of all ten rows lie
+#   within a tenth of a point of each other.
+kinds = [f"other {k}: {how}" for k in DIFFERENCES for how in ("mean", "worst case", "mean − variance")]
 fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-figures.remedies(
-    ax,
-    {n: [tilt_curve(world.ref_logps, net[n], world.gold).gold_by(2.0) for net in nets] for n in nets[0]},
-    oracle=oracle,
-)
+figures.remedies(ax, {n: seen.values(f"{short(n)}_gold") for n in ("one network", *kinds)}, oracle=oracle)
 plt.show()
 
 # %%
@@ -422,6 +427,19 @@ assert seen.holds("auc_distance_of_the_words", above=0.9)
 # %% [markdown]
 # The log-ratio and the proxy draw the same curve: under a tilt one is a straight line in the other. What is *unusual* is suspicious; what an ensemble *disagrees about* is
 # a poor guide where all members err alike.
+#
+# Is it the hacks that stand out, or merely the policy? Half of the traffic is the reference's, where hacks are rare. Over the study's twenty draws:
+
+# %%
+alone = evidence.Seen("ch20_detector")
+share = lambda name: statistics.fmean(alone.values(name))
+print(f"hacks: {share('hacks_reference'):.1%} of the reference's replies, {share('hacks_policy'):.0%} of the policy's\n")
+print("area under the ROC curve   mixed traffic   the policy's replies alone")
+for key in ("words", "proxy", "ensemble", "second"):
+    print(f"{key:26} {share(f'{key}_mixed'):13.2f} {share(f'{key}_policy'):28.2f}")
+
+# %% [markdown]
+# Most of the area is earned among the policy's own replies.
 #
 # ## Writing into what is graded
 #
@@ -471,24 +489,26 @@ plt.show()
 # ## On a trained language model
 #
 # The assistant world: 1,600 labelled pairs of the model's own replies, a reward model on top of the language model, then RLOO with no leash, best-of-n up to 256, and DPO on the same pairs.
-# Nothing is exact any more; every point is a sample mean.
+# Nothing is exact any more; every point is a sample mean. DPO never meets the reward model: its proxy is its own implicit reward.
 
 # %%
 start = Trained(*zoo.load("assistant-sft"))
 plan = language_model.LanguagePlan()
+DPO_STOPS = (5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200)  # four passes over the pairs
 assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
 rl, history, policy = language_model.rloo(assistant, plan, monitors=counts(), quiet=False)
 trained = {
     "RLOO": [rl],
     "best-of-n": [language_model.best_of_n(assistant)],
-    "DPO": [dpo(assistant, segments=4, quiet=False)],
+    "DPO": [dpo(assistant.task, start, assistant.pairs, stops=DPO_STOPS, quiet=False)],
 }
 
 # %%
 # figure: language
 # alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls far below its start while the proxy goes on rising; best-of-n rises and levels off; DPO rises and levels off below its own proxy.
+#   then falls far below its start while the proxy goes on rising; best-of-n rises and levels off; DPO's gold rises by half a point, levels off and begins to fall, while its own implicit reward
+#   says twice as much.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)
 plt.show()
