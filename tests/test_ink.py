@@ -19,7 +19,7 @@ from minirlhf.ledger.ink.reader import InkReader
 BOOK = Path(__file__).resolve().parent.parent / "book"
 PRINTED = {
     found.label: found.latex
-    for page in sorted(BOOK.glob("[0-9]*.md"))
+    for page in sorted(BOOK.glob("*.md"))
     for found in displays(page.read_text(encoding="utf-8"))
     if found.label
 }

@@ -12,6 +12,10 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 
+#: Appendices with equations of their own: equation H.1.
+LETTERS = {"losses": "H"}
+
+
 def chapter_of(docname: str) -> int | None:
     """5 for ``05-rlhf-problem`` and ``notebooks/05_rlhf_problem``, None for other pages."""
     found = re.match(r"(?:notebooks/)?(\d\d)[-_]", docname)
@@ -20,6 +24,11 @@ def chapter_of(docname: str) -> int | None:
 
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Put the chapter's number first, wherever Sphinx has stored one."""
+    for docname, letter in LETTERS.items():
+        for figures in env.toc_fignumbers.get(docname, {}).values():
+            before = min((number[-1] for number in figures.values()), default=1) - 1
+            for key, number in figures.items():
+                figures[key] = (letter, number[-1] - before)  # type: ignore[assignment]
     for docname, anchors in env.toc_secnumbers.items():
         chapter = chapter_of(docname)
         if chapter is None:

@@ -1,31 +1,34 @@
 # ---
-# title: From an optimum to a loss
+# title: From an optimum to another loss
 # kind: derive
 # minutes: 30
 # ---
 
 # %% [statement]
 # For one prompt, the policy that maximises $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$ is
-# $\pi(y) = \pi_\text{ref}(y)\,e^{r(y)/\beta}/Z$. People compare two answers and prefer $y_w$ to $y_l$ with probability
-# $\sigma(r(y_w) - r(y_l))$, where $\sigma(u) = 1/(1+e^{-u})$.
+# $\pi(y) = \pi_\text{ref}(y)\,e^{r(y)/\beta}/Z$. The chapter lets people choose by Bradley and Terry. Here they follow *Thurstone*: they prefer $y_w$ to $y_l$ with
+# probability $\Phi(r(y_w) - r(y_l))$, where $\Phi$ is the distribution function of a standard normal variable and $\varphi = \Phi'$ its density. Go through the chapter's
+# derivation again and find the loss that belongs to these people.
 #
 # You are given the log-probabilities of both answers under policy and reference, and $\beta$. Nobody gives you $r$ or $Z$.
 #
 # **1.** Assume that the policy *is* such an optimum. Derive the probability that people prefer $y_w$, as
 # `win_probability(chosen, rejected, ref_chosen, ref_rejected, beta)`.
 #
-# **2.** DPO's loss is minus the logarithm of that probability. Derive its derivative in `chosen`, the policy's log-probability of
+# **2.** The loss is minus the logarithm of that probability. Derive its derivative in `chosen`, the policy's log-probability of
 # $y_w$, as `slope(chosen, rejected, ref_chosen, ref_rejected, beta)`. (In `rejected` it is the same with the other sign.) Watch what
-# happens to it when the pair is already far on the right side, or on the wrong one.
+# happens to it when the pair is far on the wrong side, where DPO's slope levels off.
 #
 # **3.** Suppose $y_w$ is preferred with probability $p$, so that a share $1-p$ of the labels says the opposite. At which margin
 # $h = \log\frac{\pi(y_w)}{\pi_\text{ref}(y_w)} - \log\frac{\pi(y_l)}{\pi_\text{ref}(y_l)}$ is the mean loss smallest? Write `best_margin(p, beta)`.
 # What does it say for $p \to 1$?
 #
 # All arguments but `beta` are tensors of one shape; answer with a tensor of that shape. The checker knows no formula: it searches for the
-# optimum numerically, takes differences, and minimises on a grid.
+# optimum numerically, takes differences, and bisects. `torch.special` has `ndtr`, which is $\Phi$, `log_ndtr`, and `ndtri`, the inverse of $\Phi$.
 
 # %% [given]
+import math
+
 import torch
 
 
@@ -47,18 +50,22 @@ def best_margin(p, beta):
 
 # %% [solution]
 def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+    return torch.special.ndtr(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
 
 
 def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return -beta * torch.sigmoid(-beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+    u = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+    log_density = -0.5 * u**2 - 0.5 * math.log(2 * math.pi)
+    return -beta * torch.exp(log_density - torch.special.log_ndtr(u))
 
 
 def best_margin(p, beta):
-    return torch.log(p / (1 - p)) / beta
+    return torch.special.ndtri(p) / beta
 
 
 # %% [tests]
+import math
+
 import torch
 
 from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
@@ -75,6 +82,15 @@ def optimum(draw):
 
 
 PAIRS = ((0, 1), (1, 2), (2, 0))
+
+
+def normal(u):
+    """Φ by the error function."""
+    return 0.5 * (1 + torch.erf(u / math.sqrt(2)))
+
+
+def bell(u):
+    return torch.exp(-0.5 * u**2) / math.sqrt(2 * math.pi)
 
 
 def four(ref, policy):
@@ -96,7 +112,7 @@ def cancels(sub, draw):
     "`win_probability` is what people do whose reward the policy is optimal for."
     ref, beta, rewards, best = optimum(draw)
     chosen, rejected, ref_chosen, ref_rejected = four(ref, best)
-    want = torch.stack([rewards[w].exp() / (rewards[w].exp() + rewards[l].exp()) for w, l in PAIRS])
+    want = torch.stack([exact.integrate(bell, -12.0, float(rewards[w] - rewards[l])) for w, l in PAIRS])
     margin = (chosen - ref_chosen) - (rejected - ref_rejected)
     expect(
         sub.win_probability(chosen, rejected, ref_chosen, ref_rejected, beta),
@@ -111,10 +127,11 @@ def cancels(sub, draw):
         },
         tolerance=1e-4,
         mistakes={
-            "the reference is left out": torch.sigmoid(beta * (chosen - rejected)),
-            "β is left out": torch.sigmoid(margin),
-            "β divides": torch.sigmoid(margin / beta),
-            "chosen and rejected are swapped": torch.sigmoid(-beta * margin),
+            "the reference is left out": normal(beta * (chosen - rejected)),
+            "β is left out": normal(margin),
+            "β divides": normal(margin / beta),
+            "chosen and rejected are swapped": normal(-beta * margin),
+            "these people follow Bradley and Terry": torch.sigmoid(beta * margin),
         },
     )
 
@@ -123,9 +140,8 @@ def cancels(sub, draw):
     points=2,
     against="finite differences",
     hints=(
-        "The loss is −log σ(βh), and h contains `chosen` with factor one. Differentiate the outer function first: σ' = σ(1 − σ).",
-        "One σ cancels. What is left is −β times the probability that the model gives to the *other* label: near 0 when the pair is right, near "
-        "β when it is wrong.",
+        "The loss is −log Φ(βh), and h contains `chosen` with factor one. Differentiate the outer function first: Φ' is the density φ.",
+        "−β φ(βh)/Φ(βh). Nothing cancels, as σ did in DPO: far on the wrong side the quotient grows like −βh instead of levelling off at 1.",
     ),
 )
 def pushes(sub, draw):
@@ -135,16 +151,17 @@ def pushes(sub, draw):
     gap = tidy(draw.away_from([0.0], 3, low=-2.0, high=2.0, margin=0.3))
     rejected = tidy(-draw.uniform(3, low=1.0, high=4.0))
     chosen = rejected - ref[1] + ref[0] + gap
-    loss = lambda x: (1 + (-beta * ((x - ref[0]) - (rejected - ref[1]))).exp()).log().sum()
+    loss = lambda x: -normal(beta * ((x - ref[0]) - (rejected - ref[1]))).log().sum()
     expect(
         sub.slope(chosen, rejected, ref[0], ref[1], beta),
         exact.finite_difference(loss, chosen),
         what="the slope",
         given={"chosen": chosen, "rejected": rejected, "ref_chosen": ref[0], "ref_rejected": ref[1], "beta": beta},
         mistakes={
-            "the weight is that of pairs that are right already": -beta * torch.sigmoid(beta * gap),
-            "the factor β is lost": -torch.sigmoid(-beta * gap),
-            "there is no weight": torch.full_like(gap, -beta),
+            "the weight is that of pairs that are right already": -beta * bell(beta * gap) / normal(-beta * gap),
+            "the factor β is lost": -bell(beta * gap) / normal(beta * gap),
+            "it is not divided by Φ: this is the slope of −Φ, not of −log Φ": -beta * bell(beta * gap),
+            "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
         },
     )
 
@@ -153,8 +170,8 @@ def pushes(sub, draw):
     points=2,
     against="a search over margins",
     hints=(
-        "The mean loss is −p log σ(βh) − (1 − p) log σ(−βh). Use 1 − σ(u) = σ(−u) and set the derivative to 0.",
-        "It is smallest where σ(βh) = p. Solve that for h.",
+        "The mean loss is −p log q − (1 − p) log(1 − q), where q is the model's probability. At which q is it smallest?",
+        "It is smallest where Φ(βh) = p. Solve that for h, with the inverse of Φ.",
     ),
 )
 def settles(sub, draw):
@@ -164,7 +181,7 @@ def settles(sub, draw):
     low, high = torch.full_like(p, -40.0), torch.full_like(p, 40.0)
     for _ in range(80):  # the mean loss is convex: bisect on its slope, taken by differences
         middle = (low + high) / 2
-        mean = lambda h: (p * (1 + (-beta * h).exp()).log() + (1 - p) * (1 + (beta * h).exp()).log()).sum()
+        mean = lambda h: -(p * torch.special.log_ndtr(beta * h) + (1 - p) * torch.special.log_ndtr(-beta * h)).sum()
         falling = exact.finite_difference(mean, middle) < 0
         low, high = torch.where(falling, middle, low), torch.where(falling, high, middle)
     expect(
@@ -174,9 +191,10 @@ def settles(sub, draw):
         given={"p": p, "beta": beta},
         tolerance=1e-4,
         mistakes={
-            "β multiplies": beta * torch.log(p / (1 - p)),
-            "it is the implicit reward, β times the margin": torch.log(p / (1 - p)),
-            "it is IPO's margin, not DPO's": (p - 0.5) / beta,
+            "β multiplies": beta * beta * (low + high) / 2,
+            "it is the implicit reward, β times the margin": beta * (low + high) / 2,
+            "these people follow Bradley and Terry": torch.log(p / (1 - p)) / beta,
+            "it is IPO's margin": (p - 0.5) / beta,
         },
     )
 
@@ -189,35 +207,44 @@ def settles(sub, draw):
 # caught by: cancels
 # says: the reference is left out
 def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return torch.sigmoid(beta * (chosen - rejected))
+    return torch.special.ndtr(beta * (chosen - rejected))
 
 
 # %% [mutant] no β
 # caught by: cancels
 # says: β is left out
 def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return torch.sigmoid(chosen - ref_chosen - rejected + ref_rejected)
+    return torch.special.ndtr(chosen - ref_chosen - rejected + ref_rejected)
 
 
-# %% [mutant] the wrong weight
+# %% [mutant] the chapter's people
+# caught by: cancels
+# says: Bradley and Terry
+def win_probability(chosen, rejected, ref_chosen, ref_rejected, beta):
+    return torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+
+
+# %% [mutant] the logarithm forgotten
 # caught by: pushes
-# says: right already
+# says: not divided by Φ
 def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return -beta * torch.sigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+    u = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+    return -beta * torch.exp(-0.5 * u**2) / math.sqrt(2 * math.pi)
 
 
 # %% [mutant] the slope lost its β
 # caught by: pushes
 # says: the factor β is lost
 def slope(chosen, rejected, ref_chosen, ref_rejected, beta):
-    return -torch.sigmoid(-beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+    u = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
+    return -torch.exp(-0.5 * u**2) / math.sqrt(2 * math.pi) / torch.special.ndtr(u)
 
 
 # %% [mutant] the margin for the implicit reward
 # caught by: settles
 # says: β times the margin
 def best_margin(p, beta):
-    return torch.log(p / (1 - p))
+    return torch.special.ndtri(p)
 
 
 # %% [partial] 4: probability and slope are derived, the margin not begun

@@ -9,8 +9,8 @@
 # rejected ones, in the same order*. For each token they have its log-probability under policy and reference, and a mask that is True on the answer's
 # tokens (prompt and padding: False; what stands there means nothing).
 #
-# The first logged loss is 0.6931, as it should be, and it falls. But the trained model is no better than a coin, its answers get
-# longer, and doubling $\beta$ does what doubling the learning rate does.
+# The first logged loss is 0.6931, as it should be, and it falls. But the trained model ranks new pairs no better than a coin. The same pair has another loss
+# when a longer answer stands in its batch. And with Adam, which divides out the scale of a gradient, runs with $\beta = 0.05$ and with $\beta = 0.5$ give the same model.
 #
 # **There are three bugs. Find and fix them.** The loss should be DPO's, on *sums* of log-probabilities, averaged over the pairs.
 
@@ -86,7 +86,7 @@ def compares_the_right_rows(sub, draw):
 @test(
     points=2,
     hints=(
-        "What does the loss do to a long answer that it does not do to a short one? It should be a *sum* over tokens.",
+        "Add a column of padding to a batch. Does the loss change? It should be a *sum* over the answer's tokens.",
         "Nothing is divided by: neither the answer's length nor the width of the batch.",
     ),
 )
@@ -116,7 +116,7 @@ def sums_over_tokens(sub, draw):
 @test(
     points=2,
     hints=(
-        "A leash that acts like a learning rate multiplies the loss. Where does β stand in DPO?",
+        "A β that only scales the gradient multiplies the whole loss. Where does β stand in DPO?",
         "Inside: −log σ(β · margin). And at the start every loss is ln 2 without anybody's help.",
     ),
 )

@@ -1,5 +1,5 @@
 # ---
-# title: Where gold turns
+# title: How gold bends
 # kind: derive
 # minutes: 30
 # ---
@@ -12,30 +12,30 @@
 # What is wanted is another reward, $g$, called gold. As $\lambda$ grows, the policy moves, its expected gold $\mathbb{E}_{\pi_\lambda}[g]$ changes, and so
 # does its distance $\mathrm{KL}(\pi_\lambda \| \pi_\text{ref})$.
 #
-# **Find the derivative of each with respect to $\lambda$, as a formula in which nothing is differentiated any more**, only expectations under
-# $\pi_\lambda$. Then divide one by the other: how much gold does the next nat of KL bring?
+# The chapter derives the first derivative of each: a covariance, and $\lambda$ times a variance. It is the *second* that says whether the rise is slowing down already,
+# long before gold turns. **Find the second derivatives with respect to $\lambda$, as formulas in which nothing is differentiated any more**, only expectations under
+# $\pi_\lambda$. Then: how much gold does the next nat of KL bring?
 #
 # Write them down as functions of tensors:
 #
-# * `gold_rate(ref, proxy, gold, strength)`: $\frac{d}{d\lambda}\mathbb{E}_{\pi_\lambda}[g]$;
-# * `kl_rate(ref, proxy, strength)`: $\frac{d}{d\lambda}\mathrm{KL}(\pi_\lambda\|\pi_\text{ref})$;
-# * `gold_per_nat(ref, proxy, gold, strength)`: their quotient, for $\lambda > 0$.
+# * `gold_bend(ref, proxy, gold, strength)`: $\frac{d^2}{d\lambda^2}\mathbb{E}_{\pi_\lambda}[g]$;
+# * `kl_bend(ref, proxy, strength)`: $\frac{d^2}{d\lambda^2}\mathrm{KL}(\pi_\lambda\|\pi_\text{ref})$;
+# * `gold_per_nat(ref, proxy, gold, strength)`: the derivative of gold with respect to the KL along the path, for $\lambda > 0$.
 #
-# The checker differentiates numerically. No autograd, no small steps: a formula. When you have it, read off when gold turns down although the proxy
-# still rises.
+# The checker differentiates numerically. No autograd, no small steps: a formula. When you have the first, read off from which replies a slowing rise comes.
 
 # %% [given]
 import torch
 
 
 # %% [stub]
-def gold_rate(ref, proxy, gold, strength):
-    """d E[gold] / d strength. ref: (n,) probabilities; proxy, gold: (n,); strength: a float. Returns one number."""
+def gold_bend(ref, proxy, gold, strength):
+    """d² E[gold] / d strength². ref: (n,) probabilities; proxy, gold: (n,); strength: a float. Returns one number."""
     raise NotImplementedError
 
 
-def kl_rate(ref, proxy, strength):
-    """d KL / d strength. Returns one number."""
+def kl_bend(ref, proxy, strength):
+    """d² KL / d strength². Returns one number."""
     raise NotImplementedError
 
 
@@ -45,21 +45,22 @@ def gold_per_nat(ref, proxy, gold, strength):
 
 
 # %% [solution]
-def _covariance(ref, proxy, gold, strength):
+def _moment(ref, proxy, other, strength, power):
+    """E[(other − mean) (proxy − mean)^power] under the policy."""
     p = torch.softmax(ref.log() + strength * proxy, -1)
-    return (p * gold * (proxy - (p * proxy).sum())).sum()
+    return (p * (other - (p * other).sum()) * (proxy - (p * proxy).sum()) ** power).sum()
 
 
-def gold_rate(ref, proxy, gold, strength):
-    return _covariance(ref, proxy, gold, strength)
+def gold_bend(ref, proxy, gold, strength):
+    return _moment(ref, proxy, gold, strength, 2)
 
 
-def kl_rate(ref, proxy, strength):
-    return strength * _covariance(ref, proxy, proxy, strength)
+def kl_bend(ref, proxy, strength):
+    return _moment(ref, proxy, proxy, strength, 1) + strength * _moment(ref, proxy, proxy, strength, 2)
 
 
 def gold_per_nat(ref, proxy, gold, strength):
-    return gold_rate(ref, proxy, gold, strength) / kl_rate(ref, proxy, strength)
+    return _moment(ref, proxy, gold, strength, 1) / (strength * _moment(ref, proxy, proxy, strength, 1))
 
 
 # %% [tests]
@@ -87,61 +88,74 @@ def numerically(f, strength):
     return exact.finite_difference(f, torch.tensor(strength, dtype=torch.float64))
 
 
+def twice(f, strength, step=2e-3):
+    """The second derivative: central second differences, one Richardson step."""
+    near, far = ((f(strength + h) - 2 * f(strength) + f(strength - h)) / h**2 for h in (step, 2 * step))
+    return (4 * near - far) / 3
+
+
 def kl_at(ref, proxy):
     return lambda s: exact.divergence(policy(ref, proxy, s), ref)
 
 
+def central(p, values, power):
+    """E[(values − mean)^power]."""
+    return exact.expectation(p, (values - exact.expectation(p, values)) ** power)
+
+
 @test(
     points=2,
-    against="finite differences in the strength",
+    against="second differences in the strength",
     hints=(
-        "Write the expectation as a quotient, with the normaliser below, and use the quotient rule. What is the derivative of the "
-        "normaliser, divided by the normaliser?",
-        "Each probability changes by itself times (its proxy minus the mean proxy under the policy). Multiply by gold and sum; the result has "
-        "a name in statistics.",
+        "Each probability changes by itself times (its proxy minus the mean proxy). Differentiate the covariance as a sum over replies: three things in it move.",
+        "The terms from the moving means vanish, because a centred variable has mean 0. What remains has one centred gold and two centred proxies.",
     ),
 )
-def rate_of_gold(sub, draw):
-    "`gold_rate` is the derivative of the expected gold."
+def bend_of_gold(sub, draw):
+    "`gold_bend` is the second derivative of the expected gold."
     ref, proxy, gold, strength = problem(draw)
     p = policy(ref, proxy, strength)
-    reference = exact.expectation(ref, gold * proxy) - exact.expectation(ref, gold) * exact.expectation(ref, proxy)
+    centred = proxy - exact.expectation(p, proxy)
+    at_reference = (ref * (gold - exact.expectation(ref, gold)) * (proxy - exact.expectation(ref, proxy)) ** 2).sum()
     expect(
-        sub.gold_rate(ref, proxy, gold, strength),
-        numerically(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength),
-        what="the rate of gold",
+        sub.gold_bend(ref, proxy, gold, strength),
+        twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength),
+        what="the second derivative of gold",
         given={"ref": ref, "proxy": proxy, "gold": gold, "strength": strength},
         mistakes={
-            "the means are not taken away": exact.expectation(p, gold * proxy),
-            "the covariance is that under the reference, where the policy no longer is": reference,
-            "this is the rate of the proxy": exact.expectation(p, proxy**2) - exact.expectation(p, proxy) ** 2,
+            "gold is not centred": exact.expectation(p, gold * centred**2),
+            "this is the first derivative, a covariance": exact.expectation(p, gold * centred),
+            "gold is squared instead of the proxy": exact.expectation(
+                p, (gold - exact.expectation(p, gold)) ** 2 * centred
+            ),
+            "this is the value at the reference, where the policy no longer is": at_reference,
         },
     )
 
 
 @test(
     points=2,
-    against="finite differences in the strength",
+    against="second differences in the strength",
     hints=(
-        "log π_λ − log π_ref is λ r minus a number that does not depend on y. So the KL is λ E[r] minus that number. Differentiate both.",
-        "The derivative of the log-normaliser is E[r]. One of the terms cancels, and the derivative of E[r] you know from the first part, with "
-        "the proxy in the place of gold.",
+        "The first derivative is λ times the variance of the proxy. It is a product, and both of its factors depend on λ.",
+        "The variance itself, plus λ times the derivative of the variance; and that you know from the first part, with the proxy in the place of gold.",
     ),
 )
-def rate_of_kl(sub, draw):
-    "`kl_rate` is the derivative of the KL from the reference."
+def bend_of_kl(sub, draw):
+    "`kl_bend` is the second derivative of the KL from the reference."
     ref, proxy, _, strength = problem(draw)
     p = policy(ref, proxy, strength)
-    variance = exact.expectation(p, proxy**2) - exact.expectation(p, proxy) ** 2
+    variance, skew = central(p, proxy, 2), central(p, proxy, 3)
     expect(
-        sub.kl_rate(ref, proxy, strength),
-        numerically(kl_at(ref, proxy), strength),
-        what="the rate of the KL",
+        sub.kl_bend(ref, proxy, strength),
+        twice(kl_at(ref, proxy), strength),
+        what="the second derivative of the KL",
         given={"ref": ref, "proxy": proxy, "strength": strength},
         mistakes={
-            "the strength is missing": variance,
-            "the strength is squared": strength**2 * variance,
-            "this is the mean of the proxy, the derivative of the log-normaliser": exact.expectation(p, proxy),
+            "the variance is taken to be constant": variance,
+            "only the variance's own change is there": strength * skew,
+            "this is the first derivative": strength * variance,
+            "the strength is missing": variance + skew,
         },
     )
 
@@ -150,7 +164,7 @@ def rate_of_kl(sub, draw):
     points=1,
     against="finite differences of both",
     hints=(
-        "Divide the first rate by the second.",
+        "By the chain rule it is a quotient of two first derivatives, both of which the chapter has.",
         "By the chain rule dg/dKL = (dg/dλ) / (dKL/dλ). With the proxy in the place of gold the quotient is 1/λ, which is β.",
     ),
 )
@@ -176,48 +190,58 @@ def exchange(sub, draw):
 # no gradient: a formula is asked for, in whatever library
 
 
-# %% [mutant] means not taken away
-# caught by: rate_of_gold
-# says: not taken away
-def gold_rate(ref, proxy, gold, strength):
+# %% [mutant] gold not centred
+# caught by: bend_of_gold
+# says: gold is not centred
+def gold_bend(ref, proxy, gold, strength):
     p = torch.softmax(ref.log() + strength * proxy, -1)
-    return (p * gold * proxy).sum()
+    return (p * gold * (proxy - (p * proxy).sum()) ** 2).sum()
 
 
-# %% [mutant] the covariance under the reference
-# caught by: rate_of_gold
-# says: under the reference
-def gold_rate(ref, proxy, gold, strength):
-    return (ref * gold * (proxy - (ref * proxy).sum())).sum()
+# %% [mutant] the first derivative
+# caught by: bend_of_gold
+# says: first derivative
+def gold_bend(ref, proxy, gold, strength):
+    return _moment(ref, proxy, gold, strength, 1)
 
 
-# %% [mutant] the KL's rate lacks the strength
-# caught by: rate_of_kl
+# %% [mutant] at the reference
+# caught by: bend_of_gold
+# says: at the reference
+def gold_bend(ref, proxy, gold, strength):
+    return _moment(ref, proxy, gold, 0.0, 2)
+
+
+# %% [mutant] a constant variance
+# caught by: bend_of_kl
+# says: taken to be constant
+def kl_bend(ref, proxy, strength):
+    return _moment(ref, proxy, proxy, strength, 1)
+
+
+# %% [mutant] the strength forgotten
+# caught by: bend_of_kl
 # says: the strength is missing
-def kl_rate(ref, proxy, strength):
-    return _covariance(ref, proxy, proxy, strength)
-
-
-# %% [mutant] the derivative of the log-normaliser alone
-# caught by: rate_of_kl
-# says: log-normaliser
-def kl_rate(ref, proxy, strength):
-    p = torch.softmax(ref.log() + strength * proxy, -1)
-    return (p * proxy).sum()
+def kl_bend(ref, proxy, strength):
+    return _moment(ref, proxy, proxy, strength, 1) + _moment(ref, proxy, proxy, strength, 2)
 
 
 # %% [mutant] upside down
 # caught by: exchange
 # says: upside down
 def gold_per_nat(ref, proxy, gold, strength):
-    return kl_rate(ref, proxy, strength) / gold_rate(ref, proxy, gold, strength)
+    return strength * _moment(ref, proxy, proxy, strength, 1) / _moment(ref, proxy, gold, strength, 1)
 
 
 # %% [partial] 2: gold is derived, the KL not begun
-def kl_rate(ref, proxy, strength):
+def kl_bend(ref, proxy, strength):
     raise NotImplementedError
 
 
-# %% [partial] 4: both rates, no exchange
+def gold_per_nat(ref, proxy, gold, strength):
+    raise NotImplementedError
+
+
+# %% [partial] 4: both bends, no exchange
 def gold_per_nat(ref, proxy, gold, strength):
     raise NotImplementedError
