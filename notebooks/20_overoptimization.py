@@ -494,7 +494,7 @@ plt.show()
 # %%
 start = Trained(*zoo.load("assistant-sft"))
 plan = language_model.LanguagePlan()
-DPO_STOPS = (5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200)  # four passes over the pairs
+DPO_STOPS = (5, 10, 15, 20, 30, 50, 75, 100, 150)  # three passes over the pairs
 assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
 rl, history, policy = language_model.rloo(assistant, plan, monitors=counts(), quiet=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf.chapters.ch14_direct_alignment import direct
+from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller
 from minirlhf.data.types import PreferencePair
@@ -105,3 +105,23 @@ def test_what_moved_is_held_against_the_start(world, sft, pairs):
     after = direct.moved(policy, sft, examples)
     assert after["chosen"] > after["rejected"] and 0.5 < after["accuracy"] <= 1.0
     assert direct.last_mean(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)
+
+
+def test_ches_reads_the_states_that_predict_the_answer(world, sft, pairs):
+    """One pair by hand: the states from the prompt's last token to the last but one, averaged; the order of the pairs is nothing."""
+    examples = direct.compared(sft, pairs)
+    scores = displacement.ches_of(sft, examples, batch_size=5)
+    assert len(scores) == len(examples)
+    torch.testing.assert_close(displacement.ches_of(sft, examples[::-1]).flip(0), scores, atol=1e-5, rtol=1e-5)
+
+    def mean_state(answer):
+        with torch.no_grad():
+            found = sft.model(torch.tensor([answer.input_ids]), output_hidden_states=True).hidden_states[-1][0]
+        said = [k for k, kept in enumerate(answer.loss_mask) if kept]
+        return found[[k - 1 for k in said]].mean(0)
+
+    w, l = mean_state(examples[3].chosen), mean_state(examples[3].rejected)
+    assert float(scores[3]) == pytest.approx(float(w @ l - w @ w), rel=1e-4, abs=1e-4)
+    high, low = displacement.ends_by(scores, pairs)
+    assert len(high) == len(low) == len(pairs) // 4
+    assert scores[pairs.index(high[0])] == scores.max() and scores[pairs.index(low[-1])] == scores.min()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ from minirlhf.chapters.ch20_overoptimization.detector import detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.fits import fit_form, judge
 from minirlhf.chapters.ch20_overoptimization.functions import load_function
+from minirlhf.chapters.ch20_overoptimization.language_dpo import believed, dpo
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
 from minirlhf.chapters.ch20_overoptimization.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
 from minirlhf.chapters.ch20_overoptimization.report import overopt
@@ -31,6 +33,8 @@ from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
+from minirlhf.evidence import starts
+from minirlhf.stages import pipeline
 
 # -- the world ---------------------------------------------------------------------------------------------------
 
@@ -117,6 +121,34 @@ def test_a_proxy_in_gold_units_has_golds_moments(learned):
         )
     with pytest.raises(ValueError, match="all alike"):
         in_gold_units(torch.zeros(len(world), dtype=torch.float64), world)
+
+
+# -- DPO's own proxy -------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_is_the_tilt_by_gold_believes_what_is_true():
+    """Whatever β and whatever is added per prompt; one that has not moved believes in the reference's mean."""
+    torch.manual_seed(0)
+    worth = torch.randn(3, 400, dtype=torch.float64)  # three prompts, 400 replies each, which are all there is
+    shifted = worth + torch.tensor([[0.0], [5.0], [-2.0]])
+    for strength in (0.3, 1.0):
+        logs = (strength * shifted).log_softmax(-1)
+        ratios = logs + math.log(400)  # against the uniform reference
+        kl = (logs.exp() * ratios).sum(-1)
+        earned = (logs.exp() * worth).sum(-1)
+        got = believed(kl, ratios, worth) - float(worth.mean())
+        assert got == pytest.approx(float((earned - worth.mean(-1)).mean()), rel=1e-9)
+    assert believed(torch.zeros(3), torch.zeros(3, 400), worth) == float(worth.mean())
+
+
+def test_dpo_is_one_run_however_often_it_is_measured():
+    task, (_, sft, _) = tasks.get("assistant"), starts.assistant()
+    plan = replace(LanguagePlan().reward, pairs=24, held_out=0)
+    pairs, _ = pipeline.preferences(task, sft, plan)
+    often, once = (dpo(task, sft, pairs, stops=stops, batch_size=8, replies=1) for stops in ((1, 2, 4), (4,)))
+    assert len(often.gold) == 4 and float(often.distance[0]) == 0
+    for name in ("distance", "proxy", "gold"):
+        assert float(getattr(often, name)[-1]) == float(getattr(once, name)[-1])
 
 
 # -- fits --------------------------------------------------------------------------------------------------------

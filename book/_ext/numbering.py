@@ -11,7 +11,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-
 #: Appendices with equations of their own: equation H.1.
 LETTERS = {"losses": "H"}
 

@@ -1,62 +1,64 @@
 # ---
-# title: Preferences without a reward
+# title: Nobody to beat you, at a price
 # kind: derive
-# minutes: 30
+# minutes: 35
 # ---
 
 # %% [statement]
 # A prompt has $n$ answers. `wins[i, j]` is the probability that people prefer answer $i$ to answer $j$ (½ on the diagonal), and nobody promises
-# that a reward explains these numbers. An opponent draws answers from the distribution $\mu$. You choose a policy $\pi$ and are paid
+# that a reward explains these numbers. You play $\pi$, an opponent plays $\mu$, and you are paid your share of wins less the price of your distance from a reference:
 #
-# $$J(\pi) = \mathbb{E}_{y\sim\pi,\;y'\sim\mu}\big[\Psi(p(y \succ y'))\big] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$$
+# $$J(\pi, \mu) = \mathbb{E}_{y\sim\pi,\;y'\sim\mu}\big[p(y \succ y')\big] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref}).$$
 #
-# for some increasing function $\Psi$.
+# The chapter shows *which* policy is paid most. Here you ask *how much* that is, and use it.
 #
-# **1.** Derive the best policy, as `best_policy(ref, wins, opponent, beta, psi)`; `psi` is a name, and `PSI[psi]` the function, elementwise. (You
-# need no new proof: what plays the part of the reward?)
+# **1.** Derive the largest payment against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
+# policy into $J$. What is left of the two terms?)
 #
-# **2.** Let $\Psi(p) = p$. Derive the margin of every pair at the best policy,
-# $h_{ij} = \log\frac{\pi(i)}{\pi_\text{ref}(i)} - \log\frac{\pi(j)}{\pi_\text{ref}(j)}$, as `margins(wins, opponent, beta)`, shape `(n, n)`. It needs no reference.
+# **2.** Let both sides play the same $\pi$; each is then paid $J(\pi,\pi)$. How much more would the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. It is 0
+# where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it tells how far from the equilibrium you are although you do not know it.
 #
-# **3.** Two answers, and the first *always* wins. With $\mu = $ half of each and $\Psi(p) = p$: which number is the margin? Write `sure_margin(beta)`. (With $\Psi$ = logit, DPO's
-# choice, it would be infinite, whatever $\beta$.) You have just found the target of IPO's loss.
+# **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker go round in circles, as rock, scissors and paper
+# do, and $\beta$ is so small that answering the last policy by its best response never settles.
 #
 # The checker searches all distributions.
 
 # %% [given]
 import torch
 
-PSI = {"identity": lambda p: p, "square": lambda p: p * p, "logit": torch.logit}
-
 
 # %% [stub]
-def best_policy(ref, wins, opponent, beta, psi):
-    """The policy with the largest J. ref, opponent: (n,). wins: (n, n). psi: a name. Returns (n,) probabilities."""
+def best_payment(ref, wins, opponent, beta):
+    """The largest J against an opponent. ref, opponent: (n,) probabilities. wins: (n, n). Returns one number."""
     raise NotImplementedError
 
 
-def margins(wins, opponent, beta):
-    """The margin of every pair at the best policy for psi = identity: (n, n)."""
+def exploit(policy, ref, wins, beta):
+    """What the best response to a policy is paid, less what the policy is paid against itself. Returns one number."""
     raise NotImplementedError
 
 
-def sure_margin(beta):
-    """The margin of two answers of which the first always wins; the opponent gives each half of the time. One number."""
+def equilibrium(ref, wins, beta):
+    """The policy that is its own best response. Returns (n,) probabilities."""
     raise NotImplementedError
 
 
 # %% [solution]
-def best_policy(ref, wins, opponent, beta, psi):
-    return torch.softmax(ref.log() + PSI[psi](wins) @ opponent / beta, -1)
+def best_payment(ref, wins, opponent, beta):
+    return beta * torch.logsumexp(ref.log() + wins @ opponent / beta, -1)
 
 
-def margins(wins, opponent, beta):
-    rate = wins @ opponent
-    return (rate[:, None] - rate[None, :]) / beta
+def exploit(policy, ref, wins, beta):
+    price = beta * torch.xlogy(policy, policy / ref).sum()
+    return best_payment(ref, wins, policy, beta) - (policy @ wins @ policy - price)
 
 
-def sure_margin(beta):
-    return 1 / (2 * beta)
+def equilibrium(ref, wins, beta):
+    logps = ref.log()
+    for _ in range(2000):  # a small part of the way to the best response, in logarithms
+        best = (ref.log() + wins @ logps.exp() / beta).log_softmax(-1)
+        logps = (0.95 * logps + 0.05 * best).log_softmax(-1)
+    return logps.exp()
 
 
 # %% [tests]
@@ -66,18 +68,26 @@ from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distributi
 from minirlhf.core import exact
 
 
-def game(draw):
-    """Three answers with tidy preferences, a reference, an opponent, β."""
+def circle(draw):
+    """Three answers that beat one another in a circle, a reference, an opponent, β."""
     wins = torch.full((3, 3), 0.5, dtype=torch.float64)
-    for i, j in ((0, 1), (0, 2), (1, 2)):
-        p = float(tidy(draw.away_from([0.5], 1, low=0.15, high=0.85, margin=0.08)))
+    for i, j in ((0, 1), (1, 2), (2, 0)):
+        p = float(tidy(draw.uniform(1, low=0.82, high=0.95)))
         wins[i, j], wins[j, i] = p, 1 - p
-    return tidy_distribution(draw, 3), wins, tidy_distribution(draw, 3), [0.2, 0.4, 0.5][draw.integer(0, 2)]
+    return tidy_distribution(draw, 3), wins, tidy_distribution(draw, 3), [0.08, 0.1, 0.12][draw.integer(0, 2)]
 
 
-def search(ref, wins, opponent, beta, psi):
-    gain = torch.stack([sum(opponent[j] * PSI[psi](wins[i, j]) for j in range(3)) for i in range(3)])
-    return exact.maximise(lambda p: exact.regularised_value(p, ref, gain, beta), 3)
+def payment(policy, ref, wins, opponent, beta):
+    """J, pair by pair."""
+    pairs = sum(policy[i] * opponent[j] * wins[i, j] for i in range(3) for j in range(3))
+    return pairs - beta * exact.divergence(policy, ref)
+
+
+def most(ref, wins, opponent, beta):
+    """The best policy and what it is paid, by search."""
+    gain = torch.stack([sum(opponent[j] * wins[i, j] for j in range(3)) for i in range(3)])
+    best = exact.maximise(lambda p: exact.regularised_value(p, ref, gain, beta), 3)
+    return best, payment(best, ref, wins, opponent, beta)
 
 
 def shown(ref, wins, opponent, beta):
@@ -88,85 +98,83 @@ def shown(ref, wins, opponent, beta):
     points=2,
     against="a numerical search over all distributions",
     hints=(
-        "For a fixed opponent, each answer earns a fixed number, whoever gives it. Then J is the RLHF objective, whose optimum you know.",
-        "The number is the mean over the opponent's answers of Ψ(p(y ≻ y')). Apply Ψ before the mean. Then tilt the reference by exp(number/β).",
+        "Against a fixed opponent each answer earns a fixed number, its win rate. Then J is the RLHF objective, whose optimum the chapter has.",
+        "At the optimum, log π/π_ref is (win rate)/β minus log Z. Put that into the KL: the win rates cancel, and β log Z remains.",
     ),
 )
-def best(sub, draw):
-    "No policy is paid more than `best_policy`."
-    ref, wins, opponent, beta = game(draw)
-    for psi in ("square", "logit"):
-        after = PSI[psi](wins @ opponent)
-        expect(
-            sub.best_policy(ref, wins, opponent, beta, psi),
-            search(ref, wins, opponent, beta, psi),
-            what=f"the best policy for Ψ = {psi}",
-            given=shown(ref, wins, opponent, beta),
-            tolerance=1e-4,
-            mistakes={
-                "Ψ is applied after the mean": torch.softmax(ref.log() + after / beta, -1),
-                "the opponent is left out: all answers count alike": torch.softmax(
-                    ref.log() + PSI[psi](wins).mean(-1) / beta, -1
-                ),
-                "the chance of losing is counted": torch.softmax(ref.log() + PSI[psi](wins.mT) @ opponent / beta, -1),
-                "the reference is left out": torch.softmax(PSI[psi](wins) @ opponent / beta, -1),
-            },
-        )
-
-
-@test(
-    points=2,
-    against="log-ratios of the policy found by search",
-    hints=(
-        "Take the logarithm of π/π_ref at the best policy. What cancels when two answers are subtracted?",
-        "Only the difference of the two win rates against the opponent is left, over β. It is not p(y ≻ y') itself.",
-    ),
-)
-def differences(sub, draw):
-    "`margins` is the difference of log-ratios at the best policy for Ψ = identity."
-    ref, wins, opponent, beta = game(draw)
-    ratio = (search(ref, wins, opponent, beta, "identity") / ref).log()
+def paid_most(sub, draw):
+    "`best_payment` is what the best policy is paid."
+    ref, wins, opponent, beta = circle(draw)
+    best, want = most(ref, wins, opponent, beta)
     rate = wins @ opponent
     expect(
-        sub.margins(wins, opponent, beta),
-        ratio[:, None] - ratio[None, :],
-        what="the margins",
+        sub.best_payment(ref, wins, opponent, beta),
+        want,
+        what="the largest payment",
         given=shown(ref, wins, opponent, beta),
-        tolerance=1e-4,
+        tolerance=1e-5,
         mistakes={
-            "the two answers' own preference is taken, not their win rates": (wins - 0.5) / beta,
-            "β multiplies": beta * (rate[:, None] - rate[None, :]),
-            "the first index is the answer subtracted": (rate[None, :] - rate[:, None]) / beta,
+            "the price is not paid: these are the wins alone": best @ rate,
+            "this is the payment of the best single answer without a price": rate.max(),
+            "log Z is not multiplied by β": want / beta,
+            "the mean is taken before the exponential": ref @ rate,
+            "the chance of losing is counted": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
         },
     )
 
 
 @test(
-    points=1,
+    points=2,
+    against="the best response found by search",
     hints=(
-        "Win rates are means over the opponent, who gives the answer itself half of the time, and against oneself one wins half of the games.",
-        "The rates are ¾ and ¼. Their difference, over β.",
+        "Two payments: that of the best response against π, and that of π against π. What does a policy win against itself?",
+        "Against itself every policy wins half of its games, and it pays β KL(π‖π_ref). The best response you have from part 1, with π as the opponent.",
     ),
 )
-def bounded(sub, draw):
-    "`sure_margin` is finite."
-    beta = [0.1, 0.25, 2.0][draw.integer(0, 2)]
-    got = sub.sure_margin(beta)
-    value = float(got)
-    if value != value or abs(value) > 1e6:
-        fail("the margin is infinite: that is Ψ = logit", beta=beta)
-    wins = torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=torch.float64)
-    even = torch.full((2,), 0.5, dtype=torch.float64)
-    found = [sum(float(even[j]) * float(wins[i, j]) for j in range(2)) for i in range(2)]
+def gains(sub, draw):
+    "`exploit` is the gain of the best response over the policy itself."
+    ref, wins, policy, beta = circle(draw)
+    _, top = most(ref, wins, policy, beta)
+    want = top - payment(policy, ref, wins, policy, beta)
     expect(
-        value,
-        (found[0] - found[1]) / beta,
-        what="the sure margin",
-        given={"beta": beta},
+        sub.exploit(policy, ref, wins, beta),
+        want,
+        what="the gain of the best response",
+        given={"policy": policy, "ref": ref, "wins": wins, "beta": beta},
+        tolerance=1e-5,
         mistakes={
-            "the games against oneself are forgotten": 1 / beta,
-            "β multiplies": beta / 2,
+            "the policy's own price is forgotten": top - 0.5,
+            "the policy's own payment is not taken away": top,
+            "the price is counted twice": want + beta * exact.divergence(policy, ref),
         },
+    )
+
+
+@test(
+    points=2,
+    against="the best response to the answer, found by search",
+    hints=(
+        "Full best responses swing past the equilibrium. Go a part of the way only, and watch `exploit`.",
+        "In each round mix the logarithms: 95 % of log π and 5 % of the log of the best response, normalised again. A thousand rounds are nothing.",
+    ),
+)
+def settles(sub, draw):
+    "`equilibrium` is its own best response."
+    ref, wins, _, beta = circle(draw)
+    found = torch.as_tensor(sub.equilibrium(ref, wins, beta), dtype=torch.float64)
+    if found.shape != (3,) or not bool(torch.isfinite(found).all()) or abs(float(found.sum()) - 1) > 1e-6:
+        fail("the answer is not a distribution over the three answers", ref=ref, wins=wins, beta=beta)
+    rounds = ref
+    for _ in range(1001):
+        rounds = torch.softmax(ref.log() + wins @ rounds / beta, -1)
+    best, _ = most(ref, wins, found, beta)
+    expect(
+        found,
+        best,
+        what="the equilibrium, against the best response to it",
+        given={"ref": ref, "wins": wins, "beta": beta},
+        tolerance=1e-4,
+        mistakes={"full best responses go round in circles": most(ref, wins, rounds, beta)[0]},
     )
 
 
@@ -174,50 +182,66 @@ def bounded(sub, draw):
 # no gradient: a formula is asked for, in whatever library
 
 
-# %% [mutant] Ψ after the mean
-# caught by: best
-# says: after the mean
-def best_policy(ref, wins, opponent, beta, psi):
-    return torch.softmax(ref.log() + PSI[psi](wins @ opponent) / beta, -1)
+# %% [mutant] the wins alone
+# caught by: paid_most
+# says: the price is not paid
+def best_payment(ref, wins, opponent, beta):
+    rate = wins @ opponent
+    return torch.softmax(ref.log() + rate / beta, -1) @ rate
+
+
+# %% [mutant] log Z alone
+# caught by: paid_most
+# says: not multiplied by β
+def best_payment(ref, wins, opponent, beta):
+    return torch.logsumexp(ref.log() + wins @ opponent / beta, -1)
 
 
 # %% [mutant] losses counted
-# caught by: best
+# caught by: paid_most
 # says: the chance of losing
-def best_policy(ref, wins, opponent, beta, psi):
-    return torch.softmax(ref.log() + opponent @ PSI[psi](wins) / beta, -1)
+def best_payment(ref, wins, opponent, beta):
+    return beta * torch.logsumexp(ref.log() + opponent @ wins / beta, -1)
 
 
-# %% [mutant] no reference
-# caught by: best
-# says: the reference is left out
-def best_policy(ref, wins, opponent, beta, psi):
-    return torch.softmax(PSI[psi](wins) @ opponent / beta, -1)
+# %% [mutant] the own price forgotten
+# caught by: gains
+# says: own price is forgotten
+def exploit(policy, ref, wins, beta):
+    return best_payment(ref, wins, policy, beta) - 0.5
 
 
-# %% [mutant] p itself
-# caught by: differences
-# says: own preference
-def margins(wins, opponent, beta):
-    return (wins - 0.5) / beta
+# %% [mutant] the own payment forgotten
+# caught by: gains
+# says: not taken away
+def exploit(policy, ref, wins, beta):
+    return best_payment(ref, wins, policy, beta)
 
 
-# %% [mutant] the target is 1/β
-# caught by: bounded
-# says: against oneself
-def sure_margin(beta):
-    return 1 / beta
+# %% [mutant] full best responses
+# caught by: settles
+def equilibrium(ref, wins, beta):
+    policy = ref
+    for _ in range(1000):
+        policy = torch.softmax(ref.log() + wins @ policy / beta, -1)
+    return policy
 
 
-# %% [partial] 3: policy and target are right, the margins not begun
-def margins(wins, opponent, beta):
+# %% [mutant] an answer to the reference
+# caught by: settles
+def equilibrium(ref, wins, beta):
+    return torch.softmax(ref.log() + wins @ ref / beta, -1)
+
+
+# %% [partial] 4: both payments, no equilibrium
+def equilibrium(ref, wins, beta):
     raise NotImplementedError
 
 
-# %% [partial] 2: only the policy
-def margins(wins, opponent, beta):
-    return (wins - 0.5) / beta
+# %% [partial] 2: only the largest payment
+def exploit(policy, ref, wins, beta):
+    raise NotImplementedError
 
 
-def sure_margin(beta):
-    return 1 / beta
+def equilibrium(ref, wins, beta):
+    raise NotImplementedError

@@ -431,3 +431,38 @@ f_prime("eq:f-prime-reverse-kl", pl.f_prime_reverse_kl)
 f_prime("eq:f-prime-forward-kl", pl.f_prime_forward_kl)
 f_prime("eq:f-prime-jensen-shannon", pl.f_prime_jensen_shannon)
 f_prime("eq:f-prime-alpha", pl.f_prime_alpha, alpha=0.6)
+f_prime("eq:f-prime-chi-po", pl.f_prime_chi_po)
+
+
+# -- coverage, self-play, displacement ---------------------------------------------------------------------------
+
+
+@ink("eq:coverage")
+def _(draw: Draw) -> Legend:
+    pi, mu = draw.distribution(4), draw.distribution(4)
+    error = 0.1 * pi / mu  # the worst there is, and small: its square's root is larger than its square
+    return {r"\pi": pi, r"\mu": mu, "e": error, r"C_\pi": rlhf.coverage(pi.log(), mu.log())}
+
+
+@ink("eq:spin")
+def _(draw: Draw) -> Legend:
+    policy, people, beta = draw.distribution(4), draw.distribution(4), some_beta(draw)
+    margins = (people / policy).log() / beta  # where DPO's coins fit, of each answer up to a constant
+    following = (policy.log() + margins).softmax(-1)
+    return {r"\beta": beta, r"\pi_t(y)": policy, "p(y)": people, r"\pi_{t+1}(y)": following}
+
+
+@ink("eq:dno")
+def _(draw: Draw) -> Legend:
+    p, _, _, beta, legend = duel(draw)
+    policy = draw.distribution(4)
+    best = pl.psi_po_optimum(policy.log(), p, policy, beta=beta, psi=lambda x: x)
+    return legend | {r"\pi_t(y)": policy, r"p(y\succ\pi_t)": p @ policy, r"\pi_{t+1}(y)": best.exp()}
+
+
+@ink("eq:ches", linear=True)
+def _(draw: Draw) -> Legend:
+    w, l = draw.normal(1, 4, 3), draw.normal(1, 5, 3)
+    wm, lm = draw.mask(1, 4), draw.mask(1, 5)
+    sums = {"S_w": (w[0] * wm[0][:, None]).sum(0), "S_l": (l[0] * lm[0][:, None]).sum(0)}
+    return sums | {r"\text{CHES}": pl.ches(w, wm, l, lm)[0]}

@@ -32,7 +32,10 @@ def one_seed(seed: int) -> dict[str, float]:
         numbers[f"{name}_end_distance"] = float(curve.distance[-1])
         numbers[f"{name}_pass_gold"] = float(curve.gold[ONE_PASS])
         numbers[f"{name}_pass_distance"] = float(curve.distance[ONE_PASS])
-        numbers[f"{name}_gold_2"], numbers[f"{name}_proxy_2"] = curve.gold_at(2.0), curve.proxy_at(2.0)  # both were measured before
+        numbers[f"{name}_gold_2"], numbers[f"{name}_proxy_2"] = (
+            curve.gold_at(2.0),
+            curve.proxy_at(2.0),
+        )  # both were measured before
         numbers[f"{name}_proxy_peak"] = float(curve.proxy[int(curve.gold.argmax())])
         numbers[f"{name}_proxy_end"] = float(curve.proxy[-1])
     return numbers
