@@ -488,9 +488,8 @@ def drawn_lists(loss, size):
     """When ``size`` replies are drawn from the reference: the first reply's probability at the minimum, and its mean target."""
     lists = torch.tensor(list(product(range(3), repeat=size)))
     chance, aims = three[lists].prod(-1), pl.reward_targets(earns[lists], temperature=1.0)
-    mean = [float((chance[:, None] * aims * (lists == y)).sum()) for y in range(3)]
     rest = minimise(lambda x: (chance * loss(ListLogps(x[lists], three.log()[lists]), aims, beta=1.0)).sum(), three)
-    return rest, mean
+    return float(rest[0]), float((chance[:, None] * aims * (lists == 0)).sum())
 
 
 print("K replies drawn from the reference: the first reply's probability at the minimum")
