@@ -16,7 +16,7 @@ from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.core.randomness import generator
 from minirlhf.data import tasks
 from minirlhf.data.types import PreferencePair
-from minirlhf.evidence import Study, brief, starts
+from minirlhf.evidence import Study, brief, settings, starts
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -98,7 +98,9 @@ def probe() -> dict[str, float | str]:
     with tempfile.TemporaryDirectory() as folder:
         places, policy = direct.path(world, sft, examples, "dpo", training, (1, 2), Path(folder) / "run")
     between = direct.at_kl(places, places[-1].kl / 2)
-    return numbers | direct.moved(policy, sft, examples) | {f"between_{key}": x for key, x in vars(between).items()}
+    numbers |= direct.moved(policy, sft, examples) | {f"between_{key}": x for key, x in vars(between).items()}
+    said = {name: direct.row(loss, **options) for name, (loss, options) in CURES.items()} | {"dpo": direct.row("dpo")}
+    return numbers | settings(pairs=direct.PAIRS, training=direct.TRAINING, **said)
 
 
 STUDY = Study(one_seed, probe)

@@ -16,7 +16,6 @@ from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.overoptimization import worst_case
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.recipes import RLOO
-from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -67,7 +66,7 @@ def probe() -> dict[str, float | str]:
     scores = torch.cat([world.drawn[0][None], more_grades(world, plan)])
     numbers["worst_case"] = float(worst_case(scores).mean())
     numbers |= {"accuracy": world.accuracy, "start": float(world.drawn[1].mean())}
-    return numbers | settings(plan=LanguagePlan(), rloo=RLOO, dpo=get_preference("dpo"))
+    return numbers | settings(plan=LanguagePlan(), rloo=RLOO)
 
 
 STUDY = Study(one_seed, probe)

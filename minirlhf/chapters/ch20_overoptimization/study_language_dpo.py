@@ -7,7 +7,8 @@ the policy moves fast. The proxy is the policy's own implicit reward. Writes ``s
 from minirlhf.chapters.ch20_overoptimization.language_dpo import STOPS, dpo
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan
 from minirlhf.data import tasks
-from minirlhf.evidence import Study, brief, starts
+from minirlhf.evidence import Study, brief, settings, starts
+from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.history import History
@@ -47,7 +48,10 @@ def probe() -> dict[str, float | str]:
     plan = brief(LanguagePlan().reward, batch_size=16, pairs=48, held_out=0)
     pairs, _ = pipeline.preferences(task, sft, plan)
     curve = dpo(task, sft, pairs, stops=(2, 4), batch_size=8, replies=2, learning_rate=1e-3)
-    return numbers | {f"{key}_{k}": float(x) for key, row in vars(curve).items() for k, x in enumerate(row)}
+    numbers |= {f"{key}_{k}": float(x) for key, row in vars(curve).items() for k, x in enumerate(row)}
+    numbers |= {"peak": curve.peak[1], "fall": curve.fall, "at": curve.gold_at(float(curve.distance[1]) / 2)}
+    numbers["proxy_at"] = curve.proxy_at(float(curve.distance[1]) / 2)
+    return numbers | settings(plan=LanguagePlan().with_seed(0).reward, dpo=get_preference("dpo"))
 
 
 STUDY = Study(one_seed, probe, seeds=5)
