@@ -433,7 +433,9 @@ assert seen.holds("auc_distance_of_the_words", above=0.9)
 # %%
 alone = evidence.Seen("ch20_detector")
 share = lambda name: statistics.fmean(alone.values(name))
-print(f"hacks: {share('hacks_reference'):.1%} of the reference's replies, {share('hacks_policy'):.0%} of the policy's\n")
+print(
+    f"hacks: {share('hacks_reference'):.1%} of the reference's replies, {share('hacks_policy'):.0%} of the policy's\n"
+)
 print("area under the ROC curve   mixed traffic   the policy's replies alone")
 for key in ("words", "proxy", "ensemble", "second"):
     print(f"{key:26} {share(f'{key}_mixed'):13.2f} {share(f'{key}_policy'):28.2f}")
@@ -488,7 +490,7 @@ plt.show()
 # %% [markdown]
 # ## On a trained language model
 #
-# The assistant world: 1,600 labelled pairs of the model's own replies, a reward model on top of the language model, then RLOO with no leash, best-of-n up to 256, and DPO on the same pairs.
+# The assistant world: 1,600 labelled pairs of the model's own replies, a reward model on top of the language model, then RLOO without a KL penalty, best-of-n up to 256, and DPO on the same pairs.
 # Nothing is exact any more; every point is a sample mean. DPO never meets the reward model: its proxy is its own implicit reward.
 
 # %%
