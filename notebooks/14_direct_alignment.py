@@ -887,6 +887,10 @@ for name, key in (("highest CHES", "without_high"), ("a random one", "without_ra
 # %% [markdown]
 # Alone, the pairs of highest CHES ruin the policy. Among three times as many others they do no harm that five seeds could see.
 #
+# ## A labeller who likes long replies
+#
+# This one adds .3 to the reward for every word; in truth each word costs .1. What happens to the length, and to the gold reward?
+
 # %%
 likes_length = Labeller(temperature=0.3, biases=(length_bias(0.3),))
 biased = direct.compared(sft, direct.labelled_pairs(assistant, sft, direct.PAIRS.pairs, likes_length))
