@@ -11,8 +11,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-#: Appendices with equations of their own: equation H.1.
-LETTERS = {"losses": "H"}
+#: Appendices with equations of their own, which carry a letter (equation H.1), and the chapter whose checks they show.
+APPENDICES = {"losses": ("H", 14)}
 
 
 def chapter_of(docname: str) -> int | None:
@@ -21,9 +21,14 @@ def chapter_of(docname: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def checked_by(docname: str) -> int | None:
+    """The chapter whose checks prove the equations of a page: its own, or the one that an appendix belongs to."""
+    return APPENDICES[docname][1] if docname in APPENDICES else chapter_of(docname)
+
+
 def renumber(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Put the chapter's number first, wherever Sphinx has stored one."""
-    for docname, letter in LETTERS.items():
+    for docname, (letter, _) in APPENDICES.items():
         for figures in env.toc_fignumbers.get(docname, {}).values():
             before = min((number[-1] for number in figures.values()), default=1) - 1
             for key, number in figures.items():

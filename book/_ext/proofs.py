@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from details import fold
 from docutils import nodes
-from numbering import chapter_of
+from numbering import checked_by
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -71,7 +71,7 @@ def examine(app: Sphinx, env: BuildEnvironment) -> list[str]:
         checks = known.select([label])
         if not checks:
             _complain(f"equation {label} has no check in the ledger", page)
-        elif checks[0].chapter and checks[0].chapter != chapter_of(page):
+        elif checks[0].chapter and checks[0].chapter != checked_by(page):
             _complain(
                 f"equation {label} belongs to chapter {checks[0].chapter:02d}, which checks it; refer to it", page
             )
