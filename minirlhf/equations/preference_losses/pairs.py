@@ -49,9 +49,10 @@ def dpo(pair: PairLogps, *, beta: float) -> Tensor:
     """DPO ``−log σ(β h)``: the Bradley–Terry loss of the implicit rewards ``β log π/π_ref``. ln 2 where π = π_ref.
 
     Only the difference is asked for, so the chosen answer may lose probability as long as the rejected one
-    loses more.
+    loses more. Between demonstrations and the model's own answers it is a round of SPIN (Chen et al. 2024, "Self-play
+    fine-tuning").
 
-    Label: eq:dpo
+    Label: eq:dpo, eq:spin
     Source: Rafailov et al. (2023), "Direct preference optimization", eq. 7.
     """
     return bradley_terry_loss(beta * pair.chosen_logratios, beta * pair.rejected_logratios)
@@ -300,9 +301,10 @@ def rpo(pair: PairLogps, reward_margin: Tensor, *, beta: float, eta: float = 1.0
     """Reward-aware preference optimisation: the KL from Bernoulli ``σ(η Δr)`` to Bernoulli ``σ(β h)``.
 
     Smallest at ``β h = η Δr``. The reward margin Δr ``(B,)`` is chosen minus rejected. Gradients run through ``pair``
-    only.
+    only. With win rates against the policy itself as rewards it is a round of DNO (Rosset et al. 2024, "Direct Nash
+    optimization").
 
-    Label: eq:rpo
+    Label: eq:rpo, eq:dno
     Source: Adler et al. (2024), "Nemotron-4 340B technical report", reward-aware preference optimization.
     """
     logits, target = beta * pair.margins, eta * _per_pair(pair, reward_margin)
