@@ -1,5 +1,6 @@
 """A chapter is one number and four things; its manifest is the one place that lists it."""
 
+import importlib
 import importlib.util
 import re
 import shutil
@@ -44,10 +45,13 @@ def test_a_finished_chapter_has_its_four_things_and_its_title(chapter):
 
 
 @pytest.mark.parametrize("chapter", FINISHED)
-def test_the_labels_of_a_finished_chapters_page_are_those_of_its_checks(chapter):
-    """Without building the book, which holds the same and runs the checks."""
+def test_the_labels_of_a_finished_chapters_page_are_those_of_its_checks(chapter, monkeypatch):
+    """Of its page and of the appendix that belongs to it. Without building the book, which holds the same and runs the checks."""
+    monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
+    appendices = importlib.import_module("numbering").APPENDICES
     known = chapters.load_checks().checks.values()
-    text = (ROOT / "book" / f"{chapter.page}.md").read_text(encoding="utf-8")
+    pages = [chapter.page, *(page for page, (_, number) in appendices.items() if number == chapter.number)]
+    text = "\n".join((ROOT / "book" / f"{page}.md").read_text(encoding="utf-8") for page in pages)
     placed = set(re.findall(r"^\$\$ ?\((eq:[\w-]+)\)", text, flags=re.MULTILINE))
     assert {c.label for c in known if c.chapter == chapter.number} <= placed, (
         "its checks have labels that its page lacks"
