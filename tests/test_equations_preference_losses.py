@@ -33,6 +33,7 @@ def targets_of(batch):
 
 
 PAIRED = {
+    "aot": lambda b: pl.aot(b, like(b, 0.7), beta=BETA),
     "alpha_po": lambda b: pl.alpha_po(b, beta=2.0, alpha=0.25, gamma=0.5),
     "apo_down": lambda b: pl.apo_down(b, beta=BETA),
     "apo_zero": lambda b: pl.apo_zero(b, beta=BETA),
