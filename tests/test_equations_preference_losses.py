@@ -179,7 +179,7 @@ def test_the_reference_gets_no_gradient(name, draw):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference and n not in ("dpo_nll", "wpo"))
+    "name", sorted(n for n in LOSSES if Needs.of(getattr(pl, n)).reference and n not in ("dpo_nll", "wpo", "aot"))
 )
 def test_only_the_ratio_to_the_reference_counts(name, draw):
     batch = batch_for(name, draw)
