@@ -189,6 +189,9 @@ def test_constraints_that_nobody_can_meet():
         over.constraint_multipliers(ref, proxy, cost[None], cost.min()[None] - 1, strength=1.0)
     with pytest.raises(ValueError, match="costs has shape"):
         over.constraint_multipliers(ref, proxy, cost, cost.max()[None], strength=1.0)
+    forbidden = ref.masked_fill(cost == cost.min(), -math.inf).log_softmax(-1)  # the cheapest response cannot be given
+    with pytest.raises(ValueError, match="no policy spends less"):
+        over.constraint_multipliers(forbidden, proxy, cost[None], cost.min()[None] + 1e-9, strength=1.0)
 
 
 def test_decoupled_approval_can_still_be_bribed_if_tampering_praises_itself():

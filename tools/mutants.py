@@ -174,12 +174,13 @@ def by_tests(mutant: Mutant, files: Sequence[Path]) -> str:
 
 
 def tests_of(mutant: Mutant) -> list[Path]:
-    """The equations' test file that names the mutant's function most often, or its module if it is private."""
-    name = mutant.module.rsplit(".", 1)[1] if mutant.place.startswith("_") else mutant.place
+    """The equations' test file of the mutant's module; without one, that which names its function most often."""
     files = sorted((ROOT / "tests").glob("test_equations_*.py"))
-    named = {path: len(re.findall(rf"\b{name}\b", path.read_text(encoding="utf-8"))) for path in files}
+    parts = mutant.module.split(".")[2:]
+    own = [path for path in files if path.stem.removeprefix("test_equations_") in parts]
+    named = {path: len(re.findall(rf"\b{mutant.place}\b", path.read_text(encoding="utf-8"))) for path in files}
     most = max(files, key=lambda path: named[path])
-    return [most] if named[most] else []
+    return own or ([most] if named[most] else [])
 
 
 # -- all of them -------------------------------------------------------------------------------------------------
@@ -274,35 +275,37 @@ def disagreements(outcomes: Iterable[Outcome], reasons: dict[str, str]) -> list[
     return problems
 
 
-def report(outcomes: Sequence[Outcome], reasons: dict[str, str], seconds: float, every: int = 1) -> dict[str, Any]:
-    """The evidence: of each N-th mutant, what killed it."""
-    total = len(outcomes)
-    ledger = sum(bool(o.ledger) for o in outcomes)
-    both = sum(bool(o.ledger or o.test) for o in outcomes)
-    kinds = {
-        kind: {
-            "mutants": sum(o.kind == kind for o in outcomes),
-            "ledger": sum(o.kind == kind and bool(o.ledger) for o in outcomes),
-            "ledger or tests": sum(o.kind == kind and bool(o.ledger or o.test) for o in outcomes),
-        }
-        for kind in sorted({o.kind for o in outcomes})
-    }
+def report(outcomes: Sequence[Outcome], reasons: dict[str, str], minutes: float, every: int = 1) -> dict[str, Any]:
+    """The evidence: of each N-th mutant, what killed it. Those that compute the same as the library count in no share."""
+    survivors = {o.name: reasons.get(o.name, "not explained") for o in outcomes if not o.ledger and not o.test}
+    same = sum(reason.startswith("equivalent") for reason in survivors.values())
+
+    def count(chosen: Sequence[Outcome]) -> dict[str, int]:
+        ledger = sum(bool(o.ledger) for o in chosen)
+        return {"mutants": len(chosen), "ledger": ledger, "ledger or tests": ledger + sum(bool(o.test) for o in chosen)}
+
+    counts = count(outcomes)
     return {
-        "mutants": total,
+        **counts,
         "every": every,
-        "ledger": ledger,
-        "ledger or tests": both,
-        "share, ledger": round(ledger / total, 4),
-        "share, ledger or tests": round(both / total, 4),
-        "minutes": round(seconds / 60, 1),
-        "seeds": SEEDS,
+        "equivalent": same,
+        "share, ledger": round(counts["ledger"] / (len(outcomes) - same), 4),
+        "share, ledger or tests": round(counts["ledger or tests"] / (len(outcomes) - same), 4),
+        "minutes": minutes,
+        "seeds": list(SEEDS),
         "torch": torch.__version__,
-        "kinds": kinds,
-        "by exception": sum(bool(re.search(r": \w+$", o.ledger)) for o in outcomes),
+        "kinds": {kind: count([o for o in outcomes if o.kind == kind]) for kind in sorted({o.kind for o in outcomes})},
         "killed by the ledger": {o.name: o.ledger[:100] for o in outcomes if o.ledger},
         "killed by tests only": {o.name: o.test for o in outcomes if o.test},
-        "survivors": {o.name: reasons.get(o.name, "not explained") for o in outcomes if not o.ledger and not o.test},
+        "survivors": survivors,
     }
+
+
+def outcomes_of(result: dict[str, Any]) -> list[Outcome]:
+    """What the evidence holds, of the mutants that there still are."""
+    ledger, test = result["killed by the ledger"], result["killed by tests only"]
+    known = [m for m in mutants() if m.name in {*ledger, *test, *result["survivors"]}]
+    return [Outcome(m.name, m.kind, ledger.get(m.name, ""), test.get(m.name, "")) for m in known]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -311,20 +314,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="REGEX", help="mutants whose name matches; nothing is written")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th mutant only")
     parser.add_argument("--ledger", action="store_true", help="no tests; nothing is written")
+    parser.add_argument(
+        "--explain", action="store_true", help="run nothing: put survivors.toml into the evidence as it is"
+    )
+    parser.add_argument("--again", action="store_true", help="run again what survived the run in the evidence")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     begun = time.monotonic()
-    chosen = mutants(lambda m: args.only is None or re.search(args.only, m.name) is not None)[:: args.every]
-    outcomes = judge_all(chosen, traced_checks(), tests=not args.ledger, jobs=args.jobs, tell=True)
-    result = report(outcomes, explained(), time.monotonic() - begun, args.every)
+    if args.explain or args.again:
+        before = json.loads(RESULT.read_text(encoding="utf-8"))
+        outcomes, minutes, args.every = outcomes_of(before), before["minutes"], before["every"]
+        survivors = [m for m in mutants() if args.again and m.name in before["survivors"]]
+        again = judge_all(survivors, traced_checks(), tests=True, jobs=args.jobs, tell=True) if survivors else []
+        outcomes = [next((new for new in again if new.name == old.name), old) for old in outcomes]
+    else:
+        chosen = mutants(lambda m: args.only is None or re.search(args.only, m.name) is not None)[:: args.every]
+        outcomes = judge_all(chosen, traced_checks(), tests=not args.ledger, jobs=args.jobs, tell=True)
+        minutes = round((time.monotonic() - begun) / 60, 1)
+    result = report(outcomes, explained(), minutes, args.every)
     print(json.dumps({key: value for key, value in result.items() if not isinstance(value, dict)}, indent=1))
     if args.only or args.ledger:
         return 0
     RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     problems = disagreements(outcomes, explained())
-    problems += [f"is explained and was not run: {n}" for n in explained().keys() - {m.name for m in chosen}]
+    problems += [f"is explained and was not run: {n}" for n in explained().keys() - {o.name for o in outcomes}]
     print("\n".join(problems))
     return bool(problems)
 

@@ -67,8 +67,8 @@ def policy_gradient(probs: Tensor, scores: Tensor, psi: Tensor, mask: Tensor) ->
     Source: Schulman et al. (2016), "High-dimensional continuous control using generalized advantage
         estimation".
     """
-    inside = zero_where_masked(scores, mask[..., None])  # before the product: its gradient would be NaN at a masked NaN
-    return probs @ trajectory_score(zero_where_masked(psi, mask)[..., None] * inside, mask)
+    inside = zero_where_masked(psi, mask)  # before the product, so that no NaN outside reaches a gradient
+    return probs @ trajectory_score(inside[..., None] * scores, mask)
 
 
 # -- the theorem ---------------------------------------------------------------------------------------------------

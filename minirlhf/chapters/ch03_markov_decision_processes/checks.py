@@ -62,11 +62,15 @@ def _(discounted_return, draw: Draw) -> Comparison:
         ),
     },
 )
-def _(mrp_values, draw: Draw) -> Comparison:
-    "Solving (I − γP) V = r gives the expected return from each state."
-    p = random_process(draw, states=4, actions=1)
-    expected = exact_mdp.state_values(p.transitions, p.rewards, torch.ones(4, 1, dtype=torch.float64), gamma=p.gamma)
-    return mrp_values(p.transitions[:, 0], p.rewards[:, 0], gamma=p.gamma), expected
+def _(mrp_values, draw: Draw) -> Iterator[Comparison]:
+    "Solving (I − γP) V = r gives the expected return from each state, those that earn nothing or are never left included."
+    p, only = random_process(draw, states=4, actions=1), torch.ones(4, 1, dtype=torch.float64)
+    nothing = p.rewards * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # a state that earns nothing, and goes on
+    staying = p.transitions.clone()
+    staying[2] = torch.eye(4, dtype=torch.float64)[2]  # one that is never left, and earns
+    for transitions, rewards in ((p.transitions, p.rewards), (p.transitions, nothing), (staying, nothing)):
+        expected = exact_mdp.state_values(transitions, rewards, only, gamma=p.gamma)
+        yield mrp_values(transitions[:, 0], rewards[:, 0], gamma=p.gamma), expected
 
 
 @check(
