@@ -6,7 +6,7 @@ That each is smallest where its paper says is in the ledger (chapter 14); here i
 import functools
 import inspect
 import math
-from dataclasses import fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 import torch
@@ -655,3 +655,11 @@ def test_small_steps_of_nash_md_lead_to_the_policy_that_is_its_own_best_response
         response = pl.psi_po_optimum(ref, circle, x.exp(), beta=0.2, psi=lambda p: p)
         errors.append(float((response.exp() - x.exp()).abs().max()))
     assert errors[1] < 0.4 * errors[0] < 0.05
+
+
+def test_records_cannot_be_changed():
+    one = torch.zeros(1)
+    records = PairLogps(one, one), UnpairedLogps(one, None, None, one.bool()), ListLogps(torch.zeros(1, 2))
+    for record in records:
+        with pytest.raises(FrozenInstanceError):
+            record.chosen = one

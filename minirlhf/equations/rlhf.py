@@ -165,6 +165,7 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
     return math.exp((low + high) / 2)
 
 
+@_tilts
 def frontier_rates(ref_logps: Tensor, rewards: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
     """How reward and KL of the optimum change with β: dE[r]/dβ = −Var[r]/β² and dKL/dβ = −Var[r]/β³, under π*.
 
