@@ -11,6 +11,7 @@ from typing import Any
 
 from details import fold
 from docutils import nodes
+from numbering import APPENDICES
 from proofs import equation_link, equations, shows_outcomes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -246,7 +247,8 @@ class DerivedIn(SphinxPostTransform):
         if place is None:
             return [nodes.Text("Checked as "), nodes.literal("", label), nodes.Text(". ")]
         target, anchor, title = place
-        number = self.env.toc_secnumbers.get(target, {}).get(f"#{anchor}") or self.env.toc_secnumbers[target][""]
+        numbers = self.env.toc_secnumbers.get(target, {})  # an appendix has none
+        number = numbers.get(f"#{anchor}") or numbers.get("") or (APPENDICES[target][0],)
         section = "§" + ".".join(map(str, number))
         address = f"{self.app.builder.get_relative_uri(page, target)}#{anchor}"
         link = nodes.reference("", f"{section} {title}", refuri=address, internal=True)

@@ -259,7 +259,7 @@ def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.No
     placed = equations(env)
     numbers = {label: number for docname in env.toc_fignumbers for label, number in _numbers(env, docname).items()}
     rows = []
-    for label in sorted(placed, key=lambda label: numbers.get(label, ())):
+    for label in sorted(placed, key=lambda label: [(isinstance(n, str), n) for n in numbers.get(label, ())]):
         done = outcomes(label, seed)
         if done:
             worst = max(done, key=lambda o: o.result.error / o.result.check.tolerance)
