@@ -144,7 +144,7 @@ def _allows(name: str, docstrings: Iterable[str | None]) -> bool:
         said = " ".join((text or "").split())
         if found := re.search(r"[Gg]radients run through ((?:``\w+``(?:, | and )?)+) only", said):
             return f"``{name}``" in found.group(1)
-        if re.search(r"[Nn]o gradient flows", said):
+        if re.search(r"[Nn]o gradient flows|[.;,] [Nn]o gradient[.;,]", said):
             return False
     return True
 
@@ -308,8 +308,8 @@ def batch(call: Call, draw: Draw) -> Iterator[str]:
         path: found.start(1) // 3 for path, rule in said.items() if (found := re.match(r"\((?:\w, )?(\.\.\.)", rule))
     }
     here: dict[Path, Tensor] = {path: call.tensors[path] for path in place}
-    if not here or any(t.dim() == 0 for t in here.values()):
-        return
+    if not here or any(t.dim() == 0 for t in here.values()) or not call():
+        return  # nothing to stack, or a number as the result
     there: dict[Path, Tensor] = {path: t.flip(-1) for path, t in here.items()}
     try:
         alone = [call(here), call(there)]

@@ -258,6 +258,11 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
     active = [False, False, True, True, False, False]
     weight = _float64([0.0 if clipped else s for s, clipped in zip(ratios, active, strict=True)])
     yield torch.autograd.grad(objective.sum(), free)[0], torch.where(mask, (weight * a[:, 0])[:, None], 0.0)
+    most = float(draw.uniform(low=1.475, high=1.495))  # below the last row's ratio, whose advantage is negative
+    bounded = gspo_token(free, old, a, mask, **clip, delta=most)
+    yield bounded[-1], torch.where(mask[-1], most * a[-1, 0], 0.0)
+    yield torch.autograd.grad(bounded[-1].sum(), free)[0], torch.zeros(mask.shape)
+    yield bounded[:-1], objective[:-1]
 
 
 @check(
@@ -284,6 +289,8 @@ def _(luspo, draw: Draw) -> Iterator[Comparison]:
     yield got, torch.autograd.grad(pg.gspo_token(free, old, a, mask, **clip).sum(), free)[0]
     values = [[_sequence_objective(s, x, clip)] for s, x in zip(ratios, a[:, 0].tolist(), strict=True)]
     yield luspo(logps, old, a, mask, **clip), _float64(values) * mask.sum(-1, keepdim=True)
+    most = float(draw.uniform(low=1.475, high=1.495))  # below the last row's ratio, whose advantage is negative
+    yield luspo(logps, old, a, mask, **clip, delta=most)[-1], (most * a[-1, :1] * mask[-1].sum())
 
 
 chain(
@@ -502,7 +509,9 @@ def _on_tokens(rows: list[list[float]], values: list[float]) -> Tensor:
     return _float64([[v if t < len(row) else 0.0 for t in range(3)] for row, v in zip(rows, values, strict=True)])
 
 
-VESPO = {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.5, "vespo_k_neg": 2.5, "vespo_lambda_neg": 1.2}
+def _vespo_shape(draw: Draw) -> dict[str, float]:
+    centres = {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.5, "vespo_k_neg": 2.5, "vespo_lambda_neg": 1.2}
+    return {name: centre + float(draw.uniform(low=-0.15, high=0.15)) for name, centre in centres.items()}
 
 
 @check(
@@ -534,15 +543,16 @@ VESPO = {"vespo_k_pos": 1.5, "vespo_lambda_pos": 2.5, "vespo_k_neg": 2.5, "vespo
 )  # fmt: skip
 def _(vespo, draw: Draw) -> Iterator[Comparison]:
     "Every token of a response is pushed by φ(w)·A, w the response's exact ratio; on fresh samples that is REINFORCE."
-    inputs, rows = _ragged(draw)
+    (inputs, rows), shape = _ragged(draw), _vespo_shape(draw)
     expected = []
     for row, advantage in zip(rows, inputs[2][:, 0].tolist(), strict=True):
-        k, rate = (1.5, 2.5) if advantage > 0 else (2.5, 1.2)
+        sign = "pos" if advantage > 0 else "neg"
+        k, rate = shape[f"vespo_k_{sign}"], shape[f"vespo_lambda_{sign}"]
         w = math.prod(math.exp(x) for x in row)
         expected.append(w**k * math.exp(rate * (1 - w)) * advantage)
-    yield _slopes(vespo, inputs, **VESPO), _on_tokens(rows, expected)
+    yield _slopes(vespo, inputs, **shape), _on_tokens(rows, expected)
     fresh = [inputs[0], inputs[0], *inputs[2:]]
-    yield _slopes(vespo, fresh, **VESPO), _on_tokens(rows, inputs[2][:, 0].tolist())
+    yield _slopes(vespo, fresh, **shape), _on_tokens(rows, inputs[2][:, 0].tolist())
 
 
 @check(
@@ -599,9 +609,9 @@ def _(sapo, draw: Draw) -> Comparison:
 )
 def _(gspo, draw: Draw) -> Comparison:
     "With A < 0 a response earns at least δ·A; with A > 0 δ changes nothing."
-    inputs, rows = _ragged(draw)
+    (inputs, rows), most = _ragged(draw), float(draw.uniform(low=1.2, high=1.35))
     expected = []
     for row, a in zip(rows, inputs[2][:, 0].tolist(), strict=True):
         s = math.exp(sum(row) / len(row))
-        expected.append([min(s, 1.1) * a if a > 0 else max(0.9, min(s, 1.3)) * a])
-    return gspo(*inputs, epsilon=0.1, delta=1.3), _float64(expected)
+        expected.append([min(s, 1.1) * a if a > 0 else max(0.9, min(s, most)) * a])
+    return gspo(*inputs, epsilon=0.1, delta=most), _float64(expected)

@@ -214,7 +214,7 @@ def discopop(pair: PairLogps, *, beta: float, tau: float) -> Tensor:
 
 @Needs(PairLogps, lengths=True)
 def wpo(pair: PairLogps, *, beta: float) -> Tensor:
-    """WPO: DPO, weighted without gradient by how likely the policy itself would be to say both answers, ``p̄_w·p̄_l``.
+    """WPO: DPO, weighted by how likely the policy itself would be to say both answers, ``sg[p̄_w·p̄_l]``.
 
     ``p̄`` is the geometric mean of an answer's token probabilities. Pairs that the policy would never have
     sampled hardly count, as if the data were its own.
@@ -245,7 +245,7 @@ def aot(pair: PairLogps, quantiles: Tensor, *, beta: float) -> Tensor:
     """AOT on pairs: DPO against the reference's difference *of the same rank*, ``−log σ(β(log π(y_w)/π(y_l) − q))``.
 
     Asks that the policy's differences exceed the reference's as distributions, quantile by quantile, not pair by
-    pair. The quantiles q ``(B,)`` are :func:`matched_quantiles` of the whole batch.
+    pair. The quantiles q ``(B,)`` are :func:`matched_quantiles` of the whole batch. Gradients run through ``pair`` only.
 
     Label: eq:aot
     Source: Melnyk et al. (2024), "Distributional preference alignment of LLMs via optimal transport", paired,
