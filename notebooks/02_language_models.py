@@ -66,7 +66,7 @@ print(f"vocabulary {len(tokenizer)}; end of sequence is {tokenizer.eos_token_id}
 
 # %% [markdown]
 # Large models have far more words to deal with, and use *pieces* of words. Which pieces? Byte-pair encoding begins with single letters and
-# joins, again and again, the two neighbours that occur together most often. Nine words are enough to see it.
+# joins, again and again, the two neighbours that occur together most often. Nine words, one of them twice, are enough to see it.
 
 # %%
 # table: merges
@@ -543,7 +543,7 @@ warmth.reveal("greedy" if greedy.average.mean > max(found.average.mean for found
 # alt: Three heat maps over four temperatures and four values of top-p, for eight replies per prompt. The average true reward
 #   is highest, about 1.2, at temperature 1 with top-p 0.5, and falls to about 0 at temperature 1.5 without truncation. The
 #   best of eight is highest, about 2, at temperature 1.5 with top-p 0.5 and nearly as high on a diagonal from there to temperature 0.6
-#   with top-p 1. The gap between best and worst grows steadily towards high temperature and top-p 1, from 0.8 to 3.3.
+#   with top-p 1. The gap between best and worst grows steadily towards high temperature and top-p 1, from 0.8 to 3.4.
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.0), layout="constrained")
 titles = {"average": "average reply", "best": "best of eight", "gap": "best minus worst"}
 for ax, (what, title) in zip(axes, titles.items(), strict=True):

@@ -468,8 +468,8 @@ least.reveal(min(lost, key=lambda name: float(lost[name][:, -1].mean())))
 
 # %%
 # figure: regret
-# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy rises in a straight line to 400, the worst possible. UCB with constant root two reaches about 100, epsilon-greedy
-#   about 60 with a wide band, Thompson sampling and UCB with one half about 30 and flattening.
+# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy rises in a straight line to 400, the worst possible. UCB with constant root two reaches about 80, epsilon-greedy
+#   about 50 with a wide band, Thompson sampling and UCB with one half about 30 and flattening.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for (name, x), colour in zip(lost.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
     ax.plot(x.mean(0), color=PALETTE[colour], label=name)

@@ -563,7 +563,7 @@ assert seen.holds("passes_1_log_ratio", below=1e-9) and seen.holds("passes_2_log
 assert seen.holds("passes_4_log_ratio", above=0.1) and seen.holds("passes_8_log_ratio", above=0.15)
 
 # %% [markdown]
-# One pass with one update is on-policy to the last bit. Each further update works on samples of a policy that is no more, and the ratio
+# One pass with one update is on-policy up to rounding. Each further update works on samples of a policy that is no more, and the ratio
 # says by how much.
 #
 # ## What four models weigh

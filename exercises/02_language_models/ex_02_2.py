@@ -108,7 +108,7 @@ def fed_and_predicted(sub, draw):
     points=2,
     hints=(
         "Add up the negative log-probabilities of all real tokens of all texts first. How many tokens are there?",
-        "One mean over all real tokens, then one exponential. A mean of each text's own perplexity is another number, and a larger one.",
+        "One mean over all real tokens, then one exponential. A mean of each text's own perplexity is another number: a short text would count as much as a long one.",
     ),
 )
 def whole_corpus(sub, draw):

@@ -184,7 +184,7 @@ def who_moves(sub, draw):
     rounds=1,
     hints=(
         "What one action gains, the others lose. Look at the second ratio after each pass.",
-        "It is smallest right after the last of the large steps of the first sample, not at the end.",
+        "It is smallest right after one of the steps of the first sample, mostly an early one, not at the end.",
     ),
 )
 def how_low(sub, draw):

@@ -17,7 +17,7 @@
 # * `d` the maximum is taken for the minimum in the clip
 # * `e` the value clip of .2 was copied from a paper whose values are near 1
 #
-# Not all of them can be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout?
+# Not all of them can be told apart by their scores. What is a pole worth that never falls? How much may a critic change in 49 rollouts of 64 updates if it gains nothing beyond .2 per rollout? (The clip removes the gain, not the momentum: the critic gets some three times as far.)
 
 # %% [given]
 from minirlhf.ledger.registry import Draw
@@ -159,7 +159,7 @@ def the_healthy_one(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "One KL stands out by a factor of four hundred. Which change takes the bound off an update?",
+        "One KL stands out by a factor of more than a hundred. Which change takes the bound off an update?",
         "The minimum removes the reward for leaving the interval. What does the maximum do?",
     ),
 )
@@ -172,7 +172,7 @@ def the_unbounded_one(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "One critic is enthusiastic about a policy that fails after seventeen steps. What does it believe comes after a fall?",
+        "One critic is enthusiastic about a policy that fails after fewer than twenty steps. What does it believe comes after a fall?",
         "If the next episode is the future of a fall, a pole is worth nearly 100 whatever happens to it.",
     ),
 )

@@ -11,7 +11,7 @@
 # objective of this chapter.
 #
 # The function below was written for that. It runs, its shapes are right, the loss goes down, and the model it trains is a
-# ruin: it drifts away from the reference faster the more you tighten the leash, long replies never see their reward, and
+# ruin: it drifts away from the reference faster the more you tighten the leash, short replies never see their reward, and
 # doubling $\beta$ seems to change the reward model.
 #
 # **There are three bugs. Find and fix them.** Each has been shipped by somebody. `mask` is True on the tokens of the reply,
