@@ -372,7 +372,7 @@ unmoved.reveal(dict(zip(found, ("DPO", "cDPO", "robust DPO", "IPO"), strict=True
 
 # %%
 # figure: noise
-# alt: Expected reward against the share of flipped labels, 0 to 0.4. DPO falls from 1.81 to 0.88, cDPO faster, IPO slower from a lower start;
+# alt: Expected reward against the share of flipped labels, 0 to 0.4. DPO falls from 1.81 to less than half of that, cDPO faster, IPO slower from a lower start;
 #   robust DPO is a horizontal line at the clean optimum.
 fig, ax = plt.subplots(figsize=(4.8, 3), layout="constrained")
 for (name, rows), colour in zip(found.items(), ("blue", "sky", "green", "orange"), strict=True):

@@ -164,7 +164,7 @@ for name, verdict in verdicts.items():
     )
 
 # %% [markdown]
-# The parabola, for the tilt and best-of-n. Policy gradient has only four draws here; over the study's twenty the two forms are about equally good there. The logarithmic form has an infinite slope at 0;
+# The parabola, for the tilt and best-of-n. Policy gradient has only four draws here; over the study's twenty the two forms cannot be told apart there. The logarithmic form has an infinite slope at 0;
 # gold here starts with a finite one, as the exact theory says it must. This is one small world, and no verdict on the large ones; it *is* a warning against reading a mechanism into a fit.
 #
 # ## How much data, and which class
