@@ -27,7 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from minirlhf.cli import main as command
-from minirlhf.models.ends import ends_of
+from minirlhf.data.chat import ends_of
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.loading import load_folder
 from minirlhf.models.sampling import Sampling, sample

@@ -13,11 +13,11 @@ import transformers
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
+from minirlhf.data.chat import ends_of
 from minirlhf.data.records import Problem
 from minirlhf.feedback import own
 from minirlhf.feedback.rewards import ask
 from minirlhf.models.checkpoints import quietly
-from minirlhf.models.ends import ends_of
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import train_tokenizer
 from minirlhf.report import curves

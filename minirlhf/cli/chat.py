@@ -26,9 +26,8 @@ import torch
 from minirlhf.cli.data import visible
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.data.chat import Message, encode_prompt
+from minirlhf.data.chat import Message, encode_prompt, ends_of
 from minirlhf.data.types import Rollout
-from minirlhf.models.ends import ends_of
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts

@@ -46,9 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.core.calling import context_length
     from minirlhf.core.errors import UserError
     from minirlhf.data import loaders
-    from minirlhf.data.chat import encode_prompt
+    from minirlhf.data.chat import encode_prompt, ends_of
     from minirlhf.models.checkpoints import write_text_atomic
-    from minirlhf.models.ends import ends_of
     from minirlhf.models.sampling import Sampling
     from minirlhf.stages import named, start
     from minirlhf.stages.from_files import grading

@@ -24,7 +24,7 @@ from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import Message, conversation, encode, encode_prompt
+from minirlhf.data.chat import Message, conversation, encode, encode_prompt, ends_of
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking
 from minirlhf.data.tasks.base import Split, Task
@@ -39,7 +39,6 @@ from minirlhf.feedback.rewards import (
     task_reward,
 )
 from minirlhf.models import adapters, checkpoints, tiny
-from minirlhf.models.ends import ends_of
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import Preference, describe_preference

@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from minirlhf.core.errors import UserError
 from minirlhf.core.progress import progress
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.chat import conversation, encode, encode_prompt
+from minirlhf.data.chat import conversation, encode, encode_prompt, ends_of
 from minirlhf.data.preferences import Labeller, label_pairs
 from minirlhf.data.tasks.base import HasDocuments, Task
 from minirlhf.data.types import Compared, PreferencePair, Tokens, pair
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
-from minirlhf.models.ends import ends_of
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts

@@ -21,7 +21,7 @@ from torch import nn
 
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.models.ends import Ends
+from minirlhf.data.chat import Ends
 from minirlhf.trainers.config import TrainerConfig
 
 C = TypeVar("C", bound=TrainerConfig)

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_sum
-from minirlhf.data.chat import encode_prompt
+from minirlhf.data.chat import encode_prompt, ends_of
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward, ask
-from minirlhf.models.ends import ends_of
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts

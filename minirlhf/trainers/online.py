@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths, masked_mean, masked_sum
-from minirlhf.data.chat import encode_prompt
+from minirlhf.data.chat import Ends, encode_prompt, ends_of
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout, Tokens
@@ -24,7 +24,6 @@ from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import Reward, StepReward, ask
 from minirlhf.models.adapters import copy_of_reference
 from minirlhf.models.critics import new_critic
-from minirlhf.models.ends import Ends, ends_of
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes.parts import Graded

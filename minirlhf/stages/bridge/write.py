@@ -281,7 +281,7 @@ from minirlhf.data import tasks
 from minirlhf.data.records import Problem
 from minirlhf.data.types import Rollout
 from minirlhf.feedback import graders, own, rewards
-from minirlhf.models.ends import ends_of
+from minirlhf.data.chat import ends_of
 from minirlhf.models.heads import RewardModel
 from minirlhf.recipes import parts
 from transformers import AutoTokenizer
