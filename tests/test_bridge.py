@@ -33,6 +33,9 @@ ONLINE = {
     "sapo": recipes.SAPO.with_(**TWICE),
     "lite_ppo": recipes.LITE_PPO.with_(**TWICE),
     "masked_grpo": recipes.MASKED_GRPO.with_(**TWICE, off_policy_mask_threshold=0.01),
+    "gspo with a second bound": recipes.GSPO.with_(**TWICE, delta=1.01),
+    "cispo of whole replies": recipes.CISPO.with_(**TWICE, epsilon_high=0.05, per_sequence=True),
+    "sapo of whole replies": recipes.SAPO.with_(**TWICE, per_sequence=True),
     "rloo": recipes.RLOO,
 }
 EXACT = 1e-5
@@ -115,6 +118,7 @@ def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
         (recipes.GFPO, "retain"),
         (recipes.GRPO.with_(weights=sequence_sum), "ppo_clip with weights sequence_sum"),
         (recipes.GRPO.with_(eps=1e-6), "ddof and eps"),
+        (recipes.DAPO.with_(renormalise=False), "renormalise=False"),
         (recipes.VAPO, "the credit"),
         (recipes.RLOO.with_(num_iterations=2), "several updates per rollout without a clip"),
     ],

@@ -60,6 +60,10 @@ def masked_importance_weight(
     Source: Ling Team (2025), "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model"
         (IcePop), arXiv:2510.18855.
     """
+    if importance_sampling_floor > importance_sampling_cap:
+        raise ValueError(
+            f"{importance_sampling_floor=} lies above {importance_sampling_cap=}; expected a floor of at most the cap"
+        )
     ratio = policy_ratio(old_logps.detach(), behavior_logps, mask)
     inside = (ratio >= importance_sampling_floor) & (ratio <= importance_sampling_cap)
     return torch.where(inside, ratio, 0.0)

@@ -46,6 +46,8 @@ def margin(numbers: Sequence[float], threshold: float) -> float:
     """
     if len(numbers) < 3:
         raise ValueError(f"{len(numbers)} seeds; expected at least 3")
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{list(numbers)}; expected finite numbers")
     mean = sum(numbers) / len(numbers)
     deviation = math.sqrt(sum((x - mean) ** 2 for x in numbers) / (len(numbers) - 1))
     if deviation > 0:
@@ -110,6 +112,8 @@ def differences(
         count = len(apart)
         if count < 3:
             raise ValueError(f"{count} seeds; expected at least 3")
+        if not all(map(math.isfinite, apart)):
+            raise ValueError(f"{name} and {other} differ by {apart}; expected finite numbers")
         mean = math.fsum(apart) / count
         error = math.sqrt(math.fsum((x - mean) ** 2 for x in apart) / (count - 1) / count)
         exact = math.copysign(math.inf, mean) if mean else 0.0  # no noise at all

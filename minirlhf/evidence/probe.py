@@ -99,16 +99,19 @@ def moved(stored: Numbers, found: Numbers) -> list[str]:
         f"{name} {_text(stored.get(name))} → {_text(found.get(name))}"
         for name in dict.fromkeys([*stored, *found])
         if not (
-            _alike(stored[name], found[name])
+            _alike(stored[name], found[name], exact=SETTING in name)
             if name in stored and name in found
             else SETTING in name and stored.get(name, found.get(name)) in NEUTRAL
         )
     ]
 
 
-def _alike(was: float | str, now: float | str) -> bool:
+def _alike(was: float | str, now: float | str, *, exact: bool) -> bool:
+    """Are two numbers, or two names, the same up to a change of machine (or exactly, as a setting is)?"""
     if isinstance(was, str) or isinstance(now, str):
         return was == now or (isinstance(was, str) and isinstance(now, str) and code.renamed(was, now))
+    if exact:
+        return was == now or (math.isnan(was) and math.isnan(now))
     return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(was) and math.isnan(now))
 
 

@@ -73,9 +73,11 @@ def _(sweep, draw: Draw) -> Comparison:
 def _(greedy_policy, draw: Draw) -> Comparison:
     "Where some action is better than the policy's own, the improved policy is better by at least as much."
     p = random_process(draw, actions=3)
-    q = exact_mdp.action_values(p.transitions, p.rewards, p.policy, gamma=p.gamma)
+    rewards = p.rewards.clone()
+    rewards[0, 1] += 10.0  # in the first state the second action is far better than the others
+    q = exact_mdp.action_values(p.transitions, rewards, p.policy, gamma=p.gamma)
     value = (p.policy * q).sum(-1)
-    after = exact_mdp.state_values(p.transitions, p.rewards, greedy_policy(q), gamma=p.gamma)
+    after = exact_mdp.state_values(p.transitions, rewards, greedy_policy(q), gamma=p.gamma)
     promised = q.amax(-1) - value
     return torch.minimum(after - value, promised), promised
 

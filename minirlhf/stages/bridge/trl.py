@@ -88,6 +88,8 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     options |= {"beta": 0.0} if update.kl is None else _kl(recipe)
     options |= {"num_iterations": update.num_iterations, "steps_per_generation": update.num_minibatches}
     options["mask_truncated_completions"] = _keep(recipe)
+    if not number(update.weights, "renormalise"):
+        raise refuse("weights that count replies without weight (renormalise=False)")
     for correction in update.corrections:
         if head(correction) is not not_left_behind:
             raise refuse(f"the correction {head(correction).__name__}")
@@ -117,15 +119,18 @@ def _clip(recipe: Recipe, objective: Any) -> dict[str, Any]:
     if objective is not head(given):
         return {}
     if objective is policy_losses.sapo:
-        return {name: number(given, name) for name in ("sapo_temperature_pos", "sapo_temperature_neg")}
+        options = {name: number(given, name) for name in ("sapo_temperature_pos", "sapo_temperature_neg")}
+        return options | _level(given)
     if objective is policy_losses.cispo:
         if number(given, "epsilon") is not None:
             raise NoCounterpartError(ENGINE, recipe.name, "a lower bound of CISPO's weight (epsilon)")
-        return {"epsilon_high": 1.0 + number(given, "epsilon_high")}  # there it is the bound itself
-    options = {name: number(given, name) for name in ("epsilon", "epsilon_high")}
-    if objective is policy_losses.ppo_clip:
-        options["delta"] = number(given, "delta")
-    return options
+        return {"epsilon_high": 1.0 + number(given, "epsilon_high"), **_level(given)}  # there it is the bound itself
+    return {name: number(given, name) for name in ("epsilon", "epsilon_high", "delta")}
+
+
+def _level(objective: Any) -> dict[str, str]:
+    """Whether the ratio is a token's or a reply's."""
+    return {"importance_sampling_level": "sequence"} if number(objective, "per_sequence") else {}
 
 
 def _scale(recipe: Recipe) -> str:
