@@ -431,7 +431,8 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
     cases = clip_cases(draw)
     low, high = 1 - cases.clip["epsilon"], 1 + cases.clip["epsilon_high"]
     clip = {"epsilon": -math.log(low), "epsilon_high": math.log(high)}
-    advantages = cases.advantages[:, :1].expand(2, 8)
+    one_of_each = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)  # so that both sides of the range matter
+    advantages = (cases.advantages[:, :1].abs() * one_of_each).expand(2, 8)
     signed = advantages[:, 0].tolist()
 
     def written_out(log_ratio: Tensor) -> list[float]:

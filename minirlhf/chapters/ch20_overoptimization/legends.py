@@ -116,7 +116,10 @@ def _(draw: Draw) -> Legend:
 @ink("eq:constrained-tilt")
 def _(draw: Draw) -> Legend:
     ref, r, costs, strength = draw.distribution(5), draw.normal(5), draw.normal(2, 5), 1.3
-    limits = costs @ over.tilt(ref.log(), r, strength=strength).exp() + torch.tensor([-0.1, 0.4], dtype=torch.float64)
+    free = costs @ over.tilt(ref.log(), r, strength=strength).exp()
+    limits = torch.stack(
+        [0.8 * free[0] + 0.2 * costs[0].min(), costs[1].max() + 0.4]
+    )  # one binds, one has room; both can be met
     prices = over.constraint_multipliers(ref.log(), r, costs, limits, strength=strength)
     best = over.tilt(ref.log(), r - prices @ costs, strength=strength).exp()
     legend = {"k": range(2), r"\lambda": strength, r"\piref": ref, "r": r, r"\mu_k": prices, r"\theta_k": limits}
