@@ -277,7 +277,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 def _(leave_one_out, draw: Draw) -> Comparison:
     "The mean of the others is independent of the own response: the expected gradient is the true one."
     lm = draw.toy(2, 2)
-    rewards = draw.normal(len(lm.responses().tokens))
+    rewards = 10 * draw.normal(len(lm.responses().tokens))
     return expected_gradient(lm, rewards, 3, mean_over_group(leave_one_out)), reward_gradient(lm, rewards)
 
 
