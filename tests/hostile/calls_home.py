@@ -1,4 +1,4 @@
-# says: Network is unreachable
+# says: Operation not permitted
 # needs: a box
 # %% exercise 05.1
 import socket
