@@ -85,6 +85,7 @@ def test_every_right_answer_gets_full_marks(answer, server, fresh_seed):
 
 def test_there_are_answers_of_both_kinds_to_nearly_every_exercise():
     count = Counter((a.kind, a.exercise) for a in ANSWERS)
-    assert {e for kind, e in count if kind == "wrong"} == set(EXERCISES)
+    rewritten = {"04.3", "14.1", "14.3"}  # since their answers were collected: new ones are wanted
+    assert {e for kind, e in count if kind == "wrong"} == set(EXERCISES) - rewritten
     assert sum(n for (kind, _), n in count.items() if kind == "wrong") >= 150
     assert sum(n for (kind, _), n in count.items() if kind == "right") >= 60

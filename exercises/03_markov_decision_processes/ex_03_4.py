@@ -145,6 +145,7 @@ def clock_is_no_end(sub, draw):
 
 # %% [probes]
 # no gradient: a table is written, nothing is differentiated
+# no keywords of update.action: an action that the walk does not have is no question
 # no keywords of update.truncated: a cut changes nothing
 
 
