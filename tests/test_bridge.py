@@ -15,8 +15,9 @@ from minirlhf.equations.aggregation import sequence_sum
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.stages.bridge import trl
+from minirlhf.stages.bridge import trl, write
 from minirlhf.stages.bridge.mapped import NoCounterpartError
+from minirlhf.trainers.reward import RewardConfig
 
 pytest.importorskip("trl")
 import bridged
@@ -127,6 +128,13 @@ def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
 def test_what_has_no_counterpart_is_refused_by_its_part(recipe, part):
     with pytest.raises(NoCounterpartError, match=part):
         trl.online(recipe)
+
+
+def test_what_a_reward_model_was_told_and_trl_cannot_do_is_refused():
+    told = lambda **settings: write.Told("reward", None, RewardConfig(**settings), None)
+    assert write.mapped(told()).trainer == "trl.RewardTrainer"
+    with pytest.raises(NoCounterpartError, match=r"label_smoothing = 0\.1"):
+        write.mapped(told(label_smoothing=0.1))
 
 
 def test_a_readers_own_recipe_goes():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minirlhf.equations import reward_losses as rl
+from minirlhf.equations.aggregation import aggregate, token_mean
 
 SEEDS = st.integers(0, 2**31)
 
@@ -115,6 +116,21 @@ def test_padding_of_the_outcome_loss_never_matters():
     torch.testing.assert_close(gradient, expected)
 
 
+def test_a_step_without_a_label_has_no_loss_and_the_mean_is_over_steps():
+    logits = torch.tensor([[0.5, -1.0, 2.0], [2.0, math.inf, 0.25]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[math.nan, 1.0, 0.25], [0.0, math.nan, math.nan]], dtype=torch.float64)
+    ends = torch.tensor([[False, True, True], [True, False, False]])
+    loss = rl.process_loss(logits, labels, ends)
+    assert (loss[~ends] == 0).all()
+    p = torch.tensor([-1.0, 2.0, 2.0], dtype=torch.float64).sigmoid()
+    y = torch.tensor([1.0, 0.25, 0.0], dtype=torch.float64)
+    mean = aggregate(loss, token_mean(ends), ends)
+    torch.testing.assert_close(mean, -(y * p.log() + (1 - y) * (1 - p).log()).mean())
+    (gradient,) = torch.autograd.grad(mean, logits)
+    torch.testing.assert_close(gradient[ends], (p - y) / 3)
+    assert (gradient[~ends] == 0).all()
+
+
 # -- precision ---------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +184,11 @@ B3, B23 = torch.zeros(3), torch.zeros(2, 3)
         (lambda: rl.pair_weights(torch.tensor([4.0])), "expected integers"),
         (lambda: rl.regression_loss(B3, torch.zeros(3, 1)), r"labels has shape \(3, 1\)"),
         (lambda: rl.centring_penalty(B3, torch.zeros(2)), r"rejected has shape \(2,\)"),
+        (lambda: rl.bradley_terry_loss(B3, B3, label_smoothing=0.6), "label_smoothing = 0.6"),
+        (lambda: rl.process_loss(B23, B3, torch.ones(2, 3)), r"labels has shape \(3,\)"),
+        (lambda: rl.process_loss(B23, B23 + 2, torch.ones(2, 3)), r"labels of shape \(2, 3\) holds values outside"),
+        (lambda: rl.process_loss(B23, B23 * math.nan, torch.ones(2, 3)), "under the mask"),
+        (lambda: rl.process_loss(B23, B23, torch.zeros(2, 3)), "no sampled token"),
         (lambda: rl.outcome_loss(B23, B3, torch.ones(2, 3)), r"labels has shape \(3,\)"),
         (lambda: rl.outcome_loss(B23, torch.zeros(2), torch.zeros(2, 3)), "no sampled token"),
         (lambda: rl.outcome_loss(B23, torch.tensor([-1.0, 1.0]), torch.ones(2, 3)), "labels of shape"),

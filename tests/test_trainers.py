@@ -118,7 +118,7 @@ def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokeni
     assert pair_accuracy(model, pairs[5:], pad_token_id=tokenizer.pad_token_id) == 1.0
 
 
-def test_margin_and_centring_enter_the_reward_loss(tokenizer):
+def test_margin_centring_and_smoothing_enter_the_reward_loss(tokenizer):
     example = pair(encode(tokenizer, conversation("go", "one")), encode(tokenizer, conversation("go", "two")))
     start = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
 
@@ -135,6 +135,11 @@ def test_margin_and_centring_enter_the_reward_loss(tokenizer):
     assert with_margin == pytest.approx(float(softplus(torch.tensor(rejected - chosen + 1.5))), rel=1e-5)
     centred = first_loss(example, center_rewards_coefficient=0.5)
     assert centred == pytest.approx(plain + 0.5 * (chosen + rejected) ** 2, rel=1e-5)
+    smoothed = first_loss(dataclasses.replace(example, margin=1.5), label_smoothing=0.2)
+    flipped = float(softplus(torch.tensor(chosen - rejected + 1.5)))
+    assert smoothed == pytest.approx(0.8 * with_margin + 0.2 * flipped, rel=1e-5)
+    with pytest.raises(UserError, match=r"label_smoothing = 0\.6; expected a probability of at most 0.5"):
+        RewardConfig(label_smoothing=0.6)
 
 
 # -- online -------------------------------------------------------------------------------------------------------

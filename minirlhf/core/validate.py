@@ -127,8 +127,9 @@ def finite(axes: str, interval: str | None = None) -> Rule:
     return Rule(f"{_written(axes)}, finite" if interval is None else f"{_written(axes)} in {interval}", apply)
 
 
-def under_mask(axes: str = "B T") -> Rule:
-    """A tensor of these axes that is finite under the function's mask; padding may hold anything."""
+def under_mask(axes: str = "B T", interval: str | None = None) -> Rule:
+    """A tensor of these axes that is finite, or within an interval, under the function's mask; padding may hold anything."""
+    holds = None if interval is None else _holds(interval)
 
     def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
@@ -136,9 +137,11 @@ def under_mask(axes: str = "B T") -> Rule:
         for _ in range(tensor.dim() - mask.dim()):
             mask = mask.unsqueeze(-1)
         require_finite_where(mask, **{name: tensor})
+        if holds is not None and not bool(holds(tensor[mask.bool()]).all()):
+            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds values outside {interval} under the mask")
         return tensor
 
-    return Rule(f"{_written(axes)}, finite under the mask", apply)
+    return Rule(f"{_written(axes)}, {'finite' if interval is None else f'in {interval}'} under the mask", apply)
 
 
 def sampled(*, gradient: bool) -> Rule:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, finite, sampled, shape, takes
+from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, finite, number, sampled, shape, takes, under_mask
 
 # -- models of preference ----------------------------------------------------------------------------------------
 
@@ -110,20 +110,24 @@ def elo_update(rating_a: Tensor, rating_b: Tensor, score: Tensor, *, k: float = 
 # -- losses of a reward model ------------------------------------------------------------------------------------
 
 
-@takes(chosen="B", rejected="B", margin="B")
-def bradley_terry_loss(chosen: Tensor, rejected: Tensor, *, margin: Tensor | None = None) -> Tensor:
+@takes(chosen="B", rejected="B", margin="B", label_smoothing=number("[0, 0.5]"))
+def bradley_terry_loss(
+    chosen: Tensor, rejected: Tensor, *, margin: Tensor | None = None, label_smoothing: float = 0.0
+) -> Tensor:
     """Bradley–Terry loss −log σ(chosen − rejected − margin) = log(1 + exp(rejected − chosen + margin)).
 
     Only the difference counts: a shift of both rewards, e.g. a constant per prompt, changes nothing. The
-    margin, ≥ 0 by custom, asks for a larger difference where the annotators were more certain.
+    margin, ≥ 0 by custom, asks for a larger difference where the annotators were more certain. With
+    ``label_smoothing`` ε it is the mean of the loss over labels that are wrong with probability ε.
 
     Label: eq:bradley-terry-loss, eq:margin-loss, eq:reward-shift
     Source: Bradley and Terry (1952), "Rank analysis of incomplete block designs"; as the loss of a reward
         model Christiano et al. (2017) and Stiennon et al. (2020); the margin from Touvron et al. (2023),
         "Llama 2".
     """
-    difference = chosen - rejected
-    return -logsigmoid(difference if margin is None else difference - margin)
+    asked = 0.0 if margin is None else margin
+    kept, flipped = -logsigmoid(chosen - rejected - asked), -logsigmoid(rejected - chosen - asked)
+    return torch.lerp(kept, flipped, label_smoothing)
 
 
 @takes(num_ranked=shape("B"))
@@ -176,5 +180,23 @@ def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     Label: eq:outcome-loss
     Source: Cobbe et al. (2021), "Training verifiers to solve math word problems".
     """
-    targets = labels.to(logits.dtype).unsqueeze(-1).expand_as(logits)  # (B, T)
+    return process_loss(logits, labels.to(logits.dtype).unsqueeze(-1).expand_as(logits), mask)
+
+
+@takes(mask=MASK, logits=sampled(gradient=True), labels=under_mask(interval="[0, 1]"))
+def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Process reward model: binary cross-entropy ``(B, T)`` where a step ends, ``−y log σ(z) − (1 − y) log(1 − σ(z))``.
+
+    The minimiser at a prefix is the mean of the labels given there. A label is 1 for a good step, 0 for a bad one;
+    a share in between, such as that of correct ways to go on, counts as so many of each.
+
+    Label: eq:process-loss
+    Source: Lightman et al. (2023), "Let's verify step by step"; with labels estimated from completions Wang et al.
+        (2024), "Math-Shepherd".
+    Args:
+        labels: ``(B, T)``, read only where a step ends.
+        mask: 1 on the last token of each labelled step, 0 elsewhere; every row has a step.
+    Returns: ``(B, T)``, 0 where no step ends; its mean over the steps is ``aggregate`` with the weights of this mask.
+    """
+    targets = zero_where_masked(labels.to(logits.dtype), mask)
     return zero_where_masked(binary_cross_entropy_with_logits(logits, targets, reduction="none"), mask)

@@ -26,9 +26,12 @@ class RewardConfig(TrainerConfig):
     center_rewards_coefficient: float = setting(
         0.0, "weight of the penalty (r_chosen + r_rejected)², which centres the rewards"
     )
+    label_smoothing: float = setting(0.0, "probability with which a label is taken to be wrong, at most 0.5")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0 <= self.label_smoothing <= 0.5:
+            raise UserError(f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5")
         if self.center_rewards_coefficient < 0:
             raise UserError(f"center_rewards_coefficient = {self.center_rewards_coefficient!r}; expected at least 0")
 
@@ -77,7 +80,7 @@ def _losses(
         if known:
             margin = torch.tensor([p.margin for p in part], dtype=chosen.dtype, device=chosen.device)
         differences.append((chosen - rejected).detach())
-        loss = bradley_terry_loss(chosen, rejected, margin=margin)  # (b,)
+        loss = bradley_terry_loss(chosen, rejected, margin=margin, label_smoothing=config.label_smoothing)  # (b,)
         if config.center_rewards_coefficient:
             loss = loss + config.center_rewards_coefficient * (chosen + rejected) ** 2
         yield loss.sum() / len(pairs)

@@ -508,6 +508,7 @@ NO_PEER = {
     **dict.fromkeys(["likelihood_contrast", "unlikelihood"], "a baseline, not in TRL"),
     **dict.fromkeys(["batch_center", "maxrl", "process_zscore", "raw_reward", "remax"], "not in TRL"),
     "bnpo": "TRL's loss_type='bnpo' is something else: the token mean",
+    "process_loss": "TRL's PRMTrainer has a model with two logits per token",
     "whiten": "TRL normalises per response, see batch_zscore",
     **dict.fromkeys(["k2", "ppo_penalty", "sequence_sum"], "not in TRL"),
     **dict.fromkeys(["outcome_loss", "pair_weights", "regression_loss"], "not in TRL's RewardTrainer"),

@@ -25,7 +25,7 @@ from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import Preference
 from minirlhf.stages import from_files, named
 from minirlhf.stages.bridge import trl
-from minirlhf.stages.bridge.mapped import Mapped
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 
 #: What a run there does otherwise, whatever the recipe.
@@ -60,6 +60,8 @@ def mapped(told: Told) -> Mapped:
             return trl.offline(told.recipe)
     if told.trainer == "sft":
         return Mapped("trl.SFTTrainer", {"max_length": None, "completion_only_loss": True})
+    if smoothing := getattr(told.config, "label_smoothing", 0.0):
+        raise NoCounterpartError(trl.ENGINE, told.trainer, f"label_smoothing = {smoothing:g}")
     weights = {"center_rewards_coefficient": getattr(told.config, "center_rewards_coefficient", 0.0) or None}
     return Mapped("trl.RewardTrainer", {"max_length": None, **weights})
 
