@@ -98,7 +98,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\operatorname{norm}(x)_i": transformer.rms_norm(x, g, eps=0.3)}
 
 
-pinned("eq:rotary-position", "ac6303370da4", "two formulas for two halves of one vector, with an angle that both use")
+pinned("eq:rotary-position", "8b91379d0259", "two formulas for two halves of one vector, with an angle that both use")
 
 
 @ink("eq:attention", linear=True)

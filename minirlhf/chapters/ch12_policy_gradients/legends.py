@@ -184,7 +184,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     pi, old, legend = one_token(draw)
     weighted = losses.importance_weighted(pi.log()[None], old.log()[None], legend["A"][None], ONE)[0]
-    return legend | {r"\rho A": weighted, r"\E_\piold": old, r"\E_\pi": pi.detach()}
+    return legend | {r"\rho A": weighted, r"\E_{\piold}": old, r"\E_\pi": pi.detach()}
 
 
 @ink("eq:ppo-clip")
@@ -244,7 +244,7 @@ def _(draw: Draw) -> Legend:
         "t": range(2),
         r"\mathcal{T}": frozenset(range(2)),
         r"|\mathcal{T}|": 2,
-        r"\E_\piold": old[drawn].prod(-1),
+        r"\E_{\piold}": old[drawn].prod(-1),
     }
     return legend | {r"\rho_t": (seen[0] - seen[1]).exp().T, r"\widehat{\KL}": torch.stack(every)}
 

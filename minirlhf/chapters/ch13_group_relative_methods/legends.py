@@ -254,7 +254,7 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\mu(y_t)": mu.exp().T, r"\delta": 0.12, r"\text{drop } y": ~kept}
 
 
-pinned("eq:grpo-objective", "651173e364e4", "a sum over replies of different lengths; its check is that sum in loops")
-pinned("eq:length-drift", "9e59f73234ad", "the classes of replies and what moves are named in words")
-pinned("eq:entropy-covariance", "1bfd6005d7cc", "a derivative along a step that the text describes")
+pinned("eq:grpo-objective", "c4ff660e28e8", "a sum over replies of different lengths; its check is that sum in loops")
+pinned("eq:length-drift", "7b86439e7a1a", "the classes of replies and what moves are named in words")
+pinned("eq:entropy-covariance", "71d7a0798da0", "a derivative along a step that the text describes")
 pinned("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")
