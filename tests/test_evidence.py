@@ -1,5 +1,6 @@
 """Evidence: what makes a study stale and what does not, and that a claim holds only by three deviations between seeds."""
 
+import functools
 import inspect
 import json
 import math
@@ -520,17 +521,43 @@ FOR_OTHERS = {
         "require_preferences",
     },
     "ch20_language": {"Curve.proxy_at", "_as_reward", "grade"},
+    "ch20_language_dpo": {"Curve.gold_by"},
+    "ch20_detector": {
+        *(f"Curve.{name}" for name in ("_at", "fall", "gold_at", "gold_by", "peak", "proxy_at")),
+        "Decisions.num_prefixes",
+        "Detection.curve",
+        "Outcomes.grade",
+        "ProxyComparisons.and_",
+        "grade",
+        "require_preferences",
+    },
+    # each trains in one of the lab's two worlds; no demonstration of sorting differs from the reference
+    "ch13_long": {f"MixedLists.{name}" for name in ("prompts", "reference", "demonstration", "grade")}
+    | {"_lists", "HesitantGame.reference"},
+    "ch13_mixed": {f"HesitantGame.{name}" for name in ("prompts", "reference", "demonstration", "grade")},
 }
+
+
+def forget(paths):
+    """Empty the caches of the functions in these files, so that a function is crossed again whatever ran before."""
+    for module in [m for m in sys.modules.values() if str(getattr(m, "__file__", "")) in {str(p) for p in paths}]:
+        for value in vars(module).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
 
 
 @pytest.mark.slow
 @each_study
 def test_the_study_is_fresh_and_its_probe_crosses_the_lab_and_says_every_recipe(name):
     script, called, recipes = STUDIES[name], set(), []
+    forget({path for path, _ in script.code.reached})
 
     def look(frame, event, arg):
         if event == "call":
-            called.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+            outer, *inner = frame.f_code.co_qualname.split(
+                ".<locals>."
+            )  # what a call made is that call's, also of an import
+            called.add((frame.f_code.co_filename, outer if inner else frame.f_code.co_qualname))
             if frame.f_code.co_name in ("train_in_world", "train_offline"):
                 recipes.append(frame.f_locals["recipe"])
 
@@ -543,7 +570,10 @@ def test_the_study_is_fresh_and_its_probe_crosses_the_lab_and_says_every_recipe(
     print(f"{name}: {time.process_time() - began:.1f} s of the processor")
     assert probe.moved(evidence.read(script.result)["probe"], found) == [], "run: minirlhf studies --run"
     missed = {function for path, function in script.code.reached if (str(path), function) not in called}
-    assert missed == FOR_OTHERS.get(name, set()), "one_seed may go through it, and the probe does not"
+    others = FOR_OTHERS.get(name, set())
+    assert (missed - others, others - missed) == (set(), set()), (
+        f"one_seed may go through {sorted(missed - others)} and the probe does not; it does go through {sorted(others - missed)}"
+    )
 
     said: dict[str, dict[str, object]] = {}
     for key, value in found.items():
