@@ -5,6 +5,8 @@
 it only says that the result is wrong) or ``# %% right 04.5: how``; its code replaces definitions of the solution.
 """
 
+import ast
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from minirlhf.core import provenance
 
 ROOT = provenance.PACKAGE.parent / "exercises"
 HEAD = re.compile(r"# %% (wrong|right) (\d\d\.\d+): ([^|]+?)(?: \| (.*))?")
-ROUNDS = 2
+ROUNDS = int(os.environ.get("MINIRLHF_TEST_ROUNDS", "2"))  # random seeds, each with another student's numbers
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ def server():
         yield running
 
 
+def defined(code):
+    """The names that a piece of code binds outside its functions."""
+    found, waiting = set(), list(ast.parse(code).body)
+    for node in waiting:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        else:
+            found |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
 @answers("wrong")
 def test_no_wrong_answer_gets_full_marks(answer, fresh_seed):
     exercise = EXERCISES[answer.exercise]
@@ -69,6 +83,7 @@ def test_no_wrong_answer_gets_full_marks(answer, fresh_seed):
         failed = outcome.first_failure
         assert outcome.points < exercise.points and failed is not None, "a wrong answer earned all points"
         assert answer.says in " ".join([failed.message, *failed.lines, *failed.hints])
+        assert "NameError" not in failed.message, "it was written for another version of the exercise"
 
 
 @answers("right")
@@ -81,6 +96,12 @@ def test_every_right_answer_gets_full_marks(answer, server, fresh_seed):
     outcome = grading.run_tests(exercise, boxed, fresh_seed)
     boxed.close()
     assert outcome.reason == "", "right in the notebook, and not where it is graded"
+
+
+@pytest.mark.parametrize("answer", [of_chapter(a.exercise[:2], a, id=f"{a.exercise} {a.note}") for a in ANSWERS])
+def test_an_answer_answers_what_is_asked_now(answer):
+    asked = set(EXERCISES[answer.exercise].asks)
+    assert defined(answer.code) & asked, f"it defines none of {sorted(asked)}: the solution would be graded in its place"
 
 
 def test_there_are_answers_of_both_kinds_to_nearly_every_exercise():

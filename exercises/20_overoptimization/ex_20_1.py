@@ -116,7 +116,12 @@ def bend_of_gold(sub, draw):
     ref, proxy, gold, strength = problem(draw)
     p = policy(ref, proxy, strength)
     centred = proxy - exact.expectation(p, proxy)
+    gold_centred = gold - exact.expectation(p, gold)
     at_reference = (ref * (gold - exact.expectation(ref, gold)) * (proxy - exact.expectation(ref, proxy)) ** 2).sum()
+    tilted = torch.softmax(strength * proxy, -1)
+    no_reference = (
+        tilted * (gold - exact.expectation(tilted, gold)) * (proxy - exact.expectation(tilted, proxy)) ** 2
+    ).sum()
     expect(
         sub.gold_bend(ref, proxy, gold, strength),
         twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength),
@@ -125,9 +130,19 @@ def bend_of_gold(sub, draw):
         mistakes={
             "gold is not centred": exact.expectation(p, gold * centred**2),
             "this is the first derivative, a covariance": exact.expectation(p, gold * centred),
-            "gold is squared instead of the proxy": exact.expectation(
-                p, (gold - exact.expectation(p, gold)) ** 2 * centred
+            "gold is squared instead of the proxy": exact.expectation(p, gold_centred**2 * centred),
+            "only one of the two proxies is centred: the mean proxy moves too": exact.expectation(
+                p, gold_centred * centred * proxy
             ),
+            "the proxy is not centred": exact.expectation(p, gold_centred * proxy**2),
+            "only the product's own mean is differentiated: the two means move too": exact.expectation(
+                p, centred * gold * proxy
+            ),
+            "the variance of the proxy multiplies the mean gold; it belongs inside the mean": exact.expectation(
+                p, centred**2
+            )
+            * exact.expectation(p, gold),
+            "the policy is a softmax of the proxy alone, without the reference": no_reference,
             "this is the value at the reference, where the policy no longer is": at_reference,
         },
     )
@@ -156,6 +171,9 @@ def bend_of_kl(sub, draw):
             "only the variance's own change is there": strength * skew,
             "this is the first derivative": strength * variance,
             "the strength is missing": variance + skew,
+            "the change of the variance has the wrong sign": variance - strength * skew,
+            "the change of the variance is counted twice": variance + 2 * strength * skew,
+            "half the variance is differentiated once more": 0.5 * variance + strength * skew,
         },
     )
 
@@ -173,6 +191,10 @@ def exchange(sub, draw):
     ref, proxy, gold, strength = problem(draw)
     rate = numerically(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength)
     nats = numerically(kl_at(ref, proxy), strength)
+    p = policy(ref, proxy, strength)
+    covariance = exact.expectation(p, (gold - exact.expectation(p, gold)) * proxy)
+    so_far = (exact.expectation(p, gold) - exact.expectation(ref, gold)) / exact.divergence(p, ref)
+    bends = twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength) / twice(kl_at(ref, proxy), strength)
     expect(
         sub.gold_per_nat(ref, proxy, gold, strength),
         rate / nats,
@@ -182,6 +204,9 @@ def exchange(sub, draw):
             "this is gold per unit of strength": rate,
             "the quotient is upside down": nats / rate,
             "this is gold per unit of proxy": strength * rate / nats,
+            "it is gold gained so far over nats so far, the mean rate from the reference": so_far,
+            "the second derivatives are divided, not the first": bends,
+            "the variance of gold divides, where that of the proxy belongs": covariance / (strength * central(p, gold, 2)),
         },
     )
 
