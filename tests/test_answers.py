@@ -101,7 +101,9 @@ def test_every_right_answer_gets_full_marks(answer, server, fresh_seed):
 @pytest.mark.parametrize("answer", [of_chapter(a.exercise[:2], a, id=f"{a.exercise} {a.note}") for a in ANSWERS])
 def test_an_answer_answers_what_is_asked_now(answer):
     asked = set(EXERCISES[answer.exercise].asks)
-    assert defined(answer.code) & asked, f"it defines none of {sorted(asked)}: the solution would be graded in its place"
+    assert defined(answer.code) & asked, (
+        f"it defines none of {sorted(asked)}: the solution would be graded in its place"
+    )
 
 
 def test_there_are_answers_of_both_kinds_to_nearly_every_exercise():

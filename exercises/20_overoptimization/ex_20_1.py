@@ -194,7 +194,9 @@ def exchange(sub, draw):
     p = policy(ref, proxy, strength)
     covariance = exact.expectation(p, (gold - exact.expectation(p, gold)) * proxy)
     so_far = (exact.expectation(p, gold) - exact.expectation(ref, gold)) / exact.divergence(p, ref)
-    bends = twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength) / twice(kl_at(ref, proxy), strength)
+    bends = twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength) / twice(
+        kl_at(ref, proxy), strength
+    )
     expect(
         sub.gold_per_nat(ref, proxy, gold, strength),
         rate / nats,
@@ -206,7 +208,8 @@ def exchange(sub, draw):
             "this is gold per unit of proxy": strength * rate / nats,
             "it is gold gained so far over nats so far, the mean rate from the reference": so_far,
             "the second derivatives are divided, not the first": bends,
-            "the variance of gold divides, where that of the proxy belongs": covariance / (strength * central(p, gold, 2)),
+            "the variance of gold divides, where that of the proxy belongs": covariance
+            / (strength * central(p, gold, 2)),
         },
     )
 
