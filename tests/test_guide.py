@@ -11,7 +11,7 @@ from patience import finished
 from plan import of_chapter
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, rehearsal
+from minirlhf.classroom import grading, rehearsal, roster
 from minirlhf.core import provenance
 
 CLONE = provenance.PACKAGE.parent
@@ -86,7 +86,8 @@ def test_each_kind_of_trouble_is_in_the_class_and_its_points_are_known():
 def test_a_rehearsed_class_can_be_read_for_every_chapter(chapter, tmp_path):
     exercises = sources.load(CLONE / "exercises", [chapter])
     made = rehearsal.write(exercises, tmp_path / "class", 20, seed=1)
-    work, _ = grading.by_roster(grading.students(tmp_path / "class" / "submissions"), [s.id for s in made])
+    enrolled = [roster.Enrolled(s.id) for s in made]
+    work, _ = roster.by_roster(grading.students(tmp_path / "class" / "submissions"), enrolled)
     for student in made:
         for e in exercises:
             handed = work[student.id].answer(e)

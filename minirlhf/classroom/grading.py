@@ -7,7 +7,7 @@ submission could say.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
 from minirlhf.classroom.submission import SUFFIXES, HandedIn, files_of, named, normalised, read_files
 from minirlhf.classroom.testing import Asked, Failure, Submission, Test, worst_error
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import UserError
 from minirlhf.ledger.registry import Draw
 
 MAX_DEATHS = 3  # a submission whose process keeps dying is not asked further
@@ -96,15 +96,18 @@ def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) 
     return TestResult(test, True, worst=worst_error.get())
 
 
-def run_tests(exercise: Exercise, submission: Submission, seed: int) -> Outcome:
-    """All tests of an exercise. A process that died is started anew for the next test, one that hung is not."""
+def run_tests(exercise: Exercise, submission: Submission, seed: int, also: Sequence[str] = ()) -> Outcome:
+    """All tests of an exercise. A process that died is started anew for the next test, one that hung is not.
+
+    ``also`` are other names of the student, whose numbers are the student's, too.
+    """
     outcome, deaths, hung = Outcome(exercise), 0, ""
     if exercise.is_personal:
         try:
             used = submission.value("STUDENT")
         except Failure as problem:
             return Outcome(exercise, note=problem.message)
-        if not isinstance(used, str) or normalised(used) != normalised(submission.student):
+        if not isinstance(used, str) or normalised(used) not in map(normalised, (submission.student, *also)):
             note = f"answered with the numbers of {str(used)[:40]!r}; set STUDENT = {submission.student!r}"
             return Outcome(exercise, note=note)
         submission.student = used  # as it is spelled there, the numbers were drawn
@@ -165,7 +168,7 @@ def grade_answer(
     def graded(cells: Cells) -> Outcome:
         boxed = Boxed(server, cells, exercise.library, student, limits or exercise_limits(exercise))
         try:
-            return replace(run_tests(exercise, boxed, seed), file=section.file)
+            return replace(run_tests(exercise, boxed, seed, handed.also), file=section.file)
         finally:
             boxed.close()
 
@@ -225,41 +228,6 @@ def _read(paths: Sequence[Path], cut: Callable[[str, str], Cells]) -> HandedIn:
     if others and not handed.sections:
         handed.problems.append(f"{', '.join(others[:5])}: expected a notebook (.ipynb) or a Python file (.py)")
     return handed
-
-
-def read_roster(path: Path) -> list[str]:
-    """The students' ids, one per line.
-
-    Raises:
-        UserError: the file cannot be read, or names nobody, or somebody twice.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} cannot be read; expected a text file with one student id per line") from problem
-    names = [line.strip() for line in lines if line.strip()]
-    known: set[str] = set()
-    for name in names:
-        if normalised(name) in known:
-            raise UserError(f"{path}: {name!r} stands there twice")
-        known.add(normalised(name))
-    if not names:
-        raise UserError(f"{path}: no student in it")
-    return names
-
-
-def by_roster(work: Mapping[str, HandedIn], roster: Sequence[str]) -> tuple[dict[str, HandedIn], list[str]]:
-    """The work of everybody on the roster, in its order and spelling, of those who handed in nothing too; and who is not on it.
-
-    Raises:
-        UserError: nobody who handed in is on it.
-    """
-    spelled = {normalised(name): name for name in roster}
-    strangers = [name for name in work if normalised(name) not in spelled]
-    if len(strangers) == len(work):
-        raise unknown("student (handed in, but not on the roster)", strangers[0], roster)
-    handed = {spelled[normalised(name)]: found for name, found in work.items() if name not in strangers}
-    return {name: handed.get(name, HandedIn()) for name in roster}, strangers
 
 
 def grade_class(

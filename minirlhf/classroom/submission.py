@@ -56,6 +56,7 @@ class HandedIn:
     sections: dict[str, list[Section]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     digest: str = ""  # of all the files' bytes
+    also: tuple[str, ...] = ()  # other names of the student
 
     def add(self, other: HandedIn) -> None:
         """Take in what the same student handed in elsewhere."""

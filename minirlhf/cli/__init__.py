@@ -40,7 +40,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
     "rehearse": ("minirlhf.cli.rehearse", "make a class of submissions of all kinds, to rehearse grading on"),
+    "collect": ("minirlhf.cli.collect", "sort what Canvas, Moodle or GitHub Classroom hands out, to grade it"),
     "grade": ("minirlhf.cli.grade", "grade a class's submissions, each in a box of its own"),
+    "hand-back": ("minirlhf.cli.hand_back", "marks and feedback as Canvas, Moodle or GitHub Classroom takes them"),
     "new-exercise": ("minirlhf.cli.new_exercise", "for authors: a new exercise to begin from"),
     "prove": ("minirlhf.cli.prove", "for authors: let exercises prove themselves, in seconds"),
 }

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, marks, similarity
+from minirlhf.classroom import roster as rosters
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.journal import Journal
 from minirlhf.classroom.marks import Mark, Tried
@@ -46,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
     parser.add_argument("--totals", type=Path, help="a second CSV file: one row per student, with the sum")
     parser.add_argument(
-        "--roster", type=Path, help="text file with one student id per line: who hands in nothing gets a row too"
+        "--roster",
+        type=Path,
+        help="one student id per line, or a CSV with a header (a platform's export): who hands in nothing gets a row too",
     )
     parser.add_argument(
         "--feedback", type=Path, help="folder for the students' feedback; default: grades-feedback for grades.csv"
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.times and not course.late:
         raise UserError("--times needs the late rules of --course, a table [late] with a deadline")
     times = marks.read_times(args.times) if args.times else {}
-    roster = grading.read_roster(args.roster) if args.roster else None
+    roster = rosters.read(args.roster) if args.roster else None
     grading.folders(args.submissions)
     if args.chapter:
         sources.load(root, args.chapter)  # a wrong name is said before anything is begun
@@ -91,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
         _report_isolation(server, secret, args.allow_weak_isolation)
         work = grading.students(args.submissions, server.cut, args.jobs)
         if roster is not None:
-            work, strangers = grading.by_roster(work, roster)
-            _warn_of_strangers(strangers, roster)
+            work, strangers = rosters.by_roster(work, roster)
+            _warn_of_strangers(strangers, [s.id for s in roster])
         exercises = _exercises(root, args.chapter, work)
         old = _grades_there(args, list(work))
         for folder in (args.out.parent, feedback, *([args.totals.parent] if args.totals else ())):

@@ -1,0 +1,284 @@
+"""What a learning platform hands out when an instructor downloads a class's work, read into files with their owners.
+
+A platform is two functions: who a path in the download belongs to, by the platform's own key, and the key of a student on
+the roster. The formats, with where they are written down:
+
+* Canvas, ``doejane_LATE_1234_5678_homework-1.py``: name, lateness, user id, file id, file name (``lib/content_zipper.rb`` of
+  Canvas's public source); the roster is the exported gradebook, whose column ``ID`` is the user id.
+* Moodle, ``Jane Doe_1234_assignsubmission_file_/homework.py``: name, participant number (``importziplib.php`` of Moodle's
+  public source); the roster is the grading worksheet, whose column ``Identifier`` is ``Participant 1234``.
+* GitHub Classroom, ``homework-janedoe/homework.py``: a clone per student, named by assignment and GitHub user; the roster is
+  ``classroom_roster.csv``, and the assignment's grades file has the repository and the time of each.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from minirlhf.classroom.roster import PARTICIPANT, Enrolled
+from minirlhf.classroom.submission import MAX_BYTES, files_of, normalised, read_safely
+from minirlhf.core.errors import UserError
+
+MAX_FILES = 100_000  # in one archive
+CANVAS = re.compile(r"(?i)(?P<prefix>.*?_(?:(?P<late>late)_)?(?P<key>\d+)_\d+)_(?P<name>.+)")
+MOODLE = re.compile(r"(?P<prefix>.+_(?P<key>\d+)_assignsubmission_(?P<plugin>[a-z]+)_?)(?P<name>.*)")
+STAMP = re.compile(r"(?<!\d)(20\d\d)-?(\d\d)-?(\d\d)[T_ -](\d\d)[-.:h]?(\d\d)(?:[-.:]?(\d\d))?(?!\d)")
+AGAIN = re.compile(r"(.+)-(\d{1,2})")  # Canvas numbers what is handed in again: homework.py, homework-1.py
+MONTHS = {
+    m: i for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)
+}
+MOODLE_TIME = re.compile(
+    r"(?:\w+, )?(\d{1,2}) ([A-Za-z]{3})[a-z]* (\d{4}),? (\d{1,2}):(\d\d)(?::\d\d)?(?:\s?([AaPp])[Mm])?"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a path of a download belongs: the platform's key of the student, the file's own path, what hand-back needs."""
+
+    key: str
+    name: str
+    prefix: str
+    late: bool = False
+
+
+@dataclass
+class Collected:
+    """One student's work: files by path, lateness as far as the platform tells it, and what was left out."""
+
+    prefix: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    late: bool = False
+    handed_in: datetime | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """How one platform's downloads are read. ``place(path, roster)`` is None for a path that is nobody's answer."""
+
+    name: str
+    export: str  # what its roster is called there
+    place: Callable[[PurePosixPath, Sequence[Enrolled]], Place | None]
+    key: Callable[[Enrolled], str]
+    time: Callable[[Enrolled, Path], datetime | None]
+
+
+# -- the three ---------------------------------------------------------------------------------------------------
+
+
+def _canvas_place(path: PurePosixPath, roster: Sequence[Enrolled]) -> Place | None:
+    match = CANVAS.fullmatch(path.name)
+    return Place(match["key"], match["name"], match["prefix"], bool(match["late"])) if match else None
+
+
+def _moodle_place(path: PurePosixPath, roster: Sequence[Enrolled]) -> Place | None:
+    for i, part in enumerate(path.parts):
+        if match := MOODLE.fullmatch(part):
+            inner = PurePosixPath(*([match["name"]] if match["name"] else []), *path.parts[i + 1 :])
+            whole = match["plugin"] == "file" and inner.name
+            return Place(match["key"], str(inner), match["prefix"]) if whole else None
+    return None
+
+
+def _github_place(path: PurePosixPath, roster: Sequence[Enrolled]) -> Place | None:
+    for i, part in enumerate(path.parts[:-1]):
+        users = [key for s in roster if (key := _github_key(s))]
+        fits = [u for u in users if re.fullmatch(rf"(?:.+-)?{re.escape(u)}(?:-\d+)?", part, re.IGNORECASE)]
+        if fits:
+            return Place(max(fits, key=len), str(PurePosixPath(*path.parts[i + 1 :])), part)
+    return None
+
+
+def _cells(student: Enrolled) -> Mapping[str, str]:
+    return {normalised(c): v for c, v in student.cells.items()}
+
+
+def _canvas_key(student: Enrolled) -> str:
+    return _cells(student).get("id", "")
+
+
+def _moodle_key(student: Enrolled) -> str:
+    match = PARTICIPANT.fullmatch(_cells(student).get("identifier", ""))
+    return match[1] if match else ""
+
+
+def _github_key(student: Enrolled) -> str:
+    return _cells(student).get("github_username", "").casefold()
+
+
+def _no_time(student: Enrolled, path: Path) -> datetime | None:
+    return None
+
+
+def _moodle_time(student: Enrolled, path: Path) -> datetime | None:
+    said = _cells(student).get("last modified (submission)", "")
+    if said in ("", "-"):
+        return None
+    match = MOODLE_TIME.fullmatch(said)
+    if not match or match[2].lower() not in MONTHS:
+        raise UserError(
+            f"{path}: {said!r} is no time; expected 'Friday, 20 November 2026, 11:59 PM', Moodle set to English"
+        )
+    hour = int(match[4])
+    if match[6]:
+        hour = hour % 12 + (12 if match[6] in "Pp" else 0)
+    return _moment(path, said, int(match[3]), MONTHS[match[2].lower()], int(match[1]), hour, int(match[5]))
+
+
+def _github_time(student: Enrolled, path: Path) -> datetime | None:
+    said = _cells(student).get("submission_timestamp", "")
+    if not said:
+        return None
+    try:
+        return datetime.fromisoformat(said.replace(" UTC", "+00:00").replace(" +", "+"))
+    except ValueError:
+        raise UserError(f"{path}: {said!r} is no time; expected 2026-11-20 23:59:00 UTC") from None
+
+
+def _moment(path: Path, said: str, *numbers: int) -> datetime:
+    try:
+        return datetime(*numbers)  # type: ignore[arg-type]
+    except ValueError:
+        raise UserError(f"{path}: {said!r} is no time") from None
+
+
+PLATFORMS = {
+    p.name: p
+    for p in (
+        Platform("canvas", "the exported gradebook", _canvas_place, _canvas_key, _no_time),
+        Platform(
+            "moodle", "the grading worksheet, with Moodle set to English", _moodle_place, _moodle_key, _moodle_time
+        ),
+        Platform(
+            "github", "classroom_roster.csv, or the assignment's grades", _github_place, _github_key, _github_time
+        ),
+    )
+}
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def entries(download: Path) -> Iterator[tuple[PurePosixPath, bytes | str]]:
+    """The files of an archive or a folder: path, and the bytes or why they were not read.
+
+    Raises:
+        UserError: there is no such thing, or it is no archive.
+    """
+    if download.is_dir():
+        for path in files_of(download):
+            inner = PurePosixPath(path.relative_to(download).as_posix().encode("utf-8", "replace").decode())
+            try:
+                yield inner, read_safely(path)
+            except UserError as problem:
+                yield inner, str(problem)
+        return
+    try:
+        archive = zipfile.ZipFile(download)
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise UserError(f"{download} cannot be read; expected the platform's .zip, or a folder") from problem
+    with archive:
+        if len(archive.infolist()) > MAX_FILES:
+            raise UserError(f"{download} holds more than {MAX_FILES} files")
+        for info in archive.infolist():
+            inside = PurePosixPath(info.filename.replace("\\", "/"))
+            hidden = any(part.startswith((".", "__MACOSX")) for part in inside.parts)
+            if not (info.is_dir() or hidden or inside.is_absolute()):
+                yield inside, _unpacked(archive, info)
+
+
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes | str:
+    """A member's bytes; a text says why there are none. What it claims of its size is not believed."""
+    try:
+        with archive.open(info) as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (RuntimeError, zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as problem:
+        return f"{PurePosixPath(info.filename).name} cannot be unpacked ({type(problem).__name__})"
+    if len(raw) > MAX_BYTES:
+        return f"{PurePosixPath(info.filename).name} is larger than {MAX_BYTES >> 20} MB"
+    return raw
+
+
+def collect(
+    platform: Platform, downloads: Sequence[Path], roster: Sequence[Enrolled], path: Path
+) -> tuple[dict[str, Collected], list[str]]:
+    """Everybody's work by id, and the paths that are nobody's. Of several downloads the last one in which a student is counts.
+
+    Raises:
+        UserError: the roster is no export of this platform, or nothing in the downloads belongs to anybody on it.
+    """
+    by_key = {platform.key(s): s.id for s in roster if platform.key(s)}
+    if not by_key:
+        raise UserError(f"{path} is not what {platform.name} exports; expected {platform.export}")
+    found: dict[str, Collected] = {}
+    strangers: list[str] = []
+    for download in downloads:
+        here: dict[str, list[tuple[Place, PurePosixPath, bytes | str]]] = {}
+        for where, content in entries(download):
+            place = platform.place(where, roster)
+            if place and place.key in by_key:
+                here.setdefault(by_key[place.key], []).append((place, where, content))
+            else:
+                strangers.append(str(where))
+        found |= {student: _one(files) for student, files in here.items()}
+    if not found:
+        shown = f", such as {strangers[0]!r}" if strangers else ""
+        raise UserError(
+            f"nothing in {downloads[0]} belongs to anybody in {path}{shown}; is it {platform.name}'s download?"
+        )
+    for student in roster:
+        if student.id in found and (time := platform.time(student, path)):
+            found[student.id].handed_in = time
+    return found, strangers
+
+
+def _one(files: Sequence[tuple[Place, PurePosixPath, bytes | str]]) -> Collected:
+    """One student's files of one download: the last of what was handed in again."""
+    made = Collected(files[0][0].prefix)
+    stamps = {str(where): stamp for _, where, _ in files if (stamp := _stamp(str(where)))}
+    last = max(stamps.values(), default=None)
+    numbered: dict[str, int] = {}
+    for place, _, _ in files:
+        stem, number = _again(place.name)
+        numbered[stem] = max(number, numbered.get(stem, 0))
+    for place, where, content in files:
+        stem, number = _again(place.name)
+        made.late |= place.late
+        if number < numbered[stem] or stamps.get(str(where), last) != last:
+            made.notes.append(f"{place.name}: handed in again later")
+        elif isinstance(content, str):
+            made.notes.append(content)
+        else:
+            made.prefix = place.prefix
+            made.files[_harmless(place.name)] = content
+    made.handed_in = last
+    return made
+
+
+def _again(name: str) -> tuple[str, int]:
+    """A file's path without the number of the attempt, and the number."""
+    path = PurePosixPath(name)
+    match = AGAIN.fullmatch(path.stem)
+    return (str(path.with_name(match[1] + path.suffix)), int(match[2])) if match else (name, 0)
+
+
+def _stamp(text: str) -> datetime | None:
+    """A time in a path, such as 2026-11-20T23-59."""
+    if match := STAMP.search(text):
+        try:
+            return datetime(*(int(n) for n in match.groups() if n))  # type: ignore[arg-type]
+        except ValueError:
+            return None
+    return None
+
+
+def _harmless(name: str) -> str:
+    """A relative path that stays in its folder."""
+    parts = [re.sub(r"[^\w .()+-]", "_", part).strip() for part in PurePosixPath(name).parts]
+    return "/".join(part.lstrip(".")[:120] or "_" for part in parts if part not in ("/", "..", "."))
