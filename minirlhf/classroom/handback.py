@@ -19,7 +19,7 @@ from pathlib import Path
 
 from minirlhf.classroom import marks, roster
 from minirlhf.classroom.downloads import PLATFORMS, Platform
-from minirlhf.classroom.roster import Table
+from minirlhf.classroom.roster import Export
 from minirlhf.classroom.submission import normalised
 from minirlhf.core.errors import UserError, unknown
 
@@ -64,7 +64,7 @@ class Total:
 class Back:
     """What a platform's writer is given: its export, totals by student, and the prefixes of what each handed in."""
 
-    table: Table
+    table: Export
     students: Mapping[int, str]  # the export's row -> id
     totals: Mapping[str, Total]
     prefixes: Mapping[str, str]
@@ -177,7 +177,7 @@ def read_totals(path: Path) -> dict[str, Total]:
 
 def make(
     platform: Platform,
-    table: Table,
+    table: Export,
     id_column: str,
     totals: Mapping[str, Total],
     prefixes: Mapping[str, str],

@@ -51,7 +51,7 @@ class Enrolled:
 
 
 @dataclass(frozen=True)
-class Table:
+class Export:
     """A CSV file as it is: its header, its rows, and what separates its cells."""
 
     path: Path
@@ -83,7 +83,7 @@ def text(path: Path, what: str) -> str:
         raise UserError(f"{path} cannot be read; expected {what}, as UTF-8") from problem
 
 
-def table(path: Path, what: str) -> Table:
+def table(path: Path, what: str) -> Export:
     """A CSV file with a header, its cells separated by commas, semicolons or tabs.
 
     Raises:
@@ -98,7 +98,7 @@ def table(path: Path, what: str) -> Table:
         raise UserError(f"{path} cannot be read ({problem}); expected {what}, a CSV file") from problem
     if not lines:
         raise UserError(f"{path} is empty; expected {what}")
-    return Table(path, [c.strip() for c in lines[0]], lines[1:], separator)
+    return Export(path, [c.strip() for c in lines[0]], lines[1:], separator)
 
 
 def read(path: Path, id_column: str = "") -> list[Enrolled]:
@@ -119,7 +119,7 @@ def read(path: Path, id_column: str = "") -> list[Enrolled]:
     return enrolled(found, id_column)
 
 
-def enrolled(found: Table, id_column: str = "") -> list[Enrolled]:
+def enrolled(found: Export, id_column: str = "") -> list[Enrolled]:
     """The students in a table, see :func:`read`."""
     known = [c for c in found.header if normalised(c) in (*IDS, *NAMES)]
     rows = {i: cells for i, cells in enumerate(map(found.cells, found.rows)) if not _nobody(cells, known)}
