@@ -9,8 +9,10 @@ import pytest
 from browser import Browser
 from pages import faults, pages_of, served
 from patience import finished
+from plan import of_chapter
 
 ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = sorted(p.name[:2] for p in (ROOT / "book").glob("[0-9][0-9]-*.md"))
 CUT_OFF = """(() => {
   document.body.classList.remove("deck");
   const full = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
@@ -39,17 +41,26 @@ def cut_off(browser: Browser, deck: Path) -> list[str]:
     return browser.ask(CUT_OFF)
 
 
-@pytest.mark.every_chapter
-def test_the_decks_work(tmp_path: Path, browser: Browser) -> None:
-    """No fault on any page, every slide fits, and each chapter of the book has its deck."""
-    done = build(tmp_path)
+@pytest.fixture(scope="module")
+def decks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with all decks, built anew."""
+    out = tmp_path_factory.mktemp("decks")
+    done = build(out)
     assert done.returncode == 0, done.stdout
-    decks = sorted(tmp_path.glob("*.html"))
-    chapters = {p.name[:2] for p in (ROOT / "book").glob("[0-9][0-9]-*.md")}
-    assert {deck.stem for deck in decks} == chapters
-    with served(tmp_path) as base:
-        assert faults(browser, base, tmp_path, pages_of(tmp_path)) == {}
-    assert {deck.name: cut_off(browser, deck) for deck in decks} == {deck.name: [] for deck in decks}
+    return out
+
+
+def test_each_chapter_has_its_deck(decks: Path) -> None:
+    """And nothing else is a page."""
+    assert pages_of(decks) == [f"{number}.html" for number in CHAPTERS]
+
+
+@pytest.mark.parametrize("number", [of_chapter(number, number, id="deck") for number in CHAPTERS])
+def test_a_deck_works(number: str, decks: Path, browser: Browser) -> None:
+    """No fault on its page, and every slide fits."""
+    with served(decks) as base:
+        assert faults(browser, base, decks, [f"{number}.html"]) == {}
+    assert cut_off(browser, decks / f"{number}.html") == []
 
 
 def test_a_slide_that_is_too_full_is_found(tmp_path: Path, browser: Browser) -> None:
