@@ -23,7 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
     "evaluate": ("minirlhf.cli.evaluate", "measure a saved model on a file of problems, with intervals"),
     "export": ("minirlhf.cli.export", "take a run to a big engine: model, data, grader, script, and the differences"),
-    "data": ("minirlhf.cli.data", "look at data: format, token counts, what is dropped, which tokens are learned"),
+    "data": (
+        "minirlhf.cli.data",
+        "look at data: format, token counts, what is dropped or learned, what labels are drawn by",
+    ),
     "explain": ("minirlhf.cli.explain", "one sample of a training step, token by token: reward, advantage, push"),
     "recipes": ("minirlhf.cli.recipes", "the online algorithms as one table of choices"),
     "chat": ("minirlhf.cli.chat", "talk to a model, or to two side by side, and see what else it might have said"),

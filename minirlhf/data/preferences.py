@@ -20,6 +20,7 @@ from minirlhf.core.randomness import derive_seed, keyed_uniforms, numpy_generato
 from minirlhf.core.validate import require_range
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.data.types import PreferencePair
+from minirlhf.equations.comparisons import flipped_label
 from minirlhf.equations.reward_losses import bradley_terry
 
 Bias: TypeAlias = Callable[[str, str], float]  # (prompt, reply) -> what the labeller adds to the gold reward
@@ -56,7 +57,7 @@ def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, fl
     require_range(0.0, math.inf, temperature=temperature)
     require_range(0.0, 1.0, flip=flip)
     p = bradley_terry(a / temperature, b / temperature) if temperature > 0 else 0.5 * (1 + torch.sign(a - b))
-    return p + flip * (1 - 2 * p)
+    return flipped_label(p, flip=flip)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.statistics import holm
 from minirlhf.evidence import student
 
 #: How often a difference may be found where there is none, in a whole family of pairs; and how often one of the size that a
@@ -120,10 +121,8 @@ def differences(
         p = student.two_sided(mean / error if error > 0 else exact, count - 1)
         above, below = sum(x > 0 for x in apart), sum(x < 0 for x in apart)
         found[name, other] = Difference(mean, error, above, below, count, len(wanted), p)
-    largest = 0.0
-    for place, (pair, one) in enumerate(sorted(found.items(), key=lambda item: item[1].p)):
-        largest = max(largest, min(1.0, one.p * (len(found) - place)))
-        found[pair] = replace(one, p=largest)
+    for (pair, one), p in zip(list(found.items()), holm([d.p for d in found.values()]), strict=True):
+        found[pair] = replace(one, p=p)
     return found
 
 

@@ -1,0 +1,127 @@
+"""From what people do to records: votes, grades, trees of conversations, constraints, and what a chat window sees.
+
+Each function says what an action is taken to mean. Where it means nothing certain, nothing is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from minirlhf.core.errors import unknown
+from minirlhf.data.chat import Message
+from minirlhf.data.records import Comparison, Judgement, Ranking, Reply
+
+Vote: TypeAlias = Literal["a", "b", "tie", "both bad"]
+VOTES: tuple[Vote, ...] = ("a", "b", "tie", "both bad")
+
+#: What a user does with the reply that is on the screen.
+Action: TypeAlias = Literal["copied", "thumb up", "thumb down", "regenerated", "closed"]
+ACTIONS: tuple[Action, ...] = ("copied", "thumb up", "thumb down", "regenerated", "closed")
+
+
+def said(text: str) -> Reply:
+    """One turn of the assistant."""
+    return [{"role": "assistant", "content": text}]
+
+
+def asked(text: str) -> list[Message]:
+    """One turn of the user."""
+    return [{"role": "user", "content": text}]
+
+
+def from_vote(prompt: list[Message], a: str, b: str, vote: Vote) -> list[Comparison | Judgement]:
+    """What a vote on two replies teaches.
+
+    A choice is a comparison. "Both bad" says nothing about which is better, and something about each: two thumbs down. A tie says
+    that they are alike, which a comparison without ties cannot say: nothing is recorded.
+
+    Raises:
+        UserError: another vote.
+    """
+    match vote:
+        case "a":
+            return [Comparison(prompt, said(a), said(b))]
+        case "b":
+            return [Comparison(prompt, said(b), said(a))]
+        case "both bad":
+            return [Judgement(prompt, said(a), False), Judgement(prompt, said(b), False)]
+        case "tie":
+            return []
+    raise unknown("vote", vote, VOTES)
+
+
+def from_grade(prompt: list[Message], a: str, b: str, level: int, *, levels: int) -> Comparison | None:
+    """A label on a scale of ``levels``, 1 for "a is much better", made binary; its distance from the middle is the margin.
+
+    The middle of an odd scale is a tie and gives None; an even scale has no middle.
+
+    Raises:
+        ValueError: a level that the scale does not have.
+    """
+    if not 1 <= level <= levels or levels < 2:
+        raise ValueError(f"level = {level}; expected one of 1 … {levels}, of at least two")
+    towards_a = (levels + 1) / 2 - level
+    if towards_a == 0:
+        return None
+    better, worse = (a, b) if towards_a > 0 else (b, a)
+    return Comparison(prompt, said(better), said(worse), margin=abs(towards_a))
+
+
+@dataclass(frozen=True)
+class Branching:
+    """One turn of a conversation that was rated at every turn.
+
+    Attributes:
+        question: the user's words.
+        replies: what the assistant might have said, best first; the conversation went on after the first.
+        then: the next turn, if there was one.
+    """
+
+    question: str
+    replies: tuple[str, ...]
+    then: Branching | None = None
+
+
+def unroll(tree: Branching) -> list[Ranking]:
+    """One ranking per turn, whose prompt is all that was said before: the path through the best replies."""
+    rankings, before, node = [], list[Message](), tree
+    while True:
+        prompt = [*before, *asked(node.question)]
+        rankings.append(Ranking(prompt, [[said(reply)] for reply in node.replies]))
+        if node.then is None:
+            return rankings
+        before, node = [*prompt, *said(node.replies[0])], node.then
+
+
+def from_constraint(question: str, constraint: str, obeying: str, free: str) -> Comparison:
+    """The reply that was written under a constraint against one that was not; the prompt asks for the constraint.
+
+    Nobody has judged them: the label is only as good as the writer's obedience, and whatever else the constraint does to a reply
+    is preferred with it.
+    """
+    return Comparison(asked(f"{question} {constraint}"), said(obeying), said(free))
+
+
+def from_session(prompt: list[Message], shown: Sequence[tuple[str, Action]]) -> list[Comparison | Judgement]:
+    """What a chat window has seen: replies in the order in which they were shown, and what was done with each.
+
+    Thumbs are judgements, and a copied reply is taken as a good one. A reply that is copied after another was regenerated is
+    taken to be the better of the two. To regenerate may mean curiosity, and to close the window that all is well or that all is lost:
+    alone they give nothing.
+
+    Raises:
+        UserError: another action.
+    """
+    found: list[Comparison | Judgement] = []
+    replaced: str | None = None
+    for reply, action in shown:
+        if action not in ACTIONS:
+            raise unknown("action", action, ACTIONS)
+        if action in ("copied", "thumb up", "thumb down"):
+            found.append(Judgement(prompt, said(reply), action != "thumb down"))
+        if action in ("copied", "thumb up") and replaced not in (None, reply):
+            found.append(Comparison(prompt, said(reply), said(str(replaced))))
+        replaced = reply if action == "regenerated" else None
+    return found

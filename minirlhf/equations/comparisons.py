@@ -1,0 +1,158 @@
+"""What one label is worth: probabilities and Fisher information of comparisons, rankings, scales and noisy labels.
+
+Rewards are in nats. A *difference* is the reward of the first reply minus that of the second. Information is about that
+difference: the inverse of the variance of its best estimate from one label, for many labels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import finite, number, shape, takes
+
+# -- noise -------------------------------------------------------------------------------------------------------
+
+
+@takes(probability=finite("...", "[0, 1]"), flip=number("[0, 1]"))
+def flipped_label(probability: Tensor, *, flip: float) -> Tensor:
+    """Probability that the first reply is called better when a share ``flip`` of the labels is turned round: p + ε (1 − 2p).
+
+    Label: eq:flipped-label
+    Source: Angluin and Laird (1988), "Learning from noisy examples".
+    """
+    return probability + flip * (1 - 2 * probability)
+
+
+@takes(difference="...", flip=number("[0, 1]"))
+def flipped_information(difference: Tensor, *, flip: float) -> Tensor:
+    """Fisher information of one Bradley–Terry label, a share ``flip`` of which is turned round: ((1 − 2ε) p(1 − p))² / (q(1 − q)).
+
+    p = σ(difference), and q is p after the flips. Without flips it is p(1 − p): ¼ for a close call, next to nothing for an easy one.
+
+    Label: eq:flipped-information
+    Source: Fisher (1925), "Theory of statistical estimation", applied to eq:flipped-label.
+    """
+    p = torch.sigmoid(difference)
+    q = flipped_label(p, flip=flip)
+    return ((1 - 2 * flip) * p * (1 - p)) ** 2 / (q * (1 - q))
+
+
+# -- scales ------------------------------------------------------------------------------------------------------
+
+
+@takes(difference="...", cuts="M")
+def graded_preference(difference: Tensor, cuts: Tensor) -> Tensor:
+    """Probabilities ``(..., M + 1)`` of the levels of a scale, from "the second is much better" to "the first is".
+
+    The difference is felt with logistic noise, and M rising cuts divide what is felt: P(level > l) = σ(difference − c_l).
+    One cut at 0 is Bradley–Terry; two, at −log θ and log θ, are Rao and Kupper's model with ties.
+
+    Label: eq:graded-preference
+    Source: McCullagh (1980), "Regression models for ordinal data"; Rao and Kupper (1967), "Ties in paired-comparison
+        experiments".
+    """
+    if not bool((cuts.diff() > 0).all()):
+        raise ValueError(f"cuts of shape {tuple(cuts.shape)}; expected rising numbers")
+    above = torch.sigmoid(difference.unsqueeze(-1) - cuts)  # (..., M)
+    ends = torch.ones_like(above[..., :1])
+    return torch.cat([ends, above], -1) - torch.cat([above, 0 * ends], -1)
+
+
+@takes(difference="...", cuts="M")
+def graded_information(difference: Tensor, cuts: Tensor) -> Tensor:
+    """Fisher information ``(...)`` of one label on a scale: Σ_l (p′_l)² / p_l, p′ the derivative in the difference.
+
+    Label: eq:graded-information
+    Source: Fisher (1925), "Theory of statistical estimation", applied to eq:graded-preference.
+    """
+    above = torch.sigmoid(difference.unsqueeze(-1) - cuts)
+    slopes = above * (1 - above)
+    none = torch.zeros_like(slopes[..., :1])
+    rates = torch.cat([none, slopes], -1) - torch.cat([slopes, none], -1)
+    return (rates**2 / graded_preference(difference, cuts)).sum(-1)
+
+
+# -- rankings ----------------------------------------------------------------------------------------------------
+
+
+def _counted(num_ranked: Tensor) -> Tensor:
+    if num_ranked.is_floating_point() or not bool((num_ranked >= 2).all()):
+        raise ValueError(f"num_ranked of shape {tuple(num_ranked.shape)}; expected integers ≥ 2")
+    return num_ranked.double()
+
+
+@takes(num_ranked=shape("..."))
+def ranking_worth(num_ranked: Tensor) -> Tensor:
+    """How many independent comparisons a Plackett–Luce ranking of K equally good replies is worth: 2 (K − Σ_{m≤K} 1/m).
+
+    A quotient of Fisher informations; see eq:plackett-luce for the model. K holds integers ≥ 2, the result is float64.
+
+    Label: eq:ranking-worth
+    Source: derived in the text; the information of Plackett–Luce: Hunter (2004), "MM algorithms for generalized
+        Bradley–Terry models".
+    """
+    k = _counted(num_ranked)
+    harmonic = torch.digamma(k + 1) - torch.digamma(torch.ones_like(k))
+    return 2 * (k - harmonic)
+
+
+@takes(num_ranked=shape("..."))
+def all_pairs_worth(num_ranked: Tensor) -> Tensor:
+    """What is left of :func:`ranking_worth` if all C(K, 2) pairs are fitted as if they were independent: 3K(K − 1) / (2(K + 1)).
+
+    K holds integers ≥ 2, the result is float64.
+
+    Label: eq:all-pairs-worth
+    Source: derived in the text; the variance of a composite likelihood: Godambe (1960), "An optimum property of regular
+        maximum likelihood estimation".
+    """
+    k = _counted(num_ranked)
+    return 3 * k * (k - 1) / (2 * (k + 1))
+
+
+@takes(num_ranked=shape("..."))
+def error_bar_factor(num_ranked: Tensor) -> Tensor:
+    """By how much error bars are too small that take the C(K, 2) pairs of a ranking as independent: √((K + 1) / 3).
+
+    For replies that are equally good, and it needs no model: any order is as likely as any other. K holds integers ≥ 2, the
+    result is float64.
+
+    Label: eq:error-bar-factor
+    Source: derived in the text; see eq:all-pairs-worth.
+    """
+    return ((_counted(num_ranked) + 1) / 3).sqrt()
+
+
+# -- tests -------------------------------------------------------------------------------------------------------
+
+
+def _quantile(probability: float) -> float:
+    return math.sqrt(2.0) * float(torch.erfinv(torch.tensor(2 * probability - 1, dtype=torch.float64)))
+
+
+@takes(effect="...", information=finite("...", "[0, inf)"), alpha=number("(0, 1)"))
+def detection_power(effect: Tensor, information: Tensor, *, alpha: float = 0.05) -> Tensor:
+    """Probability that a two-sided test at level ``alpha`` finds an effect: Φ(e√I − z) + Φ(−e√I − z), z = Φ⁻¹(1 − α/2).
+
+    The estimate of the effect is normal with variance 1/I, as for many labels. With no effect it is ``alpha``.
+
+    Label: eq:detection-power
+    Source: Wald (1943), "Tests of statistical hypotheses concerning several parameters when the number of observations
+        is large".
+    """
+    z = _quantile(1 - alpha / 2)
+    shift = effect * information.sqrt()
+    return torch.special.ndtr(shift - z) + torch.special.ndtr(-shift - z)
+
+
+@takes(information=finite("...", "(0, inf)"), alpha=number("(0, 1)"), power=number("(0, 1)"))
+def smallest_effect(information: Tensor, *, alpha: float = 0.05, power: float = 0.8) -> Tensor:
+    """The effect that such a test finds with this probability, on its own side: (Φ⁻¹(1 − α/2) + Φ⁻¹(power)) / √I.
+
+    Label: eq:smallest-effect
+    Source: eq:detection-power, solved; the other tail, below 10⁻⁵ at the usual values, is left out.
+    """
+    return (_quantile(1 - alpha / 2) + _quantile(power)) / information.sqrt()

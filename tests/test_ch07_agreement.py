@@ -1,0 +1,105 @@
+"""Agreement: other people's libraries, published examples, limits; and truth recovered from disagreement."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf.core.randomness import generator
+from minirlhf.equations import agreement
+from minirlhf.feedback.annotators import dawid_skene, vote_shares
+
+# What krippendorff 0.9, scikit-learn 1.9 and statsmodels 0.15 say of tables that were drawn at random.
+PEERS = json.loads((Path(__file__).parent / "samples" / "agreement.json").read_text(encoding="utf-8"))["cases"]
+
+
+def counts(labels, classes):
+    return torch.stack([(labels == c).sum(-1) for c in range(classes)], -1).double()
+
+
+@pytest.mark.parametrize("case", PEERS)
+def test_three_libraries_say_the_same(case):
+    classes, whole, gaps = case["classes"], torch.tensor(case["labels"]), torch.tensor(case["with_gaps"])
+    table = torch.zeros(classes, classes, dtype=torch.float64)
+    for a, b in whole[:, :2].tolist():
+        table[a, b] += 1
+    assert float(agreement.cohen_kappa(table)) == pytest.approx(case["cohen"], abs=1e-12)
+    assert float(agreement.fleiss_kappa(counts(whole, classes))) == pytest.approx(case["fleiss"], abs=1e-12)
+    grades = torch.arange(classes).double()
+    distances = {"nominal": 1 - torch.eye(classes).double(), "interval": (grades[:, None] - grades) ** 2}
+    for level, distance in distances.items():
+        found = float(agreement.krippendorff_alpha(counts(gaps, classes), distance))
+        assert found == pytest.approx(case[level], abs=1e-12), level
+
+
+def test_all_agree_and_nobody_looks():
+    same = torch.diag(torch.tensor([3.0, 5.0, 2.0], dtype=torch.float64))
+    blind = torch.outer(torch.tensor([0.2, 0.8]), torch.tensor([0.5, 0.5])).double()
+    assert float(agreement.cohen_kappa(same)) == pytest.approx(1)
+    assert float(agreement.cohen_kappa(blind)) == pytest.approx(0)
+    assert float(agreement.fleiss_kappa(torch.tensor([[3.0, 0], [0, 3]]).double())) == pytest.approx(1)
+    nominal = 1 - torch.eye(2).double()
+    assert float(agreement.krippendorff_alpha(torch.tensor([[3.0, 0], [0, 2]]).double(), nominal)) == pytest.approx(1)
+
+
+def test_kappa_of_equally_good_annotators_is_the_square_of_their_edge():
+    p = torch.tensor([0.6, 0.75, 0.9], dtype=torch.float64)
+    half = torch.full_like(p, 0.5)
+    torch.testing.assert_close(agreement.expected_kappa(p, p, half), (2 * p - 1) ** 2)
+
+
+def test_what_is_no_table_of_labels_is_an_error():
+    with pytest.raises(ValueError, match="rows that all sum to the same m ≥ 2"):
+        agreement.fleiss_kappa(torch.tensor([[2.0, 1], [1, 1]]))
+    with pytest.raises(ValueError, match="zeros on its diagonal"):
+        agreement.krippendorff_alpha(torch.ones(3, 2), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="an item with two labels"):
+        agreement.krippendorff_alpha(torch.eye(2), 1 - torch.eye(2))
+    with pytest.raises(ValueError, match="integers from −1"):
+        agreement.dawid_skene_update(torch.tensor([[2]]), torch.ones(1, 2) / 2)
+
+
+def labelled(accuracies, items, *keys):
+    """A truth of two equally frequent labels, and what annotators of these accuracies say."""
+    rng = generator("dawid-skene", *keys)
+    truth = torch.randint(2, (items,), generator=rng)
+    right = torch.rand(items, len(accuracies), generator=rng) < torch.tensor(accuracies)
+    return truth, torch.where(right, truth[:, None], 1 - truth[:, None])
+
+
+def test_unequal_annotators_are_weighed_and_a_contrarian_is_turned_round():
+    better = []
+    for seed in range(5):
+        truth, labels = labelled([0.95, 0.8, 0.65, 0.55, 0.2], 500, seed)
+        found = dawid_skene(labels, 2)
+        majority = (vote_shares(labels, 2).argmax(-1) == truth).double().mean()
+        better.append(float((found.posterior.argmax(-1) == truth).double().mean() - majority))
+        accuracy = found.accuracy
+        assert int(accuracy.argmin()) == 4 and float(accuracy[4]) < 0.4
+    assert min(better) > 0.02
+
+
+def test_the_likelihood_rises_in_every_round():
+    _, labels = labelled([0.9, 0.7, 0.6], 60, "rises")
+    labels[:20, 2] = -1
+    posterior, last = vote_shares(labels, 2), -torch.inf
+    for _ in range(15):
+        prior, confusion = agreement.dawid_skene_update(labels, posterior)
+        chances = torch.stack(
+            [
+                sum(
+                    prior[c] * torch.stack([confusion[a, c, said] for a, said in enumerate(row) if said >= 0]).prod()
+                    for c in (0, 1)
+                )
+                for row in labels.tolist()
+            ]
+        )
+        now = float(chances.log().sum())
+        assert now >= last - 1e-9
+        posterior, last = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log()), now
+
+
+def test_who_was_not_asked_says_nothing():
+    labels = torch.tensor([[0, -1], [-1, -1]])
+    torch.testing.assert_close(vote_shares(labels, 2), torch.tensor([[1.0, 0], [0.5, 0.5]]).double())

@@ -1,0 +1,166 @@
+"""The bias battery: traits of replies, the fit, tests alone and beside, the command."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.core.randomness import generator
+from minirlhf.core.statistics import holm, sign_test
+from minirlhf.data.elicitation import asked, said
+from minirlhf.data.records import Comparison
+from minirlhf.equations.comparisons import detection_power
+from minirlhf.feedback.biases import FEWEST, TRAITS, battery, differences, fit_pairs, traits
+
+
+@pytest.mark.parametrize(
+    ("reply", "trait", "value"),
+    [
+        ("one two three", "length", 2.0),
+        ("- a\n- b\n\n**c** and\n1. d", "markup", math.log2(5)),
+        ("a - b", "markup", 0.0),
+        ("Great question! Bees dance.", "warm opening", 1.0),
+        ("Greatness is rare.", "warm opening", 0.0),
+        ("Yes, you’re right.", "agreement", 1.0),
+        ("Your right hand.", "agreement", 0.0),
+        ("I am SORRY.", "apology", 1.0),
+        ("Well, I can’t say.", "refusal", 1.0),
+        ("Perhaps.", "hedging", 1.0),
+        ("Which one?\n", "question back", 1.0),
+        ("Which? That one.", "question back", 0.0),
+    ],
+)
+def test_a_trait_is_seen(reply, trait, value):
+    assert float(traits(reply)[list(TRAITS).index(trait)]) == pytest.approx(value)
+
+
+def test_only_the_assistant_counts_and_the_sides_are_subtracted():
+    user = [{"role": "user", "content": "sorry sorry sorry sorry"}]
+    pair = Comparison(asked("why?"), [*said("a b c"), *user, *said("d")], said("a"))
+    assert differences([pair])[0].tolist()[0] == pytest.approx(math.log2(5) - 1)
+    assert differences([pair])[0].abs()[1:].sum() == 0
+
+
+def drawn(n, weights, key):
+    """Pairs with these weights on normal features."""
+    rng = generator("pairs", key)
+    x = torch.randn(n, len(weights), generator=rng, dtype=torch.float64)
+    return x, torch.rand(n, generator=rng) < torch.sigmoid(x @ torch.tensor(weights, dtype=torch.float64))
+
+
+def test_the_fit_is_where_the_gradient_vanishes_and_its_errors_are_honest():
+    x, won = drawn(400, [0.5, -0.3], "gradient")
+    fit = fit_pairs(x, won)
+    assert ((won.double() - torch.sigmoid(x @ fit.weights)) @ x).abs().max() < 1e-6
+    inside = 0
+    for seed in range(200):
+        x, won = drawn(300, [0.5, -0.3], seed)
+        fit = fit_pairs(x, won)
+        inside += int(abs(float(fit.weights[0]) - 0.5) < 1.96 * float(fit.errors[0]))
+    assert 180 <= inside <= 199  # 190 on average; a binomial leaves this range once in 500 times at most
+
+
+def test_sides_may_be_exchanged_and_a_tie_is_half_of_each():
+    x, won = drawn(200, [0.4, 0.2], "sides")
+    turn = torch.where(won, 1.0, -1.0).double().unsqueeze(-1)
+    torch.testing.assert_close(fit_pairs(x, won).weights, fit_pairs(x * turn).weights)
+    both = fit_pairs(torch.cat([x, x]), torch.cat([torch.ones(200), torch.zeros(200)]))
+    torch.testing.assert_close(fit_pairs(x, torch.full((200,), 0.5)).weights, both.weights)
+
+
+def test_what_has_no_answer_is_an_error():
+    x = torch.tensor([[1.0, 2.0], [-1.0, 1.0], [0.5, -1.0]]).double()
+    with pytest.raises(ValueError, match="the columns decide every pair"):
+        fit_pairs(torch.ones(20, 1).double())
+    with pytest.raises(ValueError, match="column 1 is 0"):
+        fit_pairs(torch.cat([x[:, :1], 0 * x[:, :1]], -1))
+    with pytest.raises(ValueError, match="follows from the others"):
+        fit_pairs(torch.cat([x, x[:, :1]], -1))
+    assert fit_pairs(torch.ones(20, 1).double(), prior_std=1.0).weights.isfinite().all()
+
+
+def test_power_and_false_alarms_are_those_of_the_formula():
+    """2,000 data sets of 200 pairs: how often is a weight of .3, and one of 0, called different from 0 at 5 %?"""
+    alarms, information = torch.zeros(2), 0.0
+    for seed in range(500):
+        x, won = drawn(200, [0.3, 0.0], seed)
+        fit = fit_pairs(x, won)
+        alarms += (fit.weights / fit.errors).abs() > 1.96
+        information += float(fit.errors[0]) ** -2 / 500
+    predicted = float(detection_power(torch.tensor(0.3), torch.tensor(information)))
+    assert float(alarms[0]) / 500 == pytest.approx(predicted, abs=0.06)
+    assert float(alarms[1]) / 500 == pytest.approx(0.05, abs=0.035)
+
+
+def test_the_battery_finds_what_was_put_in_and_a_place_is_a_column_of_ones():
+    rng = generator("battery")
+    traits = torch.randn(800, 2, generator=rng, dtype=torch.float64)
+    place = torch.ones(800, 1, dtype=torch.float64)
+    quality = torch.randn(800, 1, generator=rng, dtype=torch.float64)
+    won = torch.rand(800, generator=rng) < torch.sigmoid(quality[:, 0] + 0.6 * traits[:, 0] + 0.5)
+    found = battery(torch.cat([traits, place], -1), ["liked", "ignored", "first"], won, quality=quality)
+    assert [one.beside < 0.05 for one in found] == [True, False, True]
+    assert found[0].weight == pytest.approx(0.6, abs=3.5 * found[0].error)
+    assert found[2].share == pytest.approx(float(won.double().mean()))
+    assert all(one.smallest == pytest.approx(2.8016 * one.error, rel=1e-3) for one in found)
+
+
+def test_too_few_pairs_are_said_to_be_too_few():
+    x = torch.zeros(50, 2, dtype=torch.float64)
+    x[:, 0] = torch.tensor([1.0, -1.0, 0.5, -0.5, 1.0] * 10)
+    x[: FEWEST - 1, 1] = 1.0
+    found = battery(x, ["plenty", "few"])
+    assert math.isfinite(found[0].weight) and math.isnan(found[1].weight) and found[1].differ == FEWEST - 1
+    assert math.isnan(battery(0 * x, ["a", "b"])[0].share)
+
+
+def test_the_sign_test_is_the_binomial_and_holm_is_stepwise():
+    assert sign_test(0, 0) == 1 and sign_test(3, 3) == 1
+    assert sign_test(10, 0) == pytest.approx(2 / 1024)
+    assert sign_test(2, 8) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def write(path, rows):
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_prints_a_table(tmp_path, capsys):
+    rng = generator("file")
+    rows = []
+    for n in range(120):
+        replies = [" ".join(["word"] * int(torch.randint(5, 30, (1,), generator=rng))) + f" {k}" for k in "ab"]
+        if torch.rand(1, generator=rng) < 0.8:
+            replies.sort(key=len, reverse=True)
+        rows.append({"prompt": f"question {n}", "chosen": replies[0], "rejected": replies[1]})
+    assert main(["data", "biases", write(tmp_path / "pairs.jsonl", rows)]) == 0
+    out = capsys.readouterr().out
+    assert "120 pairs, chosen against rejected" in out and "too few differ" in out
+    [length] = [line for line in out.splitlines() if line.startswith("length  ")]
+    assert float(length.split()[3]) < 0.01 and "×" in length
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt": "a", "completion": "b", "label": True}], "do not have a chosen and a rejected reply"),
+        ([{"prompt": "q", "chosen": "word " * (n + 2), "rejected": "x"} for n in range(30)], "cannot be told apart"),
+    ],
+)
+def test_a_file_that_cannot_be_tested_is_one_line(tmp_path, capsys, rows, message):
+    assert main(["data", "biases", write(tmp_path / "odd.jsonl", rows)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+
+
+def test_pairs_of_a_ranking_come_with_a_warning(tmp_path, capsys):
+    rows = [{"prompt": f"q{n}", "responses": ["a b c", "a b", "a"]} for n in range(3)]
+    main(["data", "biases", write(tmp_path / "ranked.jsonl", rows)])
+    assert "not independent" in capsys.readouterr().out
