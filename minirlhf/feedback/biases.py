@@ -82,7 +82,9 @@ class LinearReward:
     errors: Tensor
 
 
-def fit_pairs(x: Tensor, first_won: Tensor | None = None, *, prior_std: float = math.inf, max_steps: int = 60) -> LinearReward:
+def fit_pairs(
+    x: Tensor, first_won: Tensor | None = None, *, prior_std: float = math.inf, max_steps: int = 60
+) -> LinearReward:
     """Fit P(the first wins) = σ(w · x) by Newton's method.
 
     Args:
