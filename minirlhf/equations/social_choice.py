@@ -1,0 +1,158 @@
+"""From many choices to one ranking: what comparisons of many people, or of one person many times, add up to.
+
+``probs[..., a, b]`` is the probability that a is preferred to b in one comparison, ``wins[..., a, b]`` how often it was; the
+diagonals are never read. Rewards are in nats (:mod:`minirlhf.equations.reward_losses`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import POSITIVE, at_least, distribution, finite, takes
+from minirlhf.equations.reward_losses import bradley_terry
+
+
+def _off_diagonal(square: Tensor) -> Tensor:
+    """``(..., K, K)`` with zeros on the diagonal, whatever stands there."""
+    diagonal = torch.eye(square.shape[-1], dtype=torch.bool, device=square.device)
+    return torch.where(diagonal, torch.zeros((), dtype=square.dtype, device=square.device), square)
+
+
+def _table(rewards: Tensor) -> Tensor:
+    """``(..., K, K)``: Bradley–Terry's probability that a is preferred to b."""
+    return bradley_terry(*torch.broadcast_tensors(rewards[..., :, None], rewards[..., None, :]))
+
+
+# -- one scale for all comparisons -------------------------------------------------------------------------------
+
+
+@takes(wins="... K K", rewards="... K")
+def bradley_terry_balance(wins: Tensor, rewards: Tensor) -> Tensor:
+    """Wins of each answer ``(..., K)`` beyond those that Bradley–Terry expects, Σ_b W_ab − (W_ab + W_ba) σ(r_a − r_b).
+
+    The gradient of the log-likelihood of all comparisons; it is 0 at the maximum.
+
+    Label: eq:bradley-terry-balance
+    Source: Zermelo (1929); Ford (1957), "Solution of a ranking problem from binary comparisons".
+    """
+    expected = (wins + wins.mT) * _table(rewards)
+    return _off_diagonal(wins - expected).sum(-1)
+
+
+@takes(wins=finite("... K K", "[0, inf]"), rewards="... K")
+def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
+    """One step of Zermelo's iteration ``(..., K)``: r_a ← log Σ_b W_ab − log Σ_b (W_ab + W_ba) / (e^{r_a} + e^{r_b}).
+
+    Never lowers the likelihood, and rests where the balance is 0. Shifting all rewards shifts the result.
+
+    Label: eq:zermelo
+    Source: Zermelo (1929), "Die Berechnung der Turnier-Ergebnisse als ein Maximumproblem der
+        Wahrscheinlichkeitsrechnung"; as an algorithm that climbs a bound, Hunter (2004).
+    """
+    wins = _off_diagonal(wins)
+    either = torch.logaddexp(rewards[..., :, None], rewards[..., None, :])  # (..., K, K): log(e^{r_a} + e^{r_b})
+    return wins.sum(-1).log() - ((wins + wins.mT) * (-either).exp()).sum(-1).log()
+
+
+@takes(wins=finite("... K K", "[0, inf]"), tolerance=POSITIVE)
+def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int = 20_000) -> Tensor:
+    """Rewards ``(..., K)`` of greatest likelihood, mean 0, by :func:`zermelo_step`.
+
+    They exist if no group of answers has won every comparison with the others.
+
+    Raises:
+        ValueError: the balance is not within ``tolerance`` of 0, in shares of all comparisons, after ``max_steps``.
+    """
+    rewards, total = torch.zeros_like(wins[..., 0]), _off_diagonal(wins).sum()
+    for _ in range(max_steps):
+        if bool((bradley_terry_balance(wins, rewards).abs() <= tolerance * total).all()):
+            return rewards
+        rewards = zermelo_step(wins, rewards)
+        if not bool(rewards.isfinite().all()):
+            break  # an answer that never won
+        rewards = rewards - rewards.mean(-1, keepdim=True)
+    raise ValueError(
+        f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood found in {max_steps} steps; "
+        "has some group of answers won every comparison with the others?"
+    )
+
+
+@takes(probs=finite("... K K", "[0, 1]"))
+def cycle_log_odds(probs: Tensor) -> Tensor:
+    """Sum ``(...)`` of the log-odds around the ring, Σ_a log P(a ≻ a+1) / P(a+1 ≻ a), the last against the first.
+
+    0 wherever every answer has one reward: what Bradley–Terry, Plackett–Luce and Elo can say.
+
+    Label: eq:cycle-log-odds
+    Source: Kolmogorov's criterion for reversible chains, on odds; see Jiang et al. (2011), "Statistical ranking and
+        combinatorial Hodge theory".
+    """
+    if probs.shape[-1] < 3:
+        raise ValueError(f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 3")
+    here = torch.arange(probs.shape[-1], device=probs.device)
+    after = here.roll(-1)
+    return (probs[..., here, after].log() - probs[..., after, here].log()).sum(-1)
+
+
+# -- many people -------------------------------------------------------------------------------------------------
+
+
+@takes(rewards="G K", weights=distribution("G"))
+def mixture_preference(rewards: Tensor, weights: Tensor) -> Tensor:
+    """Probability ``(K, K)`` that somebody drawn from G groups prefers a to b, Σ_g w_g σ(r_ga − r_gb).
+
+    Each group follows Bradley–Terry with its own rewards; together they do not.
+
+    Label: eq:mixture-preference
+    Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning", hidden context.
+    """
+    return torch.einsum("g,gab->ab", weights, _table(rewards))
+
+
+@takes(probs=finite("... K K", "[0, 1]"))
+def borda_scores(probs: Tensor) -> Tensor:
+    """Borda score ``(..., K)``: the mean, over the other answers, of the probability to be preferred to them.
+
+    If every pair is compared equally often, the rewards that Bradley–Terry fits to all comparisons together have the order of
+    these scores.
+
+    Label: eq:borda
+    Source: Borda (1784); for reward models Siththaranjan, Laidlaw and Hadfield-Menell (2024).
+    """
+    if probs.shape[-1] < 2:
+        raise ValueError(f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 2")
+    return _off_diagonal(probs).sum(-1) / (probs.shape[-1] - 1)
+
+
+@takes(rewards="G K", weights=distribution("G"))
+def reward_spread(rewards: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean m_a and standard deviation s_a ``(K,)``, over people, of the reward of each answer.
+
+    What a distributional reward model keeps and a single number forgets. The rewards of different people must have a common
+    scale, which comparisons alone do not give.
+
+    Label: eq:reward-spread
+    Source: Siththaranjan, Laidlaw and Hadfield-Menell (2024), "Distributional preference learning".
+    """
+    mean = weights @ rewards
+    return mean, (weights @ (rewards - mean) ** 2).sqrt()
+
+
+@takes(accuracy=finite("...", "[0, 1]"), voters=at_least(1))
+def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
+    """Probability ``(...)`` that the majority of an odd number of voters is right, Σ_{k>n/2} C(n,k) p^k (1−p)^{n−k}.
+
+    Voters are right with probability p, each independently of the others.
+
+    Label: eq:jury
+    Source: Condorcet (1785), "Essai sur l'application de l'analyse à la probabilité des décisions rendues à la
+        pluralité des voix".
+    """
+    if voters % 2 == 0 or voters > 1001:
+        raise ValueError(f"voters = {voters}; expected an odd number, so that there are no ties, of at most 1001")
+    right = range(voters // 2 + 1, voters + 1)
+    ways = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in right]
+    return torch.stack(ways).sum(0)
