@@ -59,13 +59,17 @@ def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
 
 @takes(wins=finite("... K K", "[0, inf]"), tolerance=POSITIVE)
 def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int = 20_000) -> Tensor:
-    """Rewards ``(..., K)`` of greatest likelihood, mean 0, by :func:`zermelo_step`.
+    """Rewards ``(..., K)`` of greatest likelihood, mean 0, by :func:`zermelo_step`: Σ_b W_ab = Σ_b n_ab σ(r̂_a − r̂_b).
 
-    They exist if no group of answers has won every comparison with the others.
+    They exist if no group of answers has won every comparison with the others. No gradient flows.
+
+    Label: eq:bradley-terry-fit
+    Source: Zermelo (1929); Hunter (2004), "MM algorithms for generalized Bradley-Terry models".
 
     Raises:
         ValueError: the balance is not within ``tolerance`` of 0, in shares of all comparisons, after ``max_steps``.
     """
+    wins = wins.detach()
     rewards, total = torch.zeros_like(wins[..., 0]), _off_diagonal(wins).sum()
     for _ in range(max_steps):
         if bool((bradley_terry_balance(wins, rewards).abs() <= tolerance * total).all()):

@@ -16,7 +16,7 @@ from minirlhf.ledger.registry import Comparison, Draw, chain, check
 chain(
     "borda",
     "What Bradley–Terry fits to many people",
-    ["eq:bradley-terry-balance", "eq:borda"],
+    ["eq:bradley-terry-fit", "eq:borda"],
     module=__name__,
 )
 
@@ -34,6 +34,21 @@ def log_likelihood(wins: Tensor, rewards: Tensor) -> Tensor:
         for a, b in itertools.permutations(range(size), 2)
     ]
     return torch.stack(terms).sum()
+
+
+def _centred(rewards: Tensor) -> Tensor:
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def by_newton(wins: Tensor) -> Tensor:
+    """The rewards of greatest likelihood, mean 0, by the slope and the curvature of the likelihood."""
+    nobody = torch.eye(len(wins), dtype=torch.bool)
+    wins, fitted = wins.masked_fill(nobody, 0.0), torch.zeros(len(wins), dtype=torch.float64)
+    for _ in range(60):
+        p = torch.sigmoid(fitted[:, None] - fitted[None, :])
+        bend = (wins + wins.T) * p * (1 - p)  # it does not see a common shift, hence the + 1
+        fitted = fitted + torch.linalg.solve(bend.sum(-1).diag() - bend + 1, (wins - (wins + wins.T) * p).sum(-1))
+    return fitted
 
 
 @check(
@@ -54,6 +69,31 @@ def _(balance, draw: Draw) -> Comparison:
     "Wins beyond those expected are the slope of the likelihood."
     wins, rewards = some_wins(draw), draw.normal(4)
     return balance(wins, rewards), exact.finite_difference(lambda r: log_likelihood(wins, r), rewards)
+
+
+@check(
+    "eq:bradley-terry-fit",
+    "value",
+    of=social_choice.bradley_terry_fit,
+    against="rewards from which the win rates were made, and Newton's method where there are none",
+    tolerance=1e-8,
+    wrong={
+        "log-odds of all wins": lambda wins, *, tolerance, max_steps: _centred((wins.sum(-1) / wins.sum(-2)).log()),
+        "a single step": lambda wins, *, tolerance, max_steps: _centred(
+            social_choice.zermelo_step(wins, torch.zeros_like(wins[..., 0]))
+        ),
+        "losses for wins": lambda wins, *, tolerance, max_steps: social_choice.bradley_terry_fit(
+            wins.mT, tolerance=tolerance, max_steps=max_steps
+        ),
+    },
+)
+def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
+    "What no other rewards make likelier; exact win rates give their rewards back, up to the mean."
+    rewards = draw.uniform(4, low=-1.0, high=1.0) + torch.arange(4)
+    rates = torch.sigmoid(rewards[:, None] - rewards[None, :])
+    yield bradley_terry_fit(rates, tolerance=1e-12, max_steps=9_000), _centred(rewards)
+    wins = some_wins(draw)
+    yield bradley_terry_fit(wins, tolerance=1e-13, max_steps=8_000), by_newton(wins)
 
 
 @check(
@@ -158,20 +198,14 @@ _WRONG_BORDA = {
     "step",
     of=social_choice.borda_scores,
     against="Bradley–Terry fitted to all comparisons by Newton's method",
-    follows="eq:bradley-terry-balance",
+    follows="eq:bradley-terry-fit",
     tolerance=1e-8,
     wrong=_WRONG_BORDA,
 )
 def _(borda_scores, draw: Draw) -> Comparison:
     "With every pair compared equally often, the fitted rewards reproduce each answer's score."
     probs = social_choice.mixture_preference(*some_groups(draw))
-    fitted, nobody = torch.zeros(4, dtype=torch.float64), torch.eye(4, dtype=torch.bool)
-    for _ in range(40):  # Newton's method: the slope, and minus the curvature, which does not see a common shift
-        p = torch.sigmoid(fitted[:, None] - fitted[None, :]).masked_fill(nobody, 0.0)
-        bend = p * (1 - p)
-        fitted = fitted + torch.linalg.solve(
-            bend.sum(-1).diag() - bend + 1, (probs.masked_fill(nobody, 0.0) - p).sum(-1)
-        )
+    fitted = by_newton(probs)
     reproduced = [
         sum(1 / (1 + math.exp(b - a)) for j, b in enumerate(fitted.tolist()) if j != i) / 3
         for i, a in enumerate(fitted.tolist())

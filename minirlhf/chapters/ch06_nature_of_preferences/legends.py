@@ -154,6 +154,12 @@ def _(draw: Draw) -> Legend:
     }
 
 
+@ink("eq:bradley-terry-fit", tolerance=1e-8)
+def _(draw: Draw) -> Legend:
+    wins, _, legend = tournament(draw)
+    return legend | {r"\hat r_a": social_choice.bradley_terry_fit(wins, tolerance=1e-13)}
+
+
 @ink("eq:zermelo")
 def _(draw: Draw) -> Legend:
     wins, r, legend = tournament(draw)
