@@ -17,7 +17,7 @@ from minirlhf.models.reference import answer_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
-from minirlhf.trainers.offline import OfflineConfig, _Data, _losses, as_kind, train_offline
+from minirlhf.trainers.offline import HeldOut, OfflineConfig, _Data, _losses, as_kind, train_offline
 
 PROMPTS = ("go", "stop", "go one", "stop stop", "one", "go go go")
 GOOD, FAIR, BAD = "two", "one two three", "three stop"
@@ -181,6 +181,40 @@ def test_ktos_mismatched_answers_belong_to_other_prompts(data, tokenizer):
         taken.append(tuple(other.input_ids[cut:]))
     given = [tuple(e.answers[0].input_ids[e.answers[0].loss_mask.index(True) :]) for e in examples]
     assert sorted(taken) == sorted(given)
+
+
+# -- the reported reward ------------------------------------------------------------------------------------------
+
+PAIR_ROWS = {name: row for name, row in PREFERENCES.items() if row.needs.record is PairLogps and not row.context}
+PAIR_ROWS["ipo with length_normalised"] = get_preference("ipo").with_(length_normalised=True)
+
+
+def test_only_losses_that_see_nothing_of_an_answer_but_its_means_report_a_reward_per_token():
+    """Twice as long answers with twice the log-probabilities: what is the same for the loss is the same in its reward."""
+    draw = torch.Generator().manual_seed(0)
+    numbers = [-torch.rand(5, dtype=torch.float64, generator=draw) - 0.1 for _ in range(4)]
+    lengths = [torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.tensor([2.0, 1.0, 5.0, 3.0, 1.0])]
+    once = PairLogps(*numbers, *lengths)
+    twice = PairLogps(*(2 * x for x in (*numbers, *lengths)))
+    same = {name for name, row in PAIR_ROWS.items() if torch.allclose(row.loss(once), row.loss(twice))}
+    assert same == {name for name, row in PAIR_ROWS.items() if row.per_token}
+    assert {"simpo", "dpo_length_normalised", "ipo with length_normalised"} <= same and not same & {"dpo_nll", "wpo"}
+    assert not any(row.per_token for row in PREFERENCES.values() if not row.needs.lengths)
+
+
+@pytest.mark.parametrize("name", ["dpo", "dpo_nll", "wpo", "ipo", "ipo with length_normalised", "simpo"])
+def test_rewards_margin_and_accuracy_are_those_of_the_loss(name, data, tokenizer):
+    recipe, policy, reference = PAIR_ROWS[name], *(tiny_model("nano", tokenizer, seed=seed) for seed in (1, 2))
+    found = HeldOut(data[PairLogps], recipe, reference, pad_token_id=tokenizer.pad_token_id).measure(policy)
+    rewards = []
+    for example in data[PairLogps]:
+        for answer in example.answers:
+            ratio = logp(policy, answer) - (logp(reference, answer) if recipe.needs.reference else 0.0)
+            rewards.append(recipe.options()["beta"] * ratio / (sum(answer.loss_mask) if recipe.per_token else 1))
+    chosen, rejected = torch.tensor(rewards).view(-1, 2).unbind(-1)
+    assert found["chosen_reward"] == pytest.approx(float(chosen.mean()), rel=1e-4)
+    assert found["margin"] == pytest.approx(float((chosen - rejected).mean()), rel=1e-4)
+    assert found["accuracy"] == pytest.approx(float((chosen > rejected).float().mean()))
 
 
 # -- answers and their reference ----------------------------------------------------------------------------------

@@ -64,6 +64,11 @@ class Preference(Bindable):
         return Needs.of(self.loss)
 
     @property
+    def per_token(self) -> bool:
+        """Whether the implicit reward is a mean over the answer's tokens: so the loss declares it, or was told to."""
+        return self.needs.per_token or bool(self.options().get("length_normalised", False))
+
+    @property
     def source(self) -> str:
         """The paper, as the loss itself names it."""
         text = inspect.getdoc(getattr(self.loss, "func", self.loss)) or ""

@@ -245,7 +245,7 @@ class _Data:
     def observe(self, rows: Tensor, seen: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Metrics of a batch, from its log-probabilities and lengths as :meth:`record` gave them, part by part."""
         logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
-        size = lengths if self.recipe.needs.lengths else torch.ones_like(lengths)
+        size = lengths if self.recipe.per_token else torch.ones_like(lengths)
         rewards = logps / size
         if self.reference is not None:
             rewards = rewards - self.reference[rows] / size

@@ -121,7 +121,7 @@ def ches(
 # -- per token instead of per answer -----------------------------------------------------------------------------
 
 
-@Needs(PairLogps, lengths=True)
+@Needs(PairLogps, lengths=True, per_token=True)
 def dpo_length_normalised(pair: PairLogps, *, beta: float) -> Tensor:
     """DPO on mean instead of summed log-ratios, so that a longer answer has no larger lever. β grows by a length.
 

@@ -204,12 +204,14 @@ class Needs(Generic[R]):
     Attributes:
         record: what the loss takes.
         reference, lengths: whether it reads the reference's log-probabilities, the answers' lengths.
+        per_token: whether the implicit reward is a mean over the answer's tokens, where others sum.
         loss: False for a function of a record that is no loss; it is checked, but not offered.
     """
 
     record: type[R]
     reference: bool = True
     lengths: bool = False
+    per_token: bool = False
     loss: bool = True
 
     def __call__(self, function: Callable[Concatenate[R, P], Tensor]) -> Callable[Concatenate[R, P], Tensor]:

@@ -17,7 +17,7 @@ from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry_loss
 
 
-@Needs(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True, per_token=True)
 @takes(beta=POSITIVE, gamma=NOT_NEGATIVE)
 def simpo(pair: PairLogps, *, beta: float, gamma: float) -> Tensor:
     """SimPO ``−log σ(β·mean log π(y_w) − β·mean log π(y_l) − γ)``: the reward is the mean log-probability per token.
@@ -32,7 +32,7 @@ def simpo(pair: PairLogps, *, beta: float, gamma: float) -> Tensor:
     return bradley_terry_loss(beta * mean.chosen, beta * mean.rejected, margin=torch.full_like(mean.chosen, gamma))
 
 
-@Needs(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True, per_token=True)
 @takes(beta=POSITIVE, gamma=NOT_NEGATIVE)
 def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) -> Tensor:
     """AlphaPO: SimPO with the reward ``β (1 − p^(−α))/α``, p the geometric mean of the token probabilities.
@@ -50,7 +50,7 @@ def alpha_po(pair: PairLogps, *, beta: float, alpha: float, gamma: float = 0.0) 
     return bradley_terry_loss(chosen, rejected, margin=torch.full_like(chosen, gamma))
 
 
-@Needs(PairLogps, reference=False, lengths=True)
+@Needs(PairLogps, reference=False, lengths=True, per_token=True)
 @takes(beta=POSITIVE)
 def orpo(pair: PairLogps, *, beta: float) -> Tensor:
     """ORPO: the chosen answer's mean negative log-likelihood, minus ``β log σ`` of the log odds ratio.
