@@ -1,15 +1,16 @@
 """Every row of the online table, whole: loss and gradient of an optimizer batch against the paper's objective, written out.
 
 The objectives below are transcribed from the papers as loops over replies and tokens. They use nothing of the library but the
-toy policy's table. The batch is ragged: two prompts with six replies each, of one to five tokens, some cut off, one that could
+toy policy's table. The batch is ragged: two prompts with eight replies each, of one to five tokens, some cut off, one that could
 not be graded. Where a row declares a deviation, the transcription has the row's way, and says so.
 
 What no paper says and holds for all rows: a reply that could not be graded has advantage 0 and is part of no statistic of
 rewards; its tokens count in the means over tokens and replies.
 """
 
+import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ import torch
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
 from minirlhf.recipes import RECIPES
-from minirlhf.recipes.parts import Graded, masked_importance, sequence_importance
-from minirlhf.trainers import improve
-from minirlhf.trainers.online import OnlineConfig
+from minirlhf.recipes.parts import Graded, OnDemand, masked_importance, sequence_importance
+from minirlhf.trainers import collecting, improve
+from minirlhf.trainers.collecting import World
+from minirlhf.trainers.loop import Loop
+from minirlhf.trainers.online import OnlineConfig, train_in_world
 
-LIMIT, GROUP = 5, 6
+LIMIT, GROUP = 5, 8
 BETA_REWARD, BETA_LOSS, EPS = 0.05, 0.04, 0.2
 
 
@@ -52,16 +55,37 @@ class Reply:
 
 @dataclass
 class Batch:
-    """The same batch for the library and for the transcriptions."""
+    """The same batch for the library and for the transcriptions.
+
+    ``rows``: which of the policy's responses the replies are; ``learned``: numbers of the replies in the optimizer batch;
+    ``prompts``: of the groups.
+    """
 
     policy: ToyLM
     graded: Graded
     groups: list
     greedy: list
+    rows: list
+    learned: list
+    prompts: tuple = (0, 1)
 
     @property
     def replies(self):
         return [reply for group in self.groups for reply in group]
+
+    def of(self, per_reply):
+        """What an optimizer batch sums: the entries of its own replies, but for those that are None."""
+        return [per_reply[i] for i in self.learned if per_reply[i] is not None]
+
+    def now(self, learned, old=None):
+        """This batch where the policy stands now, its old log-probabilities replaced, if others are given."""
+        table = self.policy.response_token_logps()
+        at = lambda x, i, reply: [x[self.prompts[i // GROUP]][self.rows[i]][t] for t in range(len(reply))]
+        replies = [
+            replace(r, logps=at(table, i, r), old=r.old if old is None else [float(x) for x in at(old, i, r)])
+            for i, r in enumerate(self.replies)
+        ]
+        return replace(self, groups=[replies[:GROUP], replies[GROUP:]], learned=learned)
 
 
 def tables(seed=0):
@@ -75,22 +99,30 @@ def tables(seed=0):
     return others[0], old, others[1], others[2]
 
 
-def build(seed=0):
+def build(seed=0, drawn=None):
+    """``drawn``: seed of the replies, where it is another one."""
     policy, old, ref, behavior = tables(seed)
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(seed if drawn is None else drawn)
     every = policy.responses()
     lengths = every.mask.sum(-1)
     # one reply of each kind: (length, ended by itself)
     kinds = [
-        [(1, True), (3, True), (5, False), (2, True), (4, True), (5, True)],
-        [(5, False), (2, True), (4, True), (3, True), (5, False), (1, True)],
+        [(1, True), (3, True), (5, False), (2, True), (4, True), (5, True), (5, False), (3, True)],
+        [(5, False), (2, True), (4, True), (3, True), (5, False), (1, True), (2, True), (5, True)],
     ]
     rows = []
     for group in kinds:
         for length, ended in group:
             fits = ((lengths == length) & (every.terminated == ended)).nonzero().flatten()
             rows.append(int(fits[torch.randint(len(fits), (), generator=draw)]))
-    rewards = torch.tensor([[1.0, 0.0, 0.75, 0.25, 0.0, 1.0], [0.0, 0.5, 1.0, 0.0, 0.25, 0.5]], dtype=torch.float64)
+    rewards = torch.tensor(
+        [[1.0, 0.0, 0.75, 0.25, 0.0, 1.0, 0.5, 0.75], [0.0, 0.5, 1.0, 0.0, 0.25, 0.5, 0.75, 0.0]], dtype=torch.float64
+    )
+    # The last token of one long reply was far less likely when it was sampled: a ratio above every cap.
+    with torch.no_grad():
+        *prefix, last = every.tokens[rows[5]].tolist()
+        old.table[0, old._prefix_index(prefix), last] -= 3.0
+        behavior.table[0, old._prefix_index(prefix), last] -= 1.5
     valid = torch.ones(2, GROUP, dtype=torch.bool)
     valid[1, 2] = False
 
@@ -120,7 +152,7 @@ def build(seed=0):
         clean = [torch.where(inside, x, 0.0) for x in (logps, behaved)]
         return Rollout(ids, attention, inside, *clean, version, every.terminated[picked], group)
 
-    best = [rows[2], rows[9]]  # which replies are called greedy does not matter
+    best = [rows[2], rows[GROUP + 3]]  # which replies are called greedy does not matter
     greedy_old, greedy_ref = (logps_of(model, best).detach() for model in (old, ref))
     greedy_rewards = torch.tensor([[0.4], [0.7]], dtype=torch.float64)
     greedy = Graded(rollout_of(best, greedy_old, greedy_old, 1), greedy_rewards, torch.ones(2, 1) > 0, greedy_ref)
@@ -146,7 +178,7 @@ def build(seed=0):
         inside = range(int(lengths[row]))
         charge = sum(float(greedy_old[prompt, t] - greedy_ref[prompt, t]) for t in inside)
         charged.append(float(greedy_rewards[prompt, 0]) - BETA_REWARD * charge)
-    return Batch(policy, graded, [replies[:GROUP], replies[GROUP:]], charged)
+    return Batch(policy, graded, [replies[:GROUP], replies[GROUP:]], charged, rows, list(range(len(rows))))
 
 
 # -- statistics ------------------------------------------------------------------------------------------------------
@@ -236,7 +268,8 @@ def per_reply_sum(rows):
 
 
 def per_token_mean(rows):
-    return sum(sum(row) for row in rows) / sum(len(row) for row in rows)
+    """0 without any token."""
+    return sum(sum(row) for row in rows) / max(1, sum(len(row) for row in rows))
 
 
 def sequence_ratio(reply):
@@ -249,7 +282,7 @@ def sequence_ratio(reply):
 def reinforce(b):
     baseline = mean([r.reward for r in b.replies if r.valid])
     rows = [[(r.reward - baseline) * r.valid * x for x in r.logps] for r in b.replies]
-    return per_token_mean(rows)
+    return per_token_mean(b.of(rows))
 
 
 def remax(b):
@@ -258,7 +291,7 @@ def remax(b):
         for r in group:  # the charge of the whole reply, on both (declared)
             advantage = (r.reward - BETA_REWARD * sum(r.kl()) - baseline) * r.valid
             rows.append([advantage * x for x in r.logps])
-    return per_reply_sum(rows)
+    return per_reply_sum(b.of(rows))
 
 
 def reinforce_pp(b):
@@ -267,7 +300,7 @@ def reinforce_pp(b):
         rewards = token_rewards(r, 0.01)
         to_go.append([sum(rewards[t:]) for t in range(len(r))])
     advantages = whitened(to_go, [r.valid for r in b.replies])  # over tokens (declared)
-    return per_token_mean([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)])
+    return per_token_mean(b.of([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)]))
 
 
 def reinforce_pp_baseline(b):
@@ -276,13 +309,13 @@ def reinforce_pp_baseline(b):
     scale = math.sqrt(sum(a * a for a in counted) / (len(counted) - 1)) + 1e-8
     clip = [clipped_tokens(r, same(r, a / scale)) for r, a in zip(b.replies, left, strict=True)]
     k2 = [[(new - ref) ** 2 / 2 for new, ref in zip(r.logps, r.ref, strict=True)] for r in b.replies]
-    return per_token_mean(clip) - 0.01 * per_token_mean(k2)
+    return per_token_mean(b.of(clip)) - 0.01 * per_token_mean(b.of(k2))
 
 
 def ppo(b):
     estimates = [gae(token_rewards(r, BETA_REWARD), r.values, 0.95) for r in b.replies]
     advantages = whitened(estimates, [r.valid for r in b.replies])
-    return per_token_mean([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)])
+    return per_token_mean(b.of([clipped_tokens(r, a) for r, a in zip(b.replies, advantages, strict=True)]))
 
 
 def vapo(b, alpha=0.05):
@@ -292,13 +325,13 @@ def vapo(b, alpha=0.05):
         estimates.append(gae(token_rewards(r, 0.0), r.values, lam))
     advantages = whitened(estimates, [r.valid for r in b.replies])
     clip = [clipped_tokens(r, a, EPS, 0.28) for r, a in zip(b.replies, advantages, strict=True)]
-    right = [r.logps for r in b.replies if r.valid and r.reward > 0]
-    return per_token_mean(clip) + 0.1 * per_token_mean(right)
+    right = [r.logps if r.valid and r.reward > 0 else None for r in b.replies]
+    return per_token_mean(b.of(clip)) + 0.1 * per_token_mean(b.of(right))
 
 
 def rloo(b):
     advantages = others(b, lambda r: r.reward - BETA_REWARD * sum(r.kl()))
-    return per_reply_sum([[a * x for x in r.logps] for r, a in zip(b.replies, advantages, strict=True)])
+    return per_reply_sum(b.of([[a * x for x in r.logps] for r, a in zip(b.replies, advantages, strict=True)]))
 
 
 def grpo(b, weight=lambda reply, advantage: 1.0):
@@ -306,7 +339,7 @@ def grpo(b, weight=lambda reply, advantage: 1.0):
     for r, a in zip(b.replies, zscore(b), strict=True):
         clip = clipped_tokens(r, same(r, a))
         rows.append([weight(r, a) * c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
-    return per_reply_mean(rows)
+    return per_reply_mean(b.of(rows))
 
 
 def grpo_process(b):
@@ -319,15 +352,14 @@ def grpo_process(b):
             advantages = [sum(x for end, x in scaled.items() if end >= t) for t in range(len(r))]
             clip = clipped_tokens(r, advantages)
             rows.append([c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
-    return per_reply_mean(rows)
+    return per_reply_mean(b.of(rows))
 
 
 def over_constant(b, advantages, weight=lambda reply, t: 1.0):
     """Dr. GRPO's aggregation of PPO's clip: Σ_i Σ_t / (B · L)."""
-    total = 0.0
-    for r, a in zip(b.replies, advantages, strict=True):
-        total += sum(weight(r, t) * c for t, c in enumerate(clipped_tokens(r, same(r, a))))
-    return total / (len(b.replies) * LIMIT)
+    pairs = zip(b.replies, advantages, strict=True)
+    rows = [[weight(r, t) * c for t, c in enumerate(clipped_tokens(r, same(r, a)))] for r, a in pairs]
+    return per_reply_sum(b.of(rows)) / LIMIT
 
 
 def dapo(b):
@@ -337,27 +369,26 @@ def dapo(b):
 
     rows = []
     for r, a in zip(b.replies, zscore(b, punished), strict=True):
-        if r.ended:  # overlong filtering: no part of the mean either
-            rows.append(clipped_tokens(r, same(r, a), EPS, 0.28))
-    return per_token_mean(rows)
+        rows.append(clipped_tokens(r, same(r, a), EPS, 0.28) if r.ended else None)  # no part of the mean either
+    return per_token_mean(b.of(rows))
 
 
 def gspo(b):
     pairs = zip(b.replies, zscore(b), strict=True)
-    return mean([clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs])
+    return mean(b.of([clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs]))
 
 
 def luspo(b):
     pairs = zip(b.replies, zscore(b), strict=True)
-    return mean([len(r) * clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs])
+    return mean(b.of([len(r) * clipped(sequence_ratio(r), a, 3e-4, 4e-4) for r, a in pairs]))
 
 
 def cispo(b):
     rows = []
     for r, a in zip(b.replies, zscore(b), strict=True):
-        weights = [min(float(ratio), 1 + 4.0) for ratio in r.ratios()]  # the bound is declared
+        weights = [min(float(ratio.detach()), 1 + 4.0) for ratio in r.ratios()]  # the bound is declared
         rows.append([w * a * x for w, x in zip(weights, r.logps, strict=True)])
-    return per_token_mean(rows)
+    return per_token_mean(b.of(rows))
 
 
 def vespo(b):
@@ -366,7 +397,7 @@ def vespo(b):
         k, rate = (2.0, 3.0) if a >= 0 else (3.0, 2.0)
         w = math.exp(sum(float(new.detach()) - old for new, old in zip(r.logps, r.old, strict=True)))
         rows.append([w**k * math.exp(rate * (1 - w)) * a * x for x in r.logps])
-    return per_token_mean(rows)
+    return per_token_mean(b.of(rows))
 
 
 def sapo(b):
@@ -374,7 +405,7 @@ def sapo(b):
     for r, a in zip(b.replies, zscore(b), strict=True):
         tau = 1.0 if a > 0 else 1.05
         rows.append([4 / tau / (1 + torch.exp(-tau * (ratio - 1))) * a for ratio in r.ratios()])
-    return per_reply_mean(rows)
+    return per_reply_mean(b.of(rows))
 
 
 def gmpo(b):
@@ -385,7 +416,7 @@ def gmpo(b):
             bounded = ratio.clamp(math.exp(-0.4), math.exp(0.4))
             product = product * (torch.minimum(ratio, bounded) if a > 0 else torch.maximum(ratio, bounded))
         found.append(a * product ** (1 / len(r)))
-    return mean(found)
+    return mean(b.of(found))
 
 
 def bnpo(b):
@@ -399,7 +430,7 @@ def bnpo(b):
             (own - mean(rewards)) / (norm * mean(rewards) ** (shape[0] - 1) * (1 - mean(rewards)) ** (shape[1] - 1))
         )
     )
-    return per_reply_mean([clipped_tokens(r, same(r, a)) for r, a in zip(b.replies, density(b), strict=True)])
+    return per_reply_mean(b.of([clipped_tokens(r, same(r, a)) for r, a in zip(b.replies, density(b), strict=True)]))
 
 
 def gfpo(b):
@@ -411,18 +442,18 @@ def gfpo(b):
     for r, a in zip(b.replies, zscore(b, part=kept), strict=True):
         clip = clipped_tokens(r, same(r, a))
         rows.append([c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
-    return per_token_mean(rows)  # over all tokens (declared)
+    return per_token_mean(b.of(rows))  # over all tokens (declared)
 
 
 def lite_ppo(b):
     scale = deviation([r.reward for r in b.replies if r.valid]) + 1e-4
     pairs = zip(b.replies, centred(b), strict=True)
-    return per_token_mean([clipped_tokens(r, same(r, a / scale)) for r, a in pairs])
+    return per_token_mean(b.of([clipped_tokens(r, same(r, a / scale)) for r, a in pairs]))
 
 
 def not_too_far(reply, advantage):
     """DeepSeek-V3.2's M: 0 where A < 0 and the mean of log μ/π is above δ."""
-    drift = mean([mu - float(new) for mu, new in zip(reply.behavior, reply.logps, strict=True)])
+    drift = mean([mu - float(new.detach()) for mu, new in zip(reply.behavior, reply.logps, strict=True)])
     return 0.0 if advantage < 0 and drift > 0.1 else 1.0
 
 
@@ -491,6 +522,7 @@ def test_the_batch_is_one_on_which_recipes_differ(batch):
     assert {not_too_far(r, -1) for r in batch.replies} == {0.0, 1.0}
     weights = [math.exp(r.old[t] - r.behavior[t]) for r in batch.replies for t in range(len(r))]
     assert max(weights) > 2 > min(weights)
+    assert sum(x > 1 + 4.0 for x in ratios) == 1  # CISPO's bound
 
 
 def test_every_row_has_a_transcription():
@@ -575,3 +607,142 @@ def test_other_weights_of_samples_that_another_policy_drew(batch, changes, weigh
     ours = with_gradient(trained(RECIPES["decoupled_ppo"].with_(**changes), batch), batch.policy)
     paper = with_gradient(-over_constant(batch, centred(batch), weight), batch.policy)
     torch.testing.assert_close(ours, paper, rtol=1e-9, atol=1e-12)
+
+
+# -- a whole step: what is drawn, and every update -----------------------------------------------------------------
+
+#: Passes over a rollout and optimizer steps per pass: of the papers, or declared.
+UPDATES = dict.fromkeys(OBJECTIVES, (1, 1)) | {
+    "ppo": (2, 2),  # (declared)
+    "vapo": (1, 16),
+    "dapo": (1, 16),
+    "gspo": (1, 4),
+    "gspo_token": (1, 4),
+    "luspo": (1, 4),
+    "cispo": (1, 16),
+    "vespo": (1, 8),
+    "sapo": (1, 4),
+    "gmpo": (1, 8),
+    "lite_ppo": (1, 8),
+}
+
+
+class Given(World):
+    """Hands out graded rollouts one after the other, which somebody else has drawn."""
+
+    timed = False
+
+    def __init__(self, batches):
+        policy = batches[0].policy
+        super().__init__([[0]], eos_token_id=policy.eos_token_id, pad_token_id=policy.pad_token_id)
+        self.batches = iter(batches)
+
+    def draw(self, policy, recipe, config, **_):
+        graded = next(self.batches).graded
+        return recipe.credit.complete(graded, OnDemand(lambda: graded.greedy, lambda: graded.step_rewards))
+
+    def pick(self, *_):
+        raise AssertionError
+
+    grade = pick
+
+
+def whole_step(recipe, batches, monkeypatch):
+    """One step of the trainer on what is drawn: for every update its replies and gradient, and the policy it began with."""
+    batch, taken = batches[0], []
+    policy = copy.deepcopy(batch.policy)
+    losses_of, update = improve.policy_losses, Loop.update
+
+    def noted(model, graded, advantages, recipe, config, rows, *rest):
+        taken.append([rows.tolist(), copy.deepcopy(model)])
+        return losses_of(model, graded, advantages, recipe, config, rows, *rest)
+
+    def watched(loop, losses, only=None):
+        losses = list(losses)
+        (slope,) = torch.autograd.grad(sum(losses), policy.table, retain_graph=True)
+        taken[-1].append(slope)
+        return update(loop, iter(losses), only=only)
+
+    critic = torch.nn.Linear(1, 1).double()
+    with monkeypatch.context() as patch:
+        patch.setattr(improve, "policy_losses", noted)
+        patch.setattr(Loop, "update", watched)
+        patch.setattr(collecting, "completion_values", lambda *_: batch.graded.values)
+        patch.setattr(improve, "completion_values", lambda _, ids, *__: critic.weight.expand(len(ids), LIMIT))
+        config = OnlineConfig(
+            max_steps=1, batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, learning_rate=0.05
+        )
+        reference = tables()[2]
+        train_in_world(policy, Given(batches), recipe, config, ref_model=reference, critic=critic, quiet=True)
+    return taken
+
+
+def chunks(items, count):
+    size = len(items) // count
+    return [items[k * size : (k + 1) * size] for k in range(count - 1)] + [items[(count - 1) * size :]]
+
+
+def agrees(name, recipe, batches, monkeypatch, learned_from=None):
+    """Whether the trainer's updates are those of the paper, in number, in their replies, and in every gradient."""
+    taken = whole_step(recipe, batches, monkeypatch)
+    batch, (passes, steps) = learned_from or batches[0], UPDATES[name]
+    # DAPO skips minibatches that it learns nothing from; with 16 of them they have one reply each.
+    everyone = [i for i, reply in enumerate(batch.replies) if name != "dapo" or reply.ended]
+    every_pass = [sorted(i for rows, *_ in part for i in rows) for part in chunks(taken, passes)]
+    if every_pass != [everyone] * passes or {len(rows) for rows, *_ in taken} != {len(batch.replies) // steps}:
+        return False
+    start = taken[0][1].response_token_logps().detach()
+    for rows, policy, slope in taken:
+        # decoupled: the old policy is the learner at the start of the step
+        now = replace(batch, policy=policy).now(rows, old=start if name == "decoupled_ppo" else None)
+        (expected,) = torch.autograd.grad(-OBJECTIVES[name](now) + 0 * policy.table.sum(), policy.table)
+        if not torch.allclose(slope, expected, rtol=1e-8, atol=1e-11):
+            return False
+    return True
+
+
+def updating(name):
+    """The row, teaching its policy from the first rollout on."""
+    return RECIPES[name].with_(critic_warmup=0) if name == "vapo" else RECIPES[name]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_update_of_a_step_is_the_papers(name, monkeypatch):
+    assert agrees(name, updating(name), [build()], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("cispo", {"epsilon_high": 3.0}),
+        ("cispo", {"num_minibatches": 8}),
+        ("decoupled_ppo", {"decoupled": False}),
+        ("decoupled_ppo", {"importance_sampling_cap": 2.5}),
+        ("masked_grpo", {"decoupled": True}),
+        ("gspo", {"num_minibatches": 2}),
+        ("gspo", {"num_iterations": 2}),
+        ("grpo", {"num_minibatches": 2}),
+        ("ppo", {"num_iterations": 1}),
+        ("ppo", {"num_minibatches": 4, "num_iterations": 1}),
+        ("vespo", {"vespo_k_pos": 2.5}),
+        ("rloo", {"num_iterations": 2}),
+    ],
+)
+def test_a_changed_row_has_other_updates(name, changes, monkeypatch):
+    assert not agrees(name, updating(name).with_(**changes), [build()], monkeypatch)
+
+
+def test_dapo_refills_its_batch_with_groups_that_teach(monkeypatch):
+    """Groups whose rewards are all alike are replaced by those of the next draws, in their order, until there are two."""
+    first, second = build(), build(drawn=1)
+    alike = first.graded.rewards.clone()
+    alike[0] = 1.0
+    same = [replace(reply, reward=1.0) for reply in first.groups[0]]
+    first = replace(first, graded=replace(first.graded, rewards=alike), groups=[same, first.groups[1]])
+    groups, rows = [first.groups[1], second.groups[0]], first.rows[GROUP:] + second.rows[:GROUP]
+    filled = replace(first, groups=groups, rows=rows, prompts=(1, 0))
+    check = lambda recipe: agrees("dapo", recipe, [first, second], monkeypatch, learned_from=filled)
+    dapo = RECIPES["dapo"]
+    assert check(dapo)
+    assert not check(dapo.with_(refill=None)) and not check(dapo.with_(max_refills=0))
+    assert not check(dapo.with_(keep=None)) and not check(dapo.with_(shape=()))

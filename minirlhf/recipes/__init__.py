@@ -198,10 +198,10 @@ VESPO = GRPO.with_(
     objective=vespo,
     weights=token_mean,
     kl=None,
-    num_minibatches=4,
+    num_minibatches=8,  # section 4.1, where the paper compares 4 to 64
     deviations=(
-        "the numbers of the kernel and the mean over tokens are those of TRL's documentation",
-        "the paper compares many minibatches per rollout, up to 64; the row makes 4, as GSPO's",
+        "the mean over tokens is TRL's; the paper writes a sum over a reply's tokens and leaves the aggregation open in its listing",
+        "advantages are GRPO's, divided by the group's standard deviation; the paper subtracts the group's mean only",
     ),
 )
 SAPO = GRPO.with_(
