@@ -18,6 +18,7 @@ from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.bridge.hooks import adapted
 from minirlhf.trainers import collecting
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
@@ -112,13 +113,20 @@ def ours_online(recipe, monkeypatch):
     return steps, kept[0]
 
 
+def trainer_of(mapped):
+    """The class of the trainer, that of its settings, and the trainer's name."""
+    place, _, kind = mapped.trainer.rpartition(".")
+    module = importlib.import_module(place)
+    return getattr(module, kind), getattr(module, kind.replace("Trainer", "Config")), kind
+
+
 def trl_online(mapped, rollout):
     """TRL's gradients on the same completions."""
-    import trl
     from datasets import Dataset
 
-    kind = mapped.trainer.rpartition(".")[2]
-    base, config = getattr(trl, kind), getattr(trl, kind.replace("Trainer", "Config"))
+    base, config, kind = trainer_of(mapped)
+    if mapped.advantage is not None:
+        base = adapted(base, advantage=mapped.advantage, retain=mapped.retain)
     width = rollout.input_ids.shape[1] - rollout.mask.shape[1]
     said: dict[tuple[int, ...], list[list[int]]] = {}
     for i in range(len(rollout.mask)):
@@ -188,9 +196,7 @@ def trl_offline(mapped):
     """TRL's, on the same pairs."""
     from datasets import Dataset
 
-    place, _, kind = mapped.trainer.rpartition(".")
-    module = importlib.import_module(place)
-    base, config = getattr(module, kind), getattr(module, kind.replace("Trainer", "Config"))
+    base, config, kind = trainer_of(mapped)
     said = lambda role, text: [{"role": role, "content": text}]
     rows = [
         {"prompt": said("user", p), "chosen": said("assistant", good), "rejected": said("assistant", bad)}

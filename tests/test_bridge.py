@@ -11,12 +11,14 @@ import torch
 
 from minirlhf import recipes
 from minirlhf.cli import main
-from minirlhf.equations.aggregation import sequence_sum
+from minirlhf.equations.kl import k3
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.recipes.offline import PREFERENCES
-from minirlhf.stages.bridge import trl, write
-from minirlhf.stages.bridge.mapped import NoCounterpartError
+from minirlhf.recipes.parts import InLoss, finished, shortest
+from minirlhf.stages.bridge import trl
+from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.write import ENGINES
 from minirlhf.trainers.reward import RewardConfig
 
 pytest.importorskip("trl")
@@ -38,6 +40,20 @@ ONLINE = {
     "cispo of whole replies": recipes.CISPO.with_(**TWICE, epsilon_high=0.05, per_sequence=True),
     "sapo of whole replies": recipes.SAPO.with_(**TWICE, per_sequence=True),
     "rloo": recipes.RLOO,
+    "rloo without a KL term": recipes.RLOO.with_(kl=None),
+    "rloo of the shortest": recipes.RLOO.with_(kl=None, retain=shortest, num_kept=3),
+    "gmpo": recipes.GMPO.with_(**TWICE, epsilon=0.01, epsilon_high=0.02),  # so that it clips something
+    "gmpo with a KL term": recipes.GMPO.with_(**TWICE, kl=InLoss(k3, 0.1), keep=finished, renormalise=False),
+    "vespo": recipes.VESPO.with_(**TWICE, vespo_k_pos=1.5),
+    "reinforce": recipes.REINFORCE,
+    "bnpo": recipes.BNPO.with_(**TWICE),
+    "maxrl": recipes.MAXRL.with_(**TWICE),
+    "gfpo": recipes.GFPO.with_(**TWICE, num_kept=3),
+    "grpo with another eps": recipes.GRPO.with_(**TWICE, eps=0.1),
+    "grpo without the cut off": recipes.GRPO.with_(**TWICE, keep=finished, renormalise=False),
+    "dr_grpo without the cut off": recipes.DR_GRPO.with_(**TWICE, keep=finished, renormalise=False),
+    "gspo without the cut off": recipes.GSPO.with_(**TWICE, keep=finished, renormalise=False),
+    "rloo without the cut off": recipes.RLOO.with_(keep=finished, renormalise=False),
 }
 EXACT = 1e-5
 
@@ -72,6 +88,9 @@ def test_online_steps_are_trls(name, monkeypatch):
         ("masked_grpo", {"off_policy_mask_threshold": None}),
         ("dapo", {"mask_truncated_completions": False}),
         ("lite_ppo", {"scale_rewards": "group"}),
+        ("gmpo", {"epsilon": 0.4}),
+        ("vespo", {"vespo_k_pos": 2.0}),
+        ("rloo of the shortest", {"loss_type": "dr_grpo"}),
     ],
 )
 def test_a_wrong_map_is_seen(name, wrong, monkeypatch):
@@ -110,17 +129,25 @@ def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
     assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) > 100 * EXACT
 
 
+def mine(rewards, valid=None):
+    """A reader's own advantage, in a file of theirs."""
+    return rewards
+
+
 @pytest.mark.parametrize(
     ("recipe", "part"),
     [
         (recipes.PPO, "the credit gae"),
         (recipes.REMAX, "the credit"),
-        (recipes.MAXRL, "the advantage maxrl"),
-        (recipes.GFPO, "retain"),
-        (recipes.GRPO.with_(weights=sequence_sum), "ppo_clip with weights sequence_sum"),
-        (recipes.GRPO.with_(eps=1e-6), "ddof and eps"),
-        (recipes.DAPO.with_(renormalise=False), "renormalise=False"),
-        (recipes.VAPO, "the credit"),
+        (recipes.REINFORCE_PP_BASELINE, "k2 in the loss"),
+        (recipes.RLOO.with_(retain=shortest), "retain with a KL term in the reward"),
+        (recipes.GFPO.with_(keep=finished), "retain together with keep"),
+        (recipes.GMPO.with_(corrections=recipes.MASKED_GRPO.update.corrections), "corrections of gmpo"),
+        (recipes.GSPO.with_(weights=recipes.DAPO.update.weights), "gspo with weights token_mean"),
+        (recipes.GRPO.with_(advantage=mine), "mine, which is no function of the package"),
+        (recipes.DAPO.with_(renormalise=False), "token_mean that counts replies without weight"),
+        (recipes.GRPO.with_(keep=finished), "sequence_mean that does not count replies without weight"),
+        (recipes.VAPO, "positive_coef"),
         (recipes.RLOO.with_(num_iterations=2), "several updates per rollout without a clip"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
@@ -130,11 +157,12 @@ def test_what_has_no_counterpart_is_refused_by_its_part(recipe, part):
         trl.online(recipe)
 
 
-def test_what_a_reward_model_was_told_and_trl_cannot_do_is_refused():
-    told = lambda **settings: write.Told("reward", None, RewardConfig(**settings), None)
-    assert write.mapped(told()).trainer == "trl.RewardTrainer"
+@pytest.mark.parametrize("engine", ["trl", "openrlhf"])
+def test_what_a_reward_model_was_told_and_the_engine_cannot_do_is_refused(engine):
+    told = lambda **settings: Told("reward", None, RewardConfig(**settings), None)
+    assert ENGINES[engine].mapped(told()).trainer in ("trl.RewardTrainer", "openrlhf.cli.train_rm")
     with pytest.raises(NoCounterpartError, match=r"label_smoothing = 0\.1"):
-        write.mapped(told(label_smoothing=0.1))
+        ENGINES[engine].mapped(told(label_smoothing=0.1))
 
 
 def test_a_readers_own_recipe_goes():
@@ -168,7 +196,7 @@ def run_of(trainer, folder, *extra):
     online = ["--grader", f"{folder}/my.py:fn", "--max-completion-length", "6", "--num-generations", "2"]
     argv = [
         "train",
-        trainer,
+        "online" if "--recipe" in extra else trainer,
         "--data",
         str(data),
         "--out",
@@ -180,10 +208,20 @@ def run_of(trainer, folder, *extra):
     return folder / "run"
 
 
-@pytest.mark.parametrize("trainer", ROWS)
-def test_an_export_trains_over_there_and_comes_back(trainer, tmp_path):
-    run, out = run_of(trainer, tmp_path), tmp_path / "big"
-    assert main(["export", str(run), "--out", str(out)]) == 0
+#: Every kind of script: with a hook and a fresh adapter, plain, and with an adapter to go on from.
+LAUNCHED = [
+    ("grpo", ["--recipe", "maxrl", "--lora-r", "2"], []),
+    ("dpo", [], []),
+    ("dpo", ["--lora-r", "2"], ["--model", "adapter"]),
+    ("reward", [], []),
+    ("sft", [], []),
+]
+
+
+@pytest.mark.parametrize(("trainer", "asked", "exported"), LAUNCHED)
+def test_an_export_trains_over_there_and_comes_back(trainer, asked, exported, tmp_path):
+    run, out = run_of(trainer, tmp_path, *asked), tmp_path / "big"
+    assert main(["export", str(run), "--out", str(out), *exported]) == 0
     assert {"model", "data.jsonl", "train.py", "DIFFERENCES.md"} <= {p.name for p in out.iterdir()}
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run([sys.executable, "train.py"], cwd=out, env=env, capture_output=True, text=True, timeout=300)

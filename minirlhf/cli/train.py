@@ -24,7 +24,7 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PREFERENCES, Preference
 from minirlhf.stages import from_files, start
-from minirlhf.stages.bridge.write import Told
+from minirlhf.stages.bridge.mapped import Told
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.online import for_run

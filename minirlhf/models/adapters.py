@@ -7,6 +7,8 @@ trained whole. Checkpoints of such a model hold the adapter (and the head), not 
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 
 
-def _peft() -> Any:
+def require_peft() -> Any:
+    """The package, or a :class:`UserError` that says how it is installed."""
     try:
         import peft
     except ImportError:
@@ -48,7 +51,7 @@ def add_lora(
     """
     if lora_r < 1 or not 0.0 <= lora_dropout < 1.0 or (lora_alpha is not None and not lora_alpha > 0):
         raise UserError(f"{lora_r=}, {lora_alpha=}, {lora_dropout=}; expected a rank ≥ 1, alpha > 0, dropout in [0, 1)")
-    peft = _peft()
+    peft = require_peft()
     plan = peft.LoraConfig(
         r=lora_r,
         lora_alpha=2 * lora_r if lora_alpha is None else lora_alpha,
@@ -72,9 +75,9 @@ def _wrapped(model: nn.Module, plan: Any, seed: int) -> Any:
         backbone: Any = getattr(model, "backbone", None)
         if backbone is None:
             plan.task_type = "CAUSAL_LM"
-            return _peft().get_peft_model(model, plan)
+            return require_peft().get_peft_model(model, plan)
         plan.task_type = "FEATURE_EXTRACTION"
-        model.backbone = _peft().get_peft_model(backbone, plan)
+        model.backbone = require_peft().get_peft_model(backbone, plan)
     return model
 
 
@@ -101,12 +104,65 @@ def restore(model: Any, folder: str | Path) -> None:
         ValueError: the folder holds another adapter.
     """
     backbone = getattr(model, "backbone", model)
-    stored = load_file(Path(folder, "adapter_model.safetensors"))
-    report = _peft().set_peft_model_state_dict(backbone, stored)
+    stored = load_file(Path(folder, WEIGHTS))
+    report = require_peft().set_peft_model_state_dict(backbone, stored)
     if report.unexpected_keys or any("lora_" in name for name in report.missing_keys):
         raise ValueError(f"another adapter, with {len(stored)} weights")
     if backbone is not model:
         model.head.load_state_dict(load_file(Path(folder, "head.safetensors")))
+
+
+# -- folders of peft ---------------------------------------------------------------------------------------------
+
+#: The files of such a folder.
+PLAN, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def is_adapter(folder: str | Path) -> bool:
+    """Does this folder hold an adapter and no model?"""
+    return Path(folder, PLAN).is_file() and not Path(folder, "config.json").is_file()
+
+
+def base_of(folder: str | Path) -> str:
+    """The base of an adapter: a folder, looked for from here and from the folders above the adapter, or a hub name.
+
+    Raises:
+        UserError: it names none.
+    """
+    try:
+        name = str(json.loads(Path(folder, PLAN).read_text(encoding="utf-8"))["base_model_name_or_path"] or "")
+    except (ValueError, KeyError, TypeError):
+        name = ""
+    if not name:
+        raise UserError(f"{folder}: an adapter whose {PLAN} names no base (base_model_name_or_path)")
+    places = [Path(name), *(above / name for above in Path(folder).resolve().parents)]
+    return next((str(place) for place in places if (place / "config.json").is_file()), name)
+
+
+def merge(base: Any, folder: str | Path) -> Any:
+    """The base with the adapter of a folder added to its weights.
+
+    Raises:
+        UserError: no ``peft``, or an adapter of another model.
+    """
+    try:
+        return require_peft().PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+    except (RuntimeError, ValueError, KeyError, OSError) as problem:
+        reason = str(problem).strip().splitlines()[0]
+        raise UserError(f"{folder}: this adapter does not fit its base ({reason[:160]})") from problem
+
+
+def copy_files(source: Path, folder: Path) -> None:
+    """The adapter of a checkpoint by itself."""
+    folder.mkdir()
+    for name in (PLAN, WEIGHTS):
+        shutil.copy(source / name, folder / name)
+
+
+def rename_base(folder: Path, name: str) -> None:
+    """Say what the base is."""
+    plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    (folder / PLAN).write_text(json.dumps({**plan, "base_model_name_or_path": name}, indent=2) + "\n", encoding="utf-8")
 
 
 class AdapterOff(nn.Module):

@@ -12,23 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
+from minirlhf.models import adapters
+
+#: What OpenRLHF calls its reward models, whose files are those of a sequence classifier.
+OPENRLHF = "RewardModel"
 
 
 def is_classifier(folder: str | Path) -> bool:
-    """Does this folder hold such a model?"""
-    file = Path(folder, "config.json")
-    if not file.is_file():
-        return False
+    """Does this folder hold such a model (or an adapter of one)?"""
+    kind = str((_config(_base(folder)).get("architectures") or [""])[0])
+    return kind.endswith("ForSequenceClassification") or kind == OPENRLHF
+
+
+def _base(folder: str | Path) -> str | Path:
+    return adapters.base_of(folder) if adapters.is_adapter(folder) else folder
+
+
+def _config(folder: str | Path) -> dict[str, Any]:
+    """What ``config.json`` says; nothing if there is none that can be read."""
     try:
-        kinds = json.loads(file.read_text(encoding="utf-8")).get("architectures") or [""]
-    except (ValueError, AttributeError):
-        return False
-    return str(kinds[0]).endswith("ForSequenceClassification")
+        found = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_classifier(folder: str | Path) -> tuple[PreTrainedModel, Tensor, Tensor | None]:
@@ -37,23 +49,50 @@ def read_classifier(folder: str | Path) -> tuple[PreTrainedModel, Tensor, Tensor
     Raises:
         UserError: more than one label, a head of more than one layer, or files that do not belong together.
     """
+    base = _base(folder)
+    described = _config(base)
+    theirs = {"num_labels": 1} if OPENRLHF in (described.get("architectures") or []) else {}
     loader: Any = AutoModelForSequenceClassification
     try:
         model, report = loader.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True, dtype=torch.float32, local_files_only=True
+            base, use_safetensors=True, output_loading_info=True, dtype=torch.float32, local_files_only=True, **theirs
         )
     except Exception as problem:  # transformers raises almost anything for files it does not understand
         raise UserError(f"{folder}: cannot be loaded ({str(problem).strip().splitlines()[0]})") from problem
     if missing := sorted(report["missing_keys"]):
         raise UserError(f"{folder}: no fitting weights for {', '.join(missing[:3])}")
+    if adapters.is_adapter(folder):
+        model = adapters.merge(model, folder)
     if model.config.num_labels != 1:
         raise UserError(f"{folder}: a classifier of {model.config.num_labels} labels; a reward model has one")
-    head = getattr(model, "score", None)
-    if not isinstance(head, nn.Linear) or not _scores_the_last_token(model, head):
+    score = getattr(model, "score", None)
+    if not isinstance(score, nn.Linear) or not _scores_the_last_token(model, score):
         raise UserError(
             f"{folder}: a {type(model).__name__} does not score by one linear layer at the last token; a reward model does"
         )
-    return model.base_model, head.weight.detach(), None if head.bias is None else head.bias.detach()
+    weight, bias = score.weight.detach(), None if score.bias is None else score.bias.detach()
+    if theirs and described.get("normalize_reward"):  # (score − mean) / std, where it is asked
+        mean, std = (float(described.get(name, default)) for name, default in (("mean", 0.0), ("std", 1.0)))
+        weight, bias = weight / std, ((0.0 if bias is None else bias) - mean) / std * torch.ones(1)
+    return model.base_model, weight, bias
+
+
+def save_adapter(base: PreTrainedModel, checkpoint: Path, folder: Path) -> None:
+    """The adapter and the head of one of our reward models as an adapter of the classifier ``base``, in ``peft``'s folder.
+
+    Args:
+        base: the classifier that the run began with.
+        checkpoint: of the run.
+    """
+    peft = adapters.require_peft()
+    plan = peft.LoraConfig.from_pretrained(str(checkpoint))
+    plan.task_type, plan.modules_to_save = "SEQ_CLS", ["score"]
+    wrapped = peft.get_peft_model(base, plan)
+    ours, theirs = "base_model.model.", f"base_model.model.{base.base_model_prefix}."
+    learned = {name.replace(ours, theirs, 1): w for name, w in load_file(checkpoint / adapters.WEIGHTS).items()}
+    learned["base_model.model.score.weight"] = load_file(checkpoint / "head.safetensors")["weight"]
+    peft.set_peft_model_state_dict(wrapped, learned)
+    wrapped.save_pretrained(str(folder))
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.models import checkpoints, heads, tiny, tokenizers
+from minirlhf.models import adapters, checkpoints, heads, tiny, tokenizers
 
 
 def load_model(
@@ -61,13 +61,16 @@ def load_model(
 def load_folder(
     folder: str | Path, *, complete_tokenizer: bool = False, dtype: torch.dtype = torch.float32
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The causal LM and the tokenizer in a local folder: a checkpoint of ours or any ``save_pretrained`` folder.
+    """The causal LM and the tokenizer in a local folder: a checkpoint of ours, any ``save_pretrained`` folder, or an adapter of
+    ``peft``, which is then added to the weights of its base.
 
     Raises:
         UserError: no model there, one of another kind, a damaged checkpoint, weights that are missing or pickled, or a
             tokenizer that cannot be used.
     """
     path = Path(folder)
+    if adapters.is_adapter(path):
+        return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():
         raise UserError(f"{path}: not a model folder (no config.json in it)")
     if (path / heads.HEAD_JSON).is_file():
@@ -121,6 +124,18 @@ def require_causal(name: str, model: PreTrainedModel) -> None:
 
 class _NotThere(Exception):
     """The weights could not be read; the message is the reason in one line."""
+
+
+def _load_adapted(
+    path: Path, complete_tokenizer: bool, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The base of an adapter with the adapter in it; the tokenizer beside the adapter, if there is one, else the base's."""
+    model, tokenizer = load_model(adapters.base_of(path), complete_tokenizer=complete_tokenizer, dtype=dtype)
+    if (path / "tokenizer_config.json").is_file():
+        tokenizer = tokenizers.load_tokenizer(str(path), complete=complete_tokenizer)
+        fit_vocabulary(model, tokenizer)
+    with checkpoints.quietly():
+        return adapters.merge(model, path), tokenizer
 
 
 def _embeddings(model: PreTrainedModel) -> list[torch.Tensor]:

@@ -1,13 +1,33 @@
-"""What a recipe becomes in another engine."""
+"""What a recipe becomes in another engine, and what no engine takes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.offline import Preference
+from minirlhf.stages.from_files import Source
+from minirlhf.trainers.config import TrainerConfig
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run as it was asked for: what :func:`minirlhf.cli.train.told` reads from its ``config.json``."""
+
+    trainer: str
+    source: Source
+    config: TrainerConfig
+    recipe: Recipe | Preference | None
+
+    @property
+    def name(self) -> str:
+        """Of the recipe, or of the trainer that has none."""
+        return self.trainer if self.recipe is None else self.recipe.name
 
 
 @dataclass(frozen=True)
@@ -15,15 +35,20 @@ class Mapped:
     """A recipe in the words of an engine.
 
     Attributes:
-        trainer: class of the trainer, as a dotted name.
+        trainer: the class or module that trains, as a dotted name.
         options: of the engine, without those of the optimizer and of sampling.
         differs: what the engine computes otherwise, a sentence each; none if the optimizer's steps are the same.
+        advantage: the recipe's own advantage, where the engine lets a program put one in; None: it is among the options.
+        retain: likewise the choice of the samples that are learned from.
+        notes: what is the same only so long as nothing else is changed, a sentence each.
     """
 
     trainer: str
     options: Mapping[str, Any]
-    differs: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    differs: tuple[str, ...] = field(default=())
+    advantage: Callable[..., Any] | None = None
+    retain: Callable[..., Any] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class NoCounterpartError(UserError):
@@ -31,6 +56,7 @@ class NoCounterpartError(UserError):
 
     def __init__(self, engine: str, recipe: str, part: str) -> None:
         super().__init__(f"{recipe}: {engine} has no counterpart of {part}")
+        self.part = part
 
 
 def head(function: Any) -> Callable[..., Any]:
@@ -42,6 +68,39 @@ def head(function: Any) -> Callable[..., Any]:
 
 def number(function: Any, name: str) -> Any:
     """The present value of a hyperparameter of a function: bound, or its default."""
-    import inspect
-
     return inspect.signature(function).parameters[name].default
+
+
+def single(recipe: Recipe) -> bool:
+    """Is there one update per rollout, so that every ratio is 1?"""
+    return recipe.update.num_iterations * recipe.update.num_minibatches == 1
+
+
+def refuse(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]) -> None:
+    """Refuse what is nowhere to be had.
+
+    Args:
+        staleness: steps by which the policy that samples is behind.
+        shapes: the functions of rewards that somebody else can apply.
+
+    Raises:
+        NoCounterpartError: naming the part.
+    """
+    update = recipe.update
+    parts = [f"{name} = {getattr(update, name):g}" for name in ("positive_coef", "ptx_coef") if getattr(update, name)]
+    if staleness:
+        parts.append(f"a sampler that is a fixed number of steps behind (staleness = {staleness})")
+    parts += [f"shape={head(f).__name__}" for f in recipe.collect.shape if head(f) not in shapes]
+    if parts:
+        raise NoCounterpartError(engine, recipe.name, parts[0])
+
+
+def refuse_settings(engine: str, told: str, **values: Any) -> None:
+    """Refuse settings of a run that the engine has no name for; None, 0 and "" ask for nothing.
+
+    Raises:
+        NoCounterpartError: naming the first.
+    """
+    for name, value in values.items():
+        if value:
+            raise NoCounterpartError(engine, told, f"{name} = {value}")

@@ -12,27 +12,34 @@ from minirlhf.equations import advantages, aggregation, policy_losses
 from minirlhf.equations.kl import k1, k3
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.recipes import Recipe
-from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.offline import Preference, quantiles
 from minirlhf.recipes.parts import (
     Grouped,
     InLoss,
     InReward,
     cut_off,
     finished,
+    masked_importance,
     not_left_behind,
+    sequence_importance,
     soft_overlong,
     token_cost,
+    truncated_importance,
 )
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_settings, single
+from minirlhf.trainers.config import TrainerConfig
 
-ENGINE = "TRL"
-GRPO_TRAINER, RLOO_TRAINER = "trl.GRPOTrainer", "trl.RLOOTrainer"
+ENGINE, VERSION = "TRL", "1.16"
+GRPO_TRAINER, RLOO_TRAINER, GMPO_TRAINER = "trl.GRPOTrainer", "trl.RLOOTrainer", "trl.experimental.gmpo.GMPOTrainer"
 
 #: (objective, weights) -> ``loss_type`` and ``importance_sampling_level``.
 OBJECTIVES: dict[tuple[Any, Any], dict[str, Any]] = {
     (policy_losses.ppo_clip, aggregation.sequence_mean): {"loss_type": "grpo"},
     (policy_losses.ppo_clip, aggregation.fixed_length): {"loss_type": "dr_grpo"},
     (policy_losses.ppo_clip, aggregation.token_mean): {"loss_type": "dapo"},
+    (policy_losses.ppo_clip, aggregation.sequence_sum): {
+        "loss_type": "luspo"
+    },  # of tokens: their sum, a reply's length or not
     (policy_losses.gspo, aggregation.sequence_mean): {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     (policy_losses.gspo_token, aggregation.sequence_mean): {
         "loss_type": "grpo",
@@ -41,12 +48,20 @@ OBJECTIVES: dict[tuple[Any, Any], dict[str, Any]] = {
     (policy_losses.luspo, aggregation.sequence_mean): {"loss_type": "luspo", "importance_sampling_level": "sequence"},
     (policy_losses.sapo, aggregation.sequence_mean): {"loss_type": "sapo"},
     (policy_losses.cispo, aggregation.token_mean): {"loss_type": "cispo"},
+    (policy_losses.vespo, aggregation.token_mean): {"loss_type": "vespo"},
+    (policy_losses.gmpo, aggregation.sequence_mean): {},
 }
 #: An objective that says what another one does while the ratio is 1.
 WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
 ADVANTAGES = {advantages.group_zscore: "group", advantages.group_center: "none", advantages.lite_ppo: "batch"}
 #: What can be done to rewards outside the trainer, by the exported grader, which sees each reply's tokens.
 IN_THE_GRADER = (soft_overlong, cut_off, token_cost)
+#: Weights for replies of another policy, which TRL knows between vLLM and the model.
+BETWEEN_VLLM = {
+    truncated_importance: "token_truncate",
+    masked_importance: "token_mask",
+    sequence_importance: "sequence_truncate",
+}
 
 
 def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
@@ -55,60 +70,61 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     Raises:
         NoCounterpartError: naming the part.
     """
-    refuse = lambda part: NoCounterpartError(ENGINE, recipe.name, part)
+    refuse(ENGINE, recipe, staleness=staleness, shapes=IN_THE_GRADER)
+    refused = lambda part: NoCounterpartError(ENGINE, recipe.name, part)
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
-    single = update.num_iterations * update.num_minibatches == 1
-    if staleness or (update.decoupled and not single):
-        raise refuse("a sampler that lags behind (staleness, decoupled) in one process")
     if not isinstance(recipe.credit, Grouped):
-        raise refuse(f"the credit {recipe.credit.title}")
-    for name in ("positive_coef", "ptx_coef"):
-        if getattr(update, name):
-            raise refuse(name)
-    if collect.retain is not None:
-        raise refuse("retain, which learns from some samples of a group")
-    for shaped in collect.shape:
-        if head(shaped) not in IN_THE_GRADER:
-            raise refuse(f"shape={head(shaped).__name__}")
+        raise refused(f"the credit {recipe.credit.title}")
     if collect.refill is not None:
         differs.append("groups without a spread of rewards are not sampled anew: the batch is smaller by them")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: TRL shuffles a rollout in its own order")
+    sums = head(update.objective) is policy_losses.reinforce and head(update.weights) is aggregation.sequence_sum
+    plain = sums and single(recipe) and collect.retain is None
+    others = head(recipe.credit.advantage) is advantages.leave_one_out
+    if isinstance(update.kl, InReward) or (update.kl is None and plain and others and not update.corrections):
+        return _rloo(recipe, sums and others, differs)
 
     objective = head(update.objective)
-    if head(recipe.credit.advantage) is advantages.leave_one_out:
-        return _rloo(recipe, single, differs)
-    if single:
+    if single(recipe):
         objective = WHILE_ONE.get(objective, objective)
     found = OBJECTIVES.get((objective, head(update.weights)))
     if found is None:
-        raise refuse(f"{head(update.objective).__name__} with weights {head(update.weights).__name__}")
-    options = {**found, **_clip(recipe, objective), "scale_rewards": _scale(recipe)}
+        raise refused(f"{head(update.objective).__name__} with weights {head(update.weights).__name__}")
+    scale, own = _scale(recipe)
+    options = {**found, **_clip(recipe, objective), "scale_rewards": scale}
     options |= {"beta": 0.0} if update.kl is None else _kl(recipe)
     options |= {"num_iterations": update.num_iterations, "steps_per_generation": update.num_minibatches}
     options["mask_truncated_completions"] = _keep(recipe)
-    if not number(update.weights, "renormalise"):
-        raise refuse("weights that count replies without weight (renormalise=False)")
     for correction in update.corrections:
-        if head(correction) is not not_left_behind:
-            raise refuse(f"the correction {head(correction).__name__}")
-        options["off_policy_mask_threshold"] = number(correction, "off_policy_mask_threshold")
-    return Mapped(GRPO_TRAINER, options, tuple(differs))
+        options |= _correction(recipe, correction, differs)
+    geometric = objective is policy_losses.gmpo
+    if geometric and update.corrections:
+        raise refused("corrections of gmpo")
+    if collect.retain is not None and update.keep is not None:
+        raise refused("retain together with keep")
+    if collect.retain is not None:
+        _shipped(recipe, collect.retain)
+        own = own or recipe.credit.advantage
+    trainer = GMPO_TRAINER if geometric else GRPO_TRAINER
+    return Mapped(trainer, options, tuple(differs), advantage=own, retain=collect.retain)
 
 
-def _rloo(recipe: Recipe, single: bool, differs: list[str]) -> Mapped:
-    """RLOO has a trainer of its own: sums over sequences, the KL estimate in the reward."""
-    update = recipe.update
-    kl = update.kl
-    if head(update.objective) is not policy_losses.reinforce or head(update.weights) is not aggregation.sequence_sum:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, "leave_one_out with another loss than REINFORCE's over whole replies"
-        )
-    if not single:
-        raise NoCounterpartError(ENGINE, recipe.name, "several updates per rollout without a clip")
-    if kl is not None and not (isinstance(kl, InReward) and head(kl.estimator) is k1):
-        raise NoCounterpartError(ENGINE, recipe.name, f"the KL term {kl}")
+def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
+    """The KL estimate in the reward is RLOO's only: sums over sequences, and one update."""
+    update, kl = recipe.update, recipe.update.kl
+    refused = lambda part: NoCounterpartError(ENGINE, recipe.name, part)
+    if not as_rloo:
+        raise refused("a KL term in the reward with another loss than RLOO's")
+    if not single(recipe):
+        raise refused("several updates per rollout without a clip")
+    if kl is not None and head(kl.estimator) is not k1:
+        raise refused(f"the KL estimator {head(kl.estimator).__name__} in the reward")
+    if recipe.collect.retain is not None:
+        raise refused("retain with a KL term in the reward")
+    if update.corrections:
+        raise refused(f"the correction {head(update.corrections[0]).__name__} of RLOO")
     options = {"beta": 0.0 if kl is None else kl.beta, "num_iterations": 1, "mask_truncated_completions": _keep(recipe)}
     return Mapped(RLOO_TRAINER, options, tuple(differs))
 
@@ -121,11 +137,15 @@ def _clip(recipe: Recipe, objective: Any) -> dict[str, Any]:
     if objective is policy_losses.sapo:
         options = {name: number(given, name) for name in ("sapo_temperature_pos", "sapo_temperature_neg")}
         return options | _level(given)
+    if objective is policy_losses.vespo:
+        names = ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")
+        return {name: number(given, name) for name in names}
     if objective is policy_losses.cispo:
         if number(given, "epsilon") is not None:
             raise NoCounterpartError(ENGINE, recipe.name, "a lower bound of CISPO's weight (epsilon)")
         return {"epsilon_high": 1.0 + number(given, "epsilon_high"), **_level(given)}  # there it is the bound itself
-    return {name: number(given, name) for name in ("epsilon", "epsilon_high", "delta")}
+    more = {} if objective is policy_losses.gmpo else {"delta": number(given, "delta")}
+    return {"epsilon": number(given, "epsilon"), "epsilon_high": number(given, "epsilon_high"), **more}
 
 
 def _level(objective: Any) -> dict[str, str]:
@@ -133,31 +153,65 @@ def _level(objective: Any) -> dict[str, str]:
     return {"importance_sampling_level": "sequence"} if number(objective, "per_sequence") else {}
 
 
-def _scale(recipe: Recipe) -> str:
+def _scale(recipe: Recipe) -> tuple[str, Any]:
+    """``scale_rewards``, and the advantage itself where that cannot say it."""
     given = recipe.credit.advantage  # type: ignore[attr-defined]
     function = head(given)
-    if function not in ADVANTAGES:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the advantage {function.__name__}")
-    if function is not advantages.group_center and (number(given, "ddof"), number(given, "eps")) != (1, 1e-4):
-        raise NoCounterpartError(ENGINE, recipe.name, "ddof and eps of the advantage other than 1 and 1e-4")
-    return ADVANTAGES[function]
+    centred = function is advantages.group_center
+    if function in ADVANTAGES and (centred or (number(given, "ddof"), number(given, "eps")) == (1, 1e-4)):
+        return ADVANTAGES[function], None
+    return "none", _shipped(recipe, given)
+
+
+def _shipped(recipe: Recipe, function: Any) -> Any:
+    """A function that the exported script can import: one of the library."""
+    plain = head(function)
+    if plain.__module__.partition(".")[0] != "minirlhf":
+        raise NoCounterpartError(
+            ENGINE, recipe.name, f"{plain.__module__}.{plain.__name__}, which is no function of the package"
+        )
+    return function
 
 
 def _kl(recipe: Recipe) -> dict[str, Any]:
     kl = recipe.update.kl
     if not (isinstance(kl, InLoss) and head(kl.estimator) is k3):
-        raise NoCounterpartError(ENGINE, recipe.name, f"the KL term {kl}")
+        raise NoCounterpartError(ENGINE, recipe.name, f"{head(kl.estimator).__name__} in the loss")  # type: ignore[union-attr]
     # TRL's default weighs the estimate with the ratio: another gradient as soon as the policy has moved.
     return {"beta": kl.beta, "use_bias_correction_kl": False}
 
 
 def _keep(recipe: Recipe) -> bool:
-    keep = recipe.update.keep
+    """``mask_truncated_completions``. Its means over replies count the masked ones, its means over tokens do not."""
+    keep, weights = recipe.update.keep, recipe.update.weights
     if keep is None:
         return False
     if head(keep) is not finished:
         raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(keep).__name__}")
+    if number(weights, "renormalise") is not (head(weights) is aggregation.token_mean):
+        counted = "does not count" if number(weights, "renormalise") else "counts"
+        raise NoCounterpartError(
+            ENGINE, recipe.name, f"a {head(weights).__name__} that {counted} replies without weight (renormalise)"
+        )
     return True
+
+
+def _correction(recipe: Recipe, given: Any, differs: list[str]) -> dict[str, Any]:
+    function = head(given)
+    if function is not_left_behind:
+        return {"off_policy_mask_threshold": number(given, "off_policy_mask_threshold")}
+    if function not in BETWEEN_VLLM:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {function.__name__}")
+    differs.append("the weight is that of the model against vLLM, which samples; without use_vllm=True there is none")
+    floor = (
+        {"vllm_importance_sampling_clip_min": number(given, "importance_sampling_floor")}
+        if function is masked_importance
+        else {}
+    )
+    return {
+        "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": BETWEEN_VLLM[function],
+        "vllm_importance_sampling_clip_max": number(given, "importance_sampling_cap"), **floor,
+    }  # fmt: skip
 
 
 # -- preferences -------------------------------------------------------------------------------------------------
@@ -178,6 +232,12 @@ _LOSSES: dict[Any, tuple[str, Any]] = {
     lists.nca_pair: (DPO_TRAINER, lambda f: {"loss_type": ["nca_pair"], "beta": number(f, "beta")}),
     lists.exo_pair: (DPO_TRAINER, lambda f: {"loss_type": ["exo_pair"], **_both(f)}),
     divergences.f_dpo: (DPO_TRAINER, lambda f: _f_dpo(f)),
+    pairs.ipo: (DPO_TRAINER, lambda f: _ipo(f)),
+    pairs.discopop: (
+        DPO_TRAINER,
+        lambda f: {"loss_type": ["discopop"], "beta": number(f, "beta"), "discopop_tau": number(f, "tau")},
+    ),
+    pairs.aot: (DPO_TRAINER, lambda f: {"loss_type": ["aot"], "beta": number(f, "beta")}),
     reference_free.simpo: (
         CPO_TRAINER,
         lambda f: {"loss_type": "simpo", "beta": number(f, "beta"), "simpo_gamma": number(f, "gamma"), "cpo_alpha": 0.0},
@@ -211,6 +271,17 @@ def _f_dpo(loss: Any) -> dict[str, Any]:
     return {"loss_type": ["sigmoid"], "f_divergence_type": "js_divergence", "beta": number(loss, "beta") / 2}
 
 
+def _ipo(loss: Any) -> dict[str, Any]:
+    """TRL's IPO is of means over tokens."""
+    if not number(loss, "length_normalised"):
+        raise NoCounterpartError(ENGINE, "ipo", "sums over tokens (length_normalised=False)")
+    return {"loss_type": ["ipo"], "beta": number(loss, "beta")}
+
+
+#: What a loss takes from the whole batch, where TRL takes the same.
+_CONTEXT = {pairs.aot: (quantiles,)}
+
+
 def offline(recipe: Preference) -> Mapped:
     """A preference loss.
 
@@ -218,7 +289,24 @@ def offline(recipe: Preference) -> Mapped:
         NoCounterpartError: TRL has no loss that is the same.
     """
     loss = head(recipe.loss)
-    if loss not in _LOSSES or recipe.context:
+    if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
         raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}")
     trainer, options = _LOSSES[loss]
-    return Mapped(trainer, options(recipe.loss))
+    notes = ("each process, and each micro-batch, ranks its own pairs",) if recipe.context else ()
+    return Mapped(trainer, options(recipe.loss), notes=notes)
+
+
+def sft(config: TrainerConfig) -> Mapped:
+    """Supervised fine-tuning."""
+    return Mapped("trl.SFTTrainer", {"max_length": None, "completion_only_loss": True})
+
+
+def reward(config: TrainerConfig) -> Mapped:
+    """A reward model.
+
+    Raises:
+        NoCounterpartError: labels that are taken to be wrong now and then.
+    """
+    refuse_settings(ENGINE, "reward", label_smoothing=getattr(config, "label_smoothing", 0.0))
+    coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
+    return Mapped("trl.RewardTrainer", {"max_length": None, "center_rewards_coefficient": coefficient})

@@ -1,89 +1,114 @@
-"""A run as a folder for TRL: model, data, grader, a script for ``torchrun``, and what is the same and what is not, in words."""
+"""A run as a folder for another engine: model, data, grader, a script, and what is the same and what is not, in words."""
 
 from __future__ import annotations
 
 import json
-import pprint
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
+from minirlhf.data.chat import encode_prompt
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.feedback import own
 from minirlhf.feedback.rewards import task_problems
-from minirlhf.models import checkpoints, tiny
-from minirlhf.models.classifiers import as_classifier
-from minirlhf.models.heads import RewardModel
+from minirlhf.models import adapters, checkpoints, tiny
+from minirlhf.models.classifiers import as_classifier, save_adapter
+from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import Preference
 from minirlhf.stages import from_files, named
-from minirlhf.stages.bridge import trl
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError
-from minirlhf.trainers.config import OnlineConfig, TrainerConfig
+from minirlhf.stages.bridge import grader as grading
+from minirlhf.stages.bridge import openrlhf, trl, verl
+from minirlhf.stages.bridge.mapped import Mapped, Told
+from minirlhf.stages.bridge.scripts import SCRIPTS, Data
 
-#: What a run there does otherwise, whatever the recipe.
-ALWAYS = (
-    "random numbers: other prompts meet in a batch, and other replies are sampled",
-    "warm-up begins at learning rate 0 there, at one step's share here",
-    "weight decay leaves out norms and biases there",
-    "a learning-rate schedule counts optimizer steps there, and rollouts here",
+Row = Conversation | Comparison | Problem
+
+#: What a run anywhere else does otherwise, whatever the recipe.
+ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
+#: And on the two engines that sample with vLLM and that we never started.
+NOT_STARTED = (
+    "it was never started by us: the names of its options are held to the version above, and its equations were read",
+    "weights are kept in float32 and computed with in bfloat16",
+    "vLLM samples the replies, and its log-probabilities differ a little from those of the model that learns",
+    "k3 is cut at 10 nats a token, and ratios at e^20",
+    "a reply that could not be graded earns 0; here it is left out of its group",
+    "the grader is asked in threads, where its time limit does not hold",
 )
 
 
 @dataclass(frozen=True)
-class Told:
-    """A run as it was asked for: what :func:`minirlhf.cli.train.told` reads from its ``config.json``."""
+class Engine:
+    """Where a run can go.
 
-    trainer: str
-    source: from_files.Source
-    config: TrainerConfig
-    recipe: Recipe | Preference | None
-
-
-def mapped(told: Told) -> Mapped:
-    """What the run is in TRL's words.
-
-    Raises:
-        NoCounterpartError: a part of its recipe has no counterpart.
+    Attributes:
+        title, version: of the engine that the maps were made for.
+        online, offline: the maps of recipes.
+        others: the maps of the trainers without a recipe.
+        always: what differs whatever the recipe is, a sentence each.
+        rows: ``(folder, records)``: writes the data in the engine's format.
+        grader: the function by which the engine asks the run's grader.
     """
-    match told.recipe:
-        case Recipe():
-            return trl.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
-        case Preference():
-            return trl.offline(told.recipe)
-    if told.trainer == "sft":
-        return Mapped("trl.SFTTrainer", {"max_length": None, "completion_only_loss": True})
-    if smoothing := getattr(told.config, "label_smoothing", 0.0):
-        raise NoCounterpartError(trl.ENGINE, told.trainer, f"label_smoothing = {smoothing:g}")
-    weights = {"center_rewards_coefficient": getattr(told.config, "center_rewards_coefficient", 0.0) or None}
-    return Mapped("trl.RewardTrainer", {"max_length": None, **weights})
+
+    title: str
+    version: str
+    online: Callable[..., Mapped]
+    offline: Callable[..., Mapped]
+    others: Mapping[str, Callable[..., Mapped]]
+    always: tuple[str, ...]
+    rows: Callable[[Path, list[Row]], None]
+    grader: str
+
+    def mapped(self, told: Told) -> Mapped:
+        """What the run is in the engine's words.
+
+        Raises:
+            NoCounterpartError: a part of it has no counterpart.
+        """
+        match told.recipe:
+            case Recipe():
+                return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
+            case Preference():
+                return self.offline(told.recipe)
+        return self.others[told.trainer](told.config)
 
 
-def export(run: Path, told: Told, out: Path, *, accept_differences: bool = False, model: str = "start") -> str:
+def export(
+    run: Path, told: Told, out: Path, *, to: str = "trl", accept_differences: bool = False, model: str = "start"
+) -> str:
     """Write the folder ``out``; returns ``DIFFERENCES.md``.
 
     Args:
-        model: ``start``, what the run began with (the reference of its KL term), or ``end``, what came out of it.
+        to: one of :data:`ENGINES`.
+        model: ``start``, what the run began with (the reference of its KL term), ``end``, what came out of it, or ``adapter``, the
+            first with what a LoRA run learned beside it.
 
     Raises:
         UserError: the recipe has no counterpart, differs in a way that was not accepted, the folder exists, or something that the
             run was given is gone.
     """
-    found = mapped(told)
+    engine = ENGINES[to]
+    found = engine.mapped(told)
     if found.differs and not accept_differences:
         listed = "; ".join(found.differs)
-        raise UserError(f"{told.trainer}: not the same in TRL: {listed} (--accept-differences exports it all the same)")
+        raise UserError(
+            f"{told.name}: not the same in {engine.title}: {listed} (--accept-differences exports it all the same)"
+        )
     if out.exists():
         raise UserError(f"{out}: exists already; --out names a new folder")
-    records = _rows(told)
+    if model == "adapter" and not told.source.lora_r:
+        raise UserError(f"{run}: has no adapter (it was trained without --lora-r); take --model end")
+    records = _records(told)
     policy, tokenizer = _model(run, told, model)
+    file, write = SCRIPTS[to]
+    started = write(told, found, _measured(records, tokenizer, adapter=model == "adapter"))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -91,12 +116,13 @@ def export(run: Path, told: Told, out: Path, *, accept_differences: bool = False
         with checkpoints.quietly():
             policy.save_pretrained(partial / "model")
             tokenizer.save_pretrained(partial / "model")
-        lines = (json.dumps(row, ensure_ascii=False) for row in records)
-        (partial / "data.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        if model == "adapter":
+            _adapter(run, policy, partial / "adapter")
+        engine.rows(partial, records)
         if isinstance(told.recipe, Recipe):
-            (partial / "grader.py").write_text(_grader(told, partial), encoding="utf-8")
-        (partial / "train.py").write_text(script(told, found), encoding="utf-8")
-        text = differences(told, found, model)
+            (partial / "grader.py").write_text(_grader(told, partial, engine.grader), encoding="utf-8")
+        (partial / file).write_text(started, encoding="utf-8")
+        text = differences(told, found, engine, model)
         (partial / "DIFFERENCES.md").write_text(text, encoding="utf-8")
         partial.rename(out)
     except BaseException:
@@ -105,12 +131,10 @@ def export(run: Path, told: Told, out: Path, *, accept_differences: bool = False
     return text
 
 
-def differences(told: Told, found: Mapped, model: str) -> str:
+def differences(told: Told, found: Mapped, engine: Engine, model: str) -> str:
     """What is the same over there, and what is not."""
-    kept = [
-        "data, in the order of the file",
-        "model weights and tokenizer" + (" as the run began" if model == "start" else " as the run ended"),
-    ]
+    states = {"start": " as the run began", "end": " as the run ended", "adapter": " as the run began, and its adapter"}
+    kept = ["data, in the order of the file", "model weights and tokenizer" + states[model]]
     if isinstance(told.recipe, Recipe):
         kept += ["advantage, objective, aggregation and KL term of a step, on the same completions", "grader"]
     else:
@@ -118,83 +142,65 @@ def differences(told: Told, found: Mapped, model: str) -> str:
     what = {
         "The same": tuple(kept),
         "Not the same": found.differs or ("nothing in an optimizer step",),
-        "Always different": ALWAYS,
+        "Only so long": found.notes,
+        "Always different": ELSEWHERE + engine.always,
     }
-    head = f"# {told.recipe.name if told.recipe else told.trainer}, in TRL\n"
-    return head + "".join(
-        f"\n## {title}\n\n" + "".join(f"* {item}\n" for item in items) for title, items in what.items()
+    first = f"# {told.name}, in {engine.title} {engine.version}\n"
+    return first + "".join(
+        f"\n## {title}\n\n" + "".join(f"* {item}\n" for item in items) for title, items in what.items() if items
     )
 
 
-def script(told: Told, found: Mapped) -> str:
-    """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``."""
-    module, _, trainer = found.trainer.rpartition(".")
-    config = told.config
-    rows = config.batch_size
-    options: dict[str, Any] = {
-        "output_dir": "out", "learning_rate": config.learning_rate, "lr_scheduler_type": config.lr_scheduler_type,
-        "warmup_steps": config.warmup_steps, "weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm,
-        "seed": config.seed, "max_steps": config.max_steps, "bf16": False, "logging_steps": 1, "save_strategy": "no", "report_to": [],
-    }  # fmt: skip
-    if isinstance(config, OnlineConfig) and isinstance(told.recipe, Recipe):
-        update = told.recipe.update
-        rows = config.batch_size * config.num_generations // update.num_minibatches
-        options["max_steps"] *= update.num_iterations * update.num_minibatches  # optimizer steps
-        options |= {
-            "num_generations": config.num_generations, "max_completion_length": config.max_completion_length,
-            "temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p, "min_p": config.min_p or None,
-        }  # fmt: skip
-    options |= found.options
-    needs = {"GRPOTrainer": GRADED, "RLOOTrainer": GRADED, "DPOTrainer": COMPARED, "RewardTrainer": JUDGED}
-    return SCRIPT.format(
-        name=told.recipe.name if told.recipe else told.trainer,
-        module=module,
-        trainer=trainer,
-        config=trainer.replace("Trainer", "Config"),
-        rows=rows,
-        options=pprint.pformat({k: v for k, v in options.items() if v is not None}, width=110, sort_dicts=False),
-        extra=needs.get(trainer, PLAIN).format(trainer=trainer),
-    )
+# -- data --------------------------------------------------------------------------------------------------------
 
 
-SCRIPT = '''"""{name}, as minirlhf ran it; see DIFFERENCES.md.
+def _lines(folder: Path, records: list[Row]) -> None:
+    """``data.jsonl``, with the fields of TRL, which OpenRLHF can be told."""
+    lines = (json.dumps(_row(record), ensure_ascii=False) for record in records)
+    (folder / "data.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    python train.py                           one process
-    torchrun --nproc-per-node 2 train.py      several: the batch is divided among them
 
-`accelerate launch --config_file FSDP.yaml train.py` shards the model; vLLM and other engines are options of the configuration below.
-"""
+def _parquet(folder: Path, records: list[Row]) -> None:
+    """``data.parquet``, with the fields of verl. Its grader is told the whole problem, as text: a column has one type."""
+    from datasets import Dataset
 
-import os
+    rows = []
+    for i, record in enumerate(records):
+        row = _row(record)
+        if isinstance(record, Problem):
+            rows.append(
+                {
+                    "data_source": "minirlhf",
+                    "prompt": row["prompt"],
+                    "ability": "minirlhf",
+                    "reward_model": {"style": "rule", "ground_truth": row["reference"] or ""},
+                    "extra_info": {"index": i, "problem": json.dumps(row, ensure_ascii=False)},
+                }
+            )
+        else:
+            rows.append({"messages": [*row["prompt"], *row["completion"]]})
+    Dataset.from_list(rows).to_parquet(str(folder / "data.parquet"))
 
-from datasets import load_dataset
-from {module} import {config}, {trainer}
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-ROWS = {rows}  # of an optimizer step, over all processes
-OPTIONS = {options}
-
-world = int(os.environ.get("WORLD_SIZE", 1))
-if ROWS % world:
-    raise SystemExit(f"{{ROWS}} rows of a step cannot be divided among {{world}} processes")
-print(f"{{world}} process(es), {{ROWS // world}} rows each", flush=True)
-tokenizer = AutoTokenizer.from_pretrained("model")
-data = load_dataset("json", data_files="data.jsonl", split="train")
-arguments = {config}(per_device_train_batch_size=ROWS // world, **OPTIONS)
-{extra}
-trainer.train()
-trainer.save_model("out/model")
-'''
-PLAIN = """model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
-trainer = {trainer}(model=model, args=arguments, train_dataset=data, processing_class=tokenizer)"""
-GRADED = """import grader
-
-model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
-trainer = {trainer}(model=model, reward_funcs=[grader.trl_reward], args=arguments, train_dataset=data, processing_class=tokenizer)"""
-COMPARED = """model, reference = (AutoModelForCausalLM.from_pretrained("model", dtype="float32") for _ in range(2))
-trainer = {trainer}(model=model, ref_model=reference, args=arguments, train_dataset=data, processing_class=tokenizer)"""
-JUDGED = """model = AutoModelForSequenceClassification.from_pretrained("model", dtype="float32")
-trainer = {trainer}(model=model, args=arguments, train_dataset=data, processing_class=tokenizer)"""
+ENGINES: dict[str, Engine] = {
+    "trl": Engine(
+        trl.ENGINE, trl.VERSION, trl.online, trl.offline, {"sft": trl.sft, "reward": trl.reward},
+        (
+            "warm-up begins at learning rate 0 there, at one step's share here",
+            "weight decay leaves out norms and biases there",
+            "a learning-rate schedule counts optimizer steps there, and rollouts here",
+        ), _lines, grading.TRL,
+    ),
+    "verl": Engine(
+        verl.ENGINE, verl.VERSION, verl.online, verl.offline, {"sft": verl.sft, "reward": verl.reward},
+        (*NOT_STARTED, "weight decay is for norms and biases too, like here"), _parquet, grading.VERL,
+    ),
+    "openrlhf": Engine(
+        openrlhf.ENGINE, openrlhf.VERSION, openrlhf.online, openrlhf.offline, {"sft": openrlhf.sft, "reward": openrlhf.reward},
+        (*NOT_STARTED, "its runs are counted in passes over the data: the script asks for at least as many steps"),
+        _lines, grading.OPENRLHF,
+    ),
+}  # fmt: skip
 
 
 # -- inside ------------------------------------------------------------------------------------------------------
@@ -218,8 +224,18 @@ def _model(run: Path, told: Told, which: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _rows(told: Told) -> list[dict[str, Any]]:
-    """What the run trained on, in TRL's fields."""
+def _adapter(run: Path, base: Any, folder: Path) -> None:
+    """What a LoRA run learned, as a folder of ``peft`` whose base is ``model`` beside it."""
+    newest = checkpoints.step_folder(run, checkpoints.steps(run)[-1])
+    if (newest / HEAD_WEIGHTS).is_file():
+        save_adapter(base, newest, folder)
+    else:
+        adapters.copy_files(newest, folder)
+    adapters.rename_base(folder, "model")
+
+
+def _records(told: Told) -> list[Row]:
+    """What the run trained on."""
     source = told.source
     world = getattr(source, "task", None)
     if world is not None and isinstance(source, from_files.OnlineSource):
@@ -231,10 +247,24 @@ def _rows(told: Told) -> list[dict[str, Any]]:
         kinds: dict[str, Any] = {"sft": train.conversations, "reward": train.comparisons}
         of_recipe = train.problems if isinstance(told.recipe, Recipe) else train.comparisons
         records = kinds.get(told.trainer, of_recipe)()
-    return [_row(record) for record in records]
+    return list(records)
 
 
-def _row(record: Conversation | Comparison | Problem) -> dict[str, Any]:
+def _measured(records: list[Row], tokenizer: Any, *, adapter: bool) -> Data:
+    """The sizes of the data, in tokens of the model."""
+    longest, whole = 0, 0
+    for record in records:
+        row = _row(record)
+        longest = max(longest, len(encode_prompt(tokenizer, row["prompt"])))
+        replies = [row[name] for name in ("completion", "chosen", "rejected") if name in row]
+        for reply in replies:
+            text = tokenizer.apply_chat_template([*row["prompt"], *reply], tokenize=False)
+            whole = max(whole, len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return Data(len(records), longest, whole, adapter)
+
+
+def _row(record: Row) -> dict[str, Any]:
+    """A record in TRL's fields."""
     match record:
         case Conversation(messages, context):
             before = context or len(messages) - 1
@@ -250,71 +280,23 @@ def _row(record: Conversation | Comparison | Problem) -> dict[str, Any]:
             return {"prompt": prompt, "reference": reference}
 
 
-def _grader(told: Told, folder: Path) -> str:
-    """``grader.py``: the run's grader, with a wrapper for TRL."""
+def _grader(told: Told, folder: Path, asked: str) -> str:
+    """``grader.py``: the run's grader, and how the engine asks it."""
     source, recipe = told.source, told.recipe
     assert isinstance(source, from_files.OnlineSource) and isinstance(recipe, Recipe)
     if source.task is not None:
         made = f"rewards.task_reward(tasks.get({source.task!r}))"
     elif source.reward_model is not None:
         shutil.copytree(named.model_folder(Path(source.reward_model)), folder / "reward_model")
-        made = 'rewards.model_reward(*RewardModel.load_with_tokenizer("reward_model"))'
+        made = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif own.is_named(str(source.grader)):
         file, function = own.function(str(source.grader))
         shutil.copy(file, folder / file.name)
-        made = f'own.own_reward("{file.name}:{function.__name__}", seconds={source.grader_seconds})'
+        made = f'own.own_reward(f"{{HERE}}/{file.name}:{function.__name__}", seconds={source.grader_seconds})'
     else:
         made = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(
         f"partial(parts.{name_of(f).partition('(')[0]}, **{getattr(f, 'keywords', {})!r})" for f in recipe.collect.shape
     )
-    return GRADER.format(made=made, shape=f"({shape},)" if shape else "()")
-
-
-GRADER = '''"""The run's grader, for any engine: ``grade(messages, text, reference) -> float``, NaN where it could not be graded.
-
-Needs the package minirlhf (``pip install minirlhf``) beside the engine.
-"""
-
-from functools import partial
-
-import torch
-from minirlhf.data import tasks
-from minirlhf.data.records import Problem
-from minirlhf.data.types import Rollout
-from minirlhf.feedback import graders, own, rewards
-from minirlhf.data.chat import ends_of
-from minirlhf.models.heads import RewardModel
-from minirlhf.recipes import parts
-from transformers import AutoTokenizer
-
-REWARD = {made}
-SHAPE = {shape}  # what the recipe does to rewards, which the engine does not do
-TOKENIZER = AutoTokenizer.from_pretrained("model")
-ENDS = set(ends_of(TOKENIZER).ids)
-
-
-def grade(messages, text, reference=None):
-    return rewards.ask(REWARD, [Problem(messages, reference)], [text])[0][0]
-
-
-def shaped(values, completion_ids):
-    """The rewards with what the recipe charges for length."""
-    width = max(map(len, completion_ids))
-    mask = torch.tensor([[i < len(ids) for i in range(width)] for ids in completion_ids])
-    nothing = torch.zeros(mask.shape)
-    ended = torch.tensor([ids[-1] in ENDS for ids in completion_ids])
-    rollout = Rollout(mask.long(), mask.long(), mask, nothing, nothing, mask.long(), ended, len(completion_ids))
-    found = torch.tensor(values)
-    for function in SHAPE:
-        found = function(found, rollout)
-    return found.tolist()
-
-
-def trl_reward(prompts, completion_ids, reference=None, **_):
-    """For TRL: it takes special tokens out of the text, so the text is made from the tokens."""
-    texts = [TOKENIZER.decode(ids[:-1] if ids[-1] in ENDS else ids).strip() for ids in completion_ids]
-    asked = zip(prompts, texts, reference or [None] * len(texts))
-    values = shaped([grade(*one) for one in asked], completion_ids)
-    return [None if value != value else value for value in values]
-'''
+    shaped = f"({shape},)" if shape and asked == grading.TRL else "()"  # the other two do it by an option
+    return grading.GRADER.format(made=made, shape=shaped) + asked

@@ -1,0 +1,214 @@
+"""Recipes in the words of OpenRLHF (0.11.2): its options and equations were read, ``benchmarks/engines.py`` compares the equations on
+shared tensors, and no run of OpenRLHF was ever started by us.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minirlhf.equations import advantages, aggregation, difficulty, policy_losses, value_losses
+from minirlhf.equations.kl import k1, k2, k3
+from minirlhf.equations.preference_losses import pairs
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.parts import (
+    Gae,
+    Grouped,
+    InReward,
+    ToGo,
+    finished,
+    masked_importance,
+    soft_overlong,
+    truncated_importance,
+)
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_settings, single
+from minirlhf.trainers.config import TrainerConfig
+
+ENGINE, VERSION = "OpenRLHF", "0.11.2"
+TRAINERS = {name: f"openrlhf.cli.train_{name}" for name in ("ppo_ray", "dpo", "rm", "sft")}
+
+WEIGHTS = {aggregation.sequence_mean: "seq-mean-token-mean", aggregation.token_mean: "token-mean"}
+ADVANTAGES = {
+    advantages.group_zscore: "group_norm",
+    advantages.group_center: "dr_grpo",
+    advantages.leave_one_out: "rloo",
+    advantages.batch_center: "flash_reinforce",
+    advantages.reinforce_pp_baseline: "reinforce_baseline",
+}
+ESTIMATORS = {k1: "k1", k2: "k2", k3: "k3"}
+#: An objective that says what another one does while the ratio is 1.
+WHILE_ONE = {policy_losses.reinforce: policy_losses.ppo_clip}
+
+
+def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
+    """An online recipe.
+
+    Raises:
+        NoCounterpartError: naming the part.
+    """
+    refuse(ENGINE, recipe, staleness=staleness, shapes=[soft_overlong])
+    update, collect = recipe.update, recipe.collect
+    differs: list[str] = []
+    # Rewards are cut at ±10 by default, after the baseline is taken off.
+    options: dict[str, Any] = {"reward.clip_range": (-1_000_000, 1_000_000), "train.max_epochs": update.num_iterations}
+    options |= {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
+    if collect.retain is not None:
+        raise NoCounterpartError(ENGINE, recipe.name, "retain, which learns from some samples of a group")
+    if collect.refill is not None:
+        if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
+            raise NoCounterpartError(ENGINE, recipe.name, f"keep_groups={head(collect.refill.keep_groups).__name__}")
+        options |= {"algo.dynamic_filtering_enable": True, "algo.dynamic_filtering_range": (0, 1)}
+        differs.append("groups are kept whose mean reward lies between 0 and 1, and max_refills does not end it")
+    for shaped in collect.shape:
+        options["reward.overlong_buffer_len"] = number(shaped, "soft_punish_cache")
+        options["reward.overlong_penalty_factor"] = 1.0
+    if update.keep is not None:
+        if head(update.keep) is not finished:
+            raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(update.keep).__name__}")
+        differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
+    if update.num_minibatches > 1:
+        differs.append("which replies meet in a minibatch: it shuffles them in its own order")
+    return Mapped(TRAINERS["ppo_ray"], options, tuple(differs))
+
+
+def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
+    """``algo.advantage.estimator`` and what belongs to it."""
+    match recipe.credit:
+        case Grouped(advantage) if head(advantage) in ADVANTAGES:
+            if head(advantage) is advantages.group_zscore and number(advantage, "ddof") != 1:
+                raise NoCounterpartError(ENGINE, recipe.name, "ddof of the advantage other than 1")
+            if head(advantage) is advantages.group_zscore:
+                differs.append(f"1e-9 is added to a group's deviation, here {number(advantage, 'eps'):g}")
+            if head(advantage) is advantages.reinforce_pp_baseline:
+                differs.append("the deviation is that of the batch's tokens, here of its replies")
+            return {"algo.advantage.estimator": ADVANTAGES[head(advantage)]}
+        case Grouped(advantage):
+            raise NoCounterpartError(ENGINE, recipe.name, f"the advantage {head(advantage).__name__}")
+        case ToGo(gamma, whiten_advantages=whitened):
+            if whitened:
+                differs.append("the variance of advantages is divided by the number of tokens, here by one less")
+            plain = {} if whitened else {"algo.advantage.no_std_norm": True}
+            if not whitened:
+                differs.append("the mean advantage is taken off")
+            return {"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": gamma, **plain}
+        case Gae(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
+            not callable(lam) and critic_lam in (None, lam) and not critic.shared
+        ):
+            differs += [
+                "the variance of advantages is divided by the number of tokens, here by one less",
+                "the critic's gradient is clipped by itself, and its optimizer divides vf_coef out",
+                "the critic's head starts at random, here at 0",
+            ]
+            clipped = head(critic.value_loss) is value_losses.value_clip
+            return {
+                "algo.advantage.estimator": "gae", "algo.advantage.gamma": gamma, "algo.advantage.lambd": lam,
+                "critic.value_clip": number(critic.value_loss, "cliprange_value") if clipped else 1_000_000,
+                **({"critic.freezing_steps": critic.critic_warmup} if critic.critic_warmup else {}),
+            }  # fmt: skip
+        case Gae():
+            raise NoCounterpartError(ENGINE, recipe.name, "gae with λ by length, critic_lam or a shared critic")
+    raise NoCounterpartError(ENGINE, recipe.name, f"the credit {recipe.credit.title}")
+
+
+def _objective(recipe: Recipe) -> dict[str, Any]:
+    """``actor.policy_loss_type``, its clip range, and the aggregation."""
+    given, weights = recipe.update.objective, head(recipe.update.weights)
+    function = WHILE_ONE.get(head(given), head(given)) if single(recipe) else head(given)
+    kinds = {policy_losses.ppo_clip: "ppo", policy_losses.gspo: "gspo"}
+    if single(recipe) or weights is aggregation.sequence_mean:
+        kinds[policy_losses.gspo_token] = "gspo"
+    if function not in kinds:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the objective {head(given).__name__}")
+    if weights not in WEIGHTS or (kinds[function] == "gspo" and weights is not aggregation.sequence_mean):
+        raise NoCounterpartError(ENGINE, recipe.name, f"{head(given).__name__} with weights {weights.__name__}")
+    options: dict[str, Any] = {"actor.policy_loss_type": kinds[function], "actor.loss_agg_mode": WEIGHTS[weights]}
+    if function is not head(given):
+        return options  # the clip of one that stands in while the ratio is 1 does nothing
+    low, high, delta = (number(given, name) for name in ("epsilon", "epsilon_high", "delta"))
+    options["actor.eps_clip_low_high"] = (low, low if high is None else high)
+    return options | ({} if delta is None else {"actor.dual_clip": delta})
+
+
+def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
+    """The KL term, in the loss or in the reward."""
+    kl = recipe.update.kl
+    if kl is None:
+        return {"algo.kl.init_coef": 0}
+    if head(kl.estimator) not in ESTIMATORS:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the KL estimator {head(kl.estimator).__name__}")
+    options = {"algo.kl.init_coef": kl.beta, "algo.kl.estimator": ESTIMATORS[head(kl.estimator)]}
+    if isinstance(kl, InReward):
+        if isinstance(recipe.credit, Grouped):
+            differs.append(
+                "each token is charged the KL estimates from it on, after the baseline; here the whole reply's, before"
+            )
+        return options
+    if head(recipe.update.weights) is not aggregation.token_mean:
+        differs.append("the KL term is a mean over the batch's tokens, whatever the weights of the objective")
+    return options | {"algo.kl.use_loss": True}
+
+
+def _corrections(recipe: Recipe) -> dict[str, Any]:
+    """Weights for replies of another policy: there, of the engine that samples."""
+    if not recipe.update.corrections:
+        return {}
+    if len(recipe.update.corrections) > 1:
+        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once")
+    [given] = recipe.update.corrections
+    if head(recipe.update.objective) is policy_losses.gspo:
+        raise NoCounterpartError(ENGINE, recipe.name, "a correction of gspo")
+    if head(given) not in (truncated_importance, masked_importance):
+        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {head(given).__name__}")
+    cap, masks = number(given, "importance_sampling_cap"), head(given) is masked_importance
+    return {
+        "algo.advantage.is_correction_level": "token",
+        "algo.advantage.is_correction_mode": "mask" if masks else "clip",
+        "algo.advantage.is_correction_threshold": (number(given, "importance_sampling_floor"), cap)
+        if masks
+        else (cap,),
+    }
+
+
+# -- preferences -------------------------------------------------------------------------------------------------
+
+_LOSSES: dict[Any, Any] = {
+    pairs.dpo: lambda f: {},
+    pairs.cdpo: lambda f: {"model.label_smoothing": number(f, "label_smoothing")},
+    pairs.ipo: lambda f: {"model.ipo_enable": True},
+    pairs.dpo_nll: lambda f: {"model.nll_loss_coef": number(f, "nll_weight")},
+}
+#: What its reader of pairs does, and a trainer of ours does not.
+TEXTS = "a reply that does not end with the tokenizer's end of sequence is given a blank and one"
+
+
+def offline(recipe: Preference) -> Mapped:
+    """A preference loss.
+
+    Raises:
+        NoCounterpartError: it has no loss that is the same.
+    """
+    loss = head(recipe.loss)
+    if loss not in _LOSSES or recipe.context:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}")
+    if loss is pairs.ipo and number(recipe.loss, "length_normalised"):
+        raise NoCounterpartError(ENGINE, recipe.name, "ipo of means over tokens (length_normalised)")
+    options = {"model.beta": number(recipe.loss, "beta"), **_LOSSES[loss](recipe.loss)}
+    return Mapped(TRAINERS["dpo"], options, (TEXTS,))
+
+
+def sft(config: TrainerConfig) -> Mapped:
+    """Supervised fine-tuning."""
+    return Mapped(TRAINERS["sft"], {}, (TEXTS,))
+
+
+def reward(config: TrainerConfig) -> Mapped:
+    """A reward model.
+
+    Raises:
+        NoCounterpartError: labels that are taken to be wrong now and then.
+    """
+    refuse_settings(ENGINE, "reward", label_smoothing=getattr(config, "label_smoothing", 0.0))
+    differs = [TEXTS, "the head starts at random"]
+    if getattr(config, "center_rewards_coefficient", 0.0):
+        differs.append("no term that keeps the rewards' mean at 0 (center_rewards_coefficient)")
+    return Mapped(TRAINERS["rm"], {"model.loss_type": "sigmoid", "model.margin_loss_enable": True}, tuple(differs))

@@ -1,0 +1,377 @@
+"""What is started over there: a script for each engine, with the run's settings by the engine's names.
+
+:data:`SETTINGS` is the list of those names; with the maps of the recipes it is what appendix C of the book prints.
+"""
+
+from __future__ import annotations
+
+import math
+import pprint
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minirlhf.core.errors import UserError
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.parts import Gae
+from minirlhf.stages.bridge import openrlhf, verl
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, head, refuse_settings
+from minirlhf.trainers.config import OnlineConfig
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a script must know of the data.
+
+    Attributes:
+        rows: how many.
+        prompt: tokens of the longest prompt.
+        whole: tokens of the longest row, prompt and reply.
+        adapter: whether a trained adapter lies beside the model.
+    """
+
+    rows: int
+    prompt: int
+    whole: int
+    adapter: bool = False
+
+
+_ACTOR, _ROLLOUT = verl.ACTOR, "actor_rollout_ref.rollout"
+#: A setting of a run -> its name in TRL, in verl and in OpenRLHF; "" where there is none.
+SETTINGS: dict[str, tuple[str, str, str]] = {
+    "learning_rate": ("learning_rate", f"{_ACTOR}.optim.lr", "actor.adam.lr"),
+    "lr_scheduler_type": ("lr_scheduler_type", f"{_ACTOR}.optim.lr_scheduler_type", "actor.lr_scheduler"),
+    "warmup_steps": ("warmup_steps", f"{_ACTOR}.optim.lr_warmup_steps", "actor.lr_warmup_ratio"),
+    "weight_decay": ("weight_decay", f"{_ACTOR}.optim.weight_decay", "actor.adam.weight_decay"),
+    "max_grad_norm": ("max_grad_norm", f"{_ACTOR}.optim.clip_grad", "actor.max_norm"),
+    "seed": ("seed", "data.seed", "train.seed"),
+    "max_steps": ("max_steps", "trainer.total_training_steps", "train.num_episodes"),
+    "batch_size": ("per_device_train_batch_size", "data.train_batch_size", "rollout.batch_size"),
+    "num_generations": ("num_generations", f"{_ROLLOUT}.n", "rollout.n_samples_per_prompt"),
+    "max_completion_length": ("max_completion_length", "data.max_response_length", "rollout.max_new_tokens"),
+    "temperature": ("temperature", f"{_ROLLOUT}.temperature", "rollout.temperature"),
+    "top_k": ("top_k", f"{_ROLLOUT}.top_k", ""),
+    "top_p": ("top_p", f"{_ROLLOUT}.top_p", "rollout.top_p"),
+    "min_p": ("min_p", "", ""),
+    "num_minibatches": ("steps_per_generation", f"{_ACTOR}.ppo_mini_batch_size", "train.batch_size"),
+    "lora_r": ("LoraConfig.r", "actor_rollout_ref.model.lora_rank", "ds.lora.rank"),
+    "lora_alpha": ("LoraConfig.lora_alpha", "actor_rollout_ref.model.lora_alpha", "ds.lora.alpha"),
+    "lora_dropout": ("LoraConfig.lora_dropout", "", "ds.lora.dropout"),
+}
+
+
+def _named(engine: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under the engine's names."""
+    return {SETTINGS[name][engine]: value for name, value in values.items()}
+
+
+def _lora(told: Told) -> dict[str, Any]:
+    source = told.source
+    alpha = 2 * source.lora_r if source.lora_alpha is None else source.lora_alpha
+    return {"lora_r": source.lora_r, "lora_alpha": alpha, "lora_dropout": source.lora_dropout} if source.lora_r else {}
+
+
+# -- TRL ---------------------------------------------------------------------------------------------------------
+
+
+def for_trl(told: Told, found: Mapped, data: Data) -> str:
+    """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``."""
+    module, _, trainer = found.trainer.rpartition(".")
+    config = told.config
+    rows, steps = config.batch_size, config.max_steps
+    of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"]
+    if isinstance(config, OnlineConfig) and isinstance(told.recipe, Recipe):
+        update = told.recipe.update
+        rows = config.batch_size * config.num_generations // update.num_minibatches
+        steps *= update.num_iterations * update.num_minibatches  # optimizer steps
+        of_run += ["num_generations", "max_completion_length", "temperature", "top_k", "top_p", "min_p"]
+    options = {
+        "output_dir": "out", **_named(0, {name: getattr(config, name) for name in of_run}), "max_steps": steps, "bf16": False,
+        "logging_steps": 1, "save_strategy": "no", "report_to": [], **found.options,
+    }  # fmt: skip
+    options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
+    kind = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
+    lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
+    fresh = (
+        f"\n    peft_config=LoraConfig(**{lora!r}, target_modules='all-linear', task_type={kind!r})," if lora else ""
+    )
+    more, before = ("", ADAPTER) if data.adapter else (fresh, "")
+    imports, adapted = _hook(trainer, found)
+    needs = {
+        "GRPOTrainer": GRADED,
+        "GMPOTrainer": GRADED,
+        "RLOOTrainer": GRADED,
+        "DPOTrainer": COMPARED,
+        "RewardTrainer": JUDGED,
+    }
+    return SCRIPT.format(
+        name=told.name,
+        module=module,
+        trainer=trainer,
+        config=trainer.replace("Trainer", "Config"),
+        imports=imports + (f"from peft import {'PeftModel' if data.adapter else 'LoraConfig'}\n" if lora else ""),
+        rows=rows,
+        options=pprint.pformat(options, width=110, sort_dicts=False),
+        extra=needs.get(trainer, PLAIN).format(
+            trainer=adapted, more=more, before=before, reference="" if lora else "\n    ref_model=reference,"
+        ),
+    )
+
+
+def _hook(trainer: str, found: Mapped) -> tuple[str, str]:
+    """Imports and the class, with the recipe's own advantage and choice of samples in it."""
+    given = {"advantage": found.advantage, "retain": found.retain}
+    if not any(given.values()):
+        return "", trainer
+    imports, words = ["from functools import partial", "from minirlhf.stages.bridge.hooks import adapted"], []
+    for name, function in given.items():
+        if function is None:
+            continue
+        plain = head(function)
+        imports.append(f"from {plain.__module__} import {plain.__name__}")
+        words.append(f"{name}=partial({plain.__name__}, **{getattr(function, 'keywords', {})!r})")
+    return "".join(f"{line}\n" for line in imports), f"adapted({trainer}, {', '.join(words)})"
+
+
+SCRIPT = '''"""{name}, as minirlhf ran it; see DIFFERENCES.md.
+
+    python train.py                           one process
+    torchrun --nproc-per-node 2 train.py      several: the batch is divided among them
+
+`accelerate launch --config_file FSDP.yaml train.py` shards the model; vLLM and other engines are options of the configuration below.
+"""
+
+import os
+
+from datasets import load_dataset
+from {module} import {config}, {trainer}
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+{imports}
+ROWS = {rows}  # of an optimizer step, over all processes
+OPTIONS = {options}
+
+world = int(os.environ.get("WORLD_SIZE", 1))
+if ROWS % world:
+    raise SystemExit(f"{{ROWS}} rows of a step cannot be divided among {{world}} processes")
+print(f"{{world}} process(es), {{ROWS // world}} rows each", flush=True)
+tokenizer = AutoTokenizer.from_pretrained("model")
+data = load_dataset("json", data_files="data.jsonl", split="train")
+arguments = {config}(per_device_train_batch_size=ROWS // world, **OPTIONS)
+{extra}
+trainer.train()
+trainer.save_model("out/model")
+tokenizer.save_pretrained("out/model")
+'''
+ADAPTER = """model = PeftModel.from_pretrained(model, "adapter", is_trainable=True)
+"""
+PLAIN = """model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
+{before}trainer = {trainer}(
+    model=model, args=arguments, train_dataset=data, processing_class=tokenizer,{more}
+)"""
+GRADED = """import grader
+
+model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
+{before}trainer = {trainer}(
+    model=model, reward_funcs=[grader.trl_reward], args=arguments, train_dataset=data, processing_class=tokenizer,{more}
+)"""
+COMPARED = """model, reference = (AutoModelForCausalLM.from_pretrained("model", dtype="float32") for _ in range(2))
+{before}trainer = {trainer}(
+    model=model, args=arguments, train_dataset=data, processing_class=tokenizer,{reference}{more}
+)"""
+JUDGED = """model = AutoModelForSequenceClassification.from_pretrained("model", dtype="float32")
+{before}trainer = {trainer}(
+    model=model, args=arguments, train_dataset=data, processing_class=tokenizer,{more}
+)"""
+
+
+# -- verl --------------------------------------------------------------------------------------------------------
+
+
+def for_verl(told: Told, found: Mapped, data: Data) -> str:
+    """``train.sh``: ``GPUS=8 bash train.sh``.
+
+    Raises:
+        NoCounterpartError: a setting that cannot be told.
+        UserError: minibatches that are no whole groups.
+    """
+    config = told.config
+    refuse_settings(verl.ENGINE, told.name, lr_scheduler_type="linear" if config.lr_scheduler_type == "linear" else "")
+    refuse_settings(verl.ENGINE, told.name, lora_dropout=told.source.lora_dropout if told.source.lora_r else 0)
+    plain = {"learning_rate": "lr", "lr_scheduler_type": "lr_scheduler_type", "warmup_steps": "lr_warmup_steps",
+             "weight_decay": "weight_decay", "max_grad_norm": "clip_grad"}  # fmt: skip
+    if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
+        options: dict[str, Any] = {f"optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
+        options |= {
+            "data.train_files": Here("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
+            "data.max_length": data.whole, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": Here("model"),
+            "trainer.total_training_steps": config.max_steps, "trainer.total_epochs": _epochs(config.batch_size, told, data),
+            "trainer.seed": config.seed, "trainer.logger": "[console]", "trainer.default_local_dir": Here("out"),
+            "trainer.save_freq": config.max_steps, "trainer.n_gpus_per_node": Shell("$GPUS"),
+            "checkpoint.save_contents": "[model,optimizer,extra,hf_model]", **_verl_lora(told, data, "model"), **found.options,
+        }  # fmt: skip
+        return _verl('torchrun --standalone --nproc-per-node "$GPUS" -m', told, found, options)
+    update = told.recipe.update
+    refuse_settings(verl.ENGINE, told.name, min_p=config.min_p)
+    prompts = config.batch_size // update.num_minibatches
+    if prompts * update.num_minibatches != config.batch_size:
+        raise UserError(
+            f"{told.name}: verl's minibatches are whole groups; {config.batch_size} prompts (batch_size) cannot be divided into "
+            f"{update.num_minibatches} of them (num_minibatches)"
+        )
+    of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed", "max_steps",
+              "batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]  # fmt: skip
+    options = _named(1, {name: getattr(config, name) for name in of_run}) | {
+        f"{_ROLLOUT}.top_k": config.top_k or -1, f"{_ACTOR}.ppo_mini_batch_size": prompts, f"{_ROLLOUT}.name": "vllm",
+        f"{_ROLLOUT}.tensor_model_parallel_size": 1, f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
+        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"), f"{_ACTOR}.entropy_coeff": 0,
+        f"{_ACTOR}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]", "actor_rollout_ref.model.path": Here("model"),
+        "data.train_files": Here("data.parquet"), "data.val_files": Here("data.parquet"), "data.prompt_key": "prompt",
+        "data.max_prompt_length": data.prompt, "reward.custom_reward_function.path": Here("grader.py"),
+        "reward.custom_reward_function.name": "compute_score", "trainer.total_epochs": _epochs(config.batch_size, told, data),
+        "trainer.nnodes": 1, "trainer.n_gpus_per_node": Shell("$GPUS"), "trainer.logger": "[console]", "trainer.val_before_train": False,
+        "trainer.test_freq": -1, "trainer.save_freq": config.max_steps, "trainer.default_local_dir": Here("out"),
+        **_verl_lora(told, data, "actor_rollout_ref.model"),
+    }  # fmt: skip
+    if isinstance(told.recipe.credit, Gae):
+        ratio = told.recipe.credit.critic.critic_learning_rate_ratio
+        options |= {f"critic.optim.{theirs}": getattr(config, ours) for ours, theirs in plain.items()}
+        options |= {
+            "critic.optim.lr": config.learning_rate * ratio, "critic.model.path": Here("model"),
+            "critic.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
+        }  # fmt: skip
+    if found.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":
+        # Its mean is over a micro-batch, and micro-batches are added up: one for each step and GPU.
+        rows = prompts * config.num_generations
+        options[f"{_ACTOR}.ppo_micro_batch_size_per_gpu"] = Shell(f"$(({rows} / GPUS))")
+    return _verl("python3 -m", told, found, options | dict(found.options))
+
+
+def _verl(start: str, told: Told, found: Mapped, options: Mapping[str, Any]) -> str:
+    words = [f"{name}={_written(value)}" for name, value in options.items()]
+    return SHELL.format(
+        name=told.name, engine="verl", version=verl.VERSION, back="out/global_step_N/…/huggingface", start=start,
+        module=found.trainer, options=" \\\n    ".join(words),
+    )  # fmt: skip
+
+
+def _verl_lora(told: Told, data: Data, place: str) -> dict[str, Any]:
+    lora = _lora(told)
+    trained = {f"{place}.lora_adapter_path": Here("adapter")} if data.adapter else {}
+    return {f"{place}.lora_rank": lora["lora_r"], f"{place}.lora_alpha": lora["lora_alpha"], **trained} if lora else {}
+
+
+# -- OpenRLHF ----------------------------------------------------------------------------------------------------
+
+
+def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
+    """``train.sh``: ``GPUS=8 bash train.sh``.
+
+    Raises:
+        NoCounterpartError: a setting that cannot be told.
+    """
+    config = told.config
+    if data.adapter:
+        raise NoCounterpartError("OpenRLHF", told.name, "a trained adapter to go on from; take --model end")
+    warm = config.warmup_steps and config.lr_scheduler_type == "constant"
+    rate = {"lr_scheduler": "constant_with_warmup" if warm else config.lr_scheduler_type,
+            "lr_warmup_ratio": config.warmup_steps / config.max_steps, "max_norm": config.max_grad_norm,
+            "adam.lr": config.learning_rate, "adam.weight_decay": config.weight_decay, "adam.betas": (0.9, 0.999)}  # fmt: skip
+    lora = _named(2, _lora(told))
+    shared = {
+        "train.seed": config.seed, "train.micro_batch_size": Shell("${MICRO:-1}"), "ds.zero_stage": 2, "ds.param_dtype": "bf16",
+        "data.apply_chat_template": True, "ckpt.output_dir": Here("out/model"), **lora,
+    }  # fmt: skip
+    if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
+        keys = {"data.input_key": "prompt", "data.output_key": "completion"}
+        if told.trainer != "sft":
+            keys = {"data.prompt_key": "prompt", "data.chosen_key": "chosen", "data.rejected_key": "rejected"}
+        options: dict[str, Any] = {
+            "data.dataset": Here("data.jsonl"), **keys, "data.max_len": data.whole, "model.model_name_or_path": Here("model"),
+            "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **rate, **shared,
+        }  # fmt: skip
+        if told.recipe is not None:
+            options["ref.model_name_or_path"] = Here("model")
+        return _openrlhf('deepspeed --num_gpus "$GPUS" --module', told, found, options)
+    update = told.recipe.update
+    refuse_settings(openrlhf.ENGINE, told.name, top_k=config.top_k, min_p=config.min_p)
+    rows = config.batch_size * config.num_generations
+    if rows % update.num_minibatches:
+        raise UserError(
+            f"{told.name}: {rows} replies cannot be divided into {update.num_minibatches} minibatches of OpenRLHF"
+        )
+    of_run = ["batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]
+    options = _named(2, {name: getattr(config, name) for name in of_run}) | {
+        **{f"actor.{name}": value for name, value in rate.items()}, "train.batch_size": rows // update.num_minibatches,
+        "train.num_episodes": _epochs(config.batch_size, told, data), "rollout.micro_batch_size": Shell("${MICRO:-1}"),
+        "data.max_len": data.prompt + config.max_completion_length, "data.prompt_dataset": Here("data.jsonl"),
+        "data.input_key": "prompt", "data.label_key": "reference", "actor.model_name_or_path": Here("model"),
+        "reward.remote_url": Here("grader.py"), "vllm.num_engines": Shell("$GPUS"), "vllm.tensor_parallel_size": 1,
+        "vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": True, "ds.enable_sleep": True, "train.colocate_all": True,
+        **{f"{model}.num_gpus_per_node": Shell("$GPUS") for model in ("actor", "ref", "critic", "reward")}, **shared,
+    }  # fmt: skip
+    if isinstance(told.recipe.credit, Gae):
+        ratio = told.recipe.credit.critic.critic_learning_rate_ratio
+        options |= {f"critic.{name}": value for name, value in rate.items()}
+        options |= {"critic.adam.lr": config.learning_rate * ratio, "critic.model_name_or_path": Here("model")}
+    return _openrlhf("python3 -m", told, found, options | dict(found.options))
+
+
+def _openrlhf(start: str, told: Told, found: Mapped, options: Mapping[str, Any]) -> str:
+    words = []
+    for name, value in {**options, **found.options}.items():
+        if value is not False:
+            several = value if isinstance(value, tuple) else () if value is True else (value,)
+            words.append(" ".join([f"--{name}", *map(_written, several)]))
+    return SHELL.format(
+        name=told.name, engine="OpenRLHF", version=openrlhf.VERSION, back="out/model", start=start, module=found.trainer,
+        options=" \\\n    ".join(words),
+    )  # fmt: skip
+
+
+# -- inside ------------------------------------------------------------------------------------------------------
+
+SHELL = """#!/usr/bin/env bash
+# {name}, as minirlhf ran it, in the words of {engine} {version}; see DIFFERENCES.md.
+# The names of the options are held to that version's; minirlhf never started it.
+#
+#   GPUS=8 MICRO=4 bash train.sh      so many GPUs, and rows of a forward pass on each
+#   minirlhf chat {back}      and back
+set -euo pipefail
+HERE="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+GPUS="${{GPUS:-1}}"
+cd "$HERE"
+{start} {module} \\
+    {options} \\
+    "$@"
+"""
+
+
+class Here(str):
+    """A path in the folder of the script."""
+
+
+class Shell(str):
+    """What the shell fills in."""
+
+
+def _written(value: Any) -> str:
+    """A value as a word of a shell."""
+    if isinstance(value, Here):
+        return f'"$HERE/{value}"'
+    if isinstance(value, Shell):
+        return f'"{value}"'
+    return "null" if value is None else shlex.quote(repr(value) if isinstance(value, float) else str(value))
+
+
+def _epochs(rows: int, told: Told, data: Data) -> int:
+    """Passes over the data in which at least ``max_steps`` batches of so many rows are drawn."""
+    return max(1, math.ceil(told.config.max_steps / max(1, data.rows // rows)))
+
+
+SCRIPTS: dict[str, tuple[str, Callable[[Told, Mapped, Data], str]]] = {
+    "trl": ("train.py", for_trl),
+    "verl": ("train.sh", for_verl),
+    "openrlhf": ("train.sh", for_openrlhf),
+}

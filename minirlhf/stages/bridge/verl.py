@@ -1,0 +1,245 @@
+"""Recipes in the words of verl (0.9.1): its options and equations were read, ``benchmarks/engines.py`` compares the equations on
+shared tensors, and no run of verl was ever started by us.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minirlhf.equations import advantages, aggregation, difficulty, policy_losses, value_losses
+from minirlhf.equations.kl import k1, k2, k3
+from minirlhf.recipes import Recipe
+from minirlhf.recipes.offline import Preference
+from minirlhf.recipes.parts import (
+    AgainstGreedy,
+    Gae,
+    Grouped,
+    InLoss,
+    ToGo,
+    finished,
+    masked_importance,
+    sequence_importance,
+    soft_overlong,
+    truncated_importance,
+)
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse
+from minirlhf.trainers.config import TrainerConfig
+
+ENGINE, VERSION = "verl", "0.9.1"
+TRAINER, SFT_TRAINER = "verl.trainer.main_ppo", "verl.trainer.sft_trainer"
+ACTOR = "actor_rollout_ref.actor"
+
+WEIGHTS = {
+    aggregation.sequence_mean: "seq-mean-token-mean",
+    aggregation.token_mean: "token-mean",
+    aggregation.sequence_sum: "seq-mean-token-sum",
+    aggregation.fixed_length: "seq-mean-token-sum-norm",
+}
+#: Objective -> ``loss_mode``, and the weights that it always has; None: those of ``loss_agg_mode``.
+OBJECTIVES: dict[Any, tuple[str, Any]] = {
+    policy_losses.ppo_clip: ("vanilla", None),
+    policy_losses.reinforce: ("gpg", None),
+    policy_losses.gspo: ("gspo", None),
+    policy_losses.gspo_token: ("gspo", None),
+    policy_losses.cispo: ("cispo", None),
+    policy_losses.sapo: ("sapo", aggregation.sequence_mean),
+    policy_losses.gmpo: ("geo_mean", aggregation.sequence_mean),
+}
+ESTIMATORS = {k1: "kl", k2: "mse", k3: "low_var_kl"}
+#: A ratio that never gets there is not bounded.
+NO_BOUND = 1e9
+
+
+def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
+    """An online recipe.
+
+    Raises:
+        NoCounterpartError: naming the part.
+    """
+    refuse(ENGINE, recipe, staleness=staleness, shapes=[soft_overlong])
+    update, collect = recipe.update, recipe.collect
+    differs: list[str] = []
+    options = {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
+    options[f"{ACTOR}.ppo_epochs"] = update.num_iterations
+    if collect.retain is not None:
+        raise NoCounterpartError(ENGINE, recipe.name, "retain, which learns from some samples of a group")
+    if collect.refill is not None:
+        if isinstance(recipe.credit, AgainstGreedy):
+            raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines")
+        if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
+            raise NoCounterpartError(ENGINE, recipe.name, f"keep_groups={head(collect.refill.keep_groups).__name__}")
+        options |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "acc"}
+        differs.append("groups are sampled anew until the batch is full: max_refills does not end it")
+    for shaped in collect.shape:
+        options |= {
+            "reward.reward_manager.name": "dapo",
+            "+reward.reward_kwargs.max_resp_len": number(shaped, "max_completion_length"),
+            "+reward.reward_kwargs.overlong_buffer_cfg.enable": True,
+            "+reward.reward_kwargs.overlong_buffer_cfg.len": number(shaped, "soft_punish_cache"),
+            "+reward.reward_kwargs.overlong_buffer_cfg.penalty_factor": 1.0,
+            "+reward.reward_kwargs.overlong_buffer_cfg.log": False,
+        }
+    if update.keep is not None:
+        if head(update.keep) is not finished:
+            raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(update.keep).__name__}")
+        differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
+    if update.num_minibatches > 1:
+        differs.append("a minibatch is made of whole groups, in verl's own order")
+    return Mapped(TRAINER, options, tuple(differs))
+
+
+def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
+    """``algorithm.adv_estimator`` and what belongs to it."""
+    match recipe.credit:
+        case Grouped(advantage):
+            return _grouped(recipe, head(advantage), advantage, differs)
+        case AgainstGreedy():
+            # The trainer that samples the greedy replies is the older one.
+            return {"algorithm.adv_estimator": "remax", "trainer.use_v1": False}
+        case ToGo(gamma, whiten_advantages=True):
+            return {"algorithm.adv_estimator": "reinforce_plus_plus", "algorithm.gamma": gamma}
+        case Gae(critic, gamma, lam, critic_lam, whiten_rewards=False, whiten_advantages=True) if (
+            not callable(lam) and critic_lam in (None, lam) and not critic.shared
+        ):
+            differs += [
+                "the critic's gradient is clipped by itself, and its optimizer divides vf_coef out",
+                "the critic's head starts at random, here at 0",
+            ]
+            clipped = head(critic.value_loss) is value_losses.value_clip
+            return {
+                "algorithm.adv_estimator": "gae", "algorithm.gamma": gamma, "algorithm.lam": lam,
+                "critic.cliprange_value": number(critic.value_loss, "cliprange_value") if clipped else NO_BOUND,
+                "trainer.critic_warmup": critic.critic_warmup,
+            }  # fmt: skip
+    raise NoCounterpartError(ENGINE, recipe.name, f"the credit {_described(recipe)}")
+
+
+def _described(recipe: Recipe) -> str:
+    """The credit, and those of its choices by which verl and OpenRLHF cannot tell it."""
+    credit = recipe.credit
+    if isinstance(credit, Gae):
+        why = {
+            "λ by length": callable(credit.lam), "critic_lam": credit.critic_lam not in (None, credit.lam),
+            "a shared critic": credit.critic.shared, "whiten_rewards": credit.whiten_rewards,
+            "whiten_advantages=False": not credit.whiten_advantages,
+        }  # fmt: skip
+        return f"gae with {', '.join(name for name, there in why.items() if there)}"
+    return credit.title if not isinstance(credit, ToGo) else "to go without whitening"
+
+
+def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> dict[str, Any]:
+    if function is advantages.group_center:
+        return {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": False}
+    if function is advantages.leave_one_out:
+        return {"algorithm.adv_estimator": "rloo"}
+    if function is advantages.group_zscore and number(given, "ddof") == 1:
+        if number(given, "eps") != 1e-6:
+            differs.append(f"1e-6 is added to a group's deviation, here {number(given, 'eps'):g}")
+        return {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": True}
+    if function is advantages.reinforce_pp_baseline:
+        differs.append("the deviation is that of the batch's tokens, here of its replies")
+        return {"algorithm.adv_estimator": "reinforce_plus_plus_baseline"}
+    raise NoCounterpartError(
+        ENGINE, recipe.name, f"the advantage {function.__name__} (its register_adv_est can teach it one)"
+    )
+
+
+def _objective(recipe: Recipe) -> dict[str, Any]:
+    """``policy_loss.loss_mode``, its numbers, and the aggregation."""
+    given, weights = recipe.update.objective, recipe.update.weights
+    function = head(given)
+    if function not in OBJECTIVES:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the objective {function.__name__}")
+    mode, only = OBJECTIVES[function]
+    if head(weights) not in WEIGHTS or (only is not None and head(weights) is not only):
+        raise NoCounterpartError(ENGINE, recipe.name, f"{function.__name__} with weights {head(weights).__name__}")
+    options: dict[str, Any] = {
+        f"{ACTOR}.policy_loss.loss_mode": mode, f"{ACTOR}.loss_agg_mode": WEIGHTS[head(weights)],
+    }  # fmt: skip
+    if head(weights) is aggregation.fixed_length:
+        options[f"{ACTOR}.loss_scale_factor"] = number(weights, "max_completion_length")
+    if function in (policy_losses.cispo, policy_losses.sapo) and number(given, "per_sequence"):
+        raise NoCounterpartError(ENGINE, recipe.name, f"{function.__name__} of whole replies (per_sequence)")
+    if function is policy_losses.sapo:
+        tau = {"tau_pos": "sapo_temperature_pos", "tau_neg": "sapo_temperature_neg"}
+        return options | {f"{ACTOR}.{theirs}": number(given, ours) for theirs, ours in tau.items()}
+    return options | ({} if function is policy_losses.reinforce else _clip(recipe, function))
+
+
+def _clip(recipe: Recipe, function: Any) -> dict[str, Any]:
+    """The clip range. ``clip_ratio`` stands for the one that is not given, so both are."""
+    given = recipe.update.objective
+    low, high = number(given, "epsilon"), number(given, "epsilon_high")
+    if function is policy_losses.cispo:
+        low = 1.0 if low is None else low  # a weight is never below 0
+    high = low if high is None else high
+    options = {f"{ACTOR}.clip_ratio_low": low, f"{ACTOR}.clip_ratio_high": high}
+    if function not in (policy_losses.ppo_clip, policy_losses.gspo, policy_losses.gspo_token):
+        return options
+    delta = number(given, "delta")
+    if function is not policy_losses.ppo_clip:
+        if delta is not None:
+            raise NoCounterpartError(ENGINE, recipe.name, f"delta of {function.__name__}")
+        return options
+    # Its default, 3, is a second bound that is always on.
+    return options | {f"{ACTOR}.clip_ratio_c": NO_BOUND if delta is None else delta}
+
+
+def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
+    """The KL term, in the loss or in the reward."""
+    kl = recipe.update.kl
+    off = {f"{ACTOR}.use_kl_loss": False, "algorithm.use_kl_in_reward": False}
+    if kl is None:
+        return off
+    if head(kl.estimator) not in ESTIMATORS:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the KL estimator {head(kl.estimator).__name__}")
+    estimator = ESTIMATORS[head(kl.estimator)]
+    if isinstance(kl, InLoss):
+        return off | {
+            f"{ACTOR}.use_kl_loss": True, f"{ACTOR}.kl_loss_type": estimator, f"{ACTOR}.kl_loss_coef": kl.beta,
+        }  # fmt: skip
+    if isinstance(recipe.credit, AgainstGreedy):
+        differs.append("the KL term is charged to every token, and not to the greedy reply")
+    return off | {
+        "algorithm.use_kl_in_reward": True, "algorithm.kl_penalty": estimator, "algorithm.kl_ctrl.kl_coef": kl.beta,
+    }  # fmt: skip
+
+
+def _corrections(recipe: Recipe) -> dict[str, Any]:
+    """Weights for replies of another policy: there, of the engine that samples."""
+    if not recipe.update.corrections:
+        return {}
+    prefix = "algorithm.rollout_correction."
+    if len(recipe.update.corrections) > 1:
+        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once")
+    [given] = recipe.update.corrections
+    levels = {truncated_importance: "token", masked_importance: "token", sequence_importance: "sequence"}
+    if head(given) not in levels:
+        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {head(given).__name__}")
+    cap: Any = number(given, "importance_sampling_cap")
+    if head(given) is masked_importance:  # two bounds: what lies outside counts 0
+        cap = f"{number(given, 'importance_sampling_floor'):g}_{cap:g}"
+    return {f"{prefix}rollout_is": levels[head(given)], f"{prefix}rollout_is_threshold": cap}
+
+
+def offline(recipe: Preference) -> Mapped:
+    """A preference loss.
+
+    Raises:
+        NoCounterpartError: always.
+    """
+    raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences")
+
+
+def sft(config: TrainerConfig) -> Mapped:
+    """Supervised fine-tuning."""
+    return Mapped(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
+
+
+def reward(config: TrainerConfig) -> Mapped:
+    """A reward model.
+
+    Raises:
+        NoCounterpartError: always.
+    """
+    raise NoCounterpartError(ENGINE, "reward", "training a reward model")

@@ -1,0 +1,464 @@
+"""verl and OpenRLHF, which we never start: scripts whose options exist, graders that are called as those engines call them, data in their
+format, and models of theirs that open here.
+
+The names of their options are those of a version, in ``samples/engine_options.json``.
+"""
+
+import asyncio
+import importlib.util
+import itertools
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf import recipes
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.equations import advantages
+from minirlhf.equations.kl import k1, k2, k3
+from minirlhf.models import adapters, checkpoints
+from minirlhf.models.classifiers import as_classifier
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_folder
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.recipes.parts import (
+    Gae,
+    Grouped,
+    InLoss,
+    InReward,
+    ToGo,
+    cut_off,
+    masked_importance,
+    sequence_importance,
+    shortest,
+    soft_overlong,
+    token_cost,
+)
+from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
+from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
+from minirlhf.stages.bridge.write import ENGINES
+from minirlhf.stages.from_files import OnlineSource, Source
+from minirlhf.trainers.config import OnlineConfig
+from minirlhf.trainers.offline import OfflineConfig
+from minirlhf.trainers.reward import RewardConfig
+from minirlhf.trainers.sft import SFTConfig
+
+KNOWN = json.loads((Path(__file__).parent / "samples/engine_options.json").read_text(encoding="utf-8"))
+ENGINE = ("verl", "openrlhf")
+DATA = Data(rows=40, prompt=12, whole=30)
+SHAPED = {"shape": (soft_overlong,), "max_completion_length": 32}
+#: Beside the rows: the branches of the maps that no row takes.
+MORE = {
+    "k1 in the loss": recipes.DR_GRPO.with_(weights=recipes.DAPO.update.weights, kl=InLoss(k1)),
+    "k2 in the loss": recipes.GRPO.with_(kl=InLoss(k2)),
+    "k3 in the reward": recipes.GRPO.with_(kl=InReward(k3)),
+    "eps of verl": recipes.GRPO.with_(eps=1e-6),
+    "a second bound": recipes.GRPO.with_(delta=3.0),
+    "a bound of CISPO below": recipes.CISPO.with_(epsilon=0.5),
+    "icepop": recipes.GRPO.with_(corrections=(masked_importance,)),
+    "whole replies' weights": recipes.GRPO.with_(corrections=(sequence_importance,)),
+    "overlong": recipes.GRPO.with_(**SHAPED),
+    "a critic's warm-up": recipes.PPO.with_(critic_warmup=3),
+    "without whitening": recipes.REINFORCE_PP.with_(credit=ToGo(whiten_advantages=False)),
+}
+RECIPES = {**recipes.RECIPES, **MORE}
+
+
+def mapped(engine):
+    """Every recipe that goes, with what it becomes."""
+    for name, recipe in RECIPES.items():
+        try:
+            yield name, recipe, ENGINES[engine].online(recipe.filled(max_completion_length=32))
+        except NoCounterpartError:
+            continue
+
+
+def online(recipe, **settings):
+    config = OnlineConfig(**{"batch_size": 16, "num_generations": 4, "warmup_steps": 2, **settings})
+    return Told("online", OnlineSource(out="x", task="shell_game"), config, recipe)
+
+
+def words_of(engine, script):
+    """Program, module, and the options of the command in a script."""
+    command = script[script.index('cd "$HERE"\n') + len('cd "$HERE"\n') :].replace('"$@"', "")
+    words = shlex.split(command.replace("\\\n", " "))
+    module = next(word for word in words if word in KNOWN[engine] or word.startswith(("verl.", "openrlhf.")))
+    return module, words[words.index(module) + 1 :]
+
+
+def strange(engine, script):
+    """The options of a script that the engine does not have, or that it would not take so."""
+    module, words = words_of(engine, script)
+    known, values = KNOWN[engine][module], KNOWN[engine]["values"]
+    if engine == "verl":
+        pairs = [word.split("=", 1) for word in words]
+        missing = [name for name, _ in pairs if (name.removeprefix("+") in known) == name.startswith("+")]
+        return missing + [f"{name}={value}" for name, value in pairs if value not in values.get(name, [value])]
+    found = []
+    for name, given in ((part[0], part[1:]) for part in _options(words)):
+        takes = known.get(name)
+        right = takes is not None and (len(given) == takes if isinstance(takes, int) else given)
+        found += (
+            [] if right and all(value in values.get(name, given) for value in given) else [" ".join([name, *given])]
+        )
+    return found
+
+
+def _options(words):
+    """``[name, value, ...]`` of every option; a negative number is a value for argparse only if written as one."""
+    starts = [i for i, word in enumerate(words) if word.startswith("-") and not word.removeprefix("-").isdigit()]
+    return [[words[a].removeprefix("--"), *words[a + 1 : b]] for a, b in itertools.pairwise([*starts, len(words)])]
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_versions_are_those_of_the_names(engine):
+    assert ENGINES[engine].version == KNOWN[engine]["version"]
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_every_script_parses_and_every_option_is_there(engine, tmp_path):
+    scripts = []
+    for name, recipe, found in mapped(engine):
+        told = online(recipe.filled(max_completion_length=32))
+        scripts.append((name, SCRIPTS[engine][1](told, found, DATA)))
+    assert len(scripts) >= 12
+    for name, script in scripts:
+        file = tmp_path / "train.sh"
+        file.write_text(script)
+        done = subprocess.run(["bash", "-n", file], capture_output=True, text=True)
+        assert done.returncode == 0, (name, done.stderr)
+        assert strange(engine, script) == [], name
+
+
+@pytest.mark.parametrize(
+    ("engine", "trainer", "config"),
+    [
+        ("verl", "sft", SFTConfig()),
+        ("openrlhf", "sft", SFTConfig(warmup_steps=3)),
+        ("openrlhf", "reward", RewardConfig()),
+        ("openrlhf", "dpo", OfflineConfig()),
+        ("openrlhf", "cdpo", OfflineConfig(lr_scheduler_type="cosine")),
+        ("openrlhf", "ipo", OfflineConfig()),
+        ("openrlhf", "dpo_nll", OfflineConfig()),
+    ],
+)
+def test_scripts_of_the_other_trainers(engine, trainer, config):
+    told = Told(trainer, Source(out="x", lora_r=8), config, PREFERENCES.get(trainer))
+    script = SCRIPTS[engine][1](told, ENGINES[engine].mapped(told), DATA)
+    assert strange(engine, script) == []
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_a_wrong_name_is_seen(engine):
+    told = online(recipes.GRPO)
+    found = ENGINES[engine].online(recipes.GRPO)
+    script = SCRIPTS[engine][1]
+    wrong = {"verl": {"algorithm.adv_estimater": "grpo"}, "openrlhf": {"algo.advantage.estimater": "rloo"}}[engine]
+    bad = {"verl": {"algorithm.adv_estimator": "gprpo"}, "openrlhf": {"algo.advantage.estimator": "gprpo"}}[engine]
+    many = {"verl": {"+algorithm.gamma": 1.0}, "openrlhf": {"reward.clip_range": (1, 2, 3)}}[engine]
+    for more in (wrong, bad, many):
+        assert len(strange(engine, script(told, replace(found, options={**found.options, **more}), DATA))) == 1
+
+
+def test_settings_of_a_run_stand_under_their_names():
+    told = online(recipes.GRPO, learning_rate=3e-7, temperature=0.7, top_p=0.9, max_grad_norm=0.3, weight_decay=0.02)
+    asked = {"learning_rate": "3e-07", "temperature": "0.7", "top_p": "0.9", "max_grad_norm": "0.3", "weight_decay": "0.02",
+             "batch_size": "16", "num_generations": "4", "max_completion_length": "32"}  # fmt: skip
+    _, words = words_of("verl", SCRIPTS["verl"][1](told, ENGINES["verl"].mapped(told), DATA))
+    given = dict(word.split("=", 1) for word in words)
+    assert {name: given[SETTINGS[name][1]] for name in asked} == asked
+    _, words = words_of("openrlhf", SCRIPTS["openrlhf"][1](told, ENGINES["openrlhf"].mapped(told), DATA))
+    given = {name: values[0] if values else "" for name, *values in _options(words)}
+    assert {name: given[SETTINGS[name][2]] for name in asked} == asked
+    assert given["actor.lr_scheduler"] == "constant_with_warmup"
+    assert float(given["actor.lr_warmup_ratio"]) == pytest.approx(2 / 100)
+
+
+@pytest.mark.parametrize(
+    ("engine", "recipe", "part"),
+    [
+        ("verl", recipes.VAPO, "positive_coef"),
+        ("verl", recipes.VAPO.with_(positive_coef=0.0), "gae with λ by length, critic_lam"),
+        ("verl", recipes.PPO.with_(shared=True), "a shared critic"),
+        ("verl", recipes.LUSPO, "the objective luspo"),
+        ("verl", recipes.GFPO, "retain"),
+        ("verl", recipes.BNPO, "the advantage bnpo"),
+        ("verl", recipes.GRPO_PROCESS, "the credit process_zscore"),
+        ("verl", recipes.MASKED_GRPO, "the correction not_left_behind"),
+        ("verl", recipes.GSPO.with_(delta=1.1), "delta of gspo"),
+        ("verl", recipes.SAPO.with_(per_sequence=True), "sapo of whole replies"),
+        ("verl", recipes.GRPO.with_(shape=(token_cost,)), "shape=token_cost"),
+        ("openrlhf", recipes.DR_GRPO, "weights fixed_length"),
+        ("openrlhf", recipes.RLOO, "weights sequence_sum"),
+        ("openrlhf", recipes.CISPO, "the objective cispo"),
+        ("openrlhf", recipes.REMAX, "the credit against greedy"),
+        ("openrlhf", recipes.LITE_PPO, "the advantage lite_ppo"),
+        ("openrlhf", recipes.GRPO.with_(shape=(cut_off,)), "shape=cut_off"),
+        ("openrlhf", recipes.GRPO.with_(corrections=(sequence_importance,)), "the correction sequence_importance"),
+        ("openrlhf", recipes.GSPO.with_(corrections=(masked_importance,)), "a correction of gspo"),
+        ("openrlhf", recipes.GFPO.with_(retain=shortest), "retain"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_what_has_no_counterpart_is_refused_by_its_part(engine, recipe, part):
+    with pytest.raises(NoCounterpartError, match=part):
+        ENGINES[engine].online(recipe)
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_settings_without_a_name_are_refused(engine):
+    with pytest.raises(NoCounterpartError, match="staleness = 2"):
+        ENGINES[engine].online(recipes.GRPO, staleness=2)
+    told = online(recipes.GRPO, min_p=0.1)
+    with pytest.raises(NoCounterpartError, match=r"min_p = 0\.1"):
+        SCRIPTS[engine][1](told, ENGINES[engine].mapped(told), DATA)
+    odd = online(recipes.GSPO, batch_size=7, num_generations=3)
+    with pytest.raises(UserError, match="cannot be divided into"):
+        SCRIPTS[engine][1](odd, ENGINES[engine].mapped(odd), DATA)
+    with pytest.raises(NoCounterpartError, match=r"the loss hinge|given preferences"):
+        ENGINES[engine].offline(PREFERENCES["hinge"])
+
+
+def test_every_choice_of_a_credit_goes_to_the_estimator_that_does_it():
+    of = lambda engine, name, credit: ENGINES[engine].online(recipes.GRPO.with_(credit=credit)).options[name]
+    said = [Grouped(advantages.group_center), Grouped(advantages.leave_one_out), ToGo(gamma=0.9), Gae(lam=0.9)]
+    assert [of("verl", "algorithm.adv_estimator", c) for c in said] == ["grpo", "rloo", "reinforce_plus_plus", "gae"]
+    assert [of("openrlhf", "algo.advantage.estimator", c) for c in said] == ["dr_grpo", "rloo", "reinforce", "gae"]
+    assert of("verl", "algorithm.norm_adv_by_std_in_grpo", said[0]) is False
+    assert of("verl", "algorithm.gamma", said[2]) == of("openrlhf", "algo.advantage.gamma", said[2]) == 0.9
+    assert of("verl", "algorithm.lam", said[3]) == of("openrlhf", "algo.advantage.lambd", said[3]) == 0.9
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of GRPO with a reader's own grader, and one of SFT."""
+    folder = tmp_path_factory.mktemp("runs")
+    problems = [{"prompt": f"say {n}", "reference": str(n)} for n in range(6)]
+    talks = [{"prompt": f"q{n}", "completion": f"good {n}"} for n in range(6)]
+    for name, rows in (("problems", problems), ("talks", talks)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "my.py").write_text(
+        "def fn(completion, reference, messages):\n    return float(reference in completion)\n"
+    )
+    quick = ["--max-steps", "1", "--batch-size", "2", "--vocab-size", "300", "--context", "64", "--held-out", "0.3"]
+    grader = ["--grader", f"{folder}/my.py:fn", "--max-completion-length", "4", "--num-generations", "2"]
+    for trainer, rows, more in (("grpo", "problems", grader), ("sft", "talks", [])):
+        argv = ["train", trainer, "--data", f"{folder}/{rows}.jsonl", "--out", str(folder / trainer), *quick, *more]
+        assert main(argv) == 0
+    return folder
+
+
+def exported(runs, trainer, engine, folder, *more):
+    argv = ["export", str(runs / trainer), "--to", engine, "--out", str(folder / "big"), "--accept-differences", *more]
+    assert main(argv) == 0
+    return folder / "big"
+
+
+def loaded(file, name):
+    """A module from a file, as both engines load a grader."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_verl_asks_the_grader_and_reads_the_data(runs, tmp_path):
+    from datasets import load_dataset
+
+    out = exported(runs, "grpo", "verl", tmp_path)
+    assert {"model", "data.parquet", "grader.py", "my.py", "train.sh", "DIFFERENCES.md"} == {
+        p.name for p in out.iterdir()
+    }
+    rows = load_dataset("parquet", data_files=str(out / "data.parquet"), cache_dir=str(tmp_path / "cache"))["train"]
+    score = loaded(out / "grader.py", "custom_module").compute_score
+
+    async def asked():  # as its NaiveRewardManager does: keywords, in a thread
+        loop, found = asyncio.get_running_loop(), []
+        for row in rows:
+            said = row["reward_model"]["ground_truth"]
+            for text in (f"it is {said}", "nothing"):
+                extra = {**row["extra_info"], "num_turns": None, "rollout_reward_scores": {}}
+                call = {
+                    "data_source": row["data_source"],
+                    "solution_str": text,
+                    "ground_truth": said,
+                    "extra_info": extra,
+                }
+                found.append(await loop.run_in_executor(None, lambda call=call: score(**call)))
+        return found
+
+    assert asyncio.run(asked()) == [1.0, 0.0] * len(rows)
+    assert rows[0]["prompt"][0]["role"] == "user"
+    assert "1e-6 is added to a group's deviation" in (out / "DIFFERENCES.md").read_text()
+    assert "never started by us" in (out / "DIFFERENCES.md").read_text()
+
+
+def test_openrlhf_asks_the_grader_and_reads_the_data(runs, tmp_path):
+    out = exported(runs, "grpo", "openrlhf", tmp_path)
+    module = loaded(out / "grader.py", "reward_func")
+    _, tokenizer = load_folder(out / "model")
+
+    async def asked(row, reply):  # as its SingleTurnAgentExecutor does
+        prompt = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text=prompt, add_special_tokens=False)["input_ids"]
+        ids = ids + tokenizer(reply, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+        query = tokenizer.decode(ids, skip_special_tokens=False)
+        found = await asyncio.to_thread(module.reward_func, [query], [prompt], [row["reference"]])
+        return torch.tensor([found["rewards"]]).tolist() + torch.tensor([found["scores"]]).tolist()
+
+    rows = [json.loads(line) for line in (out / "data.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert asyncio.run(asked(row, f"it is {row['reference']}")) == [1.0, 1.0]
+        assert asyncio.run(asked(row, "nothing")) == [0.0, 0.0]
+    assert module.reply(*[tokenizer.apply_chat_template(rows[0]["prompt"], tokenize=False)] * 2) == ""
+    with pytest.raises(ValueError, match="does not begin with its prompt"):
+        module.reply("something else", tokenizer.apply_chat_template(rows[0]["prompt"], tokenize=False))
+
+
+def test_conversations_of_verl_are_messages(runs, tmp_path):
+    from datasets import load_dataset
+
+    out = exported(runs, "sft", "verl", tmp_path)
+    rows = load_dataset("parquet", data_files=str(out / "data.parquet"), cache_dir=str(tmp_path / "cache"))["train"]
+    assert [message["role"] for message in rows[0]["messages"]] == ["user", "assistant"]
+    assert strange("verl", (out / "train.sh").read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--to", "verl"], "not the same in verl: 1e-6 is added to a group's deviation"),
+        (["--to", "elsewhere"], "invalid choice: 'elsewhere'"),
+        (["--to", "trl", "--model", "adapter"], "has no adapter"),
+    ],
+)
+def test_bad_exports_are_one_line(runs, argv, words, tmp_path, capsys):
+    try:
+        code = main(["export", str(runs / "grpo"), "--out", str(tmp_path / "big"), *argv])
+    except SystemExit as done:
+        code = done.code
+    assert code == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- and back --------------------------------------------------------------------------------------------------------
+
+WORDS = word_tokenizer([f"w{i}" for i in range(20)])
+IDS = torch.tensor([[7, 8, 9, 10], [11, 12, 13, 14]])
+
+
+def judge():
+    model = RewardModel.from_causal_lm(tiny_model("nano", WORDS, seed=2), seed=1).eval()
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    return model
+
+
+def scores(model):
+    with torch.no_grad():
+        return model(IDS, torch.ones_like(IDS))
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_reward_model_of_openrlhf_opens(normalised, tmp_path):
+    """Its files are those of a sequence classifier; its class is called otherwise, and config.json may hold a mean and a deviation."""
+    model = judge()
+    plain, constant = as_classifier(model, WORDS)
+    checkpoints.save(tmp_path / "rm", plain, WORDS)
+    file = tmp_path / "rm/config.json"
+    said = json.loads(file.read_text())
+    for name in ("id2label", "label2id", "num_labels"):
+        said.pop(name, None)
+    said |= {"architectures": ["RewardModel"], "value_head_prefix": "score", "normalize_reward": normalised}
+    said |= {"mean": 0.3, "std": 2.0} if normalised else {}
+    file.write_text(json.dumps(said))
+    (tmp_path / "rm/manifest.json").unlink()
+    expected = scores(model) - constant
+    torch.testing.assert_close(
+        scores(RewardModel.from_pretrained(tmp_path / "rm")), (expected - 0.3) / 2 if normalised else expected
+    )
+
+
+def test_an_adapter_of_peft_opens_with_its_base(tmp_path):
+    peft = pytest.importorskip("peft")
+    base = tiny_model("nano", WORDS, seed=2)
+    checkpoints.save(tmp_path / "big/model", base, WORDS)
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, weight in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(len(name)))
+    wrapped.save_pretrained(tmp_path / "big/out/adapter")
+    adapters.rename_base(tmp_path / "big/out/adapter", "model")  # as a trainer in big/ would call it
+    found, tokenizer = load_folder(tmp_path / "big/out/adapter")
+    with torch.no_grad():
+        expected = wrapped.eval()(input_ids=IDS).logits
+        torch.testing.assert_close(found(input_ids=IDS).logits, expected, atol=1e-5, rtol=1e-5)
+    assert tokenizer.get_vocab() == WORDS.get_vocab()
+    adapters.rename_base(tmp_path / "big/out/adapter", "")
+    with pytest.raises(UserError, match="names no base"):
+        load_folder(tmp_path / "big/out/adapter")
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path):
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(
+        tiny_model("nano", WORDS), peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    wrapped.save_pretrained(tmp_path / "adapter")
+    checkpoints.save(tmp_path / "other", tiny_model("micro", WORDS), WORDS)
+    adapters.rename_base(tmp_path / "adapter", "other")
+    with pytest.raises(UserError, match="does not fit its base"):
+        load_folder(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("trainer", ["sft", "reward"])
+def test_what_a_lora_run_learned_goes_as_an_adapter_and_comes_back(trainer, tmp_path):
+    pytest.importorskip("peft")
+    rows = {
+        "sft": {"prompt": "q", "completion": "good one"},
+        "reward": {"prompt": "q", "chosen": "good", "rejected": "bad"},
+    }
+    key = {"sft": "completion", "reward": "chosen"}[trainer]
+    data = [{**rows[trainer], "prompt": f"q{n}", key: f"good {n}"} for n in range(8)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    run, out = tmp_path / "run", tmp_path / "big"
+    argv = [
+        "train",
+        trainer,
+        "--data",
+        f"{tmp_path}/d.jsonl",
+        "--out",
+        str(run),
+        "--max-steps",
+        "3",
+        "--batch-size",
+        "2",
+    ]
+    argv += ["--vocab-size", "300", "--context", "64", "--held-out", "0.3", "--lora-r", "2", "--learning-rate", "0.05"]
+    assert main(argv) == 0
+    assert main(["export", str(run), "--out", str(out), "--model", "adapter"]) == 0
+    assert 'PeftModel.from_pretrained(model, "adapter", is_trainable=True)' in (out / "train.py").read_text()
+    assert (
+        main(["export", str(run), "--to", "openrlhf", "--out", f"{out}2", "--model", "adapter", "--accept-differences"])
+        == 2
+    )
+    ids = torch.tensor([[20, 30, 40], [50, 60, 70]])
+    if trainer == "sft":
+        ours, theirs, start = (load_folder(f)[0] for f in (run / "model", out / "adapter", out / "model"))
+        ours, theirs, start = (model(input_ids=ids).logits for model in (ours, theirs, start))
+    else:
+        models = (RewardModel.from_pretrained(f) for f in (run / "model", out / "adapter", out / "model"))
+        ours, theirs, start = (model(ids, torch.ones_like(ids)) for model in models)
+        ours, theirs, start = (x - x.mean() for x in (ours, theirs, start))  # the bias stays here
+    torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
+    assert float((start - ours).detach().abs().max()) > 1e-3
