@@ -15,7 +15,7 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.parts import Gae
-from minirlhf.stages.bridge import openrlhf, verl
+from minirlhf.stages.bridge import hooks, openrlhf, verl
 from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, head, refuse_settings
 from minirlhf.trainers.config import OnlineConfig
 
@@ -124,14 +124,15 @@ def _hook(trainer: str, found: Mapped) -> tuple[str, str]:
     given = {"advantage": found.advantage, "retain": found.retain}
     if not any(given.values()):
         return "", trainer
-    imports, words = ["from functools import partial", "from minirlhf.stages.bridge.hooks import adapted"], []
+    hook = hooks.adapted
+    imports, words = ["from functools import partial", f"from {hook.__module__} import {hook.__name__}"], []
     for name, function in given.items():
         if function is None:
             continue
         plain = head(function)
         imports.append(f"from {plain.__module__} import {plain.__name__}")
         words.append(f"{name}=partial({plain.__name__}, **{getattr(function, 'keywords', {})!r})")
-    return "".join(f"{line}\n" for line in imports), f"adapted({trainer}, {', '.join(words)})"
+    return "".join(f"{line}\n" for line in imports), f"{hook.__name__}({trainer}, {', '.join(words)})"
 
 
 SCRIPT = '''"""{name}, as minirlhf ran it; see DIFFERENCES.md.
