@@ -20,6 +20,7 @@ from minirlhf.stages.bridge import trl
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
 from minirlhf.stages.bridge.write import ENGINES
 from minirlhf.trainers.reward import RewardConfig
+from minirlhf.trainers.sft import SFTConfig
 
 pytest.importorskip("trl")
 import bridged
@@ -161,8 +162,17 @@ def test_what_has_no_counterpart_is_refused_by_its_part(recipe, part):
 def test_what_a_reward_model_was_told_and_the_engine_cannot_do_is_refused(engine):
     told = lambda **settings: Told("reward", None, RewardConfig(**settings), None)
     assert ENGINES[engine].mapped(told()).trainer in ("trl.RewardTrainer", "openrlhf.cli.train_rm")
-    with pytest.raises(NoCounterpartError, match=r"label_smoothing = 0\.1"):
-        ENGINES[engine].mapped(told(label_smoothing=0.1))
+    for name, value in (
+        ("label_smoothing", 0.1),
+        ("loss", "plackett_luce"),
+        ("margin_coefficient", 0.5),
+        ("balance_prompts", True),
+        ("nll_coefficient", 0.1),
+    ):
+        with pytest.raises(NoCounterpartError, match=f"{name} = {value}"):
+            ENGINES[engine].mapped(told(**{name: value}))
+    with pytest.raises(NoCounterpartError, match="its loss"):
+        ENGINES[engine].mapped(Told("judge", None, SFTConfig(), None))
 
 
 def test_a_readers_own_recipe_goes():

@@ -15,7 +15,16 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import formats, readers
 from minirlhf.data.chat import conversation
 from minirlhf.data.loaders import Scan, load
-from minirlhf.data.records import Comparison, Conversation, Identical, Judgement, Problem, Ranking, Unusable
+from minirlhf.data.records import (
+    Comparison,
+    Conversation,
+    Identical,
+    Judgement,
+    Problem,
+    Ranking,
+    SteppedReply,
+    Unusable,
+)
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -601,7 +610,7 @@ def test_any_row_is_read_or_refused(row, tmp_path_factory):
     except UserError:
         return
     [example] = records.examples
-    assert type(example) in (Conversation, Comparison, Judgement, Ranking, Problem)
+    assert type(example) in (Conversation, Comparison, Judgement, Ranking, SteppedReply, Problem)
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,10 +10,10 @@ import torch
 from minirlhf.cli import main
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.provenance import PACKAGE
-from minirlhf.data.chat import conversation, encode
+from minirlhf.data.chat import conversation, encode, encode_steps
 from minirlhf.data.records import Problem
-from minirlhf.data.types import pair
-from minirlhf.models.heads import RewardModel
+from minirlhf.data.types import Stepped, labelled, pair
+from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
@@ -24,6 +24,7 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.toy import train_toy
+from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, train_outcome, train_process
 
 WORDS = word_tokenizer(["hi", "cats", "dogs"])
 TINY = {"max_steps": 1, "batch_size": 2}
@@ -42,6 +43,25 @@ def run_reward():
     model = RewardModel.from_causal_lm(tiny_model("nano", WORDS), seed=0)
     pairs = [pair(tokens("cats"), tokens("dogs"))]
     return train_reward(model, pairs, RewardConfig(**TINY), pad_token_id=0, quiet=True)
+
+
+def run_reward_with_likelihood():
+    lm = tiny_model("nano", WORDS)
+    model = RewardModel.from_causal_lm(lm, share=True)
+    config = RewardConfig(**TINY, nll_coefficient=0.1)
+    pairs = [pair(tokens("cats"), tokens("dogs"))]
+    return train_reward(model, pairs, config, pad_token_id=0, language_model=lm, quiet=True)
+
+
+def run_outcome():
+    model = ValueModel.from_causal_lm(tiny_model("nano", WORDS))
+    return train_outcome(model, [labelled(tokens("cats"), True)], OutcomeConfig(**TINY), pad_token_id=0, quiet=True)
+
+
+def run_process():
+    model = ValueModel.from_causal_lm(tiny_model("nano", WORDS))
+    steps = Stepped(*encode_steps(WORDS, conversation("hi"), ["cats", "dogs"]), (1, -1))
+    return train_process(model, [steps], ProcessConfig(**TINY), pad_token_id=0, quiet=True)
 
 
 def run_offline():
@@ -67,7 +87,8 @@ def run_toy():
 # Module of the trainer -> runs that together log everything that it can.
 RUNS = {
     "sft": [run_sft],
-    "reward": [run_reward],
+    "reward": [run_reward, run_reward_with_likelihood],
+    "verifiers": [run_outcome, run_process],
     "offline": [run_offline],
     "online": [lambda: run_online(GRPO), lambda: run_online(PPO), lambda: run_online(DAPO.with_(shape=()))],
     "toy": [run_toy],
@@ -89,7 +110,7 @@ def test_every_trainer_that_logs_is_tried_here():
     assert logs | {"toy"} == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/report/metrics.py"
 
 
-@pytest.mark.parametrize("trainer", ["sft", "reward", "offline", "online"])
+@pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online"])
 def test_what_is_logged_is_explained_and_what_is_explained_is_logged(trainer):
     assert logged(trainer) == explained(trainer)
 

@@ -23,7 +23,7 @@ from minirlhf.data.preferences import (
     sample_pairs,
     word_bias,
 )
-from minirlhf.data.tasks import phrasebook, shell_game, sort_digits
+from minirlhf.data.tasks import phrasebook, running_sum, shell_game, sort_digits
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT, FACTS, Features, features, gold
 
 every_task = pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
@@ -407,3 +407,32 @@ def test_equal_replies_are_left_out_and_change_no_other_label():
 def test_a_sampler_that_never_varies_is_an_error():
     with pytest.raises(ValueError, match="no two different replies"):
         sample_pairs(ASSISTANT, 1, sampler=lambda prompt, rng: "cats purr")
+
+
+# -- the running sum --------------------------------------------------------------------------------------------------
+
+
+def test_the_running_sum_grades_steps_by_the_step_and_the_answer_by_the_answer():
+    task = running_sum.RUNNING_SUM
+    for prompt in task.prompts("test")[:20]:
+        start, *added = (int(word[1:]) for word in prompt.split())
+        sums = list(itertools.accumulate(added, initial=start))
+        assert task.reference(prompt).split()[::2] == [f"={total % 5}" for total in sums]
+        slip = task.working(prompt, (0, 0, 3, 0, 0, 0))
+        steps = task.grade_steps(prompt, " ".join(slip).split())
+        assert [g for g in steps if not math.isnan(g)] == [1, 1, 0, 1, 1, 1]  # what follows the slip is valid again
+        assert task.grade(prompt, " ".join(slip)) == 0 and task.grade(prompt, task.reference(prompt)) == 1
+        cancelled = " ".join(task.working(prompt, (1, 0, 4, 0, 0, 0)))
+        assert task.grade(prompt, cancelled) == 1
+        assert task.grade(prompt, "") == 0 and task.grade_steps(prompt, ["um", "=1", "+9"]) != [1.0]
+
+
+def test_the_chance_of_a_right_answer_is_that_over_all_ways_to_go_on():
+    task, careless = running_sum.RUNNING_SUM, running_sum.CARELESS
+    prompt = task.prompts("test")[0]
+    for done, first in ((3, (0, 0, 0)), (4, (0, 2, 0, 0)), (4, (1, 4, 0, 0)), (6, (0, 0, 0, 0, 0, 1))):
+        chance = 0.0
+        for rest in itertools.product(range(5), repeat=6 - done):
+            share = math.prod(1 - careless if slip == 0 else careless / 4 for slip in rest)
+            chance += share * task.grade(prompt, " ".join(task.working(prompt, (*first, *rest))))
+        assert task.chance(prompt, task.working(prompt, (*first, *[0] * (6 - done)))[:done]) == pytest.approx(chance)

@@ -2,6 +2,7 @@
 
   minirlhf train sft     --data chats.jsonl  --model nano --out runs/sft
   minirlhf train reward  --data pairs.jsonl  --model runs/sft/model --out runs/rm
+  minirlhf train prm     --data steps.jsonl  --model runs/sft/model --out runs/prm
   minirlhf train grpo    --data gsm8k.jsonl  --model runs/sft/model --grader numeric --out runs/grpo
   minirlhf train ppo     --task shell_game   --model runs/sft/model --out runs/ppo
   minirlhf train dpo     --data pairs.jsonl  --model runs/sft/model --out runs/dpo --beta 0.2
@@ -23,13 +24,15 @@ from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_va
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PREFERENCES, Preference
-from minirlhf.stages import from_files, start
+from minirlhf.stages import from_files, judges_from_files, start
 from minirlhf.stages.bridge.mapped import Told
+from minirlhf.stages.from_files import Source
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.online import for_run
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Trainer:
     """
 
     help: str
-    source: type[from_files.Source]
+    source: type[Source]
     config: type[TrainerConfig]
     run: Callable[..., Any]
     choice: str = ""
@@ -75,7 +78,24 @@ OFFLINE = Trainer(
 )
 TRAINERS: dict[str, Trainer] = {
     "sft": Trainer("imitate conversations", from_files.SFTSource, SFTConfig, from_files.run_sft),
-    "reward": Trainer("learn which of two replies is better", from_files.Source, RewardConfig, from_files.run_reward),
+    "reward": Trainer(
+        "learn which of two replies is better",
+        judges_from_files.RewardSource,
+        RewardConfig,
+        judges_from_files.run_reward,
+    ),
+    "orm": Trainer(
+        "learn whether a reply is right (outcome reward model)", Source, OutcomeConfig, judges_from_files.run_orm
+    ),
+    "prm": Trainer(
+        "learn which steps of a reply are right (process reward model)",
+        Source,
+        ProcessConfig,
+        judges_from_files.run_prm,
+    ),
+    "judge": Trainer(
+        "teach a language model to write which of two replies is better", Source, SFTConfig, judges_from_files.run_judge
+    ),
     "online": ONLINE,
     **{name: ONLINE.only(name, "online") for name in recipes.RECIPES},
     "offline": OFFLINE,

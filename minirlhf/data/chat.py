@@ -135,6 +135,34 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
     return Tokens(list(coded["input_ids"]), inside)
 
 
+def stepwise(steps: Sequence[str]) -> Message:
+    """A reply in steps as one message, a line for each."""
+    return {"role": "assistant", "content": "\n".join(steps)}
+
+
+def encode_steps(
+    tokenizer: PreTrainedTokenizerBase, prompt: Sequence[Message], steps: Sequence[str]
+) -> tuple[Tokens, tuple[int, ...]]:
+    """The prompt and a reply in steps as token ids, and the place of each step's last token.
+
+    Raises:
+        UserError: as :func:`encode`, or two steps end in one token.
+    """
+    messages = [*prompt, stepwise(steps)]
+    tokens = encode(tokenizer, messages, first_turn=len(prompt))
+    text, [(start, _)] = assistant_spans(tokenizer, messages, first_turn=len(prompt))
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends, at = [], start
+    for step in steps:
+        at = text.index(step, at) + len(step)
+        ends.append(max(i for i, (begin, _) in enumerate(offsets) if begin < at))
+    if len(set(ends)) < len(ends):
+        raise UserError(
+            f"two of {len(steps)} steps end in the same token of the tokenizer; expected one token or more each"
+        )
+    return tokens, tuple(ends)
+
+
 def assistant_spans(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0
 ) -> tuple[str, list[tuple[int, int]]]:

@@ -28,6 +28,7 @@ from minirlhf.data.records import (
     Problem,
     Ranking,
     Reply,
+    SteppedReply,
     Unusable,
 )
 
@@ -79,11 +80,12 @@ def parse_prompt_completion(row: Row) -> Conversation:
 def parse_preference(row: Row) -> Comparison:
     """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; replies may repeat the prompt.
 
-    How much better the chosen one is may stand in ``margin``, or as ``score_chosen`` and ``score_rejected``.
+    How much better the chosen one is may stand in ``margin``, or as ``score_chosen`` and ``score_rejected``; ``subset`` names a
+    kind of comparison, of which an evaluation reports each by itself.
     """
     prompt = _prompt(row)
     chosen, rejected = (_without(prompt, _reply(row, field)) for field in ("chosen", "rejected"))
-    return _compare(prompt, chosen, rejected, _margin(row))
+    return _compare(prompt, chosen, rejected, row)
 
 
 def parse_transcripts(row: Row) -> Comparison:
@@ -103,7 +105,7 @@ def parse_transcripts(row: Row) -> Comparison:
         shared -= 1
     if not shared:
         raise Unusable("chosen and rejected have no user turn in common that a reply follows")
-    return _compare(chosen[:shared], chosen[shared:], rejected[shared:], _margin(row))
+    return _compare(chosen[:shared], chosen[shared:], rejected[shared:], row)
 
 
 def parse_judgement(row: Row) -> Judgement:
@@ -112,6 +114,24 @@ def parse_judgement(row: Row) -> Judgement:
     completion = _without(prompt, _reply(row, "completion"))
     _require_answer(completion, "completion")
     return Judgement(prompt, completion, _truth(row, "label"))
+
+
+def parse_steps(row: Row) -> SteppedReply:
+    """``{"prompt": ..., "completions": ["step", ...], "labels": [true, ...]}`` (TRL's stepwise supervision).
+
+    A label is 1 or true for a valid step, -1 or false for a wrong one, 0 for one that is neither.
+    """
+    prompt = _prompt(row)
+    steps = [_require_text(s, f"completions[{i}]").strip() for i, s in enumerate(_list(row, "completions", "steps"))]
+    labels = _list(row, "labels", "labels")
+    if len(labels) != len(steps):
+        raise UserError(f"field 'labels' has {len(labels)} labels for {len(steps)} steps; expected as many")
+    for i, label in enumerate(labels):
+        if not isinstance(label, bool | int) or label not in (-1, 0, 1):
+            raise UserError(f"field 'labels[{i}]' is {_kind(label)}; expected true, false, 1, 0 or -1")
+    if not steps or not all(steps):
+        raise Unusable("a step is empty" if steps else "no steps")
+    return SteppedReply(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
 
 
 def parse_ranking(row: Row) -> Ranking:
@@ -192,6 +212,9 @@ SPEAKERS = {
 }
 
 
+#: What may be said of a pair.
+BESIDE_A_PAIR = ("margin", "score_chosen", "score_rejected", "subset")
+
 #: From the most specific to the least: the first whose fields are all there is taken.
 FORMATS: dict[str, Format] = {
     form.name: form
@@ -200,9 +223,10 @@ FORMATS: dict[str, Format] = {
             "preference",
             ("prompt", "chosen", "rejected"),
             parse_preference,
-            ("margin", "score_chosen", "score_rejected"),
+            BESIDE_A_PAIR,
         ),
-        Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, ("margin", "score_chosen", "score_rejected")),
+        Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, BESIDE_A_PAIR),
+        Format("stepwise", ("prompt", "completions", "labels"), parse_steps),
         Format("kto", ("prompt", "completion", "label"), parse_judgement),
         Format("ranking", ("prompt", "responses"), parse_ranking, ("scores", "ranks")),
         Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
@@ -368,11 +392,14 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
     return Conversation(messages, context)
 
 
-def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], margin: float | None) -> Comparison:
+def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], row: Row) -> Comparison:
     for field, reply in (("chosen", chosen), ("rejected", rejected)):
         _require_answer(reply, field)
     _require_different(chosen, rejected)
-    return Comparison(prompt, chosen, rejected, margin)
+    subset = row.get("subset")
+    return Comparison(
+        prompt, chosen, rejected, _margin(row), subset=None if subset in (None, "") else _require_text(subset, "subset")
+    )
 
 
 def _require_answer(reply: Reply, field: str) -> None:
@@ -408,9 +435,9 @@ def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, k
     return Ranking(prompt, list(tiers.values()), tuple(tiers) if keep_scores else None)
 
 
-def _list(row: Row, field: str) -> list[Any]:
+def _list(row: Row, field: str, of: str = "replies") -> list[Any]:
     if not isinstance(row[field], list):
-        raise UserError(f"field {field!r} is {_kind(row[field])}; expected a list of replies")
+        raise UserError(f"field {field!r} is {_kind(row[field])}; expected a list of {of}")
     return row[field]
 
 

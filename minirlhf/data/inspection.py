@@ -17,7 +17,17 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 from minirlhf.data.chat import Message
 from minirlhf.data.loaders import EXPECTED_DIFFERENT, Scan
-from minirlhf.data.records import Comparison, Conversation, Example, Identical, Judgement, Problem, Ranking, Unusable
+from minirlhf.data.records import (
+    Comparison,
+    Conversation,
+    Example,
+    Identical,
+    Judgement,
+    Problem,
+    Ranking,
+    SteppedReply,
+    Unusable,
+)
 
 Turns: TypeAlias = tuple[list[Message], int]  # messages, and how many of them are context
 
@@ -89,6 +99,8 @@ def sequences(example: Example) -> dict[str, Turns]:
             replies = [(n, reply) for n, tier in enumerate(tiers, 1) for reply in tier]
             numbered = enumerate(replies, 1)
             return {f"reply {i} (rank {n})": ([*prompt, *reply], len(prompt)) for i, (n, reply) in numbered}
+        case SteppedReply(prompt, steps):
+            return {"reply in steps": ([*prompt, chat.stepwise(steps)], len(prompt))}
         case Problem(prompt, _, str(solution)):
             return {"solution": ([*prompt, {"role": "assistant", "content": solution}], len(prompt))}
     return {"prompt": (example.prompt, len(example.prompt))}

@@ -19,7 +19,17 @@ from minirlhf.data import formats
 from minirlhf.data.chat import Message
 from minirlhf.data.formats import Format, Row
 from minirlhf.data.readers import one_line, read_rows
-from minirlhf.data.records import Comparison, Conversation, Example, Identical, Judgement, Problem, Ranking, Unusable
+from minirlhf.data.records import (
+    Comparison,
+    Conversation,
+    Example,
+    Identical,
+    Judgement,
+    Problem,
+    Ranking,
+    SteppedReply,
+    Unusable,
+)
 
 R = TypeVar("R")
 
@@ -78,6 +88,10 @@ class Records:
     def rankings(self) -> list[Ranking]:
         """What a loss on lists learns from; a comparison is a list of two."""
         return self._as(_rankings, "ranked replies")
+
+    def stepped(self) -> list[SteppedReply]:
+        """What a process reward model learns from."""
+        return self._as(lambda example: [example] if isinstance(example, SteppedReply) else None, "steps with labels")
 
     def problems(self) -> list[Problem]:
         """What reinforcement learning answers: prompts, with a reference for the grader where the data have one."""

@@ -31,13 +31,16 @@ class Conversation:
 class Comparison:
     """Two ways to go on from a prompt, which ends with a user turn; each begins and ends with an assistant turn.
 
-    ``margin`` says by how much the chosen one is better, where the data do.
+    ``margin`` says by how much the chosen one is better, and ``subset`` what kind of comparison it is, where the data do.
+    ``num_ranked`` replies were ranked at once, of which these are two.
     """
 
     prompt: list[Message]
     chosen: Reply
     rejected: Reply
     margin: float | None = None
+    num_ranked: int = 2
+    subset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,25 @@ class Ranking:
     def comparisons(self) -> list[Comparison]:
         """Every pair in which one reply is better: C(K, 2) of K replies without ties. The margin is the gap in score."""
         pairs = []
+        num_ranked = sum(map(len, self.tiers))
         for i, j in combinations(range(len(self.tiers)), 2):
             margin = None if self.scores is None else self.scores[i] - self.scores[j]
-            pairs += [Comparison(self.prompt, a, b, margin) for a, b in product(self.tiers[i], self.tiers[j])]
+            sides = product(self.tiers[i], self.tiers[j])
+            pairs += [Comparison(self.prompt, a, b, margin, num_ranked) for a, b in sides]
         return pairs
 
     def strict(self) -> list[Reply]:
         """The first reply of every tier, best first: an order without ties, as Plackett–Luce needs."""
         return [tier[0] for tier in self.tiers]
+
+
+@dataclass(frozen=True)
+class SteppedReply:
+    """A reply in steps, each with a label: 1 for a valid step, −1 for a wrong one, 0 for one that is neither."""
+
+    prompt: list[Message]
+    steps: list[str]
+    labels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -79,4 +93,4 @@ class Problem:
     solution: str | None = None
 
 
-Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | Problem
+Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | SteppedReply | Problem

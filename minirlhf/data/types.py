@@ -186,6 +186,7 @@ class Compared:
         answers: for a pair the chosen and the rejected one; in a list the best first.
         desirable: for a single answer, whether it is a good one.
         margin: for a pair, by how much the chosen one is better, if known.
+        num_ranked: for a pair, how many answers were ranked at once, of which these are two.
         scores: for a list, how good each answer is, if known.
     """
 
@@ -193,6 +194,7 @@ class Compared:
     desirable: bool | None = None
     margin: float | None = None
     scores: tuple[float, ...] | None = None
+    num_ranked: int = 2
 
     def __len__(self) -> int:
         """Tokens of the longest answer, with its prompt."""
@@ -209,9 +211,9 @@ class Compared:
         return self.answers[-1]
 
 
-def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None) -> Compared:
+def pair(chosen: Tokens, rejected: Tokens, margin: float | None = None, num_ranked: int = 2) -> Compared:
     """Two answers of which one is better."""
-    return Compared((chosen, rejected), margin=margin)
+    return Compared((chosen, rejected), margin=margin, num_ranked=num_ranked)
 
 
 def labelled(answer: Tokens, desirable: bool) -> Compared:
@@ -222,6 +224,30 @@ def labelled(answer: Tokens, desirable: bool) -> Compared:
 def ranked(answers: Sequence[Tokens], scores: Sequence[float] | None = None) -> Compared:
     """Answers from best to worst."""
     return Compared(tuple(answers), scores=None if scores is None else tuple(scores))
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One tokenised reply in steps.
+
+    Attributes:
+        tokens: the prompt and the reply.
+        ends: the place of each step's last token.
+        labels: 1, 0 or −1 for each step.
+    """
+
+    tokens: Tokens
+    ends: tuple[int, ...]
+    labels: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.ends) != len(self.labels) or not self.ends:
+            raise ValueError(
+                f"{len(self.ends)} ends of steps, {len(self.labels)} labels; expected as many, at least one"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 @dataclass(frozen=True)

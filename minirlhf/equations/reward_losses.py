@@ -14,7 +14,20 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, finite, number, sampled, shape, takes, under_mask
+from minirlhf.core.validate import (
+    FINITE,
+    MASK,
+    NOT_NEGATIVE,
+    POSITIVE,
+    at_least,
+    distribution,
+    finite,
+    number,
+    sampled,
+    shape,
+    takes,
+    under_mask,
+)
 
 # -- models of preference ----------------------------------------------------------------------------------------
 
@@ -200,3 +213,52 @@ def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """
     targets = zero_where_masked(labels.to(logits.dtype), mask)
     return zero_where_masked(binary_cross_entropy_with_logits(logits, targets, reduction="none"), mask)
+
+
+# -- what a reward model says, and how far it may be believed ----------------------------------------------------
+
+
+@takes(rewards="... N", ref_logps=shape("... N"), demonstrations=distribution("... N"))
+def max_entropy_irl_loss(rewards: Tensor, ref_logps: Tensor, demonstrations: Tensor) -> Tensor:
+    """Maximum-entropy inverse RL: log Σ_y π_ref e^r − E_demo[r], the surprise (but for a constant) of the optimal policy at what was done.
+
+    The optimal policy at β = 1 is π_ref e^r / Z; demonstrations that come from it have the log-likelihood
+    log π_ref + r − log Z. The minimiser is r = log(demo/π_ref) + any constant.
+
+    Label: eq:max-entropy-irl
+    Source: Ziebart et al. (2008), "Maximum entropy inverse reinforcement learning".
+    Args:
+        ref_logps: log-probabilities of all replies under the reference.
+        demonstrations: how often each reply was demonstrated.
+    Returns: ``(...)``. Gradients run through ``rewards`` only.
+    """
+    return (ref_logps + rewards).logsumexp(-1) - (demonstrations * rewards).sum(-1)
+
+
+@torch.no_grad()
+@takes(probabilities=finite("N", "[0, 1]"), outcomes=finite("N", "[0, 1]"), num_bins=at_least(1))
+def expected_calibration_error(probabilities: Tensor, outcomes: Tensor, *, num_bins: int = 10) -> Tensor:
+    """Expected calibration error: Σ_b (n_b/N) |mean outcome − mean probability| over bins of equal width.
+
+    Of a reward model the probability is σ(reward difference) of one order of the pair, and the outcome whether
+    the annotator chose so. It is 0 where what is said with 70 % comes true in 70 %.
+
+    Label: eq:calibration-error
+    Source: Guo et al. (2017), "On calibration of modern neural networks", equation 3.
+    Returns: a scalar in [0, 1]. No gradient flows.
+    """
+    bins = (probabilities * num_bins).long().clamp(max=num_bins - 1)  # (N,)
+    gaps = probabilities.new_zeros(num_bins).index_add(0, bins, outcomes.to(probabilities) - probabilities)
+    return gaps.abs().sum() / len(probabilities)
+
+
+@takes(helpful="...", safe="...", threshold=FINITE)
+def gated_reward(helpful: Tensor, safe: Tensor, *, threshold: float) -> Tensor:
+    """Two reward models in one: the safety model's reward where it is below the threshold, else the helpfulness model's.
+
+    A sum would let much helpfulness buy a little harm; the gate does not.
+
+    Label: eq:gated-reward
+    Source: Touvron et al. (2023), "Llama 2", section 3.2.3, which also gates all prompts known to be risky.
+    """
+    return torch.where(safe < threshold, safe, helpful)

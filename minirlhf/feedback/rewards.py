@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode
@@ -19,6 +20,7 @@ from minirlhf.data.collate import collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks import TASKS
 from minirlhf.data.tasks.base import GradesSteps, Split, Task
+from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
 
@@ -106,6 +108,35 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
                 raise UserError(f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}")
             scores.append(grader(completion, problem.reference))
         return scores
+
+    return reward
+
+
+#: What several rewards say together, ``(M, B) -> (B,)``.
+COMBINATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda rewards: rewards.mean(0),
+    "worst_case": worst_case,
+    "uncertainty_weighted": partial(uncertainty_weighted, coef=1.0),
+}
+
+
+def combined_reward(rewards: Sequence[Reward], combine: Callable[[Tensor], Tensor]) -> Reward:
+    """One reward of several: an ensemble, or a helpful and a safe reward model.
+
+    Args:
+        combine: ``(M, B) -> (B,)``, such as :func:`~minirlhf.equations.overoptimization.worst_case`. A completion that one of
+            them cannot grade is not graded.
+    """
+    if not rewards:
+        raise ValueError("no rewards to combine; expected at least one")
+
+    def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        grades = torch.tensor([list(one(problems, completions)) for one in rewards], dtype=torch.float64)  # (M, B)
+        graded = grades.isfinite().all(0)
+        found = torch.full((len(completions),), math.nan, dtype=torch.float64)
+        if bool(graded.any()):
+            found[graded] = combine(grades[:, graded])
+        return found.tolist()
 
     return reward
 

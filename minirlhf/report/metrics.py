@@ -34,7 +34,7 @@ class Metric:
 
 #: What a metric begins with that was measured on held-out data while the run went on.
 HELD_OUT = "held_out_"
-EVERY = ("sft", "reward", "offline", "online")
+EVERY = ("sft", "reward", "verifiers", "offline", "online")
 JUDGING = ("reward", "offline")
 
 METRICS: dict[str, Metric] = {
@@ -51,7 +51,8 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             "loss",
-            "nats per token (SFT), nats per pair (reward model, preferences), the scale of the advantages (online)",
+            "nats per token (SFT, outcome reward model), per pair (reward model, preferences), per step (process reward model); the "
+            "scale of the advantages (online)",
             "What the optimizer minimises, over the whole batch, before the step.",
             "SFT: falls, fast at first, and levels off. Reward model and DPO: starts at ln 2 = 0.693, which is a coin toss. Online: "
             "near 0 and without a trend, because it is no measure of success; watch the reward.",
@@ -90,13 +91,14 @@ METRICS: dict[str, Metric] = {
         # -- reward model and preferences ----------------------------------------------------------------------------
         Metric(
             "accuracy",
-            "share of pairs, 0 to 1",
+            "share of pairs, of replies or of steps, 0 to 1",
             "Pairs of the batch in which the chosen reply has a higher reward than the rejected one (of a list: the best the "
-            "highest). With a preference loss the reward is the implicit one, see chosen_reward.",
+            "highest). With a preference loss the reward is the implicit one, see chosen_reward. Outcome reward model: replies whose "
+            "last logit is on the right side of 0; process reward model: steps.",
             "Rises from 0.5 (from 0 with a reference, as at the start all implicit rewards are equal); human preferences seldom "
             "allow more than 0.7 to 0.8 on held-out pairs.",
             "Near 1 in training and not on held-out pairs: it is memorising. Below 0.5 for long: chosen and rejected are swapped.",
-            JUDGING,
+            ("reward", "verifiers", "offline"),
         ),
         Metric(
             "margin",
@@ -106,6 +108,15 @@ METRICS: dict[str, Metric] = {
             "Grows without end while the accuracy stands still: it is only getting surer. Weight decay, fewer steps or a larger "
             "beta help.",
             JUDGING,
+        ),
+        Metric(
+            "nll",
+            "nats per token",
+            "Mean negative log-likelihood of the chosen replies under the language model that shares the reward model's backbone; "
+            "with nll_coefficient.",
+            "Level or falling.",
+            "Rises: the reward's loss changes the backbone faster than the likelihood holds it; raise nll_coefficient.",
+            ("reward",),
         ),
         Metric(
             "chosen_logp",

@@ -21,18 +21,20 @@ from torch import nn
 
 from minirlhf import recipes
 from minirlhf.core.calling import context_length, evaluating
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import Message, conversation, encode, encode_prompt, ends_of
+from minirlhf.data.chat import Message, conversation, encode, encode_prompt, ends_of, stepwise
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking
+from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking, SteppedReply
 from minirlhf.data.tasks.base import Split, Task
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.feedback import graders, own
 from minirlhf.feedback.rewards import (
+    COMBINATIONS,
     Reward,
+    combined_reward,
     model_reward,
     reference_reward,
     task_problems,
@@ -44,11 +46,10 @@ from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tok
 from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.stages import named, start
 from minirlhf.trainers.config import TrainerConfig, setting
-from minirlhf.trainers.evaluation import Evaluation, evaluate, wilson_interval
+from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.loop import Origin, Watch
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
-from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
 from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
 
 E = TypeVar("E")
@@ -121,7 +122,8 @@ class OnlineSource(Source):
         None, f"compare with the reference by: {', '.join(graders.GRADERS)}, or by your own function: FILE.py:NAME"
     )
     grader_seconds: float = setting(10.0, "time that your own function has for a completion")
-    reward_model: str | None = setting(None, "grade by the reward model in this folder")
+    reward_model: str | None = setting(None, "grade by the reward model in this folder; A,B: by several")
+    combine: str = setting("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
     ref_model: str | None = setting(None, REFERENCE)
     ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
 
@@ -314,7 +316,7 @@ def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator
     return iter(fits)
 
 
-def _answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
+def answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
     try:
         return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
     except UserError as problem:
@@ -322,13 +324,13 @@ def _answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
         raise UserError(f"the conversation that begins {first[:60]!r}: {problem}") from problem
 
 
-def _conversations(tokenizer: Any, records: Records) -> list[Tokens]:
-    return [_answer(tokenizer, c.messages[: c.context], c.messages[c.context :]) for c in records.conversations()]
+def conversations(tokenizer: Any, records: Records) -> list[Tokens]:
+    return [answer(tokenizer, c.messages[: c.context], c.messages[c.context :]) for c in records.conversations()]
 
 
-def _pairs(tokenizer: Any, records: Records) -> list[Compared]:
+def pairs(tokenizer: Any, records: Records) -> list[Compared]:
     return [
-        pair(_answer(tokenizer, c.prompt, c.chosen), _answer(tokenizer, c.prompt, c.rejected), c.margin)
+        pair(answer(tokenizer, c.prompt, c.chosen), answer(tokenizer, c.prompt, c.rejected), c.margin, c.num_ranked)
         for c in records.comparisons()
     ]
 
@@ -346,7 +348,7 @@ def run_sft(
         source,
         read(source, config.seed) if task is None else of_world(task, shown),
         lambda records: (c.messages for c in records.conversations()),
-        _conversations,
+        conversations,
         config,
         given=given,
         resume=resume,
@@ -369,43 +371,6 @@ def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator
         yield Conversation(conversation(prompt, task.demonstration(prompt, rng)))
 
 
-# -- reward model ------------------------------------------------------------------------------------------------
-
-
-def run_reward(
-    source: Source, config: RewardConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
-) -> dict[str, Any]:
-    """Train a reward model on comparisons.
-
-    Returns:
-        Held-out accuracy with its 95 % interval, beside the accuracy of "the longer reply wins".
-    """
-    run = prepare(
-        source,
-        read(source, config.seed),
-        lambda records: ([*c.prompt, *side] for c in records.comparisons() for side in (c.chosen, c.rejected)),
-        _pairs,
-        config,
-        given=given,
-        resume=resume,
-        head=lambda model: RewardModel.from_causal_lm(model, seed=config.seed),
-    )
-    with run.computing():
-        right = partial(pair_accuracy, run.model, pad_token_id=run.pad)
-        keep = run.watching(lambda: {"accuracy": right(run.held)})
-        train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **keep)
-        accuracy, train_accuracy = right(run.held), right(run.train)
-    count = len(run.held)
-    gaps = [len(p.chosen) - len(p.rejected) for p in run.held]
-    longer = sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps) / count
-    low, high = wilson_interval(accuracy * count, count)
-    print(
-        f"held-out accuracy on {count} pairs: {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f}); "
-        f"'the longer reply wins': {longer:.3f}"
-    )
-    return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
-
-
 # -- learning from given preferences -----------------------------------------------------------------------------
 
 
@@ -423,7 +388,7 @@ def run_offline(
     data = read(source, config.seed)
     reference = Reference.load(source.ref_model)
     asks = {"reference": _digest(reference)}
-    run = prepare(source, data, _replies, encoded, config, given=given, resume=resume, asks=asks)
+    run = prepare(source, data, replies, encoded, config, given=given, resume=resume, asks=asks)
     ref_model = run.reference(reference)
     held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
@@ -437,7 +402,7 @@ def run_offline(
     return run.finish(held_out=len(held), steps=len(history), **metrics)
 
 
-def _replies(records: Records) -> Iterator[Messages]:
+def replies(records: Records) -> Iterator[Messages]:
     """Every reply with its prompt, whether it is a good one or not."""
     for example in records.examples:
         match example:
@@ -445,6 +410,8 @@ def _replies(records: Records) -> Iterator[Messages]:
                 yield from ([*prompt, *chosen], [*prompt, *rejected])
             case Judgement(prompt, completion):
                 yield [*prompt, *completion]
+            case SteppedReply(prompt, steps):
+                yield [*prompt, stepwise(steps)]
             case Ranking(prompt, tiers):
                 yield from ([*prompt, *reply] for tier in tiers for reply in tier)
 
@@ -452,12 +419,12 @@ def _replies(records: Records) -> Iterator[Messages]:
 def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
     """The records as the examples that come closest to what a loss of this kind compares."""
     if kind is UnpairedLogps or any(isinstance(example, Judgement) for example in records.examples):
-        return [labelled(_answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
+        return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
     if kind is ListLogps:
         return [
-            ranked([_answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()
+            ranked([answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()
         ]
-    return _pairs(tokenizer, records)
+    return pairs(tokenizer, records)
 
 
 # -- online reinforcement learning -------------------------------------------------------------------------------
@@ -474,13 +441,13 @@ def run_online(
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
     task = None if source.task is None else tasks.get(source.task)
-    reward, grader = (
-        (task_reward(task), task.name)
-        if task is not None
-        else grading(
-            source.grader, source.reward_model, seconds=source.grader_seconds, device=start.device_of(source.device)
+    if task is not None:
+        reward, grader = task_reward(task), task.name
+    else:
+        device = start.device_of(source.device)
+        reward, grader = grading(
+            source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
         )
-    )
     reference = Reference.load(source.ref_model)
     run: Prepared[Problem] = prepare(
         source,
@@ -512,7 +479,7 @@ def run_online(
             recipe,
             config,
             ref_model=run.reference(reference),
-            pretraining=_conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
+            pretraining=conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
             **run.watching(lambda: {"reward": score().reward.mean}),
         )
         after = score()
@@ -525,9 +492,9 @@ def run_online(
 
 
 def grading(
-    grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device
+    grader: str | None, reward_model: str | None, *, seconds: float, device: torch.device, combine: str = "mean"
 ) -> tuple[Reward, str]:
-    """What grades, by the name of a grader, a function in a file, or a reward model's folder; and what tells it from others.
+    """What grades, by the name of a grader, a function in a file, or the folders of reward models; and what tells it from others.
 
     Raises:
         UserError: neither of the two or both, or one that is not there.
@@ -538,9 +505,15 @@ def grading(
             "--reward-model FOLDER"
         )
     if reward_model is not None:
-        folder = named.model_folder(Path(reward_model))
-        model = RewardModel.from_pretrained(folder).to(device)
-        return model_reward(model, load_tokenizer(folder)), f"reward model {start.model_digest(model)}"
+        if combine not in COMBINATIONS:
+            raise unknown("combine", combine[:80], COMBINATIONS)
+        folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
+        models = [RewardModel.from_pretrained(folder).to(device) for folder in folders]
+        judges = [model_reward(model, load_tokenizer(folder)) for model, folder in zip(models, folders, strict=True)]
+        told = " and ".join(f"reward model {start.model_digest(model)}" for model in models)
+        if len(judges) == 1:
+            return judges[0], told
+        return combined_reward(judges, COMBINATIONS[combine]), f"{combine} of {told}"
     assert grader is not None
     if own.is_named(grader):
         file, function = own.function(grader)

@@ -34,6 +34,8 @@ PRETRAINED = 20_000_000
 FIT: Mapping[str, Mapping[str, Any]] = {
     "SFTConfig": {"learning_rate": 2e-5},
     "RewardConfig": {"learning_rate": 1e-5},
+    "OutcomeConfig": {"learning_rate": 1e-5},
+    "ProcessConfig": {"learning_rate": 1e-5},
     "OfflineConfig": {"learning_rate": 1e-6},
     "OnlineConfig": {"learning_rate": 1e-6, "max_completion_length": 256},
 }

@@ -1,19 +1,27 @@
-"""Reward-model training: the Bradley–Terry loss on pairs of a chosen and a rejected response."""
+"""Reward-model training: one number per reply, fitted to comparisons, to rankings or to ratings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import Compared
-from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.equations.reward_losses import (
+    bradley_terry_loss,
+    centring_penalty,
+    pair_weights,
+    plackett_luce_logp,
+    regression_loss,
+)
+from minirlhf.models.forward import completion_logps
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, Origin, Watch
@@ -23,25 +31,79 @@ from minirlhf.trainers.loop import Loop, Origin, Watch
 class RewardConfig(TrainerConfig):
     """Settings of reward-model training."""
 
+    loss: str = setting(
+        "bradley_terry", "what is fitted: bradley_terry (pairs), plackett_luce (rankings), regression (ratings)"
+    )
+    margin_coefficient: float = setting(1.0, "times the data's margin is the lead that a pair is asked for; 0: none")
+    label_smoothing: float = setting(0.0, "probability with which a label is taken to be wrong, at most 0.5")
+    balance_prompts: bool = setting(
+        False, "weigh a pair from a ranking of K replies by 1/C(K, 2): a prompt counts once"
+    )
     center_rewards_coefficient: float = setting(
         0.0, "weight of the penalty (r_chosen + r_rejected)², which centres the rewards"
     )
-    label_smoothing: float = setting(0.0, "probability with which a label is taken to be wrong, at most 0.5")
+    nll_coefficient: float = setting(0.0, "weight of the chosen replies' mean negative log-likelihood, per token")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.loss not in LOSSES:
+            raise unknown("loss", self.loss[:80], LOSSES)
         if not 0 <= self.label_smoothing <= 0.5:
             raise UserError(f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5")
-        if self.center_rewards_coefficient < 0:
-            raise UserError(f"center_rewards_coefficient = {self.center_rewards_coefficient!r}; expected at least 0")
+        for name in ("margin_coefficient", "center_rewards_coefficient", "nll_coefficient"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"{name} = {getattr(self, name)!r}; expected at least 0")
+        of_pairs = ("label_smoothing", "balance_prompts", "center_rewards_coefficient")
+        for name in of_pairs:
+            if getattr(self, name) and self.loss != "bradley_terry":
+                raise UserError(f"{name} is for pairs; expected --loss bradley_terry, not {self.loss}")
+
+
+def _on_pairs(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
+    """Bradley–Terry; the margins count if all pairs of the optimizer batch have one."""
+    chosen, rejected = rewards.view(-1, 2).unbind(-1)
+    margin = None
+    if config.margin_coefficient and all(p.margin is not None for p in whole):
+        margin = config.margin_coefficient * torch.tensor([p.margin for p in part]).to(rewards)
+    loss = bradley_terry_loss(chosen, rejected, margin=margin, label_smoothing=config.label_smoothing)
+    if config.center_rewards_coefficient:
+        loss = loss + config.center_rewards_coefficient * centring_penalty(chosen, rejected)
+    return loss
+
+
+def _on_rankings(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
+    """Plackett–Luce; rankings may differ in length."""
+    return torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])])
+
+
+def _on_ratings(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
+    """Squared error, the mean over the answers to a prompt."""
+    given = torch.tensor([score for p in part for score in _scores(p)]).to(rewards)
+    errors = regression_loss(rewards, given).split([len(p.answers) for p in part])
+    return torch.stack([error.mean() for error in errors])
+
+
+def _scores(example: Compared) -> tuple[float, ...]:
+    if example.scores is None:
+        raise UserError("an example has no scores; regression needs a rating of every reply")
+    return example.scores
+
+
+#: ``(rewards of all answers one after the other (N,), examples, the whole optimizer batch, settings) -> losses (B,)``.
+LOSSES: dict[str, Callable[[Tensor, Sequence[Compared], Sequence[Compared], RewardConfig], Tensor]] = {
+    "bradley_terry": _on_pairs,
+    "plackett_luce": _on_rankings,
+    "regression": _on_ratings,
+}
 
 
 def train_reward(
     model: nn.Module,
-    pairs: Sequence[Compared],
+    examples: Sequence[Compared],
     config: RewardConfig,
     *,
     pad_token_id: int,
+    language_model: nn.Module | None = None,
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
@@ -50,40 +112,94 @@ def train_reward(
     name: str = "reward",
     quiet: bool = False,
 ) -> History:
-    """Minimise the mean Bradley–Terry loss; ``model`` is called like a :class:`~minirlhf.models.heads.RewardModel`.
+    """Minimise the mean loss; ``model`` is called like a :class:`~minirlhf.models.heads.RewardModel`.
+
+    Args:
+        examples: pairs for ``bradley_terry``, else answers from best to worst; with their scores for ``regression``.
+        language_model: for ``nll_coefficient``: a causal LM on the reward model's own backbone (``from_causal_lm(…,
+            share=True)``). Its output layer stays as it is.
 
     Returns:
-        The metrics: ``loss``, ``accuracy`` (share of the batch with r_chosen > r_rejected), ``margin`` (mean difference).
+        The metrics: ``loss``, ``accuracy`` (share of the batch in which the best answer earns more than the worst), ``margin``
+        (mean difference of the two), with ``nll_coefficient`` also ``nll`` (nats per token of the chosen).
+
+    Raises:
+        ValueError: ``nll_coefficient`` without a language model, or one without the other.
     """
+    if (language_model is not None) != bool(config.nll_coefficient):
+        raise ValueError("language_model and nll_coefficient go together; expected both or neither")
+    if config.loss == "bradley_terry" and any(len(e.answers) != 2 for e in examples):
+        raise ValueError("an example has more than two answers; expected pairs, see pairs_of")
     loop = Loop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
+    weights = _weights(examples, config)
     for step in loop:
-        picked = [pairs[i] for i in batch_indices(len(pairs), config.batch_size, step, config.seed)]
+        indices = batch_indices(len(examples), config.batch_size, step, config.seed)
+        picked = [examples[i] for i in indices]
         differences: list[Tensor] = []
-        losses = _losses(model, picked, config, pad_token_id, differences)
-        metrics = loop.update(losses)
+        nll: list[Tensor] = []
+        metrics = loop.update(
+            _losses(model, language_model, picked, weights[indices], config, pad_token_id, differences, nll)
+        )
         difference = torch.cat(differences)
-        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()))
+        said = {"nll": float(torch.stack(nll).sum())} if nll else {}
+        loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()), **said)
     return loop.history
 
 
+def _weights(examples: Sequence[Compared], config: RewardConfig) -> Tensor:
+    """``(N,)``, of mean 1 over the data, so that the weight of a prompt does not depend on its batch."""
+    if not config.balance_prompts:
+        return torch.ones(len(examples))
+    weights = pair_weights(torch.tensor([e.num_ranked for e in examples]))
+    return weights / weights.mean()
+
+
 def _losses(
-    model: nn.Module, pairs: Sequence[Compared], config: RewardConfig, pad_token_id: int, differences: list[Tensor]
+    model: nn.Module,
+    language_model: nn.Module | None,
+    whole: Sequence[Compared],
+    weights: Tensor,
+    config: RewardConfig,
+    pad_token_id: int,
+    differences: list[Tensor],
+    nll: list[Tensor],
 ) -> Iterator[Tensor]:
-    size = config.micro_batch_size or len(pairs)
-    known = all(p.margin is not None for p in pairs)  # of the whole batch, however it is split
-    for start in range(0, len(pairs), size):
-        part = pairs[start : start + size]
-        chosen, rejected = pair_rewards(model, part, pad_token_id)  # (b,), (b,)
-        margin = None
-        if known:
-            margin = torch.tensor([p.margin for p in part], dtype=chosen.dtype, device=chosen.device)
-        differences.append((chosen - rejected).detach())
-        loss = bradley_terry_loss(chosen, rejected, margin=margin, label_smoothing=config.label_smoothing)  # (b,)
-        if config.center_rewards_coefficient:
-            loss = loss + config.center_rewards_coefficient * (chosen + rejected) ** 2
-        yield loss.sum() / len(pairs)
+    """The loss of each micro-batch; what they add up to does not depend on how the batch is split."""
+    size = config.micro_batch_size or len(whole)
+    marked = sum(sum(e.chosen.loss_mask[1:]) for e in whole)
+    for start in range(0, len(whole), size):
+        part = whole[start : start + size]
+        rewards = answer_rewards(model, part, pad_token_id)  # (N,)
+        firsts = torch.tensor([len(p.answers) for p in part]).cumsum(0)
+        best, worst = rewards[firsts - torch.tensor([len(p.answers) for p in part])], rewards[firsts - 1]
+        differences.append((best - worst).detach())
+        loss = LOSSES[config.loss](rewards, part, whole, config)  # (b,)
+        loss = (loss * weights[start : start + size].to(loss)).sum() / len(whole)
+        if language_model is not None:
+            term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / marked
+            nll.append(term.detach())
+            loss = loss + config.nll_coefficient * term
+        yield loss
+
+
+def negative_log_likelihood(language_model: nn.Module, replies: Sequence[Tokens], pad_token_id: int) -> Tensor:
+    """``−Σ log π`` of the marked tokens, a scalar in nats."""
+    batch = collate(replies, pad_token_id).to(next(language_model.parameters()).device)
+    marked = batch.loss_mask[:, 1:]
+    logps = completion_logps(language_model, batch.input_ids, batch.attention_mask, marked.shape[1], wanted=marked)
+    return -logps[marked].sum()
+
+
+def answer_rewards(model: nn.Module, examples: Sequence[Compared], pad_token_id: int) -> Tensor:
+    """Rewards ``(N,)`` of all answers, those of the first example first, from one forward pass."""
+    if all(len(e.answers) == 2 for e in examples):
+        return torch.stack(pair_rewards(model, examples, pad_token_id), -1).flatten()
+    batch = collate([answer for e in examples for answer in e.answers], pad_token_id)
+    batch = batch.to(next(model.parameters()).device)
+    prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # the prompt is the same for all answers of an example
+    return model(batch.input_ids, batch.attention_mask, prefix)
 
 
 def pair_rewards(model: nn.Module, pairs: Sequence[Compared], pad_token_id: int) -> tuple[Tensor, Tensor]:
@@ -97,11 +213,31 @@ def pair_rewards(model: nn.Module, pairs: Sequence[Compared], pad_token_id: int)
     return rewards[: len(pairs)], rewards[len(pairs) :]
 
 
+def pairs_of(examples: Sequence[Compared]) -> list[Compared]:
+    """Every pair of answers of every example, the better one first; of answers with equal scores none."""
+    pairs = []
+    for e in examples:
+        for i, j in combinations(range(len(e.answers)), 2):
+            gap = None if e.scores is None else e.scores[i] - e.scores[j]
+            if gap != 0:
+                margin = gap if len(e.answers) > 2 or e.margin is None else e.margin
+                pairs.append(pair(e.answers[i], e.answers[j], margin, max(e.num_ranked, len(e.answers))))
+    return pairs
+
+
 @torch.no_grad()
+def pair_differences(model: nn.Module, pairs: Sequence[Compared], *, pad_token_id: int, batch_size: int = 64) -> Tensor:
+    """``(N,)``: reward of the chosen minus reward of the rejected side. Pairs of like length are read together."""
+    order = sorted(range(len(pairs)), key=lambda i: len(pairs[i]))
+    found = torch.empty(len(pairs))
+    for start in range(0, len(pairs), batch_size):
+        rows = order[start : start + batch_size]
+        chosen, rejected = pair_rewards(model, [pairs[i] for i in rows], pad_token_id)
+        found[torch.tensor(rows)] = (chosen - rejected).float().cpu()
+    return found
+
+
 def pair_accuracy(model: nn.Module, pairs: Sequence[Compared], *, pad_token_id: int, batch_size: int = 64) -> float:
     """Share of held-out pairs in which the chosen side earns more; a tie counts one half."""
-    right = 0.0
-    for start in range(0, len(pairs), batch_size):
-        chosen, rejected = pair_rewards(model, pairs[start : start + batch_size], pad_token_id)
-        right += float((chosen > rejected).sum()) + 0.5 * float((chosen == rejected).sum())
-    return right / len(pairs)
+    difference = pair_differences(model, pairs, pad_token_id=pad_token_id, batch_size=batch_size)
+    return float(((difference.sign() + 1) / 2).mean())

@@ -13,6 +13,7 @@ from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import Preference
 from minirlhf.stages.from_files import Source
 from minirlhf.trainers.config import TrainerConfig
+from minirlhf.trainers.reward import RewardConfig
 
 
 @dataclass(frozen=True)
@@ -104,3 +105,15 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
     for name, value in values.items():
         if value:
             raise NoCounterpartError(engine, told, f"{name} = {value}")
+
+
+def refuse_reward_settings(engine: str, config: TrainerConfig) -> None:
+    """Refuse what only our reward model's loss knows; the engines have the plain one, with the data's margins.
+
+    Raises:
+        NoCounterpartError: naming the first setting.
+    """
+    plain = RewardConfig()
+    for name in ("loss", "margin_coefficient", "label_smoothing", "balance_prompts", "nll_coefficient"):
+        if getattr(config, name) != getattr(plain, name):
+            raise NoCounterpartError(engine, "reward", f"{name} = {getattr(config, name)}")

@@ -21,7 +21,15 @@ from minirlhf.recipes.parts import (
     soft_overlong,
     truncated_importance,
 )
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_settings, single
+from minirlhf.stages.bridge.mapped import (
+    Mapped,
+    NoCounterpartError,
+    head,
+    number,
+    refuse,
+    refuse_reward_settings,
+    single,
+)
 from minirlhf.trainers.config import TrainerConfig
 
 ENGINE, VERSION = "OpenRLHF", "0.11.2"
@@ -205,9 +213,9 @@ def reward(config: TrainerConfig) -> Mapped:
     """A reward model.
 
     Raises:
-        NoCounterpartError: labels that are taken to be wrong now and then.
+        NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
-    refuse_settings(ENGINE, "reward", label_smoothing=getattr(config, "label_smoothing", 0.0))
+    refuse_reward_settings(ENGINE, config)
     differs = [TEXTS, "the head starts at random"]
     if getattr(config, "center_rewards_coefficient", 0.0):
         differs.append("no term that keeps the rewards' mean at 0 (center_rewards_coefficient)")

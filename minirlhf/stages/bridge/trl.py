@@ -26,7 +26,15 @@ from minirlhf.recipes.parts import (
     token_cost,
     truncated_importance,
 )
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_settings, single
+from minirlhf.stages.bridge.mapped import (
+    Mapped,
+    NoCounterpartError,
+    head,
+    number,
+    refuse,
+    refuse_reward_settings,
+    single,
+)
 from minirlhf.trainers.config import TrainerConfig
 
 ENGINE, VERSION = "TRL", "1.16"
@@ -305,8 +313,8 @@ def reward(config: TrainerConfig) -> Mapped:
     """A reward model.
 
     Raises:
-        NoCounterpartError: labels that are taken to be wrong now and then.
+        NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
-    refuse_settings(ENGINE, "reward", label_smoothing=getattr(config, "label_smoothing", 0.0))
+    refuse_reward_settings(ENGINE, config)
     coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
     return Mapped("trl.RewardTrainer", {"max_length": None, "center_rewards_coefficient": coefficient})

@@ -26,7 +26,7 @@ from minirlhf.recipes.offline import Preference
 from minirlhf.stages import from_files, named
 from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
-from minirlhf.stages.bridge.mapped import Mapped, Told
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told
 from minirlhf.stages.bridge.scripts import SCRIPTS, Data
 
 Row = Conversation | Comparison | Problem
@@ -77,6 +77,10 @@ class Engine:
                 return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
             case Preference():
                 return self.offline(told.recipe)
+        if told.trainer not in self.others:
+            raise NoCounterpartError(self.title, told.trainer, "its loss")
+        if getattr(told.source, "pooling", "last") != "last":
+            raise NoCounterpartError(self.title, told.trainer, "a mean over the tokens (pooling)")
         return self.others[told.trainer](told.config)
 
 
@@ -287,6 +291,10 @@ def _grader(told: Told, folder: Path, asked: str) -> str:
     if source.task is not None:
         made = f"rewards.task_reward(tasks.get({source.task!r}))"
     elif source.reward_model is not None:
+        if "," in source.reward_model:
+            raise UserError(
+                f"reward_model = {source.reward_model!r}: one reward model goes with the folder; expected one"
+            )
         shutil.copytree(named.model_folder(Path(source.reward_model)), folder / "reward_model")
         made = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif own.is_named(str(source.grader)):

@@ -1,0 +1,146 @@
+"""A language model as the judge: it reads a question and two replies and writes ``[[A]]``, ``[[B]]`` or, for a tie, ``[[C]]``.
+
+Judges favour a place, so each pair is asked twice, the second time with the replies exchanged; a preference counts where both
+answers agree. Replies are taken greedily: the same pair gets the same verdict.
+
+Source: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import Message, encode_prompt, ends_of
+from minirlhf.data.records import Comparison, Conversation, Reply
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.texts import completion_texts
+
+ASK = """\
+Compare two replies to a question.
+
+Question: {question}
+
+Reply A: {first}
+
+Reply B: {second}
+
+Write [[A]] if reply A is better, [[B]] if reply B is better, [[C]] if they are equally good."""
+
+_VERDICT = re.compile(r"\[\[\s*([ABC])\s*\]\]")
+#: The verdict on the exchanged replies, in words of the first order.
+EXCHANGED = {"A": "B", "B": "A", "C": "C"}
+
+
+def verdict(text: str) -> str | None:
+    """``A``, ``B`` or ``C``, the last that the text gives in double brackets; None if it gives none."""
+    found = _VERDICT.findall(text)
+    return found[-1] if found else None
+
+
+def question(prompt: Sequence[Message], first: Reply, second: Reply, *, ask: str = ASK) -> list[Message]:
+    """What the judge is asked; turns before the last question are told with their roles."""
+    earlier = "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+    told = prompt[0]["content"] if len(prompt) == 1 else earlier
+    said = ["\n".join(m["content"] for m in reply) for reply in (first, second)]
+    return [{"role": "user", "content": ask.format(question=told, first=said[0], second=said[1])}]
+
+
+def lessons(comparisons: Sequence[Comparison], *, ask: str = ASK) -> list[Conversation]:
+    """What a judge is trained on: every comparison in both orders, with its verdict."""
+    found = []
+    for c in comparisons:
+        for first, second, letter in ((c.chosen, c.rejected, "A"), (c.rejected, c.chosen, "B")):
+            asked = question(c.prompt, first, second, ask=ask)
+            found.append(Conversation([*asked, {"role": "assistant", "content": f"[[{letter}]]"}], context=len(asked)))
+    return found
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What a judge said of each pair, as given and exchanged, both in words of the given order; None where it gave no verdict."""
+
+    given: tuple[str | None, ...]
+    exchanged: tuple[str | None, ...]
+
+    @property
+    def scores(self) -> list[float]:
+        """The first reply's share of each pair: 1 where both verdicts are for it, 0 where both are against it, else ½."""
+        worth = {("A", "A"): 1.0, ("B", "B"): 0.0}
+        return [worth.get((a or "", b or ""), 0.5) for a, b in zip(self.given, self.exchanged, strict=True)]
+
+    @property
+    def consistency(self) -> float:
+        """Share of the pairs on which both verdicts agree."""
+        return self._share([a is not None and a == b for a, b in zip(self.given, self.exchanged, strict=True)])
+
+    @property
+    def first_place(self) -> float:
+        """Share of all verdicts for a reply that name the one shown first; ½ without a bias of position, NaN without a verdict."""
+        shown_first = [v == "A" for v in self.given if v in ("A", "B")]
+        shown_first += [v == "B" for v in self.exchanged if v in ("A", "B")]
+        return self._share(shown_first)
+
+    @property
+    def unreadable(self) -> float:
+        """Share of the answers without a verdict."""
+        return self._share([v is None for v in (*self.given, *self.exchanged)])
+
+    @staticmethod
+    def _share(found: Sequence[bool]) -> float:
+        return float(torch.tensor(found, dtype=torch.float64).mean())
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A causal LM that judges.
+
+    Attributes:
+        ask: the question, with the places ``{question}``, ``{first}`` and ``{second}``.
+        max_completion_length: tokens of its answer; a judge that gives reasons needs more.
+    """
+
+    model: Any
+    tokenizer: Any
+    ask: str = ASK
+    max_completion_length: int = 8
+    batch_size: int = 64
+
+    def __call__(
+        self, prompts: Sequence[Sequence[Message]], firsts: Sequence[Reply], seconds: Sequence[Reply]
+    ) -> Verdicts:
+        """Judge ``N`` pairs in both orders.
+
+        Raises:
+            UserError: it gives no verdict on any of them.
+        """
+        given = self._verdicts([question(*pair, ask=self.ask) for pair in zip(prompts, firsts, seconds, strict=True)])
+        other = self._verdicts([question(*pair, ask=self.ask) for pair in zip(prompts, seconds, firsts, strict=True)])
+        found = Verdicts(tuple(given), tuple(None if v is None else EXCHANGED[v] for v in other))
+        if found.unreadable == 1:
+            raise UserError(
+                f"the judge gave no [[A]], [[B]] or [[C]] on any of {len(given)} pairs; is it trained to judge?"
+            )
+        return found
+
+    def _verdicts(self, asked: Sequence[list[Message]]) -> list[str | None]:
+        rows = [encode_prompt(self.tokenizer, messages) for messages in asked]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found: dict[int, str | None] = {}
+        for start in range(0, len(rows), self.batch_size):
+            some = order[start : start + self.batch_size]
+            rollout = sample(
+                self.model,
+                [rows[i] for i in some],
+                sampling=Sampling(greedy=True, max_completion_length=self.max_completion_length),
+                eos_token_id=ends_of(self.tokenizer, self.model).ids,
+                pad_token_id=self.tokenizer.pad_token_id,
+                seed=0,
+            )
+            found |= dict(zip(some, map(verdict, completion_texts(rollout, self.tokenizer)), strict=True))
+        return [found[i] for i in range(len(rows))]

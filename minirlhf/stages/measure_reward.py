@@ -1,0 +1,83 @@
+"""Measure a saved reward model on comparisons: accuracy, surprise and calibration, and each subset by itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.records import Comparison
+from minirlhf.data.types import pair
+from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibration_error
+from minirlhf.models import classifiers
+from minirlhf.models.heads import HEAD_JSON
+from minirlhf.stages import named
+from minirlhf.stages.from_files import answer
+from minirlhf.stages.measure import Number
+from minirlhf.trainers.evaluation import Measured
+from minirlhf.trainers.reward import pair_differences
+
+
+def is_reward_model(name: str) -> bool:
+    """Is this a folder, or a run's folder, with a reward model in it?"""
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        return False
+    file = named.model_folder(path) / HEAD_JSON
+    return file.is_file() or classifiers.is_classifier(named.model_folder(path))
+
+
+def measure_reward(
+    model: Any, tokenizer: Any, comparisons: Sequence[Comparison], *, batch_size: int = 64, draws: int = 1000
+) -> list[Number]:
+    """Measure a reward model on pairs.
+
+    Returns:
+        ``accuracy`` (a tie counts one half); ``loss``, nats per pair, ln 2 for a coin; ``calibration error`` of σ(difference);
+        ``longer wins``, the accuracy of choosing the longer reply; where the data name subsets, the accuracy on each and ``mean of
+        subsets``. 95 % intervals over pairs; that of the calibration error by the bootstrap.
+    """
+    if not comparisons:
+        raise UserError("no pairs to compare")
+    pairs = [pair(answer(tokenizer, c.prompt, c.chosen), answer(tokenizer, c.prompt, c.rejected)) for c in comparisons]
+    difference = pair_differences(model, pairs, pad_token_id=tokenizer.pad_token_id, batch_size=batch_size)
+    right = (difference.sign() + 1) / 2
+    lengths = torch.tensor([float(len(p.chosen) - len(p.rejected)) for p in pairs])
+    longer = (lengths.sign() + 1) / 2
+    surprise = bradley_terry_loss(difference, torch.zeros_like(difference))
+    numbers = [
+        Number.share("accuracy", float(right.sum()), len(right)),
+        Number.of("loss (nats)", Measured.of(surprise)),
+        _calibration(difference, draws),
+        Number.share("longer wins", float(longer.sum()), len(longer)),
+    ]
+    rows: dict[str, list[int]] = defaultdict(list)
+    for i, comparison in enumerate(comparisons):
+        if comparison.subset is not None:
+            rows[comparison.subset].append(i)
+    found = {name: right[torch.tensor(rows[name])] for name in sorted(rows)}
+    numbers += [Number.share(f"accuracy: {name}", float(r.sum()), len(r)) for name, r in found.items()]
+    if len(found) > 1:
+        mean = sum(float(r.mean()) for r in found.values()) / len(found)
+        stderr = sum(float(r.var(correction=0)) / len(r) for r in found.values()) ** 0.5 / len(found)
+        numbers.append(Number.of("mean of subsets", Measured(mean, stderr)))
+    return numbers
+
+
+def _calibration(difference: Tensor, draws: int) -> Number:
+    """Both orders of every pair are asked, so that each probability p comes with 1 − p and the bins are fair."""
+
+    def error(rows: Tensor) -> float:
+        said = torch.sigmoid(torch.cat([rows, -rows]).double())
+        truth = torch.cat([torch.ones_like(rows), torch.zeros_like(rows)]).double()
+        return float(expected_calibration_error(said, truth))
+
+    rng = torch.Generator().manual_seed(0)
+    again = [error(difference[torch.randint(len(difference), (len(difference),), generator=rng)]) for _ in range(draws)]
+    low, high = torch.tensor(again).quantile(torch.tensor([0.025, 0.975])).tolist()
+    return Number("calibration error", error(difference), low, high)
