@@ -230,7 +230,7 @@ def max_entropy_irl_loss(rewards: Tensor, ref_logps: Tensor, demonstrations: Ten
     Args:
         ref_logps: log-probabilities of all replies under the reference.
         demonstrations: how often each reply was demonstrated.
-    Returns: ``(...)``. Gradients run through ``rewards`` only.
+    Returns: ``(...)``, nats.
     """
     return (ref_logps + rewards).logsumexp(-1) - (demonstrations * rewards).sum(-1)
 
