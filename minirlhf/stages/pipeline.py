@@ -100,6 +100,10 @@ ASSISTANT_PPO = RLPlan(
 #: The shell game: one demonstration in five thinks aloud. Fewer steps leave the chain of thought half learned.
 SHELL_GAME_SFT = SFTPlan(demonstrations=6400, training=SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3))
 SHELL_GAME_RL = RLPlan(DR_GRPO, OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4))
+RUNNING_SUM_SFT = SFTPlan(
+    demonstrations=6400,
+    training=SFTConfig(max_steps=400, batch_size=64, learning_rate=3e-3, lr_scheduler_type="linear"),
+)
 SORT_DIGITS_SFT = SFTPlan(demonstrations=5120, training=SFTConfig(max_steps=80, batch_size=64, learning_rate=3e-3))
 #: The phrasebook: no page is read twice, so there is nothing to memorise; the language has to be read off each page.
 PHRASEBOOK_PRETRAIN = PretrainPlan(

@@ -93,7 +93,7 @@ ENTRIES: dict[str, Entry] = {
         "plays the shell game, thinks aloud now and then", "shell_game", _sft, pipeline.SHELL_GAME_SFT
     ),
     "running-sum-sft": Entry(
-        "adds six numbers modulo 5, as carelessly as who taught it", "running_sum", _sft, pipeline.SHELL_GAME_SFT
+        "adds six numbers modulo 5, as carelessly as who taught it", "running_sum", _sft, pipeline.RUNNING_SUM_SFT
     ),
     "sort-digits-sft": Entry("sorts six digits, not very well", "sort_digits", _sft, pipeline.SORT_DIGITS_SFT),
     "phrasebook-base": Entry(

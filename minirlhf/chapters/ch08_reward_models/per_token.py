@@ -7,6 +7,7 @@ to the token's embedding along a learned direction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,7 @@ SCALE = 0.06
 
 
 @dataclass(frozen=True)
-class Plan:
+class HeadsPlan:
     """How much is trained on."""
 
     prompts: int = 3000
@@ -118,12 +119,13 @@ def policy_surprise(policy: nn.Module, input_ids: Tensor, attention_mask: Tensor
 
 def train_heads(
     policy: Trained,
-    plan: Plan,
+    plan: HeadsPlan,
     *,
-    only: tuple[str, ...] = ("reward", "outcome", "process", "value"),
+    only: Sequence[str] = ("reward", "outcome", "process", "value"),
+    told: bool = True,
     quiet: bool = True,
-) -> dict[str, Surprised]:
-    """The heads, all from the policy's weights and on the same replies with another label each."""
+) -> dict[str, nn.Module]:
+    """The heads, all from the policy's weights and on the same replies with another label each; ``told`` the policy's surprise or not."""
     written = careless(policy.tokenizer, RUNNING_SUM.prompts("train")[: plan.prompts], plan.seed)
     common: dict[str, Any] = {
         "max_steps": plan.steps, "batch_size": plan.batch_size, "learning_rate": plan.learning_rate, "warmup_steps": 20,
@@ -131,10 +133,11 @@ def train_heads(
     }  # fmt: skip
     run: dict[str, Any] = {"pad_token_id": policy.tokenizer.pad_token_id, "quiet": quiet}
 
-    def fresh(kind: type[ScalarModel]) -> Surprised:
-        return Surprised(policy.model, kind.from_causal_lm(policy.model, seed=plan.seed), seed=plan.seed)
+    def fresh(kind: type[ScalarModel]) -> nn.Module:
+        head = kind.from_causal_lm(policy.model, seed=plan.seed)
+        return Surprised(policy.model, head, seed=plan.seed) if told else head
 
-    found: dict[str, Surprised] = {}
+    found: dict[str, nn.Module] = {}
     if "reward" in only:
         found["reward"] = fresh(RewardModel)
         half = replace(RewardConfig(**common), batch_size=plan.batch_size // 2)
@@ -174,7 +177,7 @@ def train_value(
         loop.log(**loop.update([aggregate(losses, token_mean(batch.loss_mask), batch.loss_mask)]))
 
 
-def readings(policy: Trained, heads: dict[str, Surprised], replies: list[Written]) -> dict[str, Tensor]:
+def readings(policy: Trained, heads: Mapping[str, nn.Module], replies: list[Written]) -> dict[str, Tensor]:
     """What each head says at the end of each step, ``(N, K)``: probabilities, values, rewards, nats.
 
     ``policy`` is the log-probability of the sum that ends the step, ``exact`` the chance of a right answer.
@@ -196,7 +199,7 @@ def readings(policy: Trained, heads: dict[str, Surprised], replies: list[Written
 class _Everywhere(nn.Module):
     """A reward model asked after every token, as if the reply ended there: it was never trained to answer that."""
 
-    def __init__(self, model: Surprised) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 

@@ -1,0 +1,179 @@
+"""Reward models of the assistant world: epochs, pooling, centring, a report card by subsets, and a judge that writes its verdict."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.data import tasks
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.records import Comparison
+from minirlhf.data.tasks.assistant import FACTS, FILLER, PRAISE
+from minirlhf.data.types import Compared, PreferencePair
+from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibration_error
+from minirlhf.feedback.judge import Judge, lessons
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages import pipeline
+from minirlhf.stages.pipeline import RewardPlan, Trained
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differences, train_reward
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+#: What the judge is asked, in words that a word tokenizer has.
+ASK = "{question} / {first} / {second}"
+VERDICTS = ("[[A]]", "[[B]]", "/")
+
+
+@dataclass(frozen=True)
+class JudgesPlan:
+    """How much is trained on. An epoch of the first 800 pairs is 25 steps."""
+
+    pairs: RewardPlan = RewardPlan(pairs=1600, held_out=500)
+    few: int = 800
+    epochs: int = 8
+    repeated: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3)
+    once: RewardConfig = RewardConfig(max_steps=100, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    judge: SFTConfig = SFTConfig(max_steps=300, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    damaged: int = 200
+
+
+def labelled_pairs(start: Trained, plan: JudgesPlan, seed: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
+    """Pairs of the start's own replies, to train on and held out."""
+    return pipeline.preferences(tasks.get("assistant"), start, pipeline.with_seed(plan.pairs, seed))
+
+
+def quality(model: nn.Module, pairs: Sequence[Compared], pad: int) -> dict[str, float]:
+    """Accuracy, surprise in nats and calibration error on pairs."""
+    difference = pair_differences(model, pairs, pad_token_id=pad).double()
+    both = torch.sigmoid(torch.cat([difference, -difference]))
+    happened = torch.cat([torch.ones_like(difference), torch.zeros_like(difference)])
+    return {
+        "accuracy": float(((difference.sign() + 1) / 2).mean()),
+        "nll": float(bradley_terry_loss(difference, torch.zeros_like(difference)).mean()),
+        "ece": float(expected_calibration_error(both, happened)),
+    }
+
+
+def epochs(
+    start: Trained,
+    train: Sequence[Compared],
+    held: Sequence[Compared],
+    plan: JudgesPlan,
+    seed: int,
+    *,
+    quiet: bool = True,
+) -> History:
+    """A reward model that reads the same few pairs again and again, measured after each epoch on them and on held-out pairs."""
+    pad = start.tokenizer.pad_token_id
+    model = RewardModel.from_causal_lm(start.model, seed=seed)
+    few = list(train)[: plan.few]
+    config = replace(plan.repeated, seed=seed)
+
+    def measure() -> dict[str, float]:
+        model.eval()
+        seen = {f"seen_{name}": value for name, value in quality(model, few[: len(held)], pad).items()}
+        held_out = {f"held_{name}": value for name, value in quality(model, held, pad).items()}
+        model.train()
+        return seen | held_out
+
+    watch = Watch(max(1, config.max_steps // plan.epochs), measure)
+    return train_reward(model, few, config, pad_token_id=pad, watch=watch, quiet=quiet)
+
+
+def trained(start: Trained, train: Sequence[Compared], config: RewardConfig, *, pooling: str = "last") -> RewardModel:
+    """A reward model on the start's weights."""
+    model = RewardModel.from_causal_lm(start.model, pooling=pooling, seed=config.seed)
+    train_reward(model, train, config, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    return model
+
+
+@torch.no_grad()
+def offsets(model: nn.Module, pairs: Sequence[Compared], pad: int) -> Tensor:
+    """``(N,)``: the mean reward of each pair, which no comparison says anything about."""
+    rewards = [answer_rewards(model, pairs[at : at + 64], pad).view(-1, 2) for at in range(0, len(pairs), 64)]
+    return torch.cat(rewards).mean(1)
+
+
+#: What is done to a good reply, for the report card.
+DAMAGES = ("gibberish", "untrue", "incomplete", "filler", "flattery")
+
+
+def damaged(kind: str, prompt: str, reply: str, seed: int) -> str:
+    """The reply with one kind of damage; each costs gold reward."""
+    rng = numpy_generator("damage", kind, seed, prompt)
+    words = reply.split()
+    facts = [i for i, word in enumerate(words) if any(word in said for said in FACTS.values())]
+    match kind:
+        case "gibberish":
+            return " ".join(rng.permutation(words).tolist())
+        case "untrue":
+            at = int(rng.choice(facts))
+            subject = next(animal for animal, said in FACTS.items() if words[at] in said)
+            others = [word for animal, said in FACTS.items() if animal != subject for word in said if word not in words]
+            words[at] = str(rng.choice(others))
+        case "incomplete":
+            del words[facts[-1] - 1 : facts[-1] + 1]
+        case "filler":
+            words.insert(int(rng.integers(len(words) + 1)), str(rng.choice(FILLER)))
+        case "flattery":
+            words[1:1] = [word for word in PRAISE if word not in words]
+    return " ".join(words)
+
+
+def report_card(start: Trained, model: nn.Module, plan: JudgesPlan, seed: int) -> dict[str, float]:
+    """Share of pairs in which the best reply earns more than itself damaged, by kind of damage."""
+    task, tokenizer = tasks.get("assistant"), start.tokenizer
+    prompts = [p for p in task.prompts("test") if "and" in p][: plan.damaged]
+    found = {}
+    for kind in DAMAGES:
+        pairs = []
+        for prompt in prompts:
+            best = task.reference(prompt)
+            worse = damaged(kind, prompt, best, seed)
+            if task.grade(prompt, worse) < task.grade(prompt, best):
+                pairs.append(PreferencePair(prompt, best, worse))
+        difference = pair_differences(
+            model, pipeline.pair_tokens(tokenizer, pairs), pad_token_id=tokenizer.pad_token_id
+        )
+        found[kind] = float(((difference.sign() + 1) / 2).mean())
+    return found
+
+
+def judge(
+    start: Trained, train: Sequence[PreferencePair], held: Sequence[PreferencePair], config: SFTConfig
+) -> dict[str, float]:
+    """The start, taught to write verdicts: its accuracy in one order and in both, how often both agree, and its favourite place."""
+    words = list(start.tokenizer.get_vocab())
+    known = [word for word in words if not word.startswith("<")]
+    tokenizer = word_tokenizer((*sorted(known, key=words.index), *VERDICTS))
+    model = copy.deepcopy(start.model)
+    old = start.tokenizer.get_vocab()
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():  # the words keep their vectors, wherever they now stand
+        vectors = start.model.get_input_embeddings().weight
+        for word, place in tokenizer.get_vocab().items():
+            if word in old:
+                model.get_input_embeddings().weight[place] = vectors[old[word]]
+    compared = [_comparison(p) for p in held]
+    examples = [
+        encode(tokenizer, c.messages, first_turn=c.context) for c in lessons([_comparison(p) for p in train], ask=ASK)
+    ]
+    train_sft(model, examples, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    found = Judge(model.eval(), tokenizer, ask=ASK)(
+        [c.prompt for c in compared], [c.chosen for c in compared], [c.rejected for c in compared]
+    )
+    both = sum(found.scores) / len(held)
+    given = sum(1.0 if v == "A" else 0.0 if v == "B" else 0.5 for v in found.given) / len(held)
+    return {"given": given, "both": both, "consistency": found.consistency, "first_place": found.first_place}
+
+
+def _comparison(pair: PreferencePair) -> Comparison:
+    said = [[{"role": "assistant", "content": text}] for text in (pair.chosen, pair.rejected)]
+    return Comparison(conversation(pair.prompt), *said)
