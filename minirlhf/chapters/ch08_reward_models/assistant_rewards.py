@@ -175,5 +175,5 @@ def judge(
 
 
 def _comparison(pair: PreferencePair) -> Comparison:
-    said = [[{"role": "assistant", "content": text}] for text in (pair.chosen, pair.rejected)]
-    return Comparison(conversation(pair.prompt), *said)
+    chosen, rejected = ([{"role": "assistant", "content": text}] for text in (pair.chosen, pair.rejected))
+    return Comparison(conversation(pair.prompt), chosen, rejected)
