@@ -35,12 +35,12 @@ VERDICTS = ("[[A]]", "[[B]]", "/")
 class JudgesPlan:
     """How much is trained on. An epoch of the first 800 pairs is 25 steps."""
 
-    pairs: RewardPlan = RewardPlan(pairs=1600, held_out=500)
+    pairs: RewardPlan = RewardPlan(pairs=1600, held_out=400)
     few: int = 800
     epochs: int = 8
     repeated: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3)
     once: RewardConfig = RewardConfig(max_steps=100, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
-    judge: SFTConfig = SFTConfig(max_steps=300, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    judge: SFTConfig = SFTConfig(max_steps=200, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
     damaged: int = 200
 
 

@@ -38,8 +38,8 @@ SCALE = 0.06
 class HeadsPlan:
     """How much is trained on."""
 
-    prompts: int = 3000
-    steps: int = 250
+    prompts: int = 1500
+    steps: int = 120
     batch_size: int = 64
     learning_rate: float = 3e-3
     seed: int = 0
