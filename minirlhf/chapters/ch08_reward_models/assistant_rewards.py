@@ -1,8 +1,7 @@
-"""Reward models of the assistant world: epochs, pooling, centring, a report card by subsets, and a judge that writes its verdict."""
+"""Reward models of the assistant world: epochs, pooling, centring, and a report card by subsets."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,28 +10,19 @@ from torch import Tensor, nn
 
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
-from minirlhf.data.chat import conversation, encode
-from minirlhf.data.records import Comparison
 from minirlhf.data.tasks.assistant import FACTS, FILLER, PRAISE
 from minirlhf.data.types import Compared, PreferencePair
 from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibration_error
-from minirlhf.feedback.judge import Judge, lessons
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Watch
 from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differences, train_reward
-from minirlhf.trainers.sft import SFTConfig, train_sft
-
-#: What the judge is asked, in words that a word tokenizer has.
-ASK = "{question} / {first} / {second}"
-VERDICTS = ("[[A]]", "[[B]]", "/")
 
 
 @dataclass(frozen=True)
-class JudgesPlan:
+class GradersPlan:
     """How much is trained on. An epoch of the first 800 pairs is 25 steps."""
 
     pairs: RewardPlan = RewardPlan(pairs=1600, held_out=400)
@@ -40,11 +30,10 @@ class JudgesPlan:
     epochs: int = 8
     repeated: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3)
     once: RewardConfig = RewardConfig(max_steps=100, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
-    judge: SFTConfig = SFTConfig(max_steps=200, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
     damaged: int = 200
 
 
-def labelled_pairs(start: Trained, plan: JudgesPlan, seed: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
+def labelled_pairs(start: Trained, plan: GradersPlan, seed: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
     """Pairs of the start's own replies, to train on and held out."""
     return pipeline.preferences(tasks.get("assistant"), start, pipeline.with_seed(plan.pairs, seed))
 
@@ -65,7 +54,7 @@ def epochs(
     start: Trained,
     train: Sequence[Compared],
     held: Sequence[Compared],
-    plan: JudgesPlan,
+    plan: GradersPlan,
     seed: int,
     *,
     quiet: bool = True,
@@ -127,7 +116,7 @@ def damaged(kind: str, prompt: str, reply: str, seed: int) -> str:
     return " ".join(words)
 
 
-def report_card(start: Trained, model: nn.Module, plan: JudgesPlan, seed: int) -> dict[str, float]:
+def report_card(start: Trained, model: nn.Module, plan: GradersPlan, seed: int) -> dict[str, float]:
     """Share of pairs in which the best reply earns more than itself damaged, by kind of damage."""
     task, tokenizer = tasks.get("assistant"), start.tokenizer
     prompts = [p for p in task.prompts("test") if "and" in p][: plan.damaged]
@@ -144,36 +133,3 @@ def report_card(start: Trained, model: nn.Module, plan: JudgesPlan, seed: int) -
         )
         found[kind] = float(((difference.sign() + 1) / 2).mean())
     return found
-
-
-def judge(
-    start: Trained, train: Sequence[PreferencePair], held: Sequence[PreferencePair], config: SFTConfig
-) -> dict[str, float]:
-    """The start, taught to write verdicts: its accuracy in one order and in both, how often both agree, and its favourite place."""
-    words = list(start.tokenizer.get_vocab())
-    known = [word for word in words if not word.startswith("<")]
-    tokenizer = word_tokenizer((*sorted(known, key=words.index), *VERDICTS))
-    model = copy.deepcopy(start.model)
-    old = start.tokenizer.get_vocab()
-    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    with torch.no_grad():  # the words keep their vectors, wherever they now stand
-        vectors = start.model.get_input_embeddings().weight
-        for word, place in tokenizer.get_vocab().items():
-            if word in old:
-                model.get_input_embeddings().weight[place] = vectors[old[word]]
-    compared = [_comparison(p) for p in held]
-    examples = [
-        encode(tokenizer, c.messages, first_turn=c.context) for c in lessons([_comparison(p) for p in train], ask=ASK)
-    ]
-    train_sft(model, examples, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
-    found = Judge(model.eval(), tokenizer, ask=ASK)(
-        [c.prompt for c in compared], [c.chosen for c in compared], [c.rejected for c in compared]
-    )
-    both = sum(found.scores) / len(held)
-    given = sum(1.0 if v == "A" else 0.0 if v == "B" else 0.5 for v in found.given) / len(held)
-    return {"given": given, "both": both, "consistency": found.consistency, "first_place": found.first_place}
-
-
-def _comparison(pair: PreferencePair) -> Comparison:
-    chosen, rejected = ([{"role": "assistant", "content": text}] for text in (pair.chosen, pair.rejected))
-    return Comparison(conversation(pair.prompt), chosen, rejected)

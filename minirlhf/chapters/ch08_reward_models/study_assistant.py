@@ -1,7 +1,6 @@
-"""Reward models of the assistant world, five seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about four minutes of one core).
+"""Reward models of the assistant world, five seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about three minutes of one core).
 
-Eight epochs on 800 pairs; last token against mean pooling, and centring, on 1,600; a report card by kinds of damage; a judge that writes
-verdicts. Writes ``study_assistant.json``.
+Eight epochs on 800 pairs; last token against mean pooling, and centring, on 1,600; a report card by kinds of damage. Writes ``study_assistant.json``.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minirlhf.chapters.ch08_reward_models.assistant_rewards import (
-    JudgesPlan,
+    GradersPlan,
     epochs,
-    judge,
     labelled_pairs,
     offsets,
     quality,
@@ -27,9 +25,9 @@ from minirlhf.stages.pipeline import Trained
 CENTRING, AFTER = 0.01, (1, 2, 4, 8)
 
 
-def one_seed(seed: int, plan: JudgesPlan | None = None, start: Trained | None = None) -> dict[str, float]:
-    """All reward models and the judge of one seed, which draws pairs, heads and orders."""
-    plan = plan or JudgesPlan()
+def one_seed(seed: int, plan: GradersPlan | None = None, start: Trained | None = None) -> dict[str, float]:
+    """All reward models of one seed, which draws pairs, heads and orders."""
+    plan = plan or GradersPlan()
     start = start or Trained(*zoo.load("assistant-sft", quiet=True))
     pad = start.tokenizer.pad_token_id
     said, held_out = labelled_pairs(start, plan, seed)
@@ -55,25 +53,22 @@ def one_seed(seed: int, plan: JudgesPlan | None = None, start: Trained | None = 
         numbers |= {f"{name}_{key}": value for key, value in quality(model, held, pad).items()}
         away = offsets(model, held, pad)
         numbers |= {f"{name}_offset": float(away.mean().abs()), f"{name}_offset_sd": float(away.std())}
-    numbers |= {f"card_{kind}": share for kind, share in report_card(start, last, plan, seed).items()}
-    found = judge(start, said, held_out, replace(plan.judge, seed=seed))
-    return numbers | {f"judge_{name}": value for name, value in found.items()}
+    return numbers | {f"card_{kind}": share for kind, share in report_card(start, last, plan, seed).items()}
 
 
 def probe() -> dict[str, float | str]:
-    """Everything for a few steps, from a brief start; a judge learns to write verdicts first, so it has thirty."""
+    """Everything for a few steps, from a brief start."""
     _, start, numbers = starts.assistant()
     few = {"max_steps": 8, "batch_size": 8}
     plan = replace(
-        JudgesPlan(),
-        pairs=brief(JudgesPlan().pairs, pairs=48, held_out=16),
+        GradersPlan(),
+        pairs=brief(GradersPlan().pairs, pairs=48, held_out=16),
         few=16,
-        repeated=replace(JudgesPlan().repeated, **few),
-        once=replace(JudgesPlan().once, **few),
-        judge=replace(JudgesPlan().judge, max_steps=30, batch_size=8, learning_rate=1e-2),
+        repeated=replace(GradersPlan().repeated, **few),
+        once=replace(GradersPlan().once, **few),
         damaged=6,
     )
-    return numbers | one_seed(0, plan, start) | settings(plan=JudgesPlan())
+    return numbers | one_seed(0, plan, start) | settings(plan=GradersPlan())
 
 
 STUDY = Study(one_seed, probe)
