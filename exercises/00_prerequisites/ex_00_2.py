@@ -55,6 +55,7 @@ def chain_rule(sub, draw):
             "the minus of the loss is left out": -right,
             "the logarithm is not differentiated": -s * (1 - s) * x,
             "the derivative of −log σ(u) is taken to be −1/σ(u)": -x / s,
+            "the derivative is taken in x, not in w": (s - 1) * w,
             "the inner derivative, x, is left out": torch.full((3,), float(s - 1)),
             "the strength is σ instead of 1 − σ": -s * x,
         },

@@ -88,7 +88,10 @@ def shapes(sub, draw):
         by_hand(x, y, w, 0.1, 1)[1][0],
         what="the first loss",
         given={"x": x, "y": y, "w": w},
-        mistakes={"every prediction is compared with every target": float(crossed.mean())},
+        mistakes={
+            "every prediction is compared with every target": float(crossed.mean()),
+            "the loss is written down after the step, not before it": by_hand(x, y, w, 0.1, 2)[1][1],
+        },
     )
 
 
@@ -114,6 +117,7 @@ def autograd(sub, draw):
         what="the weights after three steps",
         given={"x": x, "y": y, "w": w},
         mistakes={
+            "the sum of the squares is differentiated, not their mean": by_hand(x, y, w, 0.4, 3)[0][-1],
             "the gradients of all steps so far are added up": summed,
             "the steps go uphill": by_hand(x, y, w, -0.1, 3)[0][-1],
         },

@@ -135,6 +135,7 @@ def avoidance(sub, draw):
         given={"logits": z, "bad": bad},
         tolerance=1e-6,
         mistakes={
+            "the bad reply's own logit is raised, too": z.softmax(-1) + unit((bad, 1.0)),
             "the bad reply is imitated": -right,
             "the other replies are left alone": unit((bad, -1.0)),
         },
@@ -167,6 +168,8 @@ def preference(sub, draw):
             "the strength is σ of the margin: it pushes hardest where the model already agrees": torch.sigmoid(margin)
             * apart,
             "the strength is always one, however sure the model is": apart,
+            "the rejected reply is pushed down like all others": torch.sigmoid(-margin)
+            * (unit((chosen, 1.0)) - z.softmax(-1)),
             "only the chosen reply is moved": unit((chosen, float(torch.sigmoid(-margin)))),
         },
     )

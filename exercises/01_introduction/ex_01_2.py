@@ -98,6 +98,7 @@ def wins(sub, draw):
         "`win_rate`",
         {
             "ties are left out of the count": r["wins"] / (r["wins"] + r["losses"]),
+            "ties are counted as a quarter": (r["wins"] + 0.25 * r["ties"]) / len(scores(r)),
             "ties are counted as losses": r["wins"] / len(scores(r)),
             "ties are counted as wins": (r["wins"] + r["ties"]) / len(scores(r)),
             "the losing side is counted": 1 - statistics.fmean(scores(r)),
@@ -124,6 +125,7 @@ def uncertainty(sub, draw):
         "`standard_error`",
         {
             "p(1 − p) is taken for the variance, as if nobody ever tied": (p * (1 - p) / n) ** 0.5,
+            "a fair coin's variance, 1/4, is taken": 0.5 / n**0.5,
             "it is the spread of one comparison, not of their mean": statistics.pstdev(found),
             "the root is missing": statistics.pvariance(found) / n,
         },

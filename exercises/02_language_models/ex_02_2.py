@@ -128,6 +128,7 @@ def whole_corpus(sub, draw):
             "each text weighs the same, however long it is": math.exp(-mean_of_means),
             "the sum is divided by all positions, padding too": padded,
             "padding is counted as if it were text": math.exp(-float(logps.mean())),
+            "the surprise is in nats, and 2 is raised to it": 2 ** (-total / count),
             "the minus sign is missing": math.exp(total / count),
             "the exponential is missing": -total / count,
         },
@@ -156,6 +157,8 @@ def bits(sub, draw):
         mistakes={
             "surprise is left in nats": want * math.log(2),
             "nats are multiplied by log 2 instead of divided": want * math.log(2) ** 2,
+            "the logarithm to base 2 is taken of the sum, not of the probabilities": math.log2(-total / size),
+            "the bytes are averaged over the texts": want * len(rows),
             "it is divided by tokens, not by bytes": want * size / count,
             "each text's bits per byte are averaged": sum(per_text) / len(per_text),
         },

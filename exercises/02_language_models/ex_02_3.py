@@ -99,6 +99,7 @@ def weight(sub, draw):
         given={"probs": probs, "keep": keep, "q": torch.tensor(q)},
         mistakes={
             "q is taken to reach every token that π can produce": 1.0,
+            "the kept probabilities are averaged, not added": probs[keep].mean(),
             "the ratio is upside down": 1 / want,
             "the mass that was cut is taken": 1 - want,
             "tokens are counted instead of their probability": keep.double().mean(),
@@ -126,6 +127,7 @@ def divergence(sub, draw):
         given={"probs": probs, "keep": keep, "q": torch.tensor(q)},
         mistakes={
             "the sign is reversed (a KL is never negative)": -want,
+            "the sum is weighed by π instead of q, and its sign is reversed": -want * float(probs[keep].sum()),
             "the KL is measured in bits": want / math.log(2),
             "the sum is weighed by π instead of q": want * float(probs[keep].sum()),
         },
@@ -156,6 +158,8 @@ def whole_reply(sub, draw):
         what="the expected weight of a reply",
         given={"kept_masses": masses},
         mistakes={
+            "the geometric mean of the steps is taken": masses.log().mean().exp(),
+            "only the first two steps are counted": masses[:2].prod(),
             "the steps are averaged": masses.mean(),
             "the steps are added": masses.sum(),
             "q is taken to reach every reply": 1.0,

@@ -111,6 +111,8 @@ def reaches(sub, draw):
         reveal=False,
         mistakes={
             "the word that crosses the line is left out": count - 1,
+            "words are counted from the least probable": smallest_set(probs[::-1], top_p(sub.student))[0],
+            "one word more than it takes is counted": count + 1,
             "words are counted whose own probability is at least p times the best one's": sum(
                 p >= top_p(sub.student) * probs[0] for p in probs
             ),
@@ -166,6 +168,8 @@ def cool(sub, draw):
         reveal=False,
         mistakes={
             "the logits are multiplied by the temperature": warm,
+            "one word more than it takes is counted": count + 1,
+            "the word that crosses the line is left out": count - 1,
             "the temperature changes nothing": same,
         },
     )

@@ -66,8 +66,9 @@ def batch(draw):
     """Three rows of a prompt, a reply that ends in EOS, and padding by EOS; the right labels."""
     ids, mask = torch.full((3, 7), EOS), torch.zeros(3, 7, dtype=torch.long)
     prompts, want = torch.zeros(3, dtype=torch.long), torch.full((3, 7), -100)
-    for i in range(3):
-        prompt, reply = draw.integer(1, 2), draw.integer(2, 3)
+    lengths = torch.tensor([1, 2, draw.integer(1, 2)])[draw.permutation(3)].tolist()
+    for i, prompt in enumerate(lengths):
+        reply = draw.integer(2, 3)
         end = prompt + reply + 1
         ids[i, : end - 1] = (draw.uniform(end - 1) * 6).long() + 1
         mask[i, :end], prompts[i] = 1, prompt
@@ -130,19 +131,21 @@ def first_word(sub, draw):
     ids, mask, prompts, want = batch(draw)
     got = shaped(sub.sft_labels(ids, mask, prompts, EOS), want)
     given = {"input_ids": ids, "prompt_lengths": prompts}
+    first = "the first prompt's length is used for all rows"
+    cut = torch.where((mask == 1) & (torch.arange(7) >= prompts[0]), ids, -100)
     expect(
         at(got, prompts),
         at(want, prompts),
         what="the label of each reply's first token",
         given=given,
-        mistakes={"one token too many is masked": torch.full((3,), -100)},
+        mistakes={"one token too many is masked": torch.full((3,), -100), first: at(cut, prompts)},
     )
     expect(
         at(got, prompts - 1),
         at(want, prompts - 1),
         what="the label of each prompt's last token",
         given=given,
-        mistakes={"the prompt's last token is learned": at(ids, prompts - 1)},
+        mistakes={"the prompt's last token is learned": at(ids, prompts - 1), first: at(cut, prompts - 1)},
     )
 
 
@@ -158,9 +161,9 @@ def looks_ahead(sub, draw):
     _, _, _, labels = batch(draw)
     logits = tidy(draw.normal(3, 7, 8))
 
-    def mean_loss(shift):
+    def mean_loss(shift, rows=(0, 1, 2)):
         losses = []
-        for row, wanted in zip(logits.tolist(), labels.tolist()):
+        for row, wanted in zip(logits[list(rows)].tolist(), labels[list(rows)].tolist()):
             for t, label in enumerate(wanted):
                 if label != -100 and 0 <= t - shift < len(row):
                     scores = row[t - shift]
@@ -173,6 +176,11 @@ def looks_ahead(sub, draw):
         what="the loss",
         given={"labels": labels},
         mistakes={
+            "the losses are added, not averaged": mean_loss(1) * int((labels != -100).sum()),
+            "each reply is averaged by itself, so that a short one weighs as much as a long one": sum(
+                mean_loss(1, [i]) for i in range(3)
+            )
+            / 3,
             "each position is asked for the token it has just read": mean_loss(0),
             "each position is asked for the token before it": mean_loss(-1),
         },

@@ -88,6 +88,9 @@ def states(sub, draw):
     mean = (P * R).sum(-1)
     want = exact_mdp.state_values(P, mean, policy, gamma=gamma)
     even = torch.full_like(policy, 0.5)
+    early, moves = torch.zeros(2, dtype=torch.float64), (policy[..., None] * P).sum(1)
+    for _ in range(10):
+        early = (policy * mean).sum(-1) + gamma * moves @ early
     expect(
         sub.values(P, R, policy, gamma),
         want,
@@ -98,6 +101,7 @@ def states(sub, draw):
                 P, R.mean(-1), policy, gamma=gamma
             ),
             "all actions are taken equally often": exact_mdp.state_values(P, mean, even, gamma=gamma),
+            "the sum over time is cut off after ten steps": early,
             "the first reward is discounted too": gamma * want,
             "only the first step is counted": (policy * mean).sum(-1),
         },
@@ -125,6 +129,8 @@ def actions(sub, draw):
         given=shown(P, R, policy, gamma),
         mistakes={
             "the value of the state that is left is added, not of the one that is reached": mean + gamma * v[:, None],
+            "the policy's probability of the action is multiplied in, but the action is given": policy
+            * exact_mdp.action_values(P, mean, policy, gamma=gamma),
             "the discount is forgotten": mean + P @ v,
             "after the first action the best policy is followed, not the given one": best,
         },
@@ -152,6 +158,8 @@ def time(sub, draw):
         given={"P": P, "policy": policy, "start": start, "gamma": gamma},
         mistakes={
             "the shares are not normalised by 1 − γ": want / (1 - gamma),
+            "every state is taken to be the start equally often": (1 - gamma)
+            * exact_mdp.visits(torch.full((2,), 0.5, dtype=torch.float64), P, policy, gamma=gamma).sum(-1),
             "the matrix is not transposed": torch.linalg.solve(
                 torch.eye(2, dtype=torch.float64) - gamma * moves, (1 - gamma) * start
             ),

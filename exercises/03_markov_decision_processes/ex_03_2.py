@@ -89,6 +89,9 @@ def one_sweep(sub, draw):
     for s in range(3):
         for a in range(2):
             q[s, a] = r[s, a] + gamma * sum(float(P[s, a, t]) * float(V[t]) for t in range(3))
+    within = V.clone()
+    for s in range(3):
+        within[s] = (r[s] + gamma * P[s] @ within).max()
     expect(
         sub.sweep(P, r, V, gamma),
         q.amax(-1),
@@ -98,6 +101,7 @@ def one_sweep(sub, draw):
             "actions are averaged instead of chosen": q.mean(-1),
             "the action is chosen by what it earns now": q.gather(1, r.argmax(-1, keepdim=True))[:, 0],
             "the discount is forgotten": (r + P @ V).amax(-1),
+            "a state's new value is used already for the states after it": within,
             "the best next state is taken for granted": (r + gamma * V.max()).amax(-1),
         },
     )

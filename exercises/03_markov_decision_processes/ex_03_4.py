@@ -138,6 +138,7 @@ def clock_is_no_end(sub, draw):
         given=shown(q, step, False, True, alpha, gamma),
         mistakes={
             "the time limit is taken for the end": after(q, step, alpha, step[2]),
+            "half of the future is dropped": after(q, step, alpha, step[2] + 0.5 * gamma * float(q[1].max())),
             "a step that was cut off is not learned from at all": q,
         },
     )

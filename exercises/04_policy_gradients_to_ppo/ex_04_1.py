@@ -127,6 +127,7 @@ def noise(sub, draw):
         given={"pi": pi, "Q": Q, "b": b},
         mistakes={
             "the square of the mean is not subtracted": pi @ g.square().sum(-1),
+            "only one component of the mean is squared": pi @ g.square().sum(-1) - (pi @ g)[0] ** 2,
             "all actions count the same": (g - g.mean(0)).square().sum(-1).mean(),
             "the baseline is left out": spread(pi, Q, 0.0),
         },
@@ -153,6 +154,8 @@ def least_noise(sub, draw):
         given={"pi": pi, "Q": Q},
         mistakes={
             "it is the value, the mean of Q": pi @ Q,
+            "all actions count the same: it is the plain mean of Q": Q.mean(),
+            "it is the median of Q": Q.median(),
             "the length of the score is not squared": (pi * squares.sqrt() @ Q) / (pi @ squares.sqrt()),
             "the probabilities are left out": (squares @ Q) / squares.sum(),
             "the weights are not normalised": (pi * squares) @ Q,

@@ -107,6 +107,7 @@ def to_the_end(sub, draw):
                     rewards, values, last, gamma, lam
                 ),
                 "γ is missing from the factor of the recursion": mixture_of(rewards, values, 0.0, gamma, lam),
+                "the advantages are standardised": (want - want.mean()) / (want.std() + 1e-8),
                 "the value is not subtracted": want + values,
             },
         )

@@ -79,6 +79,9 @@ def ppo(rho, A, epsilon):
 ratios, moved, lowest = simulate(sample(STUDENT), ppo)
 
 # %% [tests]
+import functools
+import math
+
 import torch
 
 from minirlhf.classroom.testing import expect, fail, test
@@ -101,8 +104,15 @@ def free(logps, old_logps, advantages, mask, *, epsilon):
     return importance_weighted(logps, old_logps, advantages, mask)
 
 
-def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True):
+def flat(logps, old_logps, advantages, mask, *, epsilon):
+    """log ρ for ρ inside the clip: its gradient lacks the factor ρ."""
+    log_ratio = logps - old_logps
+    return torch.where(log_ratio > math.log(1 + epsilon), 0.0, log_ratio * advantages)
+
+
+def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, sent=lambda s: s):
     """The same by automatic differentiation: ratios, passes with a gradient, the second sample's smallest ratio."""
+    s = sent(s)
     z = torch.tensor(s["z"], dtype=torch.float64)
     first = z.log_softmax(-1)[:2, None]
     old, advantages, mask = first, torch.tensor(s["A"], dtype=torch.float64)[:, None], torch.ones(2, 1).bool()
@@ -122,13 +132,32 @@ def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True):
     return {"ratios": ratio, "moved": moved.double(), "lowest": torch.tensor([lowest], dtype=torch.float64)}
 
 
+def changed(**how):
+    """The sample with some of its numbers changed: each by a function of what it is."""
+    return lambda s: s | {name: f(s[name]) for name, f in how.items()}
+
+
 SLIPS = {
     "every ratio outside the interval has lost its gradient": (both_sides, {}),
     "nothing is clipped": (free, {}),
     "the maximum is taken": (the_maximum, {}),
     "the two objectives are added, not averaged": (ppo_clip, {"share": 1.0}),
     "the old probabilities are taken anew in every pass": (ppo_clip, {"stale": False}),
+    "the second sample is left out": (ppo_clip, {"sent": changed(A=lambda A: [A[0], 0.0])}),
+    "the first sample is left out": (ppo_clip, {"sent": changed(A=lambda A: [0.0, A[1]])}),
+    "the advantages are standardised first": (ppo_clip, {"sent": changed(A=lambda A: [1.0, -1.0])}),
+    "the steps go downhill": (ppo_clip, {"sent": changed(eta=lambda eta: -eta)}),
+    "only one pass is made": (ppo_clip, {"sent": changed(passes=lambda n: 1)}),
+    "the interval reaches from 0.9 to 1.1": (ppo_clip, {"sent": changed(epsilon=lambda e: 0.1)}),
+    "the slope in log ρ is taken for the slope in ρ: the factor ρ is missing": (flat, {}),
 }
+
+
+@functools.cache
+def outcomes(student):
+    """What is right, and what each slip would give."""
+    s = sample(student)
+    return by_autograd(s), {what: by_autograd(s, slip, **more) for what, (slip, more) in SLIPS.items()}
 
 
 def ask(sub, name, length):
@@ -138,9 +167,12 @@ def ask(sub, name, length):
     got = [got] if isinstance(got, int | float) else got
     if not isinstance(got, list | tuple) or len(got) != length:
         fail(f"`{name}` is not {'a number' if length == 1 else f'a list of {length} numbers'}")
-    s = sample(sub.student)
-    wrong = {what: by_autograd(s, slip, **changes)[name] for what, (slip, changes) in SLIPS.items()}
-    right = by_autograd(s)[name]
+    true, slips = outcomes(sub.student)
+    right, wrong = true[name], {what: found[name] for what, found in slips.items()}
+    if name == "moved":
+        wrong["the passes without a gradient are counted"] = sample(sub.student)["passes"] - right
+    if name == "lowest":
+        wrong["it is how far the ratio fell, not where to"] = 1 - right
     expect(
         torch.tensor([float(x) for x in got], dtype=torch.float64),
         right,

@@ -94,6 +94,8 @@ def six_cases(sub, draw):
         given=shown(*whole),
         mistakes={
             "the larger of the two terms is taken": larger + 0.5 * critic,
+            "the ratio is clipped from above only, whatever the sign": -(ratio.clamp(max=1.2) * gains).mean()
+            + 0.5 * critic,
             "nothing is clipped": -(ratio * gains).mean() + 0.5 * critic,
             "the sign of the objective is turned": -policy + 0.5 * critic,
         },

@@ -100,6 +100,7 @@ def optimum(sub, draw):
         mistakes={
             "β multiplies the reward instead of dividing it": torch.softmax(ref.log() + beta * rewards, -1),
             "the reference is left out": torch.softmax(rewards / beta, -1),
+            "the root of β is taken": torch.softmax(ref.log() + rewards / beta**0.5, -1),
             "the leash has no strength (β is not used)": torch.softmax(ref.log() + rewards, -1),
         },
     )
@@ -126,6 +127,7 @@ def value(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         mistakes={
             "the logarithm of the normaliser lacks its factor β": log_z,
+            "it is the largest reward, which only a policy without a leash earns": rewards.max(),
             "the KL is not paid": exact.expectation(best, rewards),
             "the policy stays at the reference": exact.expectation(ref, rewards),
         },

@@ -138,6 +138,7 @@ def one_decision(sub, draw):
             given=shown(steps, reward),
             mistakes={
                 "all replies are equally likely": reward.mean(),
+                "only the first token follows the policy": (steps[0] * reward.flatten(1).mean(1)).sum(),
                 "each token forgets the ones before it": (greedy * reward).sum(),
             },
         )
@@ -169,6 +170,7 @@ def many_decisions(sub, draw):
             given=shown(steps, reward),
             mistakes={
                 "the best next token is taken, not the policy's mean": best[t],
+                "it is left at zero": torch.zeros_like(table(steps, reward, t)),
                 "all next tokens are equally likely": plain[t],
             },
         )
@@ -199,6 +201,8 @@ def credit(sub, draw):
             mistakes={
                 "the sign is reversed": -right,
                 "the value before the token is not subtracted": values[t + 1],
+                "next tokens are averaged without their probabilities": values[t + 1]
+                - values[t + 1].mean(-1, keepdim=True),
                 "every token is compared with the empty reply": values[t + 1] - values[0],
             },
         )

@@ -115,7 +115,10 @@ def budget_row(sub, draw):
         what="`reward_at_budget`",
         tolerance=within(want, 0.5),
         reveal=False,
-        mistakes={"the last row is read: all KL, not your budget": float(wrong[-1, 1])},
+        mistakes={
+            "the last row is read: all KL, not your budget": float(wrong[-1, 1]),
+            "rows are taken to be 0.1 nats apart": float(wrong[int(budget(sub.student) * 10), 1]),
+        },
     )
 
 
@@ -142,6 +145,11 @@ def price(sub, draw):
         tolerance=within(want, 5.0),  # the slope to either neighbour, or between them
         reveal=False,
         mistakes={
+            "the slope is taken at the reference, not at your budget": float(
+                frontier(sub.student)[1, 1] - frontier(sub.student)[0, 1]
+            )
+            / 0.05,
+            "the run's reward is divided by the run's KL": run(sub.student)[1] / run(sub.student)[0],
             "the slope is upside down: KL per reward": 1 / want,
             "the whole gain is divided by the whole KL: an average price, not the price of the next nat": (
                 float(reward[at]) - start
@@ -175,6 +183,7 @@ def waste(sub, draw):
         reveal=False,
         mistakes={
             "the gap is measured upwards: reward missed at the same KL": missed,
+            "all of the run's KL is counted": run_kl,
             "the KL that was needed is given, not the KL that was wasted": needed,
         },
     )

@@ -82,6 +82,7 @@ def pulls_back(sub, draw):
         what="the token rewards of replies that earn nothing, at β = 1",
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
         mistakes={
+            "only tokens that have become likelier are charged": -ratio.clamp(min=0),
             "the leash pushes away from the reference": ratio,
             "the reward takes the place of the last token's penalty instead of coming on top of it": unpaid,
         },
@@ -131,11 +132,12 @@ def prices_the_kl(sub, draw):
 def pays_the_last_token(sub, draw):
     "The reward stands on the reply's own last token, and padding earns nothing."
     rewards, logps, _, mask = problem(draw)
-    want, column, every = (torch.zeros(3, 4, dtype=torch.float64) for _ in range(3))
+    want, column, every, shared = (torch.zeros(3, 4, dtype=torch.float64) for _ in range(4))
     for i in range(3):
         want[i, int(mask[i].sum()) - 1] = rewards[i]
         column[i, -1] = rewards[i]
         every[i, mask[i]] = rewards[i]
+        shared[i, mask[i]] = rewards[i] / mask[i].sum()
     expect(
         sub.token_rewards(rewards, logps, logps, mask, 1.0),
         want,
@@ -143,6 +145,7 @@ def pays_the_last_token(sub, draw):
         given={"rewards": rewards, "logps": logps, "ref_logps": logps, "mask": mask},
         mistakes={
             "the reward is put into the last column, behind the end of shorter replies": column,
+            "the reward is shared among the tokens": shared,
             "every token earns the whole reward": every,
         },
     )

@@ -114,6 +114,7 @@ def no_critic(sub, draw):
                 REWARD,
                 REFERENCE,
             ),
+            "reference and reward model are trained, too": (ACTOR, ("policy", 16), ("reward", 16)),
             "the reward model is left out": (ACTOR, REFERENCE),
             "the reference is left out": (ACTOR, REWARD),
         },
@@ -138,6 +139,7 @@ def adapters(sub, draw):
         (REFERENCE, lora, REWARD),
         {
             "the reference is kept as a second copy": (REFERENCE, REFERENCE, lora, REWARD),
+            "a second set of adapters, which only answers, is counted": (REFERENCE, lora, ("lora", 2), REWARD),
             "the adapters only answer": (REFERENCE, ("lora", 2), REWARD),
             "the actor is still trained in full": (ACTOR, lora, REWARD),
         },

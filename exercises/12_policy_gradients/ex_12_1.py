@@ -77,6 +77,8 @@ def the_others(sub, draw):
     size = rewards.shape[1]
     centred = rewards - rewards.mean(-1, keepdim=True)
     everybody = (rewards.sum() - rewards) / (rewards.numel() - 1)
+    others = [[torch.cat([row[:i], row[i + 1 :]]) for i in range(size)] for row in rewards]
+    medians = torch.stack([torch.stack([each.median() for each in row]) for row in others])
     expect(
         sub.leave_one_out(rewards, valid),
         one_by_one(rewards, valid),
@@ -87,6 +89,7 @@ def the_others(sub, draw):
             "the sum of the others is divided by G, not by G − 1": rewards
             - (rewards.sum(-1, keepdim=True) - rewards) / size,
             "the replies to other prompts are in the baseline": rewards - everybody,
+            "the median of the others is subtracted, not their mean": rewards - medians,
             "the groups are read across the columns": one_by_one(rewards.T, valid.T).T,
         },
     )

@@ -108,6 +108,7 @@ def of_the_reward(sub, draw):
         given={"n": n, "lam": lam},
         mistakes={
             "the order is reversed: the last token gets least": right.flip(0),
+            "the shares are made to sum to one": right / right.sum(),
             "the last token, too, is discounted once": lam * right,
             "every token gets all of it, as without a critic": torch.ones(n, dtype=torch.float64),
         },
@@ -139,6 +140,9 @@ def of_the_values(sub, draw):
             "the token's own value is forgotten": upper,
             "the factor 1 − λ is forgotten: the value is counted once, not the difference of two": upper / (1 - lam)
             - eye,
+            "only the next value is counted, and none after it": (1 - lam)
+            * torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+            - eye,
             "the next value already carries a factor λ": lam * upper - eye,
         },
     )
@@ -163,7 +167,10 @@ def a_tenth(sub, draw):
         what="the reach 1/(1 − λ) of `lam_tenth`, relative to the right one,",
         tolerance=2e-3 if n > 200 else 1e-3,
         reveal=False,
-        mistakes={"it is the n-th root, one token too many": (1 - want) / (1 - 0.1 ** (1 / n))},
+        mistakes={
+            "it is the n-th root, one token too many": (1 - want) / (1 - 0.1 ** (1 / n)),
+            "a tenth is left after every token, not after all": (1 - want) / 0.9,
+        },
     )
 
 

@@ -80,6 +80,12 @@ def first_update(sub, draw, temperature, mistakes):
         name: loss(token_logps(logits, ids, *args), old, advantages, mask, pick)
         for name, (args, pick) in mistakes.items()
     }
+    wrong |= {
+        "padding is counted in the mean": -advantages[mask].sum() / mask.numel(),
+        "the log-probabilities are divided by the temperature, not the logits": loss(
+            token_logps(logits, ids, 1.0) / temperature, old, advantages, mask, torch.minimum
+        ),
+    }
     expect(
         sub.ppo_loss(logits, ids, old, advantages, mask, temperature, EPSILON),
         -advantages[mask].mean(),

@@ -145,11 +145,13 @@ def paid_at_the_end(sub, draw):
     "The reward, less the penalty, stands on the last token of the reply."
     (_, _, token_rewards), given, replies = answer(sub, draw)
     rewards, penalty = given["rewards"], given["penalty"]
-    right, in_column, unpunished = (torch.zeros(5, 6, dtype=torch.float64) for _ in range(3))
+    right, in_column, unpunished, replaced, everybody = (torch.zeros(5, 6, dtype=torch.float64) for _ in range(5))
     for i, (n, done) in enumerate(replies):
         right[i, n - 1] = rewards[i] - (0.0 if done else penalty)
         in_column[i, 5] = right[i, n - 1]
         unpunished[i, n - 1] = rewards[i]
+        replaced[i, n - 1] = rewards[i] if done else -penalty
+        everybody[i, n - 1] = rewards[i] - penalty
     expect(
         token_rewards,
         right,
@@ -157,6 +159,8 @@ def paid_at_the_end(sub, draw):
         given=given,
         mistakes={
             "the reward stands in the last column, also where that is padding": in_column,
+            "the penalty takes the place of the reward": replaced,
+            "replies that have ended pay, too": everybody,
             "nobody pays for being cut off": unpunished,
         },
     )

@@ -105,6 +105,9 @@ def relative(sub, draw):
         mistakes={
             "mean and deviation are those of the whole batch": whole,
             "the sample deviation is used, with divisor G − 1": sample,
+            "the columns are taken for the groups": (rewards - rewards.mean(0)) / (rewards.std(0, correction=0) + 1e-4),
+            "the small number is added under the root": centred
+            / (rewards.var(-1, correction=0, keepdim=True) + 1e-4).sqrt(),
             "the rewards are centred, not scaled": centred,
             "the variance divides, not the deviation": variance,
         },
@@ -154,6 +157,7 @@ def clipped(sub, draw):
             "the larger of the two terms is taken": written_out(*inputs, worse=max),
             "the ratio is clipped on both sides, whatever the unclipped term says": ratio.clamp(0.8, 1.2)
             * a.reshape(-1, 1),
+            "the ratio is upside down": written_out(old_logps, logps, ref_logps, a, 0.2, 0.0),
             "nothing is clipped": ratio * a.reshape(-1, 1),
             "rows are taken sample-major": written_out(logps, old_logps, ref_logps, a.T, 0.2, 0.0),
         },

@@ -84,6 +84,7 @@ def punishment(sub, draw):
         given={"lengths": lengths, "limit": limit, "cache": cache},
         mistakes={
             "it goes on falling beyond the limit": -(over / cache).clamp(min=0),
+            "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
             "short replies are paid for": -(over / cache).clamp(max=1.0),
             "it is charged from the first token": -(lengths / limit).clamp(max=1.0),
             "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),

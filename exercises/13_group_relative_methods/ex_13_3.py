@@ -138,6 +138,8 @@ def one_ratio(sub, draw):
             given=shown(*inputs),
             mistakes={
                 "the ratio of the whole reply, without the root": one(float(ratio.prod()), *inputs[2:]),
+                "every token is clipped before the mean is taken": inputs[2]
+                * float(ratio.log().clamp(-0.2, 0.2).mean().exp()),
                 "the arithmetic mean of the ratios": one(float(ratio.mean()), *inputs[2:]),
                 "each token has a ratio of its own: that is GRPO": token_definition(*inputs),
             },

@@ -101,6 +101,7 @@ def of_its_own_prompt(sub, draw):
                 rewards, prompts
             ),
             "the advantages are right and in another order than the rows": turned,
+            "the deviation is the population's, with divisor G": right * (size / (size - 1)) ** 0.5,
             "mean and deviation are those of the batch": (rewards - rewards.mean()) / rewards.std(),
         },
     )
@@ -129,7 +130,10 @@ def solved(sub, draw):
         tolerance=1e-7,
         mistakes={
             "0 is divided by 0 where all rewards of a prompt are equal": blown,
-            "a small number was added to the deviation": right / (1 + 1e-4 / 0.5773502691896258),
+        }
+        | {
+            f"a small number, {small:g}, was added to the deviation": right / (1 + small / 0.5773502691896258)
+            for small in (1e-4, 1e-5, 1e-6)
         },
     )
 
@@ -162,6 +166,7 @@ def held(sub, draw):
         mistakes={
             "distance is paid for: the KL has the wrong sign": objective + beta * charge,
             "u is reversed: the expectation is then not KL(π‖π_ref)": objective - beta * back,
+            "β is squared": objective - beta**2 * charge,
             "u is reversed, and the sign still wrong": objective + beta * back,
         },
     )

@@ -130,6 +130,11 @@ def cancels(sub, draw):
             "the reference is left out": normal(beta * (chosen - rejected)),
             "β is left out": normal(margin),
             "β divides": normal(margin / beta),
+            "two normal variables are compared; here one decides": normal(beta * margin / math.sqrt(2)),
+            "only the chosen answer is looked at": normal(beta * (chosen - ref_chosen)),
+            "probabilities are subtracted where their logarithms belong": normal(
+                beta * ((chosen - ref_chosen).exp() - (rejected - ref_rejected).exp())
+            ),
             "chosen and rejected are swapped": normal(-beta * margin),
             "these people follow Bradley and Terry": torch.sigmoid(beta * margin),
         },
@@ -159,6 +164,11 @@ def pushes(sub, draw):
         given={"chosen": chosen, "rejected": rejected, "ref_chosen": ref[0], "ref_rejected": ref[1], "beta": beta},
         mistakes={
             "the weight is that of pairs that are right already": -beta * bell(beta * gap) / normal(-beta * gap),
+            "the density lacks its constant, 1/√(2π)": -beta * (-0.5 * (beta * gap) ** 2).exp() / normal(beta * gap),
+            "the exponent of the density lacks its half": -beta
+            * bell(beta * gap)
+            * (-0.5 * (beta * gap) ** 2).exp()
+            / normal(beta * gap),
             "the factor β is lost": -bell(beta * gap) / normal(beta * gap),
             "it is not divided by Φ: this is the slope of −Φ, not of −log Φ": -beta * bell(beta * gap),
             "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
@@ -194,6 +204,7 @@ def settles(sub, draw):
             "β multiplies": beta * beta * (low + high) / 2,
             "it is the implicit reward, β times the margin": beta * (low + high) / 2,
             "these people follow Bradley and Terry": torch.log(p / (1 - p)) / beta,
+            "the margin is held at 0 where people mostly prefer the other": ((low + high) / 2).clamp(min=0),
             "it is IPO's margin": (p - 0.5) / beta,
         },
     )

@@ -119,6 +119,9 @@ def whole_rankings(sub, draw):
         mistakes={
             "the denominator does not shrink: every rank is drawn from all answers": -s.log_softmax(-1).sum(-1),
             "only the first rank is counted": -s.log_softmax(-1)[:, 0],
+            "all pairs are compared, as if each were judged by itself": sum(
+                (1 + (s[:, j] - s[:, i]).exp()).log() for i in range(4) for j in range(i + 1, 4)
+            ),
             "the denominators run over the better answers instead of the remaining ones": (s.logcumsumexp(-1) - s).sum(
                 -1
             ),

@@ -116,6 +116,10 @@ def paid_most(sub, draw):
         mistakes={
             "the price is not paid: these are the wins alone": best @ rate,
             "this is the payment of the best single answer without a price": rate.max(),
+            "the reference is left out": beta * torch.logsumexp(rate / beta, -1),
+            "all answers count the same; the reference weighs them": beta * (rate / beta).exp().mean().log(),
+            "β multiplies the win rates instead of dividing them": beta * torch.logsumexp(ref.log() + beta * rate, -1),
+            "the reference is taken for the opponent": beta * torch.logsumexp(ref.log() + wins @ ref / beta, -1),
             "log Z is not multiplied by β": want / beta,
             "the mean is taken before the exponential": ref @ rate,
             "the chance of losing is counted": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
@@ -144,6 +148,11 @@ def gains(sub, draw):
         tolerance=1e-5,
         mistakes={
             "the policy's own price is forgotten": top - 0.5,
+            "the divergence is measured from the reference, the other way round": top
+            - 0.5
+            + beta * exact.divergence(ref, policy),
+            "the policy's own price is not multiplied by β": top - 0.5 + exact.divergence(policy, ref),
+            "nothing is won against oneself; it is half of the games": want + 0.5,
             "the policy's own payment is not taken away": top,
             "the price is counted twice": want + beta * exact.divergence(policy, ref),
         },

@@ -171,6 +171,7 @@ def its_beta(sub, draw):
         reveal=False,
         mistakes={
             "it is β times the margin": want * h,
+            "the first loss, ln 2, is divided by the margin": math.log(2) / h,
             "it is upside down": 1 / want,
             "the loss was read as a probability": -math.log(last[1]) / h,
         },
@@ -221,7 +222,8 @@ def third_rises(sub, draw):
         tolerance=within(want),
         reveal=False,
         mistakes={
-            "it is the third answer's gain, not its probability": want - (1 - math.exp(first[2]) - math.exp(first[3]))
+            "it is the third answer's gain, not its probability": want - (1 - math.exp(first[2]) - math.exp(first[3])),
+            "it is read from the first row": 1 - math.exp(first[2]) - math.exp(first[3]),
         },
     )
 

@@ -78,6 +78,9 @@ def compares_the_right_rows(sub, draw):
         given={"logps": logps, "ref_logps": ref, "mask": mask, "beta": 1.0},
         mistakes={
             "every other row is taken: chosen answers are compared with chosen ones": loss(value[0::2] - value[1::2]),
+            "only the first pair is counted": loss(value[:1] - value[2:3]),
+            "the pairs are added, not averaged": 2 * loss(value[:2] - value[2:]),
+            "the margins are averaged, not the losses": loss((value[:2] - value[2:]).mean()),
             "chosen and rejected are swapped": loss(value[2:] - value[:2]),
         },
     )

@@ -121,6 +121,7 @@ def one_scale(sub, draw):
         mistakes={
             "all members share one standard deviation": (scores - mean) / ref_scores.std(correction=0),
             "the scores are centred, not scaled": scores - mean,
+            "the sample deviation is used, with divisor N − 1": (scores - mean) / ref_scores.std(-1, keepdim=True),
             "the variance divides, not the standard deviation": (scores - mean)
             / ref_scores.var(-1, correction=0, keepdim=True),
         },

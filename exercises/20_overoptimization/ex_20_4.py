@@ -126,6 +126,8 @@ def decoupled(sub, draw):
         given={"logits": logits, "feedback": feedback},
         mistakes={
             "each action gets the grade of itself, as in ordinary policy gradient": sampled(logits, feedback, True),
+            "the policy is squared where the mean grade is taken away": p * (p @ feedback)
+            - p * p * (p @ feedback).sum(),
             "the action carried out is made likelier, not the one that was asked about": sampled(
                 logits, feedback.T, False
             ),

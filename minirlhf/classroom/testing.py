@@ -7,6 +7,7 @@ What is compared, and with what, stays on this side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -176,7 +177,46 @@ def expect(
         raise Failure(f"{what} is a hundred times too large: is it in percent?", tuple(lines))
     if not reveal and error <= 5 * tolerance:
         raise Failure(f"{what} is near, but not near enough: was it rounded too early?", tuple(lines))
+    if said := _resemblance(answer, right, tolerance):
+        raise Failure(f"{what} {said}", tuple(lines), (said,))
     raise Failure(f"{what} is wrong", tuple(lines))
+
+
+def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> str:
+    """How a wrong answer is related to the right one, where no exercise has a name for it; empty if it is not."""
+
+    def same(a: Tensor) -> bool:
+        return bool(torch.isfinite(a).all()) and _error(a, right) <= tolerance
+
+    counted = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
+    if right.numel() == 0 or counted or _error(right, torch.zeros_like(right)) <= tolerance:
+        return ""  # of two whole numbers, one is often a multiple of the other by chance
+    for times in range(2, 13):
+        if same(answer / times):
+            return f"is {times} times as large as it should be: is something added up where a mean is meant, or counted twice?"
+        if same(answer * times):
+            return f"is 1/{times} of what it should be: is a mean taken where a sum is meant?"
+    turns = (
+        ("is upside down: it is 1 over what it should be", torch.reciprocal),
+        ("is the square of what it should be", torch.sqrt),
+        ("is the root of what it should be", torch.square),
+        ("lacks an exponential", torch.exp),
+        ("lacks a logarithm", torch.log),
+        ("is in bits; it should be in nats", lambda x: x * math.log(2)),
+        ("is in nats; it should be in bits", lambda x: x / math.log(2)),
+    )
+    for said, turned in turns:
+        if same(turned(answer)):
+            return said
+    if answer.numel() < 2:
+        return ""
+    if answer.dim() == 2 and answer.shape[0] == answer.shape[1] and same(answer.T):
+        return "has its rows and columns exchanged"
+    if same(answer - (answer - right).mean()):
+        return "is off by the same number everywhere"
+    if same(answer.flatten().sort().values[right.flatten().argsort().argsort()].reshape(right.shape)):
+        return "holds the right numbers in another order"
+    return ""
 
 
 def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
