@@ -1,47 +1,78 @@
 # ---
-# title: Bug hunt: merging two specialists
+# title: Bug hunt: merging what does not line up
 # kind: bughunt
-# minutes: 20
+# minutes: 25
 # ---
 
 # %% [statement]
-# Two copies of one model were fine-tuned, one on mathematics and one on poetry. A model that can do a little of both is as near as
-# the mean of their weights: no training, one line of code, and it often works.
+# The red cross of the chapter's figure is a merger of two good models that is worth nothing, because the hidden units of one stood in another order.
+# Here you repair such a merger.
 #
-# `merge(checkpoints, shares)` takes the mean. `checkpoints` is a list of dictionaries `{name: tensor}`, and `shares` says how much each
-# counts, in any unit: `[1, 1]` and `[0.5, 0.5]` mean the same, `[3, 1]` is three parts to one. Integer tensors, such as position ids or
-# step counters, are no weights: they are taken from the first checkpoint as they are.
+# A model is one hidden layer: `network(model, x)` computes $W_\text{out}\tanh(W_\text{in}x + b_\text{in}) + b_\text{out}$. The two models descend from one checkpoint, and then
+# the second one's hidden units were shuffled. Since fine-tuning moved the weights only a little, a unit can be recognised: its incoming weights, the row of $W_\text{in}$, are still *near* to
+# those of the unit that it was.
 #
-# The merged model below speaks gibberish, sometimes refuses to load, and shouts if the shares do not happen to sum to one. **There are
-# three bugs. Find and fix them.**
+# 1. `matching(first, second)`: for each hidden unit of `first`, the index of the unit of `second` whose incoming weights are nearest, by distance;
+# 2. `aligned(first, second)`: `second` with its units in the order of `first`. It must still compute what `second` computes, for every input;
+# 3. `merge(first, second, shares)`: the mean of `first` and the aligned `second`. `shares` says how much each counts, in any unit: `[1, 1]` and `[0.5, 0.5]` mean
+#    the same, `[3, 1]` is three parts to one.
+#
+# The code below runs, and its mergers are gibberish. **There are three bugs, one in each function. Find and fix them.** A test for yourself: what should
+# `merge` return for a model and its own shuffled copy?
 
 # %% [given]
 import torch
 
 
-# %% [stub]
-def merge(checkpoints, shares):
-    """The mean of checkpoints, each weighing its share.
+def network(model, x):
+    """A model's output for inputs x: (N, D) -> (N, O)."""
+    hidden = torch.tanh(x @ model["in.weight"].T + model["in.bias"])  # (N, H)
+    return hidden @ model["out.weight"].T + model["out.bias"]
 
-    checkpoints: a list of {name: tensor}, all with the same names, in any order. shares: a list of numbers > 0.
-    Returns {name: tensor}: dtypes as in the first checkpoint, integer tensors as they are there.
+
+# %% [stub]
+def matching(first, second):
+    """For each hidden unit of `first` the index of the nearest unit of `second`: (H,) integers.
+
+    first, second: {"in.weight": (H, D), "in.bias": (H,), "out.weight": (O, H), "out.bias": (O,)}.
     """
-    merged = {}
-    for checkpoint, share in zip(checkpoints, shares):
-        for name, tensor in zip(checkpoints[0], checkpoint.values()):
-            merged[name] = merged.get(name, 0) + share * tensor
-    return merged
+    return (first["in.weight"] @ second["in.weight"].T).argmax(-1)
+
+
+def aligned(first, second):
+    """The second model with its hidden units in the order of the first."""
+    order = matching(first, second)
+    moved = dict(second)
+    moved["in.weight"] = second["in.weight"][order]
+    moved["in.bias"] = second["in.bias"][order]
+    return moved
+
+
+def merge(first, second, shares):
+    """The mean of the first model and the aligned second one; shares: two numbers > 0."""
+    second = aligned(first, second)
+    return {name: shares[0] * first[name] + shares[1] * second[name] for name in first}
 
 
 # %% [solution]
-def merge(checkpoints, shares):
-    merged = {}
-    for name, first in checkpoints[0].items():
-        if first.is_floating_point():
-            merged[name] = sum(share * c[name] for c, share in zip(checkpoints, shares)) / sum(shares)
-        else:
-            merged[name] = first
-    return merged
+def matching(first, second):
+    gaps = first["in.weight"][:, None] - second["in.weight"][None]  # (H, H, D)
+    return gaps.square().sum(-1).argmin(-1)
+
+
+def aligned(first, second):
+    order = matching(first, second)
+    return {
+        "in.weight": second["in.weight"][order],
+        "in.bias": second["in.bias"][order],
+        "out.weight": second["out.weight"][:, order],
+        "out.bias": second["out.bias"],
+    }
+
+
+def merge(first, second, shares):
+    second, total = aligned(first, second), sum(shares)
+    return {name: (shares[0] * first[name] + shares[1] * second[name]) / total for name in first}
 
 
 # %% [tests]
@@ -49,144 +80,217 @@ import torch
 
 from minirlhf.classroom.testing import expect, fail, test, tidy
 
-NAMES = ["embed.weight", "layer.weight", "head.weight"]
+NAMES = ["in.weight", "in.bias", "out.weight", "out.bias"]
 
 
-def models(draw):
-    """Two checkpoints of three weights each, all of one shape, so that mixing them up raises no error."""
-    return [{name: tidy(draw.normal(2, 2)) for name in NAMES} for _ in range(2)]
+def parent(draw, units=4):
+    """A model whose second unit is a longer copy of the first, the others far from both; two biases are close."""
+    rows = torch.tensor([[1, 1, 0], [3, 3, 0], [-2, 1, 2], [0, -2, -1], [2, -2, 3]], dtype=torch.float64)[:units]
+    rows = rows + tidy(draw.uniform(units, 3, low=-0.2, high=0.2))
+    rows[1] = 3 * rows[0]
+    bias = torch.tensor([0.5, 0.45, -1.0, 1.5, -2.0], dtype=torch.float64)[:units]
+    out = torch.tensor([[2, 0, -2, 4, 1], [-3, 0, 1, 2, -1]], dtype=torch.float64)[:, :units]
+    return {
+        "in.weight": rows,
+        "in.bias": bias,
+        "out.weight": out + tidy(draw.uniform(2, units, low=-0.5, high=0.5)),
+        "out.bias": tidy(draw.normal(2)),
+    }
 
 
-def asked(sub, checkpoints, shares):
-    merged = sub.merge(checkpoints, shares)
-    if not isinstance(merged, dict) or sorted(map(str, merged)) != sorted(checkpoints[0]):
-        fail(f"the result of `merge` is not a dictionary with the names {sorted(checkpoints[0])}")
-    return merged
+def tuned(model, draw):
+    """A model not far from this one: neither directions nor biases tell the first two units apart."""
+    near = {name: x + 0.1 * tidy(draw.away_from([0.0], *x.shape, low=-1, high=1)) for name, x in model.items()}
+    near["in.weight"][1] = 1.02 * model["in.weight"][1]
+    near["in.bias"] = model["in.bias"].clone()
+    near["in.bias"][:2] = model["in.bias"][:2].flip(0)
+    return near
 
 
-@test(
-    points=2,
-    hints=(
-        "Two checkpoints may list the same tensors in another order. How does the function know which belong together?",
-        "It pairs them by position. A tensor's name is its identity: look it up by name in each checkpoint.",
-    ),
-)
-def by_name(sub, draw):
-    "Tensors are paired by name, whatever their order."
-    first, second = models(draw)
-    shuffled = {name: second[name] for name in [NAMES[1], NAMES[2], NAMES[0]]}
-    merged = asked(sub, [first, shuffled], [0.5, 0.5])
-    for i, name in enumerate(NAMES):
-        by_position = 0.5 * first[name] + 0.5 * list(shuffled.values())[i]
-        expect(
-            merged[name],
-            torch.lerp(first[name], second[name], 0.5),
-            what=f"the merged {name}",
-            given={"names of the second checkpoint": list(shuffled), "first": first[name], "second": second[name]},
-            mistakes={"tensors are paired by position": by_position},
-        )
+def shuffled(model, order):
+    """The same function with its units in another order."""
+    return {
+        "in.weight": model["in.weight"][order],
+        "in.bias": model["in.bias"][order],
+        "out.weight": model["out.weight"][:, order],
+        "out.bias": model["out.bias"],
+    }
 
 
-@test(
-    points=2,
-    hints=(
-        "Merge a model with itself at shares [1, 1]. What should come out?",
-        "A mean divides by the sum of its weights. Shares need not sum to one, so you must.",
-    ),
-)
-def any_unit(sub, draw):
-    "Only the ratio of the shares matters."
-    first, second = models(draw)
-    share = draw.integer(2, 5)
-    merged = asked(sub, [first, second], [share, 1])
-    for name in NAMES:
-        mixture = torch.lerp(second[name], first[name], share / (share + 1))
-        expect(
-            merged[name],
-            mixture,
-            what=f"the merged {name}",
-            given={"shares": [share, 1], "first": first[name], "second": second[name]},
-            mistakes={
-                "the sum is not divided by the sum of the shares": (share + 1) * mixture,
-                "it is divided by the number of checkpoints": (share + 1) * mixture / 2,
-                "the shares are ignored": torch.lerp(first[name], second[name], 0.5),
-            },
-        )
+def order_of(draw, units=4):
+    """An order that is not its own inverse."""
+    first = torch.tensor([[1, 2, 3, 0], [1, 2, 0, 3], [2, 0, 3, 1], [3, 0, 1, 2]][draw.integer(0, 3)])
+    return torch.cat([first, torch.arange(4, units)])
+
+
+def asked(sub, name, *args):
+    got = getattr(sub, name)(*args)
+    if not isinstance(got, dict) or sorted(map(str, got)) != sorted(NAMES):
+        fail(f"the result of `{name}` is not a dictionary with the names {NAMES}")
+    return got
 
 
 @test(
     points=1,
     hints=(
-        "Which tensors of a checkpoint are not weights? Print the dtypes of the result.",
-        "`tensor.is_floating_point()` tells weights from counters. A counter is taken from the first checkpoint.",
+        "One unit's incoming weights may be a multiple of another's. Which of the two does the product prefer?",
+        "Measure the distance of every row of one matrix from every row of the other, and take the smallest.",
     ),
 )
-def counters(sub, draw):
-    "Integer tensors come from the first checkpoint, unchanged."
-    steps = [torch.tensor([draw.integer(1, 50), draw.integer(1, 50)]) for _ in range(2)]
-    checkpoints = [{"steps": s, "head.weight": m["head.weight"]} for s, m in zip(steps, models(draw), strict=True)]
-    merged = asked(sub, checkpoints, [0.5, 0.5])
-    given = {"first": steps[0], "second": steps[1]}
-    expect(merged["steps"], steps[0], what="the merged counter", given=given)
-    if merged["steps"].dtype != torch.int64:
-        fail(
-            f"the merged counter has become {merged['steps'].dtype}; expected torch.int64, as in the first checkpoint",
-            **given,
+def the_nearest(sub, draw):
+    "`matching` finds the nearest unit."
+    for units in (4, 5):
+        first, order = parent(draw, units), order_of(draw, units)
+        second = shuffled(tuned(first, draw), order)
+        one, other = (m["in.weight"] / m["in.weight"].norm(dim=-1, keepdim=True) for m in (first, second))
+        expect(
+            sub.matching(first, second),
+            order.argsort(),
+            what="the matching",
+            given={"incoming weights of the first": first["in.weight"], "of the second": second["in.weight"]},
+            mistakes={
+                "units are compared by a product, which long vectors win": torch.einsum(
+                    "id,jd->ij", first["in.weight"], second["in.weight"]
+                ).argmax(-1),
+                "directions are compared, and one unit is a multiple of another": (one @ other.T).argmax(-1),
+                "the question is turned round: for each unit of the second, one of the first": order,
+                "units are matched by their place": torch.arange(units),
+                "differences are added with their signs, so that they cancel": (
+                    (first["in.weight"][:, None] - second["in.weight"][None]).sum(-1).argmin(-1)
+                ),
+            },
         )
+
+
+@test(
+    points=2,
+    hints=(
+        "Compute `network` of a model before and after. Which weights belong to a hidden unit?",
+        "A unit has a row of incoming weights, a bias, and a column of outgoing weights. All three go with it.",
+    ),
+)
+def same_function(sub, draw):
+    "`aligned` still computes what the second model computed."
+    first, order = parent(draw), order_of(draw)
+    second = shuffled(tuned(first, draw), order)
+    x, back = tidy(draw.normal(3, 3)), order.argsort()
+    moved = shuffled(second, back)
+    got = asked(sub, "aligned", first, second)
+    expect(
+        got["in.weight"],
+        moved["in.weight"],
+        what="the aligned in.weight",
+        given={"matching": back},
+        mistakes={
+            "it is the first model's": first["in.weight"],
+            "the units stay in their order": second["in.weight"],
+            "the inverse of the order is used": shuffled(second, order)["in.weight"],
+        },
+    )
+    for name in ("in.bias", "out.weight", "out.bias"):
+        if not isinstance(got[name], torch.Tensor) or got[name].shape != moved[name].shape:
+            expect(got[name], moved[name], what=f"the aligned {name}")
+    expect(
+        network({name: value.double() for name, value in got.items()}, x),
+        network(second, x),
+        what="the output of the aligned model",
+        given={"x": x, "matching": back, "the second model's out.weight": second["out.weight"]},
+        mistakes={
+            "the outgoing weights stay where they were": network(moved | {"out.weight": second["out.weight"]}, x),
+            "the biases stay where they were": network(moved | {"in.bias": second["in.bias"]}, x),
+            "the outgoing weights are sorted by the inverse": network(
+                moved | {"out.weight": second["out.weight"][:, order]}, x
+            ),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Merge a model with its own shuffled copy at shares [3, 1]. What should come out?",
+        "A mean divides by the sum of its weights. Shares need not sum to one, so you must.",
+    ),
+)
+def gives_back(sub, draw):
+    "`merge` of a model and its shuffled copy is the model; only the ratio of the shares matters."
+    first, order = parent(draw), order_of(draw)
+    share = draw.integer(2, 5)
+    for child, said in ((first, "its own shuffled copy"), (tuned(first, draw), "a shuffled relative")):
+        second = shuffled(child, order)
+        merged = asked(sub, "merge", first, second, [share, 1])
+        for name in NAMES:
+            mixture = (share * first[name] + child[name]) / (share + 1)
+            expect(
+                merged[name],
+                mixture,
+                what=f"the merged {name}, of a model and {said},",
+                given={"shares": [share, 1], "first": first[name], "second": second[name]},
+                mistakes={
+                    "the sum is not divided by the sum of the shares": (share + 1) * mixture,
+                    "it is divided by the number of models": (share + 1) * mixture / 2,
+                    "the shares are ignored": (first[name] + child[name]) / 2,
+                    "the shares are exchanged": (first[name] + share * child[name]) / (share + 1),
+                    "the units are not brought into one order first": (share * first[name] + second[name])
+                    / (share + 1),
+                },
+            )
 
 
 # %% [probes]
 # no gradient: weights are merged after training
+# no size of matching, aligned, merge: a test has models of other sizes; two models, and so two shares
 
 
-# %% [mutant] still paired by position
-# caught by: by_name
-# says: by position
-def merge(checkpoints, shares):
-    merged = {}
-    for tensors, name in zip(zip(*(c.values() for c in checkpoints)), checkpoints[0]):
-        mean = sum(share * t for share, t in zip(shares, tensors)) / sum(shares)
-        merged[name] = mean if tensors[0].is_floating_point() else tensors[0]
-    return merged
+# %% [mutant] still by a product
+# caught by: the_nearest
+# says: long vectors win
+def matching(first, second):
+    return (first["in.weight"] @ second["in.weight"].T).argmax(-1)
 
 
-# %% [mutant] shares ignored
-# caught by: any_unit
-# says: ignored
-def merge(checkpoints, shares):
-    merged = {}
-    for name, first in checkpoints[0].items():
-        merged[name] = sum(c[name] for c in checkpoints) / len(shares) if first.is_floating_point() else first
-    return merged
+# %% [mutant] the other way round
+# caught by: the_nearest
+# says: turned round
+def matching(first, second):
+    return torch.cdist(second["in.weight"], first["in.weight"]).argmin(-1)
 
 
-# %% [mutant] counters averaged
-# caught by: counters
-# says: the merged counter
-def merge(checkpoints, shares):
-    return {name: sum(s * c[name] for c, s in zip(checkpoints, shares)) / sum(shares) for name in checkpoints[0]}
+# %% [mutant] the outgoing weights forgotten
+# caught by: same_function
+# says: the outgoing weights stay
+def aligned(first, second):
+    order = matching(first, second)
+    return second | {"in.weight": second["in.weight"][order], "in.bias": second["in.bias"][order]}
 
 
-# %% [mutant] counters become floats
-# caught by: counters
-# says: has become
-def merge(checkpoints, shares):
-    merged = {name: sum(s * c[name] for c, s in zip(checkpoints, shares)) / sum(shares) for name in checkpoints[0]}
-    return {
-        name: m if checkpoints[0][name].is_floating_point() else checkpoints[0][name].double()
-        for name, m in merged.items()
-    }
+# %% [mutant] shares are not parts
+# caught by: gives_back
+# says: not divided by the sum
+def merge(first, second, shares):
+    second = aligned(first, second)
+    return {name: shares[0] * first[name] + shares[1] * second[name] for name in first}
 
 
-# %% [partial] 2: paired by name, the rest is as it was
-def merge(checkpoints, shares):
-    merged = {}
-    for checkpoint, share in zip(checkpoints, shares):
-        for name in checkpoints[0]:
-            merged[name] = merged.get(name, 0) + share * checkpoint[name]
-    return merged
+# %% [mutant] not aligned
+# caught by: gives_back
+# says: not brought into one order
+def merge(first, second, shares):
+    return {name: (shares[0] * first[name] + shares[1] * second[name]) / sum(shares) for name in first}
 
 
-# %% [partial] 4: names and shares are right, counters are averaged
-def merge(checkpoints, shares):
-    return {name: sum(s * c[name] for c, s in zip(checkpoints, shares)) / sum(shares) for name in checkpoints[0]}
+# %% [partial] 1: the units are found, the rest is as it was
+def aligned(first, second):
+    order = matching(first, second)
+    return second | {"in.weight": second["in.weight"][order], "in.bias": second["in.bias"][order]}
+
+
+def merge(first, second, shares):
+    second = aligned(first, second)
+    return {name: shares[0] * first[name] + shares[1] * second[name] for name in first}
+
+
+# %% [partial] 3: found and aligned, shares must still sum to one
+def merge(first, second, shares):
+    second = aligned(first, second)
+    return {name: shares[0] * first[name] + shares[1] * second[name] for name in first}

@@ -189,6 +189,7 @@ def settles(sub, draw):
 
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
+# no size of exploit: a policy that is stretched is no distribution, and right formulas differ there
 
 
 # %% [mutant] the wins alone

@@ -1,54 +1,91 @@
 # ---
-# title: Reading a fall
+# title: When to stop, and how exactly
 # kind: numeric
-# minutes: 25
+# minutes: 30
 # ---
 
 # %% [statement]
 # Somebody has optimised a proxy by best-of-n and, at great expense, had people grade the replies at nine distances. `run(STUDENT)` has a
-# row per distance: $[d, \text{proxy}, \text{gold}]$ with $d = \sqrt{\mathrm{KL}}$, KL in nats; the first row is the reference. (The numbers are yours alone;
-# put your student id into `STUDENT` at the top of the notebook.) The gold in the table follows
+# row per distance: $[d, \text{gold}]$ with $d = \sqrt{\mathrm{KL}}$, KL in nats; the first row is the reference. (The table is yours; put your student id
+# into `STUDENT` at the top of the notebook.) Nobody measured beyond the last row, and gold still rises there. Assume the chapter's law for best-of-n, with its
+# $\alpha$ and $\beta$ fitted by least squares to the gold *gained* over the first row.
 #
-# $$ g(d) - g(0) = d\,(\alpha - \beta d) $$
+# The chapter says where the fitted curve is highest. Somebody who has to decide asks other questions:
 #
-# but for noise. Nobody measured beyond the last row, and the peak lies beyond it. Answer with numbers:
+# 1. `alpha` and `beta`, the fit;
+# 2. `low_kl` and `high_kl`: the curve is flat near its peak. In which interval of KL, in **nats**, does it promise at least 95 % of the largest gain?
+# 3. `worth_it`: every nat of KL costs something too (worse style, longer replies, more compute). At `price(STUDENT)` of gold per nat, how many **nats** are best?
+#    The sum that you maximise is the gain less the price times the KL.
 #
-# 1. `alpha` and 2. `beta`: the least-squares fit to the gold *gained* (right to 1 %; the curve goes through the origin, so there is no intercept);
-# 3. `peak_kl`: at how many **nats** of KL does the fit say that one should stop (1 %)?
-# 4. `break_even_kl`: and at how many nats is all that was gained lost again (1 %)?
+# Right to 1 %. Then look at 2: how exactly must one know $\alpha$ and $\beta$ to stop in time?
 
 # %% [given]
 import torch
 
 from minirlhf.ledger.registry import Draw
 
+# Each: the last distance, a price per nat, and gold at nine distances in equal steps from 0.
+RUNS = [
+    "1.23 0.08 0.5677 0.6545 0.7947 0.8708 0.9556 1.0541 1.0660 1.1211 1.1465",
+    "1.51 0.08 0.6568 0.7888 0.9749 1.0960 1.2253 1.3065 1.3670 1.4475 1.4822",
+    "1.58 0.05 0.4500 0.6084 0.7962 0.9641 1.0904 1.2141 1.3158 1.3620 1.4424",
+    "1.09 0.06 0.4498 0.5017 0.6227 0.6534 0.7578 0.8176 0.8488 0.8848 0.9455",
+    "1.80 0.05 0.7411 0.8919 1.0997 1.2641 1.4194 1.5447 1.5959 1.7024 1.7447",
+    "1.36 0.04 0.4071 0.5615 0.6343 0.7737 0.8265 0.9211 0.9847 1.0554 1.1101",
+    "1.45 0.08 0.5372 0.6834 0.8368 0.9274 1.0135 1.0829 1.1521 1.2262 1.2616",
+    "1.27 0.04 0.8553 0.9395 1.0305 1.1714 1.2526 1.2766 1.3490 1.4242 1.4354",
+    "1.01 0.05 0.7602 0.8526 0.9282 0.9884 1.0341 1.0828 1.1322 1.1946 1.2343",
+    "1.01 0.05 0.3234 0.3986 0.4738 0.5639 0.6208 0.6629 0.7312 0.7536 0.7896",
+    "1.50 0.04 0.2996 0.5154 0.6652 0.7760 0.9071 1.0125 1.1042 1.1869 1.2285",
+    "1.52 0.05 0.4611 0.5453 0.6953 0.7857 0.8753 0.9934 1.0560 1.1000 1.1369",
+    "1.28 0.08 0.4266 0.5152 0.6218 0.6981 0.8284 0.8919 0.9049 0.9885 1.0125",
+    "1.00 0.08 0.4742 0.5374 0.6352 0.6850 0.7721 0.8130 0.8653 0.8675 0.8844",
+    "1.48 0.05 0.6071 0.8077 0.9005 1.0297 1.1088 1.1988 1.2659 1.3135 1.3606",
+    "1.38 0.08 0.4704 0.6070 0.6880 0.7994 0.8586 0.9168 0.9939 1.0267 1.0911",
+    "1.39 0.08 0.3335 0.5107 0.6011 0.7009 0.8201 0.8645 0.9702 1.0362 1.0311",
+    "1.13 0.04 0.8749 0.9614 1.0636 1.1373 1.2222 1.2751 1.3365 1.3563 1.3857",
+    "1.20 0.08 0.6493 0.7578 0.8483 0.9445 1.0356 1.1052 1.1628 1.1814 1.2127",
+    "1.22 0.04 0.5700 0.6729 0.8113 0.8725 0.9829 1.0684 1.1069 1.1608 1.1849",
+    "1.35 0.06 0.7460 0.8436 1.0039 1.1091 1.2061 1.2900 1.3547 1.4079 1.4308",
+    "1.18 0.05 0.6891 0.7458 0.8684 0.9673 1.0450 1.1005 1.1574 1.1523 1.2266",
+    "1.26 0.04 0.5417 0.6828 0.8158 0.8910 0.9770 1.0354 1.0969 1.1492 1.2253",
+    "1.12 0.06 0.6169 0.7342 0.8522 0.9136 0.9897 1.0197 1.0701 1.1109 1.1550",
+]
+
+
+def _numbers(student):
+    return [float(x) for x in RUNS[Draw("20.2", student).integer(0, len(RUNS) - 1)].split()]
+
 
 def run(student):
-    """(9, 3): distance, proxy, gold. The noise is small, the reach short of the peak."""
-    draw = Draw("20.2", student)
-    alpha, beta = float(draw.uniform(low=0.7, high=1.1)), float(draw.uniform(low=0.2, high=0.3))
-    start = float(draw.uniform(low=0.3, high=0.9))
-    distance = torch.linspace(0, 0.8 * alpha / (2 * beta), 9, dtype=torch.float64)
-    noise = 0.01 * draw.normal(9)
-    noise[0] = 0.0
-    gold = start + distance * (alpha - beta * distance) + noise
-    return torch.stack([distance, start + 1.5 * alpha * distance, gold], -1)
+    """(9, 2): distance, gold."""
+    last, _, *gold = _numbers(student)
+    distance = torch.linspace(0, last, 9, dtype=torch.float64)
+    return torch.stack([distance, torch.tensor(gold, dtype=torch.float64)], -1)
+
+
+def price(student):
+    """Gold that a nat of KL costs otherwise."""
+    return _numbers(student)[1]
 
 
 # %% [stub]
 for row in run(STUDENT).tolist():
-    print("d {:.3f}   proxy {:.3f}   gold {:.4f}".format(*row))
+    print("d {:.3f}   gold {:.4f}".format(*row))
+print("a nat costs", price(STUDENT))
 
 alpha = None
 beta = None
-peak_kl = None
-break_even_kl = None
+low_kl = None
+high_kl = None
+worth_it = None
 
 # %% [solution]
-d, _, g = run(STUDENT).unbind(-1)
+d, g = run(STUDENT).unbind(-1)
 alpha, beta = torch.linalg.lstsq(torch.stack([d, -(d**2)], -1), g - g[0]).solution.tolist()
-peak_kl = (alpha / (2 * beta)) ** 2
-break_even_kl = (alpha / beta) ** 2
+peak = alpha / (2 * beta)
+low_kl, high_kl = (peak * (1 - 0.05**0.5)) ** 2, (peak * (1 + 0.05**0.5)) ** 2
+worth_it = (alpha / (2 * (beta + price(STUDENT)))) ** 2
 
 # %% [tests]
 import torch
@@ -56,64 +93,63 @@ import torch
 from minirlhf.classroom.testing import expect, test
 
 
-def fitted(student, gained=True, column=2):
-    """α and β from the normal equations, written out."""
+def fitted(student, gained=True, intercept=False):
+    """α and β from the normal equations, written out; with an intercept, by elimination."""
     rows = run(student)
-    d, g = rows[:, 0], rows[:, column] - (rows[0, column] if gained else 0.0)
+    d, g = rows[:, 0], rows[:, 1] - (rows[0, 1] if gained else 0.0)
+    if intercept:
+        columns = torch.stack([d, -(d**2), torch.ones_like(d)], -1)
+        return torch.linalg.solve(columns.T @ columns, columns.T @ g)[:2].tolist()
     s2, s3, s4 = (d**2).sum(), (d**3).sum(), (d**4).sum()
     b1, b2 = (d * g).sum(), (d**2 * g).sum()
     determinant = s2 * s4 - s3**2
     return float((b1 * s4 - b2 * s3) / determinant), float((b1 * s3 - b2 * s2) / determinant)
 
 
-def within(want, percent=1.0):
-    return percent / 100 * abs(want) / max(1.0, abs(want))
+def on_a_grid(student, cost=0.0):
+    """KLs up to where the gain is lost again, and the fitted gain less the cost, on a fine grid."""
+    alpha, beta = fitted(student)
+    kl = torch.linspace(0, (alpha / beta) ** 2, 100_001, dtype=torch.float64)
+    return kl, kl.sqrt() * (alpha - beta * kl.sqrt()) - cost * kl
+
+
+def near(sub, name, want, mistakes):
+    """Right to one percent, without saying what is right."""
+    tolerance = 0.01 * abs(want) / max(1.0, abs(want))
+    expect(sub.number(name), want, what=f"`{name}`", tolerance=tolerance, reveal=False, mistakes=mistakes)
 
 
 @test(
     points=1,
     rounds=1,
     hints=(
-        "The form is linear in α and β: no iterative fit is needed. What are its two columns?",
+        "The law is linear in α and β, so no iterative fit is needed. What are its two columns?",
         "Columns d and −d², right side gold minus the gold of the first row, no column of ones. Any least-squares solver will do.",
     ),
 )
-def fitted_alpha(sub, draw):
-    "`alpha` is the fit's slope at the reference."
-    want, _ = fitted(sub.student)
-    expect(
-        sub.number("alpha"),
-        want,
-        what="`alpha`",
-        tolerance=within(want),
-        reveal=False,
-        mistakes={
-            "gold is fitted, not the gold gained": fitted(sub.student, gained=False)[0],
-            "the proxy is fitted, not gold": fitted(sub.student, column=1)[0],
+def the_fit(sub, draw):
+    "`alpha` and `beta` are the least-squares fit of the gold gained."
+    alpha, beta = fitted(sub.student)
+    raw, free = fitted(sub.student, gained=False), fitted(sub.student, intercept=True)
+    near(
+        sub,
+        "alpha",
+        alpha,
+        {
+            "gold is fitted, not the gold gained": raw[0],
+            "the curve has an intercept of its own": free[0],
+            "the column is d², not d": beta,
         },
     )
-
-
-@test(
-    points=1,
-    rounds=1,
-    hints=(
-        "β comes out of the same solve as α. Mind the sign of its column.",
-        "With columns d and −d² the second number is β itself, and positive.",
-    ),
-)
-def fitted_beta(sub, draw):
-    "`beta` is the fit's curvature."
-    _, want = fitted(sub.student)
-    expect(
-        sub.number("beta"),
-        want,
-        what="`beta`",
-        tolerance=within(want),
-        reveal=False,
-        mistakes={
-            "the sign is that of the coefficient of d²": -want,
-            "the factor 2 of a second derivative is in it": 2 * want,
+    near(
+        sub,
+        "beta",
+        beta,
+        {
+            "the sign is that of the coefficient of d²": -beta,
+            "the factor 2 of a second derivative is in it": 2 * beta,
+            "gold is fitted, not the gold gained": raw[1],
+            "the curve has an intercept of its own": free[1],
         },
     )
 
@@ -122,85 +158,96 @@ def fitted_beta(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "Differentiate d(α − βd), set it to zero; then mind what was asked for: nats, not their root.",
-        "The peak is at d = α/(2β). The KL there is d².",
+        "Write the curve as its peak less β times the squared distance from the peak. Which distances cost 5 % of the peak?",
+        "At d = (1 ± √0.05) times the peak's distance the gain is 95 % of the largest. Then mind what is asked for: nats.",
     ),
 )
-def stop_here(sub, draw):
-    "`peak_kl` is the KL at the fit's peak, in nats."
-    alpha, beta = fitted(sub.student)
-    want = (alpha / (2 * beta)) ** 2
-    rows = run(sub.student)
-    expect(
-        sub.number("peak_kl"),
-        want,
-        what="`peak_kl`",
-        tolerance=within(want),
-        reveal=False,
-        mistakes={
-            "this is the distance, the root of the KL": alpha / (2 * beta),
-            "this is the last row, not the peak": float(rows[-1, 0] ** 2),
-            "this is where the gain is lost again": (alpha / beta) ** 2,
-        },
-    )
+def how_exactly(sub, draw):
+    "`low_kl` and `high_kl` enclose what promises 95 % of the largest gain."
+    kl, gain = on_a_grid(sub.student)
+    enough = kl[gain >= 0.95 * gain.max()]
+    peak = float(kl[gain.argmax()])
+    for name, want, sign in (("low_kl", float(enough[0]), -1), ("high_kl", float(enough[-1]), 1)):
+        other = float(enough[-1] if sign < 0 else enough[0])
+        near(
+            sub,
+            name,
+            want,
+            {
+                "this is a distance, the root of the KL": want**0.5,
+                "low and high are exchanged": other,
+                "it is the peak itself": peak,
+                "95 % of the peak's KL is not 95 % of its gain": peak * (1 + sign * 0.05),
+                "5 % of the peak's distance is not 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
+                "the root of 5 % is taken off the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
+            },
+        )
 
 
 @test(
-    points=1,
+    points=2,
     rounds=1,
     hints=(
-        "Where is d(α − βd) zero again?",
-        "At d = α/β, twice as far as the peak; in nats that is four times as far.",
+        "The price is paid per nat, and a nat is d². Which of the two parameters does the price change?",
+        "Gain less price is d(α − βd) − c d² = d(α − (β + c)d): the same law with a larger β.",
     ),
 )
-def break_even(sub, draw):
-    "`break_even_kl` is the KL at which the gain is zero again."
+def at_a_price(sub, draw):
+    "`worth_it` is where gain less price is largest, in nats."
+    cost = price(sub.student)
+    kl, net = on_a_grid(sub.student, cost)
     alpha, beta = fitted(sub.student)
-    want = (alpha / beta) ** 2
-    expect(
-        sub.number("break_even_kl"),
+    want = float(kl[net.argmax()])
+    near(
+        sub,
+        "worth_it",
         want,
-        what="`break_even_kl`",
-        tolerance=within(want),
-        reveal=False,
-        mistakes={
-            "this is the distance, the root of the KL": alpha / beta,
-            "twice the KL of the peak; it is the distance that doubles": 2 * (alpha / (2 * beta)) ** 2,
+        {
+            "this is a distance, the root of the KL": want**0.5,
+            "the price is not paid": (alpha / (2 * beta)) ** 2,
+            "the price is paid per unit of distance, not per nat": ((alpha - cost) / (2 * beta)) ** 2,
+            "the price is a gain": (alpha / (2 * (beta - cost))) ** 2,
+            "the net gain is given, not where it is": float(net.max()),
+            "it is the last row measured": float(run(sub.student)[-1, 0] ** 2),
         },
     )
 
 
 # %% [mutant] gold itself is fitted
-# caught by: fitted_alpha
+# caught by: the_fit
 # says: not the gold gained
-d, _, g = run(STUDENT).unbind(-1)
+d, g = run(STUDENT).unbind(-1)
 alpha, beta = torch.linalg.lstsq(torch.stack([d, -(d**2)], -1), g).solution.tolist()
-peak_kl = (alpha / (2 * beta)) ** 2
-break_even_kl = (alpha / beta) ** 2
 
 # %% [mutant] the sign of β is lost
-# caught by: fitted_beta
+# caught by: the_fit
 # says: the coefficient of d²
-d, _, g = run(STUDENT).unbind(-1)
-alpha, beta = torch.linalg.lstsq(torch.stack([d, d**2], -1), g - g[0]).solution.tolist()
-peak_kl = (alpha / (2 * beta)) ** 2
-break_even_kl = (alpha / beta) ** 2
+beta = -beta
 
-# %% [mutant] distance for KL at the peak
-# caught by: stop_here
+# %% [mutant] distances for nats
+# caught by: how_exactly
 # says: the root of the KL
-peak_kl = alpha / (2 * beta)
+low_kl, high_kl = low_kl**0.5, high_kl**0.5
 
-# %% [mutant] the last row is taken for the peak
-# caught by: stop_here
-# says: the last row
-peak_kl = float(run(STUDENT)[-1, 0]) ** 2
+# %% [mutant] five percent of the KL
+# caught by: how_exactly
+# says: not 95 % of its gain
+low_kl, high_kl = 0.95 * peak**2, 1.05 * peak**2
 
-# %% [mutant] the KL doubles
-# caught by: break_even
-# says: the distance that doubles
-break_even_kl = 2 * peak_kl
+# %% [mutant] the peak without a price
+# caught by: at_a_price
+# says: the price is not paid
+worth_it = peak**2
 
-# %% [partial] 2: the fit is right, what follows from it not begun
-peak_kl = None
-break_even_kl = None
+# %% [mutant] the price per distance
+# caught by: at_a_price
+# says: per unit of distance
+worth_it = ((alpha - price(STUDENT)) / (2 * beta)) ** 2
+
+# %% [partial] 1: the fit alone
+low_kl = None
+high_kl = None
+worth_it = None
+
+# %% [partial] 3: the fit and the interval
+worth_it = None

@@ -1,24 +1,20 @@
 # ---
-# title: A grade that cannot be bought
+# title: What decoupling buys, and what it costs
 # kind: implement
-# minutes: 25
+# minutes: 35
 # ---
 
 # %% [statement]
-# An assistant chooses one of $N$ actions, from a softmax over `logits`. An overseer gives grades, but some actions write into the score sheet:
-# `feedback[a, b]` is the grade that action $b$ is given *in a world where $a$ has been carried out*.
+# An assistant draws one of $N$ actions from a softmax over `logits`. An overseer grades, but some actions write into the score sheet: `feedback[a, b]` is the grade that action $b$
+# is given *in a world where $a$ has been carried out*, and `approval[b]` the grade that it would get if nobody had touched anything.
 #
-# Ordinary policy gradient carries out $a$ and learns from the grade of $a$: it climbs $\sum_a \pi(a) F(a, a)$. *Decoupled approval* carries out $a$, draws a second action $b$
-# from the same policy, independently, asks for **its** grade, and makes $b$ likelier by it: the expected step is
+# The chapter has both methods: *coupled*, carry out $a$ and make $a$ likelier by its own grade $F(a,a)$; *decoupled*, carry out $a$, draw a second action $b$ independently, and make
+# $b$ likelier by $F(a,b)$. Their one-sample estimates of the gradient with respect to the logits are $F(a,a)\,\nabla\log\pi(a)$ and $F(a,b)\,\nabla\log\pi(b)$. Compute exactly, by
+# summing over actions and without autograd ($\nabla_\text{logits}\log\pi(b)$ is a one-hot vector minus a distribution):
 #
-# $$ \sum_{a,b} \pi(a)\,\pi(b)\, F(a, b)\, \nabla \log \pi(b) . $$
-#
-# Write both expected gradients with respect to the logits, exactly, by summing over actions. $\nabla_{\text{logits}} \log\pi(b)$ is a one-hot vector minus a
-# distribution; no autograd is needed.
-#
-# 1. `coupled_gradient(logits, feedback)`;
-# 2. `decoupled_gradient(logits, feedback)`;
-# 3. `safe(feedback)`: True if, *whatever the policy is*, what an action does to the grades cannot change the decoupled gradient: that is, if every action moves all grades by one
+# 1. `pulled(logits, feedback, approval, coupled)`: by how much the expected step differs from that of the untouched approval, $\sum_b \nabla\pi(b)\,A(b)$: what tampering is rewarded with. `coupled` is True or False;
+# 2. `noise(logits, feedback, coupled)`: the variance of *one* sample's estimate, summed over the $N$ entries. Nothing is free: compare the two;
+# 3. `safe(feedback)`: True if, *whatever the policy is*, what an action does to the grades cannot change the decoupled step: that is, if every action moves all grades by one
 #    amount, compared with carrying out action 0.
 
 # %% [given]
@@ -26,13 +22,13 @@ import torch
 
 
 # %% [stub]
-def coupled_gradient(logits, feedback):
-    """Expected policy gradient when each action gets the grade of itself. logits: (N,). feedback: (N, N). Returns (N,)."""
+def pulled(logits, feedback, approval, coupled):
+    """Expected step less that of the untouched approval. logits, approval: (N,). feedback: (N, N). Returns (N,)."""
     raise NotImplementedError
 
 
-def decoupled_gradient(logits, feedback):
-    """Expected step of decoupled approval. Returns (N,)."""
+def noise(logits, feedback, coupled):
+    """Total variance of one sample's estimate of the gradient. Returns one number."""
     raise NotImplementedError
 
 
@@ -42,16 +38,18 @@ def safe(feedback):
 
 
 # %% [solution]
-def coupled_gradient(logits, feedback):
+def pulled(logits, feedback, approval, coupled):
     p = torch.softmax(logits, -1)
-    grade = feedback.diagonal()
-    return p * (grade - (p * grade).sum())
+    lie = (feedback.diagonal() if coupled else p @ feedback) - approval
+    return p * (lie - (p * lie).sum())
 
 
-def decoupled_gradient(logits, feedback):
+def noise(logits, feedback, coupled):
     p = torch.softmax(logits, -1)
-    grade = p @ feedback
-    return p * (grade - (p * grade).sum())
+    scores = torch.eye(len(p), dtype=p.dtype) - p  # (N, N): row b is ∇ log π(b)
+    chance = torch.diag(p) if coupled else torch.outer(p, p)
+    mean = (chance * feedback).sum(0) @ scores
+    return ((chance * feedback**2).sum(0) * scores.square().sum(-1)).sum() - mean.square().sum()
 
 
 def safe(feedback):
@@ -65,75 +63,109 @@ import torch
 from minirlhf.classroom.testing import expect, fail, test, tidy
 
 
-def problem(draw):
-    """Logits, and feedback in which what is carried out matters and is not symmetric."""
-    n = draw.integer(3, 4)
-    feedback = tidy(draw.normal(n, n)) + 2 * torch.triu(torch.ones(n, n, dtype=torch.float64))
-    return tidy(draw.normal(n)), feedback
+def problem(draw, n):
+    """Logits, approval, and feedback in which what is carried out matters and is not symmetric."""
+    approval = tidy(draw.normal(n)) + torch.arange(n)
+    feedback = approval + tidy(draw.normal(n, n)) + 2 * torch.triu(torch.ones(n, n, dtype=torch.float64))
+    return tidy(draw.normal(n)), feedback, approval
 
 
-def sampled(logits, feedback, coupled):
-    """The definition, pair by pair: probability times grade times (one-hot minus policy)."""
+def samples(logits, feedback, coupled):
+    """Every sample there is: its chance and its estimate, pair by pair."""
     weights = logits.exp()
     p = (weights / weights.sum()).tolist()
-    total = [0.0] * len(p)
+    found = []
     for a, pa in enumerate(p):
         for b, pb in enumerate(p):
             chance = (pa if a == b else 0.0) if coupled else pa * pb
-            for k, pk in enumerate(p):
-                total[k] += chance * float(feedback[a, b]) * (float(k == b) - pk)
-    return torch.tensor(total, dtype=torch.float64)
+            grade = float(feedback[a, b])
+            found.append((chance, [grade * (float(k == b) - pk) for k, pk in enumerate(p)]))
+    return found
 
 
-@test(
-    points=1,
-    hints=(
-        "Only the diagonal of `feedback` matters here. Sum π(a) F(a, a) (one-hot(a) − π) over a.",
-        "Entry k is π(k) times (the grade of k minus the mean grade).",
-    ),
-)
-def coupled(sub, draw):
-    "`coupled_gradient` sums π(a) F(a, a) ∇log π(a)."
-    logits, feedback = problem(draw)
-    p = torch.softmax(logits, -1)
-    expect(
-        sub.coupled_gradient(logits, feedback),
-        sampled(logits, feedback, coupled=True),
-        what="the coupled gradient",
-        given={"logits": logits, "feedback": feedback},
-        mistakes={
-            "the mean grade is not taken away: ∇log π is one-hot minus π": p * feedback.diagonal(),
-            "the grades are averaged over what was carried out": sampled(logits, feedback, coupled=False),
-        },
-    )
+def mean_of(found):
+    return torch.tensor([sum(c * g[k] for c, g in found) for k in range(len(found[0][1]))], dtype=torch.float64)
+
+
+def spread_of(found):
+    """Half the expected squared distance of two independent samples."""
+    total = 0.0
+    for c, g in found:
+        for d, h in found:
+            total += 0.5 * c * d * sum((x - y) ** 2 for x, y in zip(g, h, strict=True))
+    return total
 
 
 @test(
     points=2,
     hints=(
-        "First average over what is carried out: what grade does b get on average? Then it is the same sum as before.",
-        "The averages are π times the matrix, over its rows. Check which axis of `feedback` is the action carried out.",
+        "An expected step is linear in the grades. So what does the difference of two steps depend on?",
+        "Coupled, action b's grade is off by F(b,b) − A(b); decoupled, by the mean over a of F(a,b), less A(b). Entry k of the step is π(k) times (that of k minus its mean).",
     ),
 )
-def decoupled(sub, draw):
-    "`decoupled_gradient` sums π(a) π(b) F(a, b) ∇log π(b)."
-    logits, feedback = problem(draw)
-    p = torch.softmax(logits, -1)
-    expect(
-        sub.decoupled_gradient(logits, feedback),
-        sampled(logits, feedback, coupled=False),
-        what="the decoupled gradient",
-        given={"logits": logits, "feedback": feedback},
-        mistakes={
-            "each action gets the grade of itself, as in ordinary policy gradient": sampled(logits, feedback, True),
-            "the policy is squared where the mean grade is taken away": p * (p @ feedback)
-            - p * p * (p @ feedback).sum(),
-            "the action carried out is made likelier, not the one that was asked about": sampled(
-                logits, feedback.T, False
-            ),
-            "the mean grade is not taken away: ∇log π is one-hot minus π": p * (p @ feedback),
-        },
-    )
+def reward_of_tampering(sub, draw):
+    "`pulled` is the expected step less that of the untouched approval."
+    for n, coupled in ((3, True), (4, False)):
+        logits, feedback, approval = problem(draw, n)
+        p = torch.softmax(logits, -1)
+        step = mean_of(samples(logits, feedback, coupled))
+        other = mean_of(samples(logits, feedback, not coupled))
+        honest = mean_of(samples(logits, approval.expand(n, n), True))
+        lie = (feedback.diagonal() if coupled else p @ feedback) - approval
+        expect(
+            sub.pulled(logits, feedback, approval, coupled),
+            step - honest,
+            what=f"what tampering is rewarded with, {'coupled' if coupled else 'decoupled'},",
+            given={"logits": logits, "feedback": feedback, "approval": approval},
+            mistakes={
+                "the step is given, and that of the approval is not taken away": step,
+                "coupled and decoupled are exchanged": other - honest,
+                "the mean is not taken away: ∇log π is one-hot minus π": p * lie,
+                "it is the lie about the grades, not what it does to the logits": lie,
+                "the action carried out is made likelier, not the one that was asked about": mean_of(
+                    samples(logits, feedback.T, False)
+                )
+                - honest,
+                "the columns are averaged alike, not by the policy": p
+                * (feedback.mean(0) - approval - (p * (feedback.mean(0) - approval)).sum()),
+            },
+        )
+
+
+@test(
+    points=2,
+    hints=(
+        "Variance is the mean of squares less the square of the mean. Over what is the mean taken in each method?",
+        "Coupled there are N samples, with chance π(a); decoupled N², with chance π(a)π(b). A sample's square is F² times the squared length of one-hot(b) − π.",
+    ),
+)
+def price_of_decoupling(sub, draw):
+    "`noise` is the variance of one sample's estimate, summed over the entries."
+    for n, coupled in ((3, True), (4, False)):
+        logits, feedback, _ = problem(draw, n)
+        p = torch.softmax(logits, -1)
+        found = samples(logits, feedback, coupled)
+        squares = sum(c * sum(x * x for x in g) for c, g in found)
+        scores = torch.eye(n, dtype=torch.float64) - p
+        averaged = [(float(p[b]), (float((p @ feedback)[b]) * scores[b]).tolist()) for b in range(n)]
+        expect(
+            sub.noise(logits, feedback, coupled),
+            spread_of(found),
+            what=f"the variance, {'coupled' if coupled else 'decoupled'},",
+            given={"logits": logits, "feedback": feedback},
+            mistakes={
+                "the square of the mean is not taken away": squares,
+                "coupled and decoupled are exchanged": spread_of(samples(logits, feedback, not coupled)),
+                "it is the root, a standard deviation": spread_of(found) ** 0.5,
+                "grades are averaged over what is carried out before they are squared": spread_of(averaged),
+                "the entries are averaged, not summed": spread_of(found) / n,
+                "it is the variance of the grade, not of the estimate": (
+                    float(p @ feedback.diagonal() ** 2 - (p @ feedback.diagonal()) ** 2)
+                    if coupled
+                    else float(p @ feedback**2 @ p - (p @ feedback @ p) ** 2)
+                ),
+            },
+        )
 
 
 @test(
@@ -145,14 +177,14 @@ def decoupled(sub, draw):
 )
 def when_it_is_safe(sub, draw):
     "`safe` is True for grades that are moved alike, and False if an action changes what is liked."
-    _, feedback = problem(draw)
-    n = len(feedback)
+    n = draw.integer(3, 4)
+    _, feedback, _ = problem(draw, n)
     alike = feedback[0][None, :] + tidy(draw.normal(n))[:, None]
     praise = alike.clone()
     action = draw.integer(0, n - 1)
     praise[action, draw.integer(0, n - 1)] += [1.0, -1.0][
         draw.integer(0, 1)
-    ]  # carrying one out changes what one is worth
+    ]  # to carry one out changes what one is worth
     hidden = alike.clone()
     hidden[action] += torch.arange(n) - (n - 1) / 2  # its mean is what it was
     for grades, want in (
@@ -171,27 +203,52 @@ def when_it_is_safe(sub, draw):
 # no gradient: a formula is asked for, in whatever library
 
 
-# %% [mutant] the mean grade stays in
-# caught by: coupled
-# says: one-hot minus
-def coupled_gradient(logits, feedback):
-    return torch.softmax(logits, -1) * feedback.diagonal()
+# %% [mutant] the step itself
+# caught by: reward_of_tampering
+# says: not taken away
+def pulled(logits, feedback, approval, coupled):
+    p = torch.softmax(logits, -1)
+    grade = feedback.diagonal() if coupled else p @ feedback
+    return p * (grade - (p * grade).sum())
 
 
 # %% [mutant] decoupled in name only
-# caught by: decoupled
-# says: the grade of itself
-def decoupled_gradient(logits, feedback):
-    return coupled_gradient(logits, feedback)
+# caught by: reward_of_tampering
+# says: are exchanged
+def pulled(logits, feedback, approval, coupled):
+    p = torch.softmax(logits, -1)
+    lie = feedback.diagonal() - approval
+    return p * (lie - (p * lie).sum())
 
 
 # %% [mutant] the wrong axis is averaged
-# caught by: decoupled
+# caught by: reward_of_tampering
 # says: the action carried out is made likelier
-def decoupled_gradient(logits, feedback):
+def pulled(logits, feedback, approval, coupled):
     p = torch.softmax(logits, -1)
-    grade = feedback @ p
-    return p * (grade - (p * grade).sum())
+    lie = (feedback.diagonal() if coupled else feedback @ p) - approval
+    return p * (lie - (p * lie).sum())
+
+
+# %% [mutant] the mean of squares
+# caught by: price_of_decoupling
+# says: not taken away
+def noise(logits, feedback, coupled):
+    p = torch.softmax(logits, -1)
+    scores = torch.eye(len(p), dtype=p.dtype) - p
+    chance = torch.diag(p) if coupled else torch.outer(p, p)
+    return ((chance * feedback**2).sum(0) * scores.square().sum(-1)).sum()
+
+
+# %% [mutant] averaged before it is squared
+# caught by: price_of_decoupling
+# says: before they are squared
+def noise(logits, feedback, coupled):
+    p = torch.softmax(logits, -1)
+    scores = torch.eye(len(p), dtype=p.dtype) - p
+    grade = feedback.diagonal() if coupled else p @ feedback
+    mean = (p * grade) @ scores
+    return (p * grade**2 * scores.square().sum(-1)).sum() - mean.square().sum()
 
 
 # %% [mutant] safe only if nothing is touched at all
@@ -208,8 +265,8 @@ def safe(feedback):
     return True
 
 
-# %% [partial] 1: only the ordinary gradient
-def decoupled_gradient(logits, feedback):
+# %% [partial] 2: only what tampering is rewarded with
+def noise(logits, feedback, coupled):
     raise NotImplementedError
 
 
@@ -217,6 +274,6 @@ def safe(feedback):
     raise NotImplementedError
 
 
-# %% [partial] 3: both gradients
+# %% [partial] 4: reward and noise
 def safe(feedback):
     raise NotImplementedError
