@@ -37,6 +37,7 @@ extensions = [
     "measured",
     "quoted",
     "recipe_table",
+    "bridge_table",
     "engine_table",
     "derivations",
     "one_page",

@@ -190,6 +190,9 @@ $$ (eq:planted)
 
 ```{engine} no-such-table
 ```
+
+```{bridge} recipes Elsewhere
+```
 """
 SETTINGS = """
 finished_chapters = [5]
@@ -224,6 +227,7 @@ COMPLAINTS = {
     "measurement without a form": "expected a study, a measurement and a form",
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
+    "no such other library": "{bridge} ['recipes', 'Elsewhere']: not among recipes, losses, settings, numbers; TRL, verl, OpenRLHF",
     "no such table of the engine": "{engine} 'no-such-table': not one of steps, memory, profile",
 }
 

@@ -8,8 +8,10 @@ import asyncio
 import importlib.util
 import itertools
 import json
+import re
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +43,7 @@ from minirlhf.recipes.parts import (
     soft_overlong,
     token_cost,
 )
+from minirlhf.stages.bridge import tables
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
 from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
 from minirlhf.stages.bridge.write import ENGINES
@@ -234,6 +237,76 @@ def test_every_choice_of_a_credit_goes_to_the_estimator_that_does_it():
     assert of("verl", "algorithm.norm_adv_by_std_in_grpo", said[0]) is False
     assert of("verl", "algorithm.gamma", said[2]) == of("openrlhf", "algo.advantage.gamma", said[2]) == 0.9
     assert of("verl", "algorithm.lam", said[3]) == of("openrlhf", "algo.advantage.lambd", said[3]) == 0.9
+
+
+# -- what is said of them --------------------------------------------------------------------------------------------
+
+MEASURED = json.loads((Path(__file__).parents[1] / "benchmarks/engines.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("engine", ENGINE)
+def test_equations_that_are_said_to_be_the_same_were(engine):
+    """``benchmarks/engines.py`` ran their functions on shared tensors; it knows every row that goes, and no other."""
+    assert MEASURED["versions"][engine] == ENGINES[engine].version
+    cells = tables.online(engine)
+    assert MEASURED["gradient"][engine].keys() == {name for name, cell in cells.items() if cell.mark != tables.NONE}
+    for name, distance in MEASURED["gradient"][engine].items():
+        if cells[name].mark == tables.SAME:
+            assert distance < 1e-8, name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_tables_have_every_row(engine):
+    assert tables.online(engine).keys() == recipes.RECIPES.keys()
+    assert tables.preferences(engine).keys() == PREFERENCES.keys()
+    for cell in (tables.online(engine) | tables.preferences(engine)).values():
+        assert (cell.mark == tables.NONE) == (not cell.options)
+        assert cell.mark == tables.SAME or cell.words
+        assert not any("inspect._empty" in option for option in cell.options)
+
+
+def test_numbers_move_what_they_are_called():
+    names = tables.numbers()
+    assert names["epsilon_high"] == (
+        "epsilon_high",
+        "actor_rollout_ref.actor.clip_ratio_high",
+        "actor.eps_clip_low_high",
+    )
+    assert names["delta"] == ("delta", "actor_rollout_ref.actor.clip_ratio_c", "actor.dual_clip")
+    assert names["num_iterations"] == ("num_iterations", "actor_rollout_ref.actor.ppo_epochs", "train.max_epochs")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_settings_of_the_table_are_names_of_the_engine(engine):
+    place = list(ENGINES).index(engine)
+    names = {theirs[place] for theirs in [*tables.settings().values()]} - {""}
+    if engine == "trl":
+        trl, peft = pytest.importorskip("trl"), pytest.importorskip("peft")
+        known = set(vars(trl.GRPOConfig(output_dir="x", bf16=False, use_cpu=True, report_to=[])))
+        known |= {f"LoraConfig.{name}" for name in vars(peft.LoraConfig())}
+    else:
+        known = set(KNOWN[engine][{"verl": "verl.trainer.main_ppo", "openrlhf": "openrlhf.cli.train_ppo_ray"}[engine]])
+    assert names <= known
+
+
+def test_appendix_c_prints_every_row():
+    page = (Path(__file__).parents[1] / "book/other-libraries.md").read_text(encoding="utf-8")
+    asked = re.findall(r"```\{bridge\} (.*)\n```", page)
+    titles = [engine.title for engine in ENGINES.values()]
+    assert asked == ["settings", "numbers", *(f"recipes {t}" for t in titles), "losses TRL", "losses OpenRLHF"]
+    sys.path.insert(0, str(Path(__file__).parents[1] / "book/_ext"))
+    try:
+        bridge_table = importlib.import_module("bridge_table")
+    finally:
+        sys.path.pop(0)
+    for words in asked[2:]:
+        part, title = words.split()
+        rows = bridge_table.ROWS[part](bridge_table.TITLES[title])
+        text = bridge_table.table(["", "", "", ""], bridge_table.cells(rows)).astext().replace("\u200b", "")
+        assert all(f"\n\n{name}\n\n{cell.mark}\n\n" in f"\n\n{text}" for name, cell in rows.items())
+        assert all(option in text for cell in rows.values() for option in (*cell.options, *cell.words))
+    if all(cell.mark == tables.NONE for cell in tables.preferences("verl").values()):
+        assert "verl has none" in page
 
 
 # -- the folder ------------------------------------------------------------------------------------------------------

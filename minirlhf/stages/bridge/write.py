@@ -35,7 +35,7 @@ Row = Conversation | Comparison | Problem
 ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
 #: And on the two engines that sample with vLLM and that we never started.
 NOT_STARTED = (
-    "it was never started by us: the names of its options are held to the version above, and its equations were read",
+    "it was never started by us: the names of its options are held to the version above, its equations were compared on shared tensors",
     "weights are kept in float32 and computed with in bfloat16",
     "vLLM samples the replies, and its log-probabilities differ a little from those of the model that learns",
     "k3 is cut at 10 nats a token, and ratios at e^20",

@@ -1,0 +1,78 @@
+"""``{bridge} recipes TRL`` (or ``losses TRL``, ``settings``, ``numbers``): the maps of ``minirlhf export`` as tables."""
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from minirlhf.stages.bridge import tables
+from minirlhf.stages.bridge.write import ENGINES
+
+TITLES = {engine.title: name for name, engine in ENGINES.items()}
+ROWS = {"recipes": tables.online, "losses": tables.preferences}
+NAMES = {"settings": tables.settings, "numbers": tables.numbers}
+
+
+def cells(rows: dict[str, tables.Cell]) -> list[list[nodes.Node]]:
+    """A line for each recipe: its name, the mark, the options, what differs or is missing."""
+    found = []
+    for name, cell in rows.items():
+        # Where a long cell may break: between options, and behind the dots of a name.
+        shown = [_code(option.replace(".", ".\u200b").replace("=", "=\u200b")) for option in cell.options]
+        between = [node for option in shown for node in (option, nodes.Text(" "))][:-1]
+        found.append(
+            [_code(name), nodes.Text(cell.mark), nodes.inline("", "", *between), nodes.Text("; ".join(cell.words))]
+        )
+    return found
+
+
+def table(head: list[str], lines: list[list[nodes.Node]]) -> nodes.container:
+    """The table in a frame that scrolls."""
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in head), cols=len(head))
+    group += nodes.thead("", _row([nodes.Text(title) for title in head]))
+    group += nodes.tbody("", *(_row(line) for line in lines))
+    return nodes.container("", nodes.table("", group, classes=["recipes"]), classes=["recipe-table"])
+
+
+def _row(line: list[nodes.Node]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in line))
+
+
+def _code(text: str) -> nodes.Node:
+    return nodes.literal(text=text)
+
+
+def _names(text: str) -> nodes.Node:
+    shown = [_code(name.replace(".", ".\u200b")) for name in text.split(", ") if name]
+    return (
+        nodes.inline("", "", *[node for name in shown for node in (name, nodes.Text(" "))][:-1])
+        if shown
+        else nodes.Text("–")
+    )
+
+
+class Bridge(SphinxDirective):
+    """One of the tables."""
+
+    required_arguments = 1
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """An unknown table or engine is an error."""
+        part, *engine = self.arguments
+        if part in NAMES and not engine:
+            lines = [[_code(ours), *map(_names, theirs)] for ours, theirs in NAMES[part]().items()]
+            return [table(["here", *TITLES], lines)]
+        if part in ROWS and engine and engine[0] in TITLES:
+            return [
+                table(["here", "", engine[0], "what differs, or is not there"], cells(ROWS[part](TITLES[engine[0]])))
+            ]
+        known = f"{', '.join([*ROWS, *NAMES])}; {', '.join(TITLES)}"
+        return [self.state.document.reporter.error(f"{{bridge}} {self.arguments}: not among {known}", line=self.lineno)]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("bridge", Bridge)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
