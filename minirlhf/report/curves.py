@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.report import metrics
+from minirlhf.report import live, metrics
 from minirlhf.report.plotting import PALETTE, smooth
 from minirlhf.trainers.history import History
 
@@ -226,22 +226,12 @@ def to_tensorboard(runs: Sequence[LoggedRun], folder: Path) -> list[Path]:
     Raises:
         UserError: TensorBoard is not installed, or the folder cannot be written.
     """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("TensorBoard is not installed; pip install 'minirlhf[tensorboard]'") from None
     labels = group(runs, separate=True)
     written = []
     for label, (run,) in labels.items():
         target = folder / label.strip("/")
-        try:
-            writer: Any = SummaryWriter(str(target), purge_step=0)
-        except OSError as problem:
-            raise UserError(f"{target}: cannot be written ({problem.strerror})") from None
-        with writer:
+        with live.open_writer(target) as writer:
             for row in run.history:
-                for name, value in row.items():
-                    if name != "step":
-                        writer.add_scalar(name, value, int(row["step"]))
+                live.write_row(writer, row)
         written.append(target)
     return written

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tokenizer
 from minirlhf.recipes.offline import Preference, describe_preference
+from minirlhf.report import live
 from minirlhf.stages import named, start
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.evaluation import Evaluation, evaluate
@@ -81,6 +82,7 @@ class Source:
     held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
     eval_data: str | None = setting(None, "what to evaluate on, in place of a share of the data; read like them")
     eval_steps: int = setting(0, "evaluate every so many steps as well; 0: at the end only")
+    report_to: str | None = setting(None, "tensorboard: write the metrics for it while the run goes on (--logdir OUT)")
     lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
     lora_alpha: float | None = setting(
         None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
@@ -96,6 +98,7 @@ class Source:
             raise UserError("no output folder; give --out FOLDER")
         if self.eval_steps < 0:
             raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
+        live.require(self.report_to)
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class Prepared(Generic[E]):
     Attributes:
         config: the trainer's settings, where nobody gave them fit for the model's size.
         keep: where a trainer keeps its state.
-        computing: gives a context in which models compute in bfloat16, if that was asked for.
+        computing: gives a context in which models compute in bfloat16, and metrics are reported, if that was asked for.
         eval_steps: measure every so many steps; 0: not.
     """
 
@@ -284,8 +287,16 @@ def prepare(
     keep = {"out": source.out, "tokenizer": tokenizer, "resume": resume, "origin": Origin(depends, noted)}
     halved = device.type == "cuda" if source.bf16 is None else source.bf16
     # Without a cache: weights that were cast once would stay as they were before the first step.
-    computing = partial(torch.autocast, device.type, torch.bfloat16, enabled=halved, cache_enabled=False)
+    computing = partial(
+        _computing, source, partial(torch.autocast, device.type, torch.bfloat16, enabled=halved, cache_enabled=False)
+    )
     return Prepared(model, tokenizer, train, held, config, keep, computing, source.eval_steps)
+
+
+@contextmanager
+def _computing(source: Source, autocast: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    with live.reporting(source.report_to, Path(source.out)), autocast():
+        yield
 
 
 def _template(path: str) -> str:

@@ -109,7 +109,7 @@ def _moved(engine: Engine, row: Bindable) -> Iterator[tuple[str, set[str]]]:
             except (UserError, ValueError):
                 continue
             moved = _changed(before.options, after.options)
-            if moved and (before.advantage is None) == (after.advantage is None):  # else it has no option any more
+            if moved and "scale_rewards" not in moved:  # which is no name of a number: an advantage goes by a hook then
                 yield name, moved
                 break
 
