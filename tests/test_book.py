@@ -292,6 +292,9 @@ TOLD = {
     "down vs up smaller .1f": "3.4 (1.5 to 5.3)",
     "down vs up among up,same,down smaller .1f": "3.4 (0.7 to 6.1)",
     "up,same vs down larger .1f": "3.4 to 3.6",
+    "up vs down of up,same larger .1f": "3.4 (1.0 to 5.8)",
+    "up,same vs down of up,same larger .1f": "3.4 to 3.6",
+    "up vs same of up,down alike .1f": "1.4",
     "up vs 0 larger .1f": "3.0 (1.0 to 5.0)",  # 3 ± 2.776 · .707
 }
 

@@ -22,6 +22,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 ``NAME vs 0 larger .2f``              a number of each seed against one, "0.31 (0.12 to 0.50)"
 ``NAME,NAME vs OTHER larger .2f``     several names are one family of pairs: the differences of all, "0.1 to 0.4"
 ``NAME vs OTHER among NAMES alike``   one pair of a family: all pairs of these names were looked at
+``NAME vs OTHER of NAMES alike``      likewise, where each of these names was compared with OTHER
 ``NAME,NAME,NAME apart``              how many pairs of these can be told apart, "47 of 136"
 ``NAME,NAME,NAME unseen .2f``         the differences that were too small to be found in the others, "0.04 to 0.15"
 ====================================  ================================================================================
@@ -88,8 +89,10 @@ def told(text: str) -> str:
             against = {other: [float(other)] * len(columns[0])} if _is_number(other) else named(other)
             family = evidence.differences(given | against, [(name, one) for name in given for one in against])
             return _compared(family, verdict, form)
-        case ["vs", other, "among", more, verdict]:
-            family = evidence.differences(named(more))
+        case ["vs", other, ("among" | "of") as which, more, verdict]:
+            members = named(more)
+            each = None if which == "among" else [(name, other) for name in members]
+            family = evidence.differences(members | named(other), each)
             pairs = [_pair(family, name, other) for name in named(names)]
             return _compared(dict(pairs), verdict, form)
         case [part] if part in PARTS:

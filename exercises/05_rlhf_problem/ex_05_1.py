@@ -1,5 +1,5 @@
 # ---
-# title: The best policy on a leash
+# title: The best policy under a KL penalty
 # kind: derive
 # minutes: 30
 # ---
@@ -10,7 +10,7 @@
 #
 # $$J(\pi) = \mathbb{E}_{y\sim\pi}[r(y)] \;-\; \beta\,\mathrm{KL}(\pi\,\|\,\pi_\text{ref}), \qquad \beta > 0.$$
 #
-# With $\beta = 0$ the best policy is dull: always give the reply with the highest reward. With a leash it is not.
+# With $\beta = 0$ the best policy is dull: always give the reply with the highest reward. With a penalty on the distance from the reference it is not.
 #
 # **Find the policy that maximises $J$, and the value of $J$ there, as formulas.** Two roads lead there; take the one you
 # like. Either maximise $J$ over probabilities that sum to one with a Lagrange multiplier, or regroup the terms of $J$ until
@@ -23,7 +23,7 @@
 #   `rewards` and `beta`.
 #
 # The checker knows no formula. It searches all distributions numerically, and if its search beats your policy it shows you
-# by how much. The last point is for formulas that survive a very short leash (`beta` near 0.001), where $e^{1000}$ awaits.
+# by how much. The last point is for formulas that survive a very small penalty (`beta` near 0.001), where $e^{1000}$ awaits.
 
 # %% [given]
 import torch
@@ -101,7 +101,7 @@ def optimum(sub, draw):
             "β multiplies the reward instead of dividing it": torch.softmax(ref.log() + beta * rewards, -1),
             "the reference is left out": torch.softmax(rewards / beta, -1),
             "the root of β is taken": torch.softmax(ref.log() + rewards / beta**0.5, -1),
-            "the leash has no strength (β is not used)": torch.softmax(ref.log() + rewards, -1),
+            "β is not used": torch.softmax(ref.log() + rewards, -1),
         },
     )
 
@@ -137,12 +137,12 @@ def value(sub, draw):
 @test(
     points=1,
     hints=(
-        "On a short leash r/β is in the hundreds, and exp of that is infinite in floating point. The policy itself is fine.",
+        "With a small β, r/β is in the hundreds, and exp of that is infinite in floating point. The policy itself is fine.",
         "Stay in logarithms to the end: torch has one function that turns log-weights into normalised probabilities, and it "
         "subtracts the largest before it exponentiates.",
     ),
 )
-def short_leash(sub, draw):
+def small_penalty(sub, draw):
     "`best_policy` and `best_value` survive β = 0.001, and with β = 1,000,000 the policy is the reference."
     ref, rewards, _ = problem(draw)
     winner = torch.zeros_like(ref)
@@ -202,7 +202,7 @@ def best_value(ref, rewards, beta):
     return (best_policy(ref, rewards, beta) * rewards).sum()
 
 
-# %% [partial] 5: both formulas are right, but the policy overflows on a short leash
+# %% [partial] 5: both formulas are right, but the policy overflows where the penalty is small
 def best_policy(ref, rewards, beta):
     weights = ref * torch.exp(rewards / beta)
     return weights / weights.sum()

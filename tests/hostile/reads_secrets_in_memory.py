@@ -7,7 +7,7 @@ import sys
 def best_policy(ref, rewards, beta):
     # Any function, module or text of the grader that this process was forked with.
     for found in gc.get_objects():
-        if callable(found) and getattr(found, "__name__", "") in ("optimum", "short_leash", "run_tests", "expect"):
+        if callable(found) and getattr(found, "__name__", "") in ("optimum", "small_penalty", "run_tests", "expect"):
             raise SystemError(f"found {found!r}")
     for name in sys.modules:
         if name.startswith("minirlhf.classroom.") and name.split(".")[-1] in ("grading", "exercise", "testing"):

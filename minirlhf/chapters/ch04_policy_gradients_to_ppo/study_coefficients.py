@@ -1,8 +1,8 @@
-"""Two settings of chapter 04 with three seeds: ``python -m minirlhf.chapters.ch04_policy_gradients_to_ppo.study_coefficients`` (some
-ten minutes).
+"""Two settings of chapter 04 with five seeds: ``python -m minirlhf.chapters.ch04_policy_gradients_to_ppo.study_coefficients`` (some
+fifteen minutes).
 
 REINFORCE with a learned baseline when the common gradient norm is not clipped, and PPO with entropy bonuses of several sizes, on
-CartPole. The seeds are the first three of, and all other settings those of ``study.py``, whose runs they are compared with. Writes
+CartPole. Seeds and all other settings are those of ``study.py``, whose runs they are compared with. Writes
 ``study_coefficients.json``.
 """
 
@@ -44,7 +44,7 @@ def probe() -> dict[str, float]:
     return one_seed(10, total_steps=1024, num_envs=4)
 
 
-STUDY = Study(one_seed, probe, seeds=3, first_seed=10)
+STUDY = Study(one_seed, probe, first_seed=10)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
