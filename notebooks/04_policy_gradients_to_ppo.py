@@ -559,7 +559,7 @@ without_clip = po.train_policy(
 )
 print(f"clipped, not clipped, seed 10: {joint[0]:.0f}, {poles.score(without_clip):.0f}")
 print("five seeds, gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint))
-print("three seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.values("unclipped_score")))
+print("five seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.values("unclipped_score")))
 print("five seeds, no baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
 
 # %% [markdown]
@@ -567,11 +567,11 @@ print("five seeds, no baseline:", ", ".join(f"{x:.0f}" for x in seen.values("rei
 #
 # ## The entropy bonus
 #
-# PPO with $c_H$ times the entropy of the next action added to its objective, three seeds each. The policy's entropy at the end is measured in the states that it visits; an undecided policy of two actions has log 2 = .69 nats.
+# PPO with $c_H$ times the entropy of the next action added to its objective, five seeds each. The policy's entropy at the end is measured in the states that it visits; an undecided policy of two actions has log 2 = .69 nats.
 
 # %%
 # table: bonus
-rows = ["| $c_H$ | score, three seeds | entropy of the trained policy, nats |", "|---|---|---|"]
+rows = ["| $c_H$ | score, five seeds | entropy of the trained policy, nats |", "|---|---|---|"]
 for bonus in ("0", "0.01", "0.1", "1"):
     scores, nats = coefficients.values(f"bonus_{bonus}_score"), coefficients.values(f"bonus_{bonus}_entropy")
     rows.append(f"| {bonus} | {', '.join(f'{x:.0f}' for x in sorted(scores))} | {min(nats):.2f} to {max(nats):.2f} |")

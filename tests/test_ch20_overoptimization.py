@@ -247,6 +247,9 @@ def test_habits_rise_and_fall():
         torch.testing.assert_close(policies.sum(-1), torch.ones_like(policies[..., 0]))
     refusal = habits.over_refusal().path()[2][-1, :, 2]
     assert refusal[0] < 0.01 and refusal[1] == refusal[2] and refusal[2] > 0.99
+    _, worth, policies = habits.over_refusal().path()
+    told = [worth[0], worth.max(), worth[-1], policies[0, 1, 2], policies[-1, 1, 2]]  # what the chapter says of it
+    assert [round(float(x), 2) for x in told] == [0.65, 0.71, 0.46, 0.10, 1.00]
     assert habits.sycophancy(bias=0.0).path()[2][-1, 1, 0] < 0.01
 
 

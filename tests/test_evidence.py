@@ -498,7 +498,6 @@ each_study = pytest.mark.parametrize(
 
 
 #: Studies with fewer seeds than five, and the reason. Their text says how many.
-FEWER = {"ch04_coefficients": 3}  # a run of five was stopped on a busy machine; five are wanted
 
 
 @each_study
@@ -506,7 +505,7 @@ def test_the_script_and_the_sizes_are_those_that_were_measured(name):
     script = STUDIES[name]
     found = evidence.read(script.result)
     assert script.rewritten(found) == [], "run: minirlhf studies"
-    assert len(found["seeds"]) >= FEWER.get(name, 5)
+    assert len(found["seeds"]) >= 5
 
 
 #: What a lab holds and one_seed does not call: notebooks and commands do. It is reached by its name only, or with its class.
