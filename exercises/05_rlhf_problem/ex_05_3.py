@@ -53,11 +53,15 @@ def budget(student):
 
 
 def run(student):
-    """Where a real run ended: (KL, reward). It spent the KL of one row and earned the reward of an earlier one."""
-    draw = Draw("05.3", student, "run")
-    row = draw.integer(6, 14)
-    table = frontier(student)
-    return float(table[row + draw.integer(3, row - 2), 0]), float(table[row, 1])
+    """Where a real run ended: (KL, reward). It spent the KL of one row and earned the reward of an earlier one.
+
+    Its own reward per nat is never near the frontier's slope at the budget, which would make a wrong answer right by chance.
+    """
+    table, at = frontier(student), round(budget(student) / 0.05)
+    slope = float(table[at + 1, 1] - table[at - 1, 1]) / 0.1
+    ends = [(table[end, 0], table[row, 1]) for row in range(6, 15) for end in range(row + 3, 2 * row - 1)]
+    apart = [(float(kl), float(reward)) for kl, reward in ends if abs(float(reward / kl) / slope - 1) > 0.2]
+    return apart[Draw("05.3", student, "run").integer(0, len(apart) - 1)]
 
 
 # %% [stub]
