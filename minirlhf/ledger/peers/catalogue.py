@@ -511,7 +511,9 @@ NO_PEER = {
     "process_loss": "TRL's PRMTrainer has a model with two logits per token",
     "whiten": "TRL normalises per response, see batch_zscore",
     **dict.fromkeys(["k2", "ppo_penalty", "sequence_sum"], "not in TRL"),
-    **dict.fromkeys(["outcome_loss", "pair_weights", "regression_loss"], "not in TRL's RewardTrainer"),
+    **dict.fromkeys(
+        ["max_entropy_irl_loss", "outcome_loss", "pair_weights", "regression_loss"], "not in TRL's RewardTrainer"
+    ),
     **dict.fromkeys(["value_clip", "value_mse"], "TRL 1.16 has no PPO"),
     **dict.fromkeys(["on_policy_reward", "soft_cross_entropy"], "not in TRL as a function"),
     "sequence_level": "supervised fine-tuning on the teacher's answers",

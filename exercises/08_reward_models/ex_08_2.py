@@ -1,0 +1,197 @@
+# ---
+# title: The right token
+# kind: implement
+# minutes: 15
+# ---
+
+# %% [statement]
+# A backbone has given one number to every token of a batch, `scores` of shape $(B, S)$. `attention_mask`, of the same shape, is 1 on real tokens and 0 on padding,
+# which stands on the left or on the right; a row has at least one real token, and real tokens stand together. What stands at padding may be anything, even NaN.
+#
+# Write two poolings, both `(scores, attention_mask)` to $(B,)$:
+#
+# 1. `last_token`: the score at each row's last real token.
+# 2. `reply_mean(scores, attention_mask, prompt_lengths)`: the mean score of the real tokens *behind the prompt*, whose lengths in real tokens are the integers
+#    `prompt_lengths` of shape $(B,)$, each smaller than the row's number of real tokens.
+#
+# Neither may change by more than $10^{-5}$ when the same rows come padded on the other side, or wider. Gradients must flow to the scores that count and
+# must be exactly zero, not NaN, at padding.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def last_token(scores, attention_mask):
+    """scores, attention_mask: (B, S). Returns (B,)."""
+    raise NotImplementedError
+
+
+def reply_mean(scores, attention_mask, prompt_lengths):
+    """scores, attention_mask: (B, S); prompt_lengths: (B,). Returns (B,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def last_token(scores, attention_mask):
+    places = torch.arange(scores.shape[1])
+    last = torch.where(attention_mask.bool(), places, -1).amax(1)
+    return scores.gather(1, last[:, None]).squeeze(1)
+
+
+def reply_mean(scores, attention_mask, prompt_lengths):
+    real = attention_mask.bool()
+    counted = real & (real.long().cumsum(1) > prompt_lengths[:, None])
+    return torch.where(counted, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / counted.sum(1)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def rows(draw, count=3):
+    """Rows of different lengths, at least two tokens each, none alike."""
+    lengths = [2, 5, draw.integer(3, 4)][:count]
+    return [tidy(draw.normal(n)) for n in lengths]
+
+
+def padded(found, side, extra=0, junk=math.nan):
+    """As a batch; at padding stands junk."""
+    width = max(map(len, found)) + extra
+    scores, mask = (
+        torch.full((len(found), width), junk, dtype=torch.float64),
+        torch.zeros(len(found), width, dtype=torch.long),
+    )
+    for i, row in enumerate(found):
+        at = slice(width - len(row), width) if side == "left" else slice(0, len(row))
+        scores[i, at], mask[i, at] = row, 1
+    return scores, mask
+
+
+@test(
+    points=1,
+    hints=(
+        "Padded on the right, where does each row end?",
+        "Count the real tokens of a row; the last of them has the count less one as its place, if they begin at 0.",
+    ),
+)
+def on_the_right(sub, draw):
+    "`last_token` of rows padded on the right."
+    found = rows(draw)
+    scores, mask = padded(found, "right")
+    expect(
+        sub.last_token(scores, mask),
+        torch.stack([row[-1] for row in found]),
+        given={"scores": scores, "attention_mask": mask},
+        mistakes={"the first token is read": torch.stack([row[0] for row in found])},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Padded on the left, the number of real tokens no longer says where the row ends.",
+        "Look for the *largest place whose mask is 1*. A row of places, set to −1 where the mask is 0, has it as its maximum.",
+    ),
+)
+def on_the_left(sub, draw):
+    "`last_token` of rows padded on the left, and of rows padded further than they need."
+    found = rows(draw)
+    for extra in (0, 2):
+        scores, mask = padded(found, "left", extra, junk=77.0)
+        early = torch.stack([scores[i, len(row) - 1] for i, row in enumerate(found)])
+        expect(
+            sub.last_token(scores, mask),
+            torch.stack([row[-1] for row in found]),
+            given={"scores": scores, "attention_mask": mask},
+            mistakes={"the place is counted as if padding stood on the right": early},
+        )
+    scores, mask = padded(found, "right", 2)
+    expect(
+        sub.last_token(scores, mask),
+        torch.stack([row[-1] for row in found]),
+        given={"scores": scores, "attention_mask": mask},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Which tokens count? Those that are real *and* are not among the first `prompt_lengths` real ones.",
+        "A running count of real tokens numbers them from 1 on, wherever the padding stands. Choose by `torch.where` before you add: 0 times NaN is NaN.",
+    ),
+)
+def the_reply(sub, draw):
+    "`reply_mean` averages the real tokens behind the prompt, on either side."
+    found = rows(draw)
+    prompts = torch.tensor([1, draw.integer(1, 3), 2])
+    want = torch.stack([row[n:].mean() for row, n in zip(found, prompts.tolist())])
+    for side in ("right", "left"):
+        scores, mask = padded(found, side, 1)
+        everything = torch.stack([row.mean() for row in found])
+        expect(
+            sub.reply_mean(scores, mask, prompts),
+            want,
+            what=f"the mean, padded on the {side}",
+            given={"scores": scores, "attention_mask": mask, "prompt_lengths": prompts},
+            mistakes={
+                "the prompt counts as well": everything,
+                "the sum is divided by the width": want
+                * (torch.tensor([len(r) for r in found]) - prompts)
+                / scores.shape[1],
+                "the sum is divided by all real tokens": want
+                * (torch.tensor([len(r) for r in found]) - prompts)
+                / torch.tensor([len(r) for r in found]),
+            },
+        )
+
+
+# %% [probes]
+# no size: rows and lengths hang together
+# no values: lengths and masks are whole numbers that hang together
+
+
+# %% [mutant] the number of real tokens less one
+# caught by: on_the_left
+# says: as if padding stood on the right
+def last_token(scores, attention_mask):
+    return scores.gather(1, attention_mask.sum(1, keepdim=True) - 1).squeeze(1)
+
+
+# %% [mutant] always the last column
+# caught by: on_the_right
+def last_token(scores, attention_mask):
+    return scores[:, -1]
+
+
+# %% [mutant] the prompt is averaged too
+# caught by: the_reply
+# says: the prompt counts as well
+def reply_mean(scores, attention_mask, prompt_lengths):
+    real = attention_mask.bool()
+    return torch.where(real, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / real.sum(1)
+
+
+# %% [mutant] padding multiplied away
+# caught by: the_reply
+def reply_mean(scores, attention_mask, prompt_lengths):
+    real = attention_mask.bool()
+    counted = real & (real.long().cumsum(1) > prompt_lengths[:, None])
+    return (scores * counted).sum(1) / counted.sum(1)
+
+
+# %% [mutant] the prompt is counted from the first column
+# caught by: the_reply
+def reply_mean(scores, attention_mask, prompt_lengths):
+    places = torch.arange(scores.shape[1])
+    counted = attention_mask.bool() & (places >= prompt_lengths[:, None])
+    return torch.where(counted, scores, torch.zeros((), dtype=scores.dtype)).sum(1) / counted.sum(1)
+
+
+# %% [partial] 3: the last token on both sides, no mean
+def reply_mean(scores, attention_mask, prompt_lengths):
+    raise NotImplementedError

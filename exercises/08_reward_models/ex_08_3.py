@@ -1,0 +1,193 @@
+# ---
+# title: How sure should it be?
+# kind: derive
+# minutes: 20
+# ---
+
+# %% [statement]
+# Of many annotators, a share $p$ prefers reply $a$ to reply $b$, with $0 < p < 1$. A reward model learns from their votes, and is trained with label smoothing: each vote is taken to be
+# wrong with probability $\varepsilon < \frac12$. So a vote for $a$ costs $-(1-\varepsilon)\log\sigma(\Delta) - \varepsilon\log\sigma(-\Delta)$, with $\Delta = r(a) - r(b)$, and a vote for $b$ costs the same with
+# $\Delta$ reversed.
+#
+# Derive on paper, then write as formulas (of numbers or tensors, elementwise):
+#
+# 1. `best_difference(p, eps)`: the $\Delta$ at which the mean cost of all votes is smallest.
+# 2. `pull(p, eps, delta)`: the derivative of the mean cost in $\Delta$, at any $\Delta$.
+# 3. `recovered_share(delta, eps)`: somebody gives you a model trained to the optimum, with a known $\varepsilon$. Which share $p$ of the annotators prefers $a$? (The model saw $\Delta$ = `delta`.)
+#
+# The first two are checked against numerical minimisation and differences, to $10^{-5}$.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def best_difference(p, eps):
+    """p: (n,), shares of the votes; eps: a number. Returns (n,)."""
+    raise NotImplementedError
+
+
+def pull(p, eps, delta):
+    """p, delta: (n,); eps: a number. Returns (n,)."""
+    raise NotImplementedError
+
+
+def recovered_share(delta, eps):
+    """delta: (n,); eps: a number. Returns (n,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def best_difference(p, eps):
+    seen = p * (1 - eps) + (1 - p) * eps
+    return torch.log(seen / (1 - seen))
+
+
+def pull(p, eps, delta):
+    return torch.sigmoid(delta) - (p * (1 - eps) + (1 - p) * eps)
+
+
+def recovered_share(delta, eps):
+    return (torch.sigmoid(delta) - eps) / (1 - 2 * eps)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def cost(p, eps, delta):
+    """The mean cost of all votes, from logarithms."""
+    right, wrong = math.log1p(math.exp(-delta)), math.log1p(math.exp(delta))
+    return p * ((1 - eps) * right + eps * wrong) + (1 - p) * ((1 - eps) * wrong + eps * right)
+
+
+def lowest(p, eps):
+    """By trisection: the cost is convex."""
+    low, high = -20.0, 20.0
+    for _ in range(200):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if cost(p, eps, a) < cost(p, eps, b) else (a, high)
+    return (low + high) / 2
+
+
+def problem(draw):
+    p = draw.away_from([0.5], 3, low=0.1, high=0.9, margin=0.1)
+    eps = float(draw.uniform(low=0.05, high=0.2))
+    return p, eps
+
+
+@test(
+    points=2,
+    against="numerical minimisation of the mean cost",
+    hints=(
+        "Collect what multiplies log σ(Δ) and what multiplies log σ(−Δ). The two add up to one.",
+        "It is the plain loss again, with a vote for a seen by a noisy eye: with what probability is a vote recorded for a?",
+    ),
+)
+def minimiser(sub, draw):
+    "`best_difference` has the lowest mean cost."
+    p, eps = problem(draw)
+    logit = lambda x: torch.log(x / (1 - x))
+    expect(
+        sub.best_difference(p, eps),
+        torch.tensor([lowest(x, eps) for x in p.tolist()], dtype=torch.float64),
+        given={"p": p, "eps": eps},
+        tolerance=1e-5,
+        mistakes={
+            "smoothing is left out": logit(p),
+            "the votes are unanimous": torch.full_like(p, math.log((1 - eps) / eps)),
+            "the log-odds are shrunk by 1 − 2ε": (1 - 2 * eps) * logit(p),
+        },
+    )
+
+
+@test(
+    points=1,
+    against="central differences of the mean cost",
+    hints=(
+        "The derivative of log σ(Δ) is σ(−Δ), that of log σ(−Δ) is −σ(Δ).",
+        "After collecting terms, one σ(Δ) and one probability are left.",
+    ),
+)
+def derivative(sub, draw):
+    "`pull` is the derivative of the mean cost."
+    p, eps = problem(draw)
+    delta = draw.normal(3)
+    step = 1e-5
+    slopes = [
+        (cost(x, eps, d + step) - cost(x, eps, d - step)) / (2 * step) for x, d in zip(p.tolist(), delta.tolist())
+    ]
+    want = torch.tensor(slopes, dtype=torch.float64)
+    expect(
+        sub.pull(p, eps, delta),
+        want,
+        given={"p": p, "eps": eps, "delta": delta},
+        tolerance=1e-5,
+        mistakes={"the sign is reversed": -want, "smoothing is left out": torch.sigmoid(delta) - p},
+    )
+
+
+@test(
+    points=1,
+    against="the numerical minimiser of a known share",
+    hints=(
+        "Turn your first answer round: from Δ to the probability that a vote is recorded for a, and from there to p.",
+        "The recorded share is a straight line in p. Solve it.",
+    ),
+)
+def inverse(sub, draw):
+    "`recovered_share` undoes the noise."
+    p, eps = problem(draw)
+    delta = torch.tensor([lowest(x, eps) for x in p.tolist()], dtype=torch.float64)
+    expect(
+        sub.recovered_share(delta, eps),
+        p,
+        given={"delta": delta, "eps": eps},
+        tolerance=1e-5,
+        mistakes={
+            "the smoothing is not undone": torch.sigmoid(delta),
+            "divided by 1 − ε": (torch.sigmoid(delta) - eps) / (1 - eps),
+        },
+    )
+
+
+# %% [probes]
+# no gradient: formulas are asked for
+# no values: shares and noise have ranges that hang together
+
+
+# %% [mutant] smoothing forgotten
+# caught by: minimiser
+# says: smoothing is left out
+def best_difference(p, eps):
+    return torch.log(p / (1 - p))
+
+
+# %% [mutant] log-odds shrunk
+# caught by: minimiser
+# says: shrunk
+def best_difference(p, eps):
+    return (1 - 2 * eps) * torch.log(p / (1 - p))
+
+
+# %% [mutant] gradient ascent
+# caught by: derivative
+# says: sign
+def pull(p, eps, delta):
+    return p * (1 - eps) + (1 - p) * eps - torch.sigmoid(delta)
+
+
+# %% [mutant] the recorded share for the true one
+# caught by: inverse
+# says: not undone
+def recovered_share(delta, eps):
+    return torch.sigmoid(delta)
+
+
+# %% [partial] 3: the inverse is missing
+def recovered_share(delta, eps):
+    raise NotImplementedError

@@ -1,0 +1,274 @@
+# ---
+# title: Bug hunt: a curve that looks too good
+# kind: bughunt
+# minutes: 15
+# ---
+
+# %% [statement]
+# `curve` trains a linear reward model $r(x) = w\cdot x$ on rankings and returns its losses. `rankings` is a list of tensors $(K, d)$, the features of $K$ replies to one prompt from the best to the worst, $K$ from 2 to 5. The loss of a
+# step is meant to be
+#
+# * the Bradley–Terry loss of all $K(K-1)/2$ pairs of a prompt, *averaged within the prompt*, then averaged over the prompts,
+# * plus `centring` times the mean over all pairs, averaged in the same way, of the squared **sum** of the two rewards.
+#
+# It runs, and its curve looks splendid: it starts far below log 2 and falls below zero. A reward model with $w = 0$ must start at exactly $\log 2$, whatever the data.
+#
+# **There are three bugs. Find and fix them.** The function returns the list of losses before each step and the weights after the last.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def curve(rankings, w, lr, steps, centring=0.0):
+    """rankings: a list of (K, d); w: (d,). Returns (list of losses, weights (d,))."""
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            for i in range(len(rewards)):
+                for j in range(i + 1, len(rewards)):
+                    gap = rewards[i] - rewards[j]
+                    pairs = len(rewards) * (len(rewards) - 1)
+                    total = total + torch.log(torch.sigmoid(gap)) / pairs
+                    total = total + centring * gap**2 / pairs
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - lr * slope
+    return losses, w.detach()
+
+
+# %% [solution]
+def curve(rankings, w, lr, steps, centring=0.0):
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            i, j = torch.triu_indices(len(rewards), len(rewards), offset=1)
+            pair = torch.nn.functional.softplus(rewards[j] - rewards[i]) + centring * (rewards[i] + rewards[j]) ** 2
+            total = total + pair.mean()
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - lr * slope
+    return losses, w.detach()
+
+
+# %% [tests]
+import itertools
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy
+
+
+def problem(draw):
+    """Three prompts with 2, 3 and 5 ranked replies of two features."""
+    return [tidy(draw.normal(k, 2)) for k in (2, 3, 5)], tidy(draw.normal(2))
+
+
+def loss_of(
+    rankings, w, centring, *, sign=1.0, weight=lambda k: 1 / math.comb(k, 2), penalty=lambda a, b: (a + b) ** 2
+):
+    """Pair by pair, in plain numbers."""
+    total = 0.0
+    for features in rankings:
+        rewards = (features @ w).tolist()
+        for a, b in itertools.combinations(rewards, 2):
+            total += weight(len(rewards)) * (sign * math.log1p(math.exp(b - a)) + centring * penalty(a, b))
+    return total / len(rankings)
+
+
+def asked(sub, *given):
+    got = sub.curve(*given)
+    if not isinstance(got, list | tuple) or len(got) != 2 or not isinstance(got[0], list | tuple) or not got[0]:
+        fail("the result of `curve` is not a pair: a list of losses, and the weights")
+    return got
+
+
+@test(
+    points=1,
+    hints=(
+        "A loss below zero: which logarithm is never positive?",
+        "It is minimised. What should be small for a good model, the log-probability or minus it?",
+    ),
+)
+def sign(sub, draw):
+    "The loss is a surprise: positive, and smaller for a better model (one prompt with two replies, no centring)."
+    rankings, w = problem(draw)
+    losses, _ = asked(sub, rankings[:1], w, 0.1, 1)
+    want = loss_of(rankings[:1], w, 0.0)
+    got = losses[0]
+    if not got > 0:
+        fail("the first loss is negative", losses=torch.tensor(losses))
+    # how the pairs are weighed is asked next
+    if min(abs(got - want), abs(got - want / 2)) > 1e-5:
+        fail(f"the first loss of a single pair is {got:.6f}", rewards=rankings[0] @ w)
+
+
+@test(
+    points=1,
+    hints=(
+        "With w = 0 every pair costs log 2. What do the weights of a prompt's pairs add up to?",
+        "Count the pairs of three replies on your fingers, and compare with `pairs`.",
+    ),
+)
+def balance(sub, draw):
+    "The pairs of a prompt weigh 1 together; at w = 0 the loss is log 2."
+    rankings, w = problem(draw)
+    for start in (torch.zeros(2, dtype=torch.float64), w):
+        want = loss_of(rankings, start, 0.0)
+        losses, _ = asked(sub, rankings, start, 0.1, 1)
+        expect(
+            losses[0],
+            want,
+            what="the first loss",
+            given={"w": start},
+            mistakes={
+                "ordered pairs are counted, twice too many": want / 2,
+                "every pair counts the same": loss_of(rankings, start, 0.0, weight=lambda k: 3 / 14),
+                "the weights are 1/K": loss_of(rankings, start, 0.0, weight=lambda k: 1 / k),
+            },
+        )
+
+
+@test(
+    points=1,
+    hints=(
+        "Centring should leave the difference of the two rewards alone.",
+        "The penalty sees the sum. At which rewards is it zero?",
+    ),
+)
+def centred(sub, draw):
+    "The penalty is that of the sum of the two rewards."
+    rankings, w = problem(draw)
+    want = loss_of(rankings, w, 0.3)
+    losses, _ = asked(sub, rankings, w, 0.1, 1, 0.3)
+    expect(
+        losses[0],
+        want,
+        what="the first loss with centring",
+        given={"w": w},
+        mistakes={
+            "the difference is punished": loss_of(rankings, w, 0.3, penalty=lambda a, b: (a - b) ** 2),
+            "the squares are added": loss_of(rankings, w, 0.3, penalty=lambda a, b: a**2 + b**2),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "After each step, does the next loss come from the new weights?",
+        "Each step goes down the gradient of this step's loss, centring included.",
+    ),
+)
+def descends(sub, draw):
+    "Three steps of gradient descent."
+    rankings, w = problem(draw)
+    losses, last = asked(sub, rankings, w, 0.2, 3, 0.1)
+    want, here = [], w
+    for _ in range(3):
+        want.append(loss_of(rankings, here, 0.1))
+        step = 1e-6
+        slope = [
+            (loss_of(rankings, here + step * e, 0.1) - loss_of(rankings, here - step * e, 0.1)) / (2 * step)
+            for e in torch.eye(2, dtype=torch.float64)
+        ]
+        here = here - 0.2 * torch.tensor(slope, dtype=torch.float64)
+    expect(
+        torch.tensor([float(x) for x in losses], dtype=torch.float64),
+        torch.tensor(want, dtype=torch.float64),
+        what="the losses",
+    )
+    expect(last, here, what="the weights after three steps", tolerance=1e-4)
+
+
+# %% [probes]
+# no gradient: what it returns is cut off from the graph
+# no size: prompts of several lengths hang together
+
+
+# %% [mutant] only the sign is mended
+# caught by: balance
+# says: twice too many
+def curve(rankings, w, lr, steps, centring=0.0):
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            for i in range(len(rewards)):
+                for j in range(i + 1, len(rewards)):
+                    pairs = len(rewards) * (len(rewards) - 1)
+                    total = total - torch.nn.functional.logsigmoid(rewards[i] - rewards[j]) / pairs
+                    total = total + centring * (rewards[i] + rewards[j]) ** 2 / pairs
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - lr * slope
+    return losses, w.detach()
+
+
+# %% [mutant] the difference is still punished
+# caught by: centred
+# says: difference is punished
+def curve(rankings, w, lr, steps, centring=0.0):
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            i, j = torch.triu_indices(len(rewards), len(rewards), offset=1)
+            pair = torch.nn.functional.softplus(rewards[j] - rewards[i]) + centring * (rewards[i] - rewards[j]) ** 2
+            total = total + pair.mean()
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - lr * slope
+    return losses, w.detach()
+
+
+# %% [mutant] the steps go uphill
+# caught by: descends
+def curve(rankings, w, lr, steps, centring=0.0):
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            i, j = torch.triu_indices(len(rewards), len(rewards), offset=1)
+            pair = torch.nn.functional.softplus(rewards[j] - rewards[i]) + centring * (rewards[i] + rewards[j]) ** 2
+            total = total + pair.mean()
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w + lr * slope
+    return losses, w.detach()
+
+
+# %% [partial] 2: sign and weights mended, the penalty not
+def curve(rankings, w, lr, steps, centring=0.0):
+    losses = []
+    for _ in range(steps):
+        w = w.detach().requires_grad_()
+        total = 0.0
+        for features in rankings:
+            rewards = features @ w
+            i, j = torch.triu_indices(len(rewards), len(rewards), offset=1)
+            pair = torch.nn.functional.softplus(rewards[j] - rewards[i]) + centring * (rewards[i] - rewards[j]) ** 2
+            total = total + pair.mean()
+        loss = total / len(rankings)
+        losses.append(loss.item())
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - lr * slope
+    return losses, w.detach()

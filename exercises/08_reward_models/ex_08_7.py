@@ -1,0 +1,168 @@
+# ---
+# title: Labels that like length
+# kind: implement
+# minutes: 30
+# seconds: 30
+# ---
+
+# %% [statement]
+# Annotators compared pairs of replies. Each reply has features $x$ (four numbers) and a length $l$; what it is worth is $w^* \cdot x$, which nobody tells you. The annotators follow Bradley–Terry, but they like length:
+# they prefer the first reply with probability $\sigma\big(w^*\cdot(x_1 - x_2) + 0.8\,(l_1 - l_2)\big)$. Long replies also tend to have a larger first feature, so the two are entangled.
+#
+# Write `fit(first, second, first_length, second_length, first_won)`: it **trains** a linear reward model and returns its weights $w$ of shape $(4,)$, such that $w\cdot x$ orders *new* replies by what they are worth,
+# whatever their length. `first` and `second` are $(N, 4)$, the lengths $(N,)$, `first_won` is $(N,)$ of zeros and ones.
+#
+# You are judged on ten data sets with 400 pairs each, by the share of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data; you must be better on at least nine of the ten, and by
+# .01 on average. Without any liking for length you must be at least as good as .8 everywhere.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def fit(first, second, first_length, second_length, first_won):
+    """first, second: (N, 4); lengths and first_won: (N,). Returns (4,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def fit(first, second, first_length, second_length, first_won):
+    gap = torch.cat(
+        [first - second, (first_length - second_length)[:, None]], 1
+    )  # the length explains its share, and is then dropped
+    w = torch.zeros(5, dtype=first.dtype)
+    for _ in range(30):  # Newton on a convex loss, with a little weight decay
+        p = torch.sigmoid(gap @ w)
+        slope = gap.T @ (p - first_won) / len(gap) + 1e-3 * w
+        curvature = (gap * (p * (1 - p))[:, None]).T @ gap / len(gap) + 1e-3 * torch.eye(5, dtype=first.dtype)
+        w = w - torch.linalg.solve(curvature, slope)
+    return w[:4]
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def data(draw, liking, pairs=400):
+    """A hidden taste, and comparisons by annotators who like length."""
+    taste = draw.normal(4) * 0.6
+
+    def replies(n):
+        length = draw.normal(n)
+        x = draw.normal(n, 4)
+        x[:, 0] = 0.5 * x[:, 0] + 0.8 * length
+        return x, length
+
+    (a, la), (b, lb) = replies(pairs), replies(pairs)
+    chance = torch.sigmoid((a - b) @ taste + liking * (la - lb))
+    won = (draw.uniform(pairs) < chance).double()
+    (c, _), (d, _) = replies(2000), replies(2000)
+    return taste, (a, b, la, lb, won), (c - d) @ taste, c - d
+
+
+def plain(a, b, won):
+    """Bradley–Terry without the length."""
+    gap, w = a - b, torch.zeros(4, dtype=torch.float64)
+    for _ in range(30):
+        p = torch.sigmoid(gap @ w)
+        curvature = (gap * (p * (1 - p))[:, None]).T @ gap / len(gap) + 1e-3 * torch.eye(4, dtype=torch.float64)
+        w = w - torch.linalg.solve(curvature, gap.T @ (p - won) / len(gap) + 1e-3 * w)
+    return w
+
+
+def share(w, truth, gaps):
+    return float(((gaps @ w > 0) == (truth > 0)).double().mean())
+
+
+def answered(sub, given):
+    w = sub.fit(*given)
+    if not isinstance(w, torch.Tensor) or tuple(w.shape) != (4,) or not bool(w.isfinite().all()):
+        fail("the result of `fit` is not four finite weights")
+    return w.double()
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Begin with a plain Bradley–Terry fit of the feature differences: it should order most new pairs rightly where nobody likes length.",
+        "Minimise the mean of −log σ(w·(x₁ − x₂)) with the sign turned where the second reply won; a few hundred gradient steps will do.",
+    ),
+)
+def without_bias(sub, draw):
+    "Where annotators do not care for length, at least .8 of new pairs are ordered rightly (five data sets)."
+    for _ in range(5):
+        taste, given, truth, gaps = data(draw, 0.0)
+        if taste.norm() < 0.7:  # a taste so faint cannot be learned from 400 votes
+            continue
+        found = share(answered(sub, given), truth, gaps)
+        if found < 0.8:
+            fail(f"only {found:.2f} of new pairs are ordered as they should be")
+
+
+@test(
+    points=3,
+    rounds=1,
+    hints=(
+        "The annotators' choices depend on two things. A model that is shown one of them only must explain everything by it.",
+        "Give the model the length difference as one more feature, fit all five weights together, and keep the four that belong to the features.",
+    ),
+)
+def against_plain(sub, draw):
+    "With labels that like length, better than the plain fit on nine of ten data sets, and by .01 on average."
+    gains = []
+    while len(gains) < 10:
+        taste, given, truth, gaps = data(draw, 0.8)
+        if taste.norm() < 0.7:
+            continue
+        a, b, _, _, won = given
+        gains.append(share(answered(sub, given), truth, gaps) - share(plain(a, b, won), truth, gaps))
+    better = sum(gain > 0 for gain in gains)
+    if better < 9 or sum(gains) / len(gains) < 0.01:
+        fail(f"better than the plain fit on {better} of 10 data sets, by {sum(gains) / len(gains):+.3f} on average")
+
+
+# %% [probes]
+# no inputs, gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
+
+
+# %% [mutant] length is ignored
+# caught by: against_plain
+# says: of 10 data sets
+def fit(first, second, first_length, second_length, first_won):
+    gap, w = first - second, torch.zeros(4, dtype=first.dtype)
+    for _ in range(30):
+        p = torch.sigmoid(gap @ w)
+        curvature = (gap * (p * (1 - p))[:, None]).T @ gap / len(gap) + 1e-3 * torch.eye(4, dtype=first.dtype)
+        w = w - torch.linalg.solve(curvature, gap.T @ (p - first_won) / len(gap) + 1e-3 * w)
+    return w
+
+
+# %% [mutant] the winner and the loser are exchanged
+# caught by: without_bias
+# says: ordered as they should be
+def fit(first, second, first_length, second_length, first_won):
+    gap, w = second - first, torch.zeros(4, dtype=first.dtype)
+    for _ in range(300):
+        w = w - 0.5 * gap.T @ (torch.sigmoid(gap @ w) - first_won) / len(gap)
+    return w
+
+
+# %% [mutant] the length's weight is put on the first feature
+# caught by: against_plain
+def fit(first, second, first_length, second_length, first_won):
+    gap = torch.cat([first - second, (first_length - second_length)[:, None]], 1)
+    w = torch.zeros(5, dtype=first.dtype)
+    for _ in range(300):
+        w = w - 0.5 * gap.T @ (torch.sigmoid(gap @ w) - first_won) / len(gap)
+    return torch.cat([w[:1] + w[4:], w[1:4]])
+
+
+# %% [partial] 1: a plain fit
+def fit(first, second, first_length, second_length, first_won):
+    gap, w = first - second, torch.zeros(4, dtype=first.dtype)
+    for _ in range(300):
+        w = w - 0.5 * gap.T @ (torch.sigmoid(gap @ w) - first_won) / len(gap)
+    return w
