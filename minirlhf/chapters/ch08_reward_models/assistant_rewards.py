@@ -23,13 +23,13 @@ from minirlhf.trainers.reward import RewardConfig, answer_rewards, pair_differen
 
 @dataclass(frozen=True)
 class GradersPlan:
-    """How much is trained on. An epoch of the first 800 pairs is 25 steps."""
+    """How much is trained on. An epoch of the first 384 pairs is 12 steps, one of all of them 50."""
 
     pairs: RewardPlan = RewardPlan(pairs=1600, held_out=400)
-    few: int = 800
+    few: int = 384
     epochs: int = 8
-    repeated: RewardConfig = RewardConfig(max_steps=200, batch_size=32, learning_rate=1e-3)
-    once: RewardConfig = RewardConfig(max_steps=100, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+    repeated: RewardConfig = RewardConfig(max_steps=96, batch_size=32, learning_rate=1e-3)
+    once: RewardConfig = RewardConfig(max_steps=50, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
     damaged: int = 200
 
 

@@ -1,6 +1,6 @@
-"""Reward models of the assistant world, five seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about three minutes of one core).
+"""Reward models of the assistant world, five seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about two minutes of one core).
 
-Eight epochs on 800 pairs; last token against mean pooling, and centring, on 1,600; a report card by kinds of damage. Writes ``study_assistant.json``.
+Eight epochs on 384 pairs; last token against mean pooling, and centring, in one epoch of 1,600; a report card by kinds of damage. Writes ``study_assistant.json``.
 """
 
 from __future__ import annotations
