@@ -9,12 +9,13 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.beside import ours_runs, yours_runs
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
 from minirlhf.classroom.grading import Outcome, grade_answer, run_tests
 from minirlhf.classroom.runner import Local, Server
@@ -41,6 +42,7 @@ class Verdict:
         lines = [head]
         if self.outcome.note:
             lines.append(f"  {self.outcome.note}")
+        lines += [f"  {remark}" for remark in self.outcome.remarks]
         for r in self.outcome.results:
             if r.passed and r.test.against:
                 lines.append(
@@ -159,13 +161,38 @@ def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any])
     (exercise,) = sources.load(sources.folder(), [number])
     answers = dict(values)
     student = str(answers.pop("student", DEFAULT_STUDENT))
-    namespace = {**named(exercise, functions, answers), "STUDENT": student}
+    seed = secrets.randbits(31)
+    earlier, remarks, own = earlier_here(exercise, functions, student, seed)
+    namespace = {**named(exercise, own, answers), "STUDENT": student}
     for answer in namespace.values():
         if module := foreign(answer, exercise):
             note = f"it uses {module}; an answer may import torch, NumPy and what the exercise itself imports"
             return Verdict(Outcome(exercise, note=note))
-    outcome = run_tests(exercise, Local(namespace, student), secrets.randbits(31))
-    return Verdict(outcome, Hints().after(outcome))
+    outcome = run_tests(exercise, Local(namespace, student), seed, earlier=earlier)
+    return Verdict(replace(outcome, remarks=remarks), Hints().after(outcome))
+
+
+def earlier_here(
+    exercise: Exercise, functions: Sequence[Any], student: str, seed: int
+) -> tuple[dict[str, Local], tuple[str, ...], list[Any]]:
+    """Of the functions handed to ``check``: the right answers to exercises that this one uses, what runs in words, and the rest."""
+    earlier: dict[str, Local] = {}
+    remarks, rest = [], list(functions)
+    for needed in sources.load(sources.folder(), exercise.uses) if exercise.uses else ():
+        names = set(needed.asks) - set(exercise.asks)
+        theirs = {f.__name__: f for f in rest if getattr(f, "__name__", "") in names}
+        rest = [f for f in rest if f not in theirs.values()]
+        if not theirs:
+            remarks.append(ours_runs(needed, "was not handed to check"))
+            continue
+        local = Local({**theirs, "STUDENT": student}, student)
+        outcome = run_tests(needed, local, seed)
+        if outcome.reason:
+            remarks.append(ours_runs(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
+        else:
+            earlier[needed.id] = local
+            remarks.append(yours_runs(needed))
+    return earlier, tuple(remarks), rest
 
 
 def student_of(handed: HandedIn) -> str:

@@ -7,6 +7,7 @@
     # kind: implement                        implement | derive | numeric | choice | bughunt
     # minutes: 15
     # seconds: 30                            of computing, where ten are not enough (optional)
+    # uses: 02.6, 12.1                       earlier answers that run in this one, see :mod:`.training` (optional)
     # ---
     # %% [statement]                         Markdown, as comments
     # %% [given]                             code that the student gets and need not change (optional)
@@ -78,6 +79,7 @@ class Exercise:
     kind: str
     minutes: int
     seconds: int  # of computing for one answer; 0: the usual limit
+    uses: tuple[str, ...]  # numbers of earlier exercises whose answers run in this one
     statement: str
     given: str
     stub: str
@@ -182,7 +184,7 @@ def read(path: Path) -> Exercise:
     if not named:
         raise UserError(f"{path}: expected a name like ex_05_2.py")
     header, blocks = split(path.read_text(encoding="utf-8"), path)
-    fields = ("title", "kind", "minutes", "seconds")
+    fields = ("title", "kind", "minutes", "seconds", "uses")
     if extra := sorted(set(header) - set(fields)):
         raise unknown(f"header field in {path}", extra[0], fields)
     if "title" not in header or not header.get("minutes", "").isdigit():
@@ -216,6 +218,7 @@ def read(path: Path) -> Exercise:
         kind=header["kind"],
         minutes=int(header["minutes"]),
         seconds=int(header.get("seconds", "0")),
+        uses=_uses(header.get("uses", ""), path),
         statement=uncomment(single["statement"].text),
         given=given,
         stub=single["stub"].text,
@@ -231,6 +234,15 @@ def read(path: Path) -> Exercise:
             f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else"
         )
     return made
+
+
+def _uses(text: str, path: Path) -> tuple[str, ...]:
+    """The numbers in the header's ``uses``."""
+    numbers = tuple(part.strip() for part in text.split(",")) if text else ()
+    for number in numbers:
+        if not re.fullmatch(r"\d\d\.\d+", number):
+            raise UserError(f"{path}: uses: {number!r}; expected numbers of exercises, such as '02.6, 12.1'")
+    return numbers
 
 
 def uncomment(text: str) -> str:

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from minirlhf.classroom import probes
+from minirlhf.classroom import beside, probes
+from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.cells import Cells, code_cells
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Boxed, Ended, Limits, Missing, Server
@@ -55,6 +56,7 @@ class Outcome:
     results: list[TestResult] = field(default_factory=list)
     note: str = ""
     file: str = ""  # the file that was graded
+    remarks: tuple[str, ...] = ()  # which earlier answers ran in it, one sentence each
 
     @property
     def points(self) -> float:
@@ -77,12 +79,15 @@ class Outcome:
         return f"{len(failed)} of {len(self.results)} tests failed; {failed[0].test.name}: {failed[0].message}"
 
 
-def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) -> TestResult:
+def run_test(
+    exercise: Exercise, test: Test, submission: Submission, seed: int, earlier: Mapping[str, Submission]
+) -> TestResult:
     """One test on its rounds of fresh inputs; the inputs depend on the seed, the exercise, the test and the round."""
     worst_error.set(0.0)
+    around = beside.Beside(exercise, submission.student, earlier)
     for i in range(test.rounds):
         try:
-            test.run(Asked(submission), Draw(seed, exercise.id, test.name, i))
+            test.run(Asked(submission, around), Draw(seed, exercise.id, test.name, i))
         except Ended:
             raise
         except Failure as problem:
@@ -96,10 +101,17 @@ def run_test(exercise: Exercise, test: Test, submission: Submission, seed: int) 
     return TestResult(test, True, worst=worst_error.get())
 
 
-def run_tests(exercise: Exercise, submission: Submission, seed: int, also: Sequence[str] = ()) -> Outcome:
+def run_tests(
+    exercise: Exercise,
+    submission: Submission,
+    seed: int,
+    also: Sequence[str] = (),
+    earlier: Mapping[str, Submission] | None = None,
+) -> Outcome:
     """All tests of an exercise. A process that died is started anew for the next test, one that hung is not.
 
-    ``also`` are other names of the student, whose numbers are the student's, too.
+    ``also`` are other names of the student, whose numbers are the student's, too; ``earlier`` the student's right answers to
+    exercises that this one uses.
     """
     outcome, deaths, hung = Outcome(exercise), 0, ""
     if exercise.is_personal:
@@ -117,7 +129,7 @@ def run_tests(exercise: Exercise, submission: Submission, seed: int, also: Seque
             outcome.results.append(TestResult(test, False, why, unanswered=True))
             continue
         try:
-            outcome.results.append(run_test(exercise, test, submission, seed))
+            outcome.results.append(run_test(exercise, test, submission, seed, earlier or {}))
         except Ended as problem:
             deaths += 1
             hung = problem.message if problem.timed_out else ""
@@ -165,17 +177,48 @@ def grade_answer(
     if section.is_stub(exercise):
         return Outcome(exercise, note="unchanged: this is what was given", file=section.file)
 
+    limits = limits or exercise_limits(exercise)
+    earlier, remarks = earlier_answers(server, exercise, handed, student, seed, limits)
+
     def graded(cells: Cells) -> Outcome:
-        boxed = Boxed(server, cells, exercise.library, student, limits or exercise_limits(exercise))
+        boxed = Boxed(server, cells, exercise.library, student, limits)
         try:
-            return replace(run_tests(exercise, boxed, seed, handed.also), file=section.file)
+            outcome = run_tests(exercise, boxed, seed, handed.also, earlier)
+            return replace(outcome, file=section.file, remarks=remarks)
         finally:
             boxed.close()
 
-    outcome = graded(section.cells)
-    if any("NameError" in r.message for r in outcome.results) and section.before != section.preamble:
-        outcome = max(outcome, graded(section.before + section.own), key=lambda o: o.points)
+    try:
+        outcome = graded(section.cells)
+        if any("NameError" in r.message for r in outcome.results) and section.before != section.preamble:
+            outcome = max(outcome, graded(section.before + section.own), key=lambda o: o.points)
+    finally:
+        for boxed in earlier.values():
+            boxed.close()
     return outcome
+
+
+def earlier_answers(
+    server: Server, exercise: Exercise, handed: HandedIn, student: str, seed: int, limits: Limits
+) -> tuple[dict[str, Boxed], tuple[str, ...]]:
+    """The student's own answers to the exercises that this one uses, those that earn everything, each in a box; and what
+    was done about each, in words. Where one is missing or wrong, ours will run in its place: it is nobody's second loss."""
+    found: dict[str, Boxed] = {}
+    remarks = []
+    for needed in sources.load(exercise.path.parents[1], exercise.uses) if exercise.uses else ():
+        section = handed.answer(needed)
+        if section is None or section.is_stub(needed):
+            remarks.append(beside.ours_runs(needed, "is not handed in here"))
+            continue
+        boxed = Boxed(server, section.cells, needed.library, student, limits)
+        outcome = run_tests(needed, boxed, seed, handed.also)
+        if outcome.reason:
+            boxed.close()
+            remarks.append(beside.ours_runs(needed, f"earns {outcome.points:g} of {needed.points:g} points"))
+        else:
+            found[needed.id] = boxed
+            remarks.append(beside.yours_runs(needed))
+    return found, tuple(remarks)
 
 
 # -- a class -----------------------------------------------------------------------------------------------------
@@ -273,7 +316,7 @@ def feedback(report: Report) -> str:
         if outcome.note:
             lines += [f"{_code(outcome.note)}."]
         elif outcome.file:
-            lines += [f"*Graded: {_code(outcome.file)}*", ""]
+            lines += [f"*Graded: {_code(outcome.file)}*", "", *(f"*{remark}*\n" for remark in outcome.remarks)]
         for r in outcome.results:
             proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
             lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]

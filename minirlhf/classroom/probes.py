@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.classroom import worker
-from minirlhf.classroom.exercise import Exercise, compiled
+from minirlhf.classroom.beside import Beside, solution
+from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.nested import (
     axes,
     copied,
@@ -161,14 +162,6 @@ class Recorder:
         return copied(self.namespace[name])
 
 
-def solution(exercise: Exercise, student: str) -> dict[str, Any]:
-    """The namespace that the exercise's solution leaves, for this student."""
-    namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
-    for code in (exercise.given, exercise.solution):
-        exec(compiled(code, exercise.path), namespace)
-    return namespace
-
-
 # -- the plan ----------------------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
@@ -201,13 +194,14 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
     exercise = key.exercise
     recorder = Recorder(solution(exercise, student), student)
     functions = [name for name, kind in exercise.asks.items() if kind == "function"]
-    for number in range(max(t.rounds for t in exercise.tests)):
+    tests = [t for t in exercise.tests if t.probed]
+    for number in range(max((t.rounds for t in tests), default=0)):
         counts = {name: sum(c.name == name for c in recorder.calls) for name in functions}
         few = {c.test for c in recorder.calls if counts[c.name] < FEW}
-        for test in exercise.tests:
+        for test in tests:
             if number == 0 or (test.name in few and number < test.rounds):
                 recorder.test = test.name
-                test.run(Asked(recorder), Draw(seed, exercise.id, test.name, number))
+                test.run(Asked(recorder, Beside(exercise, student, {})), Draw(seed, exercise.id, test.name, number))
     found: dict[str, tuple[Probe, ...]] = {}
     called_by: dict[str, tuple[str, ...]] = {}
     calls: dict[str, tuple[ProbeCall, ...]] = {}

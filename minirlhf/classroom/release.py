@@ -56,13 +56,24 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
         heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes*\n\n"
         names = " and ".join(f"`{name}`" for name in e.differentiated)
         gradients = f"\n\n*Gradients count, too: those of {names}.*" if names else ""
-        found.append(ReleaseCell("markdown", "text", heading + e.statement + gradients, e.id))
+        found.append(ReleaseCell("markdown", "text", heading + e.statement + gradients + _used(e), e.id))
         marker = f"# exercise {e.id} (keep this line)\n"
         if e.given:
             found.append(ReleaseCell("code", "given", marker + e.given, e.id))
         found.append(ReleaseCell("code", "answer", e.stub if e.given else marker + e.stub, e.id))
         found.append(ReleaseCell("code", "check", call(e), e.id))
     return found
+
+
+def _used(e: Exercise) -> str:
+    """Which earlier answers run in it."""
+    if not e.uses:
+        return ""
+    numbers = " and ".join(e.uses)
+    return f"""
+
+*Your answer to {numbers} runs in it, if it is right: hand the file that holds it in beside this one, or in a notebook the function
+itself to `check`. Otherwise ours does.*"""
 
 
 def notebook(cells: Sequence[ReleaseCell]) -> str:

@@ -8,7 +8,7 @@ What is compared, and with what, stays on this side.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
@@ -48,12 +48,33 @@ class Submission(Protocol):
         """The student's value ``name``."""
 
 
+class Surroundings(Protocol):
+    """What stands beside an answer that trains, see :class:`minirlhf.classroom.training.Beside`."""
+
+    def part(self, number: str) -> Asked:
+        """An earlier answer that runs in this one."""
+
+    def reference(self, run: Callable[[Asked, Draw], Sequence[float]], base: int, k: int) -> Sequence[float]:
+        """Our solution's curve of one seed."""
+
+
 class Asked:
     """What a test sees of a submission: ``sub.f(x)``, ``sub.value("answer")``, ``sub.gradient("f", x)``, ``sub.student``."""
 
-    def __init__(self, submission: Submission) -> None:
-        self._submission = submission
+    def __init__(self, submission: Submission, beside: Surroundings | None = None) -> None:
+        self._submission, self._beside = submission, beside
         self.student = submission.student
+
+    @property
+    def beside(self) -> Surroundings:
+        """What stands beside it in an exercise that trains."""
+        if self._beside is None:
+            raise ValueError("nothing stands beside this answer: it is asked outside of a test")
+        return self._beside
+
+    def part(self, number: str) -> Asked:
+        """The answer to an earlier exercise, ``sub.part("02.6").sample``: the student's own if it is right, else ours."""
+        return self.beside.part(number)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -99,6 +120,7 @@ class Test:
     rounds: int
     against: str
     run: Callable[[Asked, Draw], None]
+    probed: bool = True  # whether the machine's probes may begin from its calls
 
 
 def test(

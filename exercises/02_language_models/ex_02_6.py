@@ -1,0 +1,340 @@
+# ---
+# title: A sampler of your own
+# kind: implement
+# minutes: 40
+# ---
+
+# %% [statement]
+# The first piece of a pipeline that you will have written by chapter 20: the function that draws tokens. In chapters 12, 13 and 14 a policy
+# plays a game through *your* `sample`.
+#
+# 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the distribution from which one samples, `(B, V)`: divide by the temperature; keep
+#    the `top_k` likeliest tokens (0 keeps all); of what is left, *renormalised*, keep the smallest set of likeliest tokens whose mass reaches `top_p`, the token
+#    that crosses the line included (1 keeps all); renormalise.
+# 2. `sample(logits, seed, temperature, top_k, top_p)` draws one token for each row of `logits`, `(B, V) -> (B,)`, integers. Rows are independent of each other.
+#    The same seed gives the same tokens, another seed gives independent ones, and nobody else's random numbers are touched: use a `torch.Generator`
+#    of your own.
+# 3. `generate(table, starts, length, seed, temperature, top_k, top_p)` lets a whole model speak. The model is a table: `table[x]` holds the logits `(V,)` of the token after
+#    token `x`. From each start token in `starts`, `(B,)`, sample `length` further tokens, one after the other: `(B, length)`. The given code has such a
+#    model, counted from two sentences; `read(generate(TABLE, …))` shows what it says.
+#
+# How it is judged: hundreds of your tokens are counted, and the counts are held against the exact distribution by an exact test. A right
+# sampler fails it in one of a million tests at most.
+
+# %% [given]
+import torch
+
+TEXT = [
+    "the",
+    "cat",
+    "saw",
+    "the",
+    "dog",
+    "and",
+    "the",
+    "dog",
+    "saw",
+    "the",
+    "cat",
+    ".",
+    "the",
+    "cat",
+    "ran",
+    "and",
+    "the",
+    "dog",
+    "ran",
+    ".",
+]
+WORDS = sorted(set(TEXT))
+COUNTS = torch.full((len(WORDS), len(WORDS)), 0.1, dtype=torch.float64)
+for before, after in zip(TEXT, TEXT[1:] + TEXT[:1], strict=True):
+    COUNTS[WORDS.index(before), WORDS.index(after)] += 1
+TABLE = COUNTS.log()  # (V, V): the logits of the next word, for each word
+
+
+def read(tokens):
+    """tokens: (B, T). Returns B lines of text."""
+    return [" ".join(WORDS[t] for t in row) for row in tokens.tolist()]
+
+
+# %% [stub]
+def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
+    """What is sampled from. logits: (B, V). Returns (B, V); rows sum to 1."""
+    raise NotImplementedError
+
+
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    """One token per row. logits: (B, V). Returns (B,) integers."""
+    raise NotImplementedError
+
+
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    """table: (V, V) logits. starts: (B,). Returns (B, length) integers, the start not among them."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
+    scaled = logits / temperature
+    weights = (scaled - scaled.amax(-1, keepdim=True)).exp()
+    probs = weights / weights.sum(-1, keepdim=True)
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
+    if top_k:
+        ranked = ranked * (torch.arange(ranked.shape[-1]) < top_k)
+        ranked = ranked / ranked.sum(-1, keepdim=True)
+    if top_p < 1:
+        before = ranked.cumsum(-1) - ranked
+        ranked = torch.where(before < top_p, ranked, 0.0)
+    kept = torch.zeros_like(probs).scatter(-1, order, ranked)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    probs = token_probs(logits, temperature, top_k, top_p)
+    return torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    token, said = starts, []
+    for _ in range(length):
+        probs = token_probs(table[token], temperature, top_k, top_p)
+        token = torch.multinomial(probs, 1, generator=rng)[:, 0]
+        said.append(token)
+    return torch.stack(said, 1)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.chance import expect_draws, expect_independent
+from minirlhf.classroom.testing import expect, fail, test, tidy
+
+DRAWS = 1000
+
+
+def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=True):
+    """The distribution by the definition, token by token."""
+    rows = []
+    for row in (logits / temperature).exp().tolist():
+        order = sorted(range(len(row)), key=lambda i: -row[i])[: top_k or len(row)]
+        total = sum(row[i] for i in (order if renormalised else range(len(row))))
+        kept, mass = [], 0.0
+        for i in order:
+            if kept and (mass >= top_p or (not crossing and mass + row[i] / total > top_p)):
+                break
+            kept.append(i)
+            mass += row[i] / total
+        whole = sum(row[i] for i in kept)
+        rows.append([row[i] / whole if i in kept else 0.0 for i in range(len(row))])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def settings(draw):
+    """Logits of two rows and settings of which every one matters."""
+    chances = torch.tensor([0.38, 0.27, 0.17, 0.1, 0.06, 0.02], dtype=torch.float64)
+    logits = torch.stack([tidy(chances.log() * s, 2)[draw.permutation(6)] for s in (1.0, 0.7)])
+    return logits, [0.5, 2.0][draw.integer(0, 1)], draw.integer(3, 4), [0.55, 0.8][draw.integer(0, 1)]
+
+
+@test(
+    points=1,
+    hints=(
+        "Three things in this order: temperature, top-k, top-p. Try a row of three tokens by hand.",
+        "Sort, and look at the mass *above* each token: a token is kept while that mass is below `top_p`. Renormalise after top-k and again at the end.",
+    ),
+)
+def truncates(sub, draw):
+    "`token_probs` is the distribution after temperature, top-k and top-p."
+    logits, temperature, top_k, top_p = settings(draw)
+    for k, p in ((0, 1.0), (top_k, 1.0), (0, top_p), (top_k, top_p)):
+        given = {"logits": logits, "temperature": temperature, "top_k": k, "top_p": p}
+        expect(
+            sub.token_probs(logits, temperature, k, p),
+            written_out(logits, temperature, k, p),
+            what="the distribution",
+            given=given,
+            mistakes={
+                "the temperature multiplies": written_out(logits, 1 / temperature, k, p),
+                "the token that crosses the line is dropped": written_out(logits, temperature, k, p, crossing=False),
+                "what top-k leaves is not renormalised before top-p": written_out(logits, temperature, k, p, False),
+                "the temperature comes last": written_out(
+                    (written_out(logits, 1.0, k, p) + 1e-300).log(), temperature, 0, 1.0
+                ),
+            },
+        )
+
+
+@test(
+    points=2,
+    hints=(
+        "Count how often each token comes, in a few thousand rows that are all alike. Which distribution do they come from?",
+        "`torch.multinomial(probs, 1, generator=rng)` with the probabilities of `token_probs`, and `rng = torch.Generator().manual_seed(seed)`.",
+    ),
+    rounds=1,
+)
+def draws(sub, draw):
+    "`sample` draws every row from its distribution, independently, and depends on nothing but its seed."
+    logits, temperature, top_k, top_p = settings(draw)
+    seed = draw.integer(0, 10**6)
+    for k, p in ((0, 1.0), (top_k, top_p)):
+        probs = written_out(logits, temperature, k, p)
+        rows = logits[:1].repeat(DRAWS, 1)
+        got = sub.sample(rows, seed, temperature, k, p)
+        plain = written_out(logits, 1.0, 0, 1.0)[0]
+        known = {"nothing but the logits counts: no temperature, no truncation": plain}
+        expect_draws(got, probs[0], DRAWS, "the tokens", known)
+        again, next_seed = sub.sample(rows, seed, temperature, k, p), sub.sample(rows, seed + 1, temperature, k, p)
+        if not torch.equal(got, again):
+            fail("the same seed gives other tokens at the second call")
+        expect_draws(next_seed, probs[0], DRAWS, "the tokens of another seed", known)
+        expect_independent(got, next_seed, float((probs[0] ** 2).sum()), "the tokens of two neighbouring seeds")
+        half = DRAWS // 2
+        expect_independent(got[:half], got[half:], float((probs[0] ** 2).sum()), "the rows of one call")
+    mixed = sub.sample(logits.repeat(DRAWS, 1), seed, temperature, 0, 1.0)
+    for i, row in enumerate(written_out(logits, temperature, 0, 1.0)):
+        expect_draws(mixed[i::2], row, DRAWS, f"rows {i}, {i + 2}, {i + 4}, … of a mixed batch")
+
+
+@test(
+    points=2,
+    hints=(
+        "Which row of the table does the third token come from? And where do its random numbers come from?",
+        "One generator for the whole text, made before the loop; in the loop, the row of the token just drawn: `table[token]`.",
+    ),
+    rounds=1,
+)
+def speaks(sub, draw):
+    "`generate` draws whole replies from the model, each token after the one before."
+    chances = torch.tensor([[0.6, 0.3, 0.1], [0.15, 0.25, 0.6], [0.3, 0.6, 0.1]], dtype=torch.float64)
+    table = tidy(chances[draw.permutation(3)].log(), 2)
+    start, seed, temperature = draw.integer(0, 2), draw.integer(0, 10**6), 0.8
+    got = sub.generate(table, torch.full((DRAWS,), start), 3, seed, temperature, 0, 0.95)
+    if not isinstance(got, torch.Tensor) or got.shape != (DRAWS, 3):
+        fail(f"expected a tensor of shape ({DRAWS}, 3), three tokens for each start")
+    if got.is_floating_point() or int(got.min()) < 0 or int(got.max()) > 2:
+        fail("expected tokens: integers from 0 to 2")
+    step = written_out(table, temperature, 0, 0.95)
+    whole = (step[start][:, None, None] * step[:, :, None] * step[None, :, :]).reshape(-1)
+    stuck = (step[start][:, None, None] * step[start][None, :, None] * step[start]).reshape(-1)
+    expect_draws(
+        got[:, 0] * 9 + got[:, 1] * 3 + got[:, 2],
+        whole,
+        DRAWS,
+        "replies (numbered in base 3)",
+        {"every token follows the start, not the token before": stuck},
+    )
+    half = DRAWS // 2
+    expect_independent(got[:half, 0], got[half:, 0], float((step[start] ** 2).sum()), "the first tokens")
+    other = sub.generate(table, torch.full((DRAWS,), start), 3, seed + 1, temperature, 0, 0.95)
+    agree = float((whole**2).sum())
+    expect_independent(
+        (got * torch.tensor([9, 3, 1])).sum(-1),
+        (other * torch.tensor([9, 3, 1])).sum(-1),
+        agree,
+        "the replies of two seeds",
+    )
+
+
+# %% [probes]
+# no gradient: tokens are drawn, not differentiated
+# no keywords, size, values, float32 of sample: any right sampler has its own random numbers; the tests count
+# no keywords, size, values, float32 of generate: the same
+# no keywords of token_probs.top_k: 0 is no number of tokens but says that all are kept
+
+
+# %% [mutant] the temperature multiplies
+# caught by: truncates
+# says: the temperature multiplies
+def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
+    probs = (logits * temperature).softmax(-1)
+    if top_k:
+        probs = torch.where(probs >= probs.topk(top_k, -1).values[:, -1:], probs, 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    ranked, order = probs.sort(-1, descending=True)
+    ranked = torch.where(ranked.cumsum(-1) - ranked < top_p, ranked, 0.0)
+    kept = torch.zeros_like(probs).scatter(-1, order, ranked)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+# %% [mutant] the crossing token is dropped
+# caught by: truncates
+# says: crosses the line is dropped
+def token_probs(logits, temperature=1.0, top_k=0, top_p=1.0):
+    probs = (logits / temperature).softmax(-1)
+    if top_k:
+        probs = torch.where(probs >= probs.topk(top_k, -1).values[:, -1:], probs, 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    ranked, order = probs.sort(-1, descending=True)
+    if top_p < 1:
+        keep = ranked.cumsum(-1) <= top_p
+        keep[:, 0] = True
+        ranked = torch.where(keep, ranked, 0.0)
+    kept = torch.zeros_like(probs).scatter(-1, order, ranked)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+# %% [mutant] the settings are forgotten
+# caught by: draws
+# says: nothing but the logits counts
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.multinomial(logits.softmax(-1), 1, generator=rng)[:, 0]
+
+
+# %% [mutant] the seed is not used
+# caught by: draws
+# says: the same seed gives other tokens
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    return torch.multinomial(token_probs(logits, temperature, top_k, top_p), 1)[:, 0]
+
+
+# %% [mutant] one random number for all rows
+# caught by: draws
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    u = torch.rand(1, generator=rng, dtype=logits.dtype)
+    cumulative = token_probs(logits, temperature, top_k, top_p).cumsum(-1)
+    return (cumulative < u).sum(-1).clamp(max=logits.shape[-1] - 1)
+
+
+# %% [mutant] the likeliest token
+# caught by: draws
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    return logits.argmax(-1)
+
+
+# %% [mutant] the start stays
+# caught by: speaks
+# says: every token follows the start
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    rng = torch.Generator().manual_seed(seed)
+    probs = token_probs(table[starts], temperature, top_k, top_p)
+    return torch.multinomial(probs, length, replacement=True, generator=rng)
+
+
+# %% [mutant] the same seed at every token
+# caught by: speaks
+# says: replies
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    token, said = starts, []
+    for _ in range(length):
+        token = sample(table[token], seed, temperature, top_k, top_p)
+        said.append(token)
+    return torch.stack(said, 1)
+
+
+# %% [partial] 1: the distribution
+def sample(logits, seed, temperature=1.0, top_k=0, top_p=1.0):
+    raise NotImplementedError
+
+
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    raise NotImplementedError
+
+
+# %% [partial] 3: one token at a time
+def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
+    raise NotImplementedError

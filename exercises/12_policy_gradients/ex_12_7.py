@@ -1,0 +1,228 @@
+# ---
+# title: Your first training run
+# kind: implement
+# minutes: 45
+# uses: 02.6
+# seconds: 30
+# ---
+
+# %% [statement]
+# Here REINFORCE trains, and it is yours. The world is the shell game of chapter 12, so small that the policy is a table of twelve rows
+# (`minirlhf.data.nano_shell` says how it goes; read it, it is one page). Who blurts out an answer is right one time in three. Who thinks aloud, a cup after each of
+# three swaps, can always be right. The policy begins as a model that has seen a few demonstrations, and nobody tells it that thinking pays.
+#
+# 1. (five minutes) `reply_logps(logps, mask)`: the log-probability of each whole reply, `(B, T) -> (B,)`. Replies have different lengths: what stands where `mask` is
+#    False may be anything, NaN included.
+# 2. `step(weights, games, tokens, mask, rewards, lr)`: one step of REINFORCE on the replies to `P` games, `G` to each, prompt-major. `rewards` is `(P, G)`; `games` and `tokens` have
+#    one row per reply, `(P·G, 4)`. The given function `logps(weights, games, tokens)` is the policy. Return the new weights. How you make
+#    the gradient estimate less noisy is up to you; a plain gradient step of size `lr` on the mean over replies is what we do.
+#
+# How it is judged: your `step` is run 40 times, on six seeds, at `lr = 8`, with 16 games and 4 replies to each per step. Here the grader is generous: a wrong answer earns 2 and a right one 3. How often the
+# policy is right in the end is summed over all 81 games, exactly, and compared with our run on the same seed. The mean over the six may lie 0.15
+# below ours, with the whole of its 95 % interval. A check shows both curves.
+
+# %% [given]
+import torch
+
+from minirlhf.data.nano_shell import logps
+
+
+# %% [stub]
+def reply_logps(logps, mask):
+    """logps: (B, T). mask: (B, T) bool. Returns (B,)."""
+    raise NotImplementedError
+
+
+def step(weights, games, tokens, mask, rewards, lr):
+    """weights: (12, 4). games, tokens, mask: (P·G, 4). rewards: (P, G). Returns new weights, (12, 4)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def reply_logps(logps, mask):
+    return torch.where(mask, logps, 0.0).sum(-1)
+
+
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    others = (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[-1] - 1)
+    advantages = (rewards - others).flatten()
+    loss = -(advantages * reply_logps(logps(weights, games, tokens), mask)).mean()
+    loss.backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.training import trains, weights_of
+from minirlhf.data import nano_shell
+
+
+@test(
+    points=1,
+    hints=(
+        "A reply's probability is the product of its tokens'. Which tokens are its own?",
+        "Replace what is outside the mask by 0 (`torch.where`; 0 times NaN is NaN), then add up each row.",
+    ),
+)
+def whole_replies(sub, draw):
+    "`reply_logps` adds up the log-probabilities of a reply's own tokens."
+    mask = torch.arange(4) < torch.tensor([1, 4, draw.integer(2, 3)])[:, None]
+    numbers = -tidy(draw.uniform(3, 4, low=0.2, high=2.0))
+    rows = [row[:n] for row, n in zip(numbers.tolist(), mask.sum(-1).tolist(), strict=True)]
+    expect(
+        sub.reply_logps(torch.where(mask, numbers, torch.nan), mask),
+        torch.tensor([math.fsum(row) for row in rows], dtype=torch.float64),
+        what="the log-probabilities of the replies",
+        given={"logps": numbers, "mask": mask},
+        mistakes={
+            "it is divided by the length": torch.tensor([sum(r) / len(r) for r in rows], dtype=torch.float64),
+            "padding counts": numbers.sum(-1),
+            "0 · NaN is NaN": torch.where(mask.all(-1), numbers.sum(-1), torch.nan),
+        },
+    )
+
+
+def played(sub, draw, weights, groups=16, size=4):
+    """Replies to a few games, by the student's own sampler."""
+    games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
+    tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
+    return games, tokens, mask, earned.reshape(groups, size)
+
+
+@test(
+    points=1,
+    hints=(
+        "Is what stands after a reply's end part of the reply?",
+        "The tokens after the end are padding. `mask` says which are real; `reply_logps` of part 1 drops the others.",
+    ),
+)
+def one_step(sub, draw):
+    "`step` returns weights, of the shape they had, and what stands after the end of a reply does not matter."
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
+    games, tokens, mask, earned = played(sub, draw, weights)
+    new = weights_of(sub.step(weights, games, tokens, mask, earned, 2.0), weights)
+    noise = torch.where(mask, tokens, draw.permutation(4)[:3][torch.arange(tokens.numel()).reshape(tokens.shape) % 3])
+    expect(
+        sub.step(weights, games, noise, mask, earned, 2.0),
+        new,
+        what="the step with other tokens after the ends",
+        reveal=False,
+    )
+
+
+@trains(
+    points=3,
+    hints=(
+        "Everybody earns at least 2 here. What does that do to the gradient of a reply that was wrong? And which way is up?",
+        "Take from each reward the mean of the *other* replies to the same game; multiply by the log-probability of the whole reply; descend on minus the mean. "
+        "`weights - lr * gradient`, and return it.",
+    ),
+    seeds=6,
+    bar=0.15,
+    what="the share of games won",
+)
+def learns(sub, draw):
+    "In 40 steps the policy learns the game: six runs, each beside ours."
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
+    curve = [nano_shell.accuracy(weights)[0]]
+    for number in range(1, 41):
+        games, tokens, mask, earned = played(sub, draw, weights)
+        weights = weights_of(sub.step(weights, games, tokens, mask, 2 + earned, 8.0), weights)
+        if number % 5 == 0:
+            curve.append(nano_shell.accuracy(weights)[0])
+    return curve
+
+
+# %% [probes]
+# no keywords, size, values, float32, gradient of step: any step that learns is right
+# no gradient of reply_logps.mask: a mask
+
+
+# %% [mutant] the mean over tokens
+# caught by: whole_replies
+# says: divided by the length
+def reply_logps(logps, mask):
+    return torch.where(mask, logps, 0.0).sum(-1) / mask.sum(-1)
+
+
+# %% [mutant] times the mask
+# caught by: whole_replies
+# says: NaN
+def reply_logps(logps, mask):
+    return (logps * mask).sum(-1)
+
+
+# %% [mutant] the step forgets the mask
+# caught by: one_step
+# says: other tokens after the ends
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    advantages = (rewards - rewards.mean(-1, keepdim=True)).flatten()
+    loss = -(advantages * logps(weights, games, tokens).sum(-1)).mean()
+    loss.backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] no baseline
+# caught by: learns
+# says: below ours
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    loss = -(rewards.flatten() * reply_logps(logps(weights, games, tokens), mask)).mean()
+    loss.backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] uphill on the loss
+# caught by: learns
+# says: it gets worse as it trains
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    advantages = (rewards - rewards.mean(-1, keepdim=True)).flatten()
+    loss = -(advantages * reply_logps(logps(weights, games, tokens), mask)).mean()
+    loss.backward()
+    return (weights + lr * weights.grad).detach()
+
+
+# %% [mutant] the last token gets all the credit
+# caught by: learns
+# says: below ours
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    advantages = (rewards - rewards.mean(-1, keepdim=True)).flatten()
+    last = logps(weights, games, tokens).gather(1, mask.sum(-1, keepdim=True) - 1)[:, 0]
+    (-(advantages * last).mean()).backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] short replies get larger steps
+# caught by: learns
+# says: below ours
+def step(weights, games, tokens, mask, rewards, lr):
+    weights = weights.clone().requires_grad_()
+    advantages = (rewards - rewards.mean(-1, keepdim=True)).flatten()
+    each = reply_logps(logps(weights, games, tokens), mask) / mask.sum(-1)
+    (-(advantages * each).mean()).backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] the old weights come back
+# caught by: learns
+# says: nothing changes
+def step(weights, games, tokens, mask, rewards, lr):
+    return weights
+
+
+# %% [partial] 1: the log-probabilities of replies
+def step(weights, games, tokens, mask, rewards, lr):
+    raise NotImplementedError
+
+
+# %% [partial] 2: a step that learns nothing
+def step(weights, games, tokens, mask, rewards, lr):
+    return weights.clone()

@@ -1,0 +1,273 @@
+# ---
+# title: GRPO, running
+# kind: implement
+# minutes: 45
+# uses: 02.6, 13.1
+# seconds: 30
+# ---
+
+# %% [statement]
+# Your parts run together: the replies are drawn by your `sample` (02.6), your `advantages` (13.1) compare them within their groups, and here you write the update. The
+# world is the small shell game of exercise 12.7 (`minirlhf.data.nano_shell`, one page). Now every game has a teacher of its own, with marks on another scale.
+#
+# 1. (five minutes) `share_clipped(ratio, mask, epsilon)`: the share of the batch's own tokens whose ratio lies outside of $[1-\varepsilon, 1+\varepsilon]$, one number. Every log
+#    of a GRPO run shows it.
+# 2. `update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta)`: `epochs` steps, one after the other, on *one* batch of replies. `weights` have
+#    sampled it, `reference` are the weights at the very beginning. At each token the objective is
+#    $\min(\rho A, \mathrm{clip}(\rho, 1-\varepsilon, 1+\varepsilon)A) - \beta(e^u - 1 - u)$ with $u = \log\pi_\text{ref} - \log\pi$. Average it over *all tokens* of the batch, as DAPO
+#    does, go up by `lr` times the gradient, and return the weights after the last step. `advantages` is `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`.
+#
+# How it is judged: 12 batches of 16 games with 8 replies each, eight steps on each with `lr = 25`
+# (so large that it matters whether the ratio is held), $\varepsilon = 0.2$, $\beta = 0$; on six
+# seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below ours, with the whole of its 95 % interval.
+
+# %% [given]
+import torch
+
+from minirlhf.data.nano_shell import logps
+
+
+# %% [stub]
+def share_clipped(ratio, mask, epsilon):
+    """ratio: (B, T). mask: (B, T) bool. Returns one number."""
+    raise NotImplementedError
+
+
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    """weights, reference: (12, 4). games, tokens, mask: (P·G, 4). advantages: (P, G). Returns new weights, (12, 4)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def share_clipped(ratio, mask, epsilon):
+    return ((ratio[mask] - 1).abs() > epsilon).double().mean()
+
+
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old, ref = logps(weights, games, tokens).detach(), logps(reference, games, tokens).detach()
+    a = advantages.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - old).exp(), ref - new
+        objective = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf.classroom.training import trains, weights_of
+from minirlhf.core import exact
+from minirlhf.data import nano_shell
+
+
+@test(
+    points=1,
+    hints=(
+        "Count tokens, not replies. Which tokens of the batch are its own?",
+        "`ratio[mask]` are the own tokens. Further than ε from 1, on either side.",
+    ),
+)
+def counts(sub, draw):
+    "`share_clipped` is the share of own tokens whose ratio has left the interval."
+    mask = torch.arange(5) < torch.tensor([5, 1, draw.integer(2, 3)])[:, None]
+    ratio = 1.003 + tidy(draw.away_from([-0.2, 0.2], 3, 5, low=-0.5, high=0.5, margin=0.06), 2)
+    ratio[0, :2] = torch.tensor([0.62, 1.41], dtype=torch.float64)  # one on each side
+    ratio[1, 0] = 1.04
+    rows = [row[:n] for row, n in zip(ratio.tolist(), mask.sum(-1).tolist(), strict=True)]
+    out = [[abs(x - 1) > 0.2 for x in row] for row in rows]
+    flat = [x for row in out for x in row]
+    everything = [abs(x - 1) > 0.2 for x in ratio.flatten().tolist()]
+    expect(
+        sub.share_clipped(torch.where(mask, ratio, torch.nan), mask, 0.2),
+        sum(flat) / len(flat),
+        what="the share",
+        given={"ratio": ratio, "mask": mask, "epsilon": 0.2},
+        mistakes={
+            "only ratios above 1 + ε count": sum(x > 1.2 for row in rows for x in row) / len(flat),
+            "padding is counted as tokens": sum(flat) / len(everything),
+            "it is the mean over replies": sum(sum(row) / len(row) for row in out) / len(out),
+        },
+    )
+
+
+def played(sub, draw, weights, groups=16, size=8):
+    """Replies to a few games, by the student's own sampler."""
+    games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
+    tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
+    return games, tokens, mask, earned.reshape(groups, size)
+
+
+@test(
+    points=1,
+    hints=(
+        "All advantages are 0 here, so only the penalty is left. Which way should it move the policy, and away from what?",
+        "u = log π_ref − log π, with the *reference* of the very beginning, not the policy that sampled. The penalty is subtracted from what you maximise.",
+    ),
+)
+def pulls_back(sub, draw):
+    "With β and without advantages, `update` brings the policy nearer to the reference; with neither it stays where it is."
+    reference = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
+    weights = reference + tidy(draw.uniform(12, 4, low=-1, high=1))
+    games, tokens, mask, _ = played(sub, draw, weights, groups=16)
+    nothing = torch.zeros(16, 8, dtype=torch.float64)
+    asked = (weights, reference, games, tokens, mask, nothing, 5, 8.0, 0.2)
+    still = weights_of(sub.update(*asked, 0.0), weights)
+    expect(still.softmax(-1), weights.softmax(-1), what="the policy after an update without advantages and penalty")
+    near = weights_of(sub.update(*asked, 0.5), weights)
+    visited = nano_shell.rows(games, tokens)[mask].unique()
+    before, after = (exact.divergence(w.softmax(-1), reference.softmax(-1))[visited].mean() for w in (weights, near))
+    if after > 0.9 * before:
+        fail(
+            f"the penalty should bring the policy nearer to the reference: the KL was {before:.3f} nats per token and is {after:.3f} after five "
+            "steps with β = 0.5"
+        )
+
+
+@trains(
+    points=3,
+    hints=(
+        "Eight steps are taken on the same replies. What does the clip compare the policy with, at the fifth of them?",
+        "The old log-probabilities are computed once, before the loop, and cut off (`.detach()`). Take the minimum of the clipped and the unclipped term, "
+        "over the tokens in the mask, all of equal weight; and go *up*.",
+    ),
+    seeds=6,
+    bar=0.15,
+    what="the share of games won",
+)
+def learns(sub, draw):
+    "In 12 batches the policy learns the game: six runs, each beside ours."
+    reference = weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
+    curve = [nano_shell.accuracy(weights)[0]]
+    for number in range(1, 13):
+        games, tokens, mask, earned = played(sub, draw, weights)
+        marks = draw.uniform(16, 1, low=-2, high=2) + draw.uniform(16, 1, low=0.6, high=1.6) * earned
+        a = sub.part("13.1").advantages(marks)
+        new = sub.update(weights, reference, games, tokens, mask, a, 8, 25.0, 0.2, 0.0)
+        weights = weights_of(new, weights)
+        if number % 2 == 0:
+            curve.append(nano_shell.accuracy(weights)[0])
+    return curve
+
+
+# %% [probes]
+# no keywords, size, values, float32, gradient of update: any update that learns is right
+# no gradient: shares are counted, and nobody differentiates an update
+
+
+# %% [mutant] one side only
+# caught by: counts
+# says: only ratios above
+def share_clipped(ratio, mask, epsilon):
+    return (ratio[mask] > 1 + epsilon).double().mean()
+
+
+# %% [mutant] padding counts
+# caught by: counts
+# says: padding
+def share_clipped(ratio, mask, epsilon):
+    return (((ratio - 1).abs() > epsilon) & mask).double().mean()
+
+
+# %% [mutant] the penalty is added
+# caught by: pulls_back
+# says: nearer to the reference
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old, ref = logps(weights, games, tokens).detach(), logps(reference, games, tokens).detach()
+    a = advantages.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - old).exp(), ref - new
+        objective = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) + beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] near to the policy that sampled
+# caught by: pulls_back
+# says: nearer to the reference
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old = logps(weights, games, tokens).detach()
+    a = advantages.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - old).exp(), old - new
+        objective = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] nothing is clipped
+# caught by: learns
+# says: below ours
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old, ref = logps(weights, games, tokens).detach(), logps(reference, games, tokens).detach()
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        u = ref - new
+        objective = (new - old).exp() * advantages.reshape(-1, 1) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] the old policy moves along
+# caught by: learns
+# says: below ours
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    ref = logps(reference, games, tokens).detach()
+    a = advantages.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - new.detach()).exp(), ref - new
+        objective = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] downhill
+# caught by: learns
+# says: it gets worse as it trains
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old, ref = logps(weights, games, tokens).detach(), logps(reference, games, tokens).detach()
+    a = advantages.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - old).exp(), ref - new
+        objective = torch.minimum(ratio * -a, ratio.clamp(1 - epsilon, 1 + epsilon) * -a) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] rows taken sample-major
+# caught by: learns
+# says: below ours
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    old, ref = logps(weights, games, tokens).detach(), logps(reference, games, tokens).detach()
+    a = advantages.T.reshape(-1, 1)
+    for _ in range(epochs):
+        weights = weights.detach().clone().requires_grad_()
+        new = logps(weights, games, tokens)
+        ratio, u = (new - old).exp(), ref - new
+        objective = torch.minimum(ratio * a, ratio.clamp(1 - epsilon, 1 + epsilon) * a) - beta * (u.exp() - 1 - u)
+        objective[mask].mean().backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [partial] 1: the share
+def update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta):
+    raise NotImplementedError

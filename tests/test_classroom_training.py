@@ -1,0 +1,307 @@
+"""Exercises that train: paired runs, what stands in for an earlier answer, and what a bar lets through."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from minirlhf.classroom import beside, chance, checker, grading, proof, training
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.runner import Local, Server
+from minirlhf.classroom.submission import HandedIn, Section
+from minirlhf.classroom.testing import Asked, Failure
+from minirlhf.core.errors import UserError
+from minirlhf.data import nano_shell
+
+EARLIER = """# ---
+# title: A coin
+# kind: implement
+# minutes: 5
+# ---
+# %% [statement]
+# Write `toss(u)`: whether u is below a half.
+# %% [stub]
+def toss(u):
+    raise NotImplementedError
+# %% [solution]
+def toss(u):
+    return u < 0.5
+# %% [tests]
+from minirlhf.classroom.testing import fail, test
+@test(points=2, hints=("Compare.", "With a half."))
+def tosses(sub, draw):
+    "`toss` compares."
+    if sub.toss(0.25) is not True or sub.toss(0.75) is not False:
+        fail("wrong side")
+# %% [mutant] the other side
+# caught by: tosses
+def toss(u):
+    return u >= 0.5
+# %% [mutant] never
+# caught by: tosses
+def toss(u):
+    return False
+# %% [mutant] a number
+# caught by: tosses
+def toss(u):
+    return u
+"""
+# A climb: each step goes up by what `climb` gives, for heads only.
+TRAINING = """# ---
+# title: A climb
+# kind: implement
+# minutes: 5
+# uses: 91.1
+# ---
+# %% [statement]
+# Write `climb(height)`, the height after heads.
+# %% [stub]
+def climb(height):
+    raise NotImplementedError
+# %% [solution]
+def climb(height):
+    return height + 1.0
+# %% [tests]
+from minirlhf.classroom.training import trains
+@trains(points=3, hints=("Up.", "By one."), seeds=4, bar=2.0, what="the height")
+def rises(sub, draw):
+    "The height rises."
+    heights = [0.0]
+    for u in draw.uniform(12).tolist():
+        heights.append(sub.climb(heights[-1]) if sub.part("91.1").toss(u) else heights[-1])
+    return heights
+# %% [mutant] half a step
+# caught by: rises
+# says: below ours
+def climb(height):
+    return height + 0.4
+# %% [mutant] down
+# caught by: rises
+# says: it gets worse as it trains
+def climb(height):
+    return height - 1.0
+# %% [mutant] nowhere
+# caught by: rises
+# says: nothing changes
+def climb(height):
+    return height
+"""
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course of two exercises, of which the second uses the first."""
+    folder = tmp_path / "91_coins"
+    folder.mkdir()
+    (folder / "ex_91_1.py").write_text(EARLIER)
+    (folder / "ex_91_2.py").write_text(TRAINING)
+    return sources.load(tmp_path)
+
+
+def grade(exercise, code, seed, earlier=None):
+    return grading.run_tests(exercise, proof.answer(exercise, exercise.solution, code), seed, earlier=earlier)
+
+
+def test_the_solution_is_level_with_itself_and_mutants_are_told_from_it(course, fresh_seed):
+    climb = course[1]
+    assert grade(climb, "", fresh_seed).reason == ""
+    for mutant in climb.mutants:
+        assert proof.mutant(climb, mutant, fresh_seed, 2) == ""
+
+
+@pytest.mark.parametrize(("gap", "passes"), [(-1.9, True), (-2.1, False), (5.0, True)])
+def test_the_bar_is_where_it_says(gap, passes):
+    ours = [[0.0, float(k)] for k in range(5)]
+    mine = [[0.0, k + gap] for k in range(5)]  # the same distance on every seed: no width, so the bar itself is asked
+    if passes:
+        training.judge(mine, ours, 2.0, "the height")
+    else:
+        with pytest.raises(Failure, match="below ours over 5 paired runs"):
+            training.judge(mine, ours, 2.0, "the height")
+
+
+def test_a_mean_within_the_bar_is_not_enough_where_the_seeds_leave_more_open():
+    ours = [[0.0, 0.0]] * 4
+    with pytest.raises(Failure, match="95 % interval"):
+        training.judge([[0.0, x] for x in (-4.0, 4.0, -3.0, 3.0)], ours, 2.0, "the height")
+
+
+def test_a_run_that_explodes_is_named():
+    with pytest.raises(Failure, match="NaN or infinite"):
+        training.judge([[0.0, math.nan]] * 3, [[0.0, 1.0]] * 3, 2.0, "the height")
+
+
+def test_reference_runs_once_for_a_whole_class(course, fresh_seed, monkeypatch):
+    climb = course[1]
+    grade(climb, "", fresh_seed)
+    monkeypatch.setattr(beside.Beside, "ours", lambda self: pytest.fail("computed again"))
+    assert grade(climb, "", fresh_seed).reason == ""
+
+
+def test_an_earlier_answer_runs_if_it_is_handed_in_and_says_what_is_wrong_with_it(course, fresh_seed):
+    class Stops:
+        student = "ada"
+
+        def call(self, name, args, kwargs):
+            raise Failure("your code raised ZeroDivisionError")
+
+    outcome = grade(course[1], "", fresh_seed, {"91.1": Stops()})
+    assert "in your 91.1, which runs here: your code raised ZeroDivisionError" in outcome.reason
+
+
+def test_an_exercise_asks_for_nothing_that_its_header_does_not_name(course):
+    with pytest.raises(ValueError, match="does not say that it uses"):
+        beside.Beside(course[1], "ada", {}).part("02.6")
+
+
+def section(exercise, code):
+    return [Section("mine.py", [], [("cell 1", f"# exercise {exercise.id}\n{code}")])]
+
+
+@pytest.mark.parametrize(
+    ("toss", "said"),
+    [
+        (None, "Our own answer to 91.1 (A coin) runs here: yours is not handed in here."),
+        ("def toss(u):\n    return u >= 0.5", "yours earns 0 of 2 points."),
+        ("def toss(u):\n    raise NotImplementedError", "yours is not handed in here."),
+        ("def toss(u):\n    return not u >= 0.5", "Your own answer to 91.1 (A coin) runs here."),
+    ],
+)
+def test_a_missing_or_wrong_earlier_answer_is_replaced_and_the_feedback_says_so(course, toss, said, fresh_seed):
+    coin, climb = course
+    handed = HandedIn({climb.id: section(climb, climb.solution)})
+    if toss:
+        handed.sections[coin.id] = section(coin, toss)
+    with Server([coin.path.parent]) as server:
+        outcome = grading.grade_answer(server, climb, handed, "ada", fresh_seed)
+    assert outcome.points == climb.points
+    assert any(said in remark for remark in outcome.remarks)
+    assert said in grading.feedback(grading.Report("ada", (outcome,), ()))
+    assert said in repr(checker.Verdict(outcome))
+
+
+def test_check_takes_earlier_functions_along(course, fresh_seed, monkeypatch):
+    monkeypatch.setenv("MINIRLHF_EXERCISES", str(course[0].path.parents[1]))
+
+    def toss(u):
+        return u < 0.5
+
+    def climb(height):
+        return height + 1
+
+    verdict = checker.check_here("91.2", [climb, toss], {})
+    assert verdict.passed and "Your own answer to 91.1" in repr(verdict)
+    assert "was not handed to check" in repr(checker.check_here("91.2", [climb], {}))
+    with pytest.raises(UserError, match="unknown function"):
+        checker.check_here("91.2", [climb, grade], {})
+
+
+def test_a_bar_is_measured_against_other_seeds(course, fresh_seed):
+    measured = {bar.answer: bar for bar in training.bars(course[1], fresh_seed, runs=40, comparisons=200)}
+    assert measured["down"].passes == measured["nowhere"].passes == 0
+    assert 0 < measured["solution"].passes < 1  # twelve coins differ by more than the bar: that is what is measured
+
+
+@pytest.mark.parametrize("uses", ["2.6", "02.6 03.1", "02"])
+def test_a_header_names_numbers_of_exercises(course, uses):
+    path = course[1].path
+    path.write_text(TRAINING.replace("# uses: 91.1", f"# uses: {uses}"))
+    with pytest.raises(UserError, match="expected numbers of exercises"):
+        sources.read(path)
+
+
+@pytest.mark.parametrize(("seeds", "bar"), [(2, 0.1), (5, 0.0)])
+def test_a_training_has_three_seeds_and_a_bar(seeds, bar):
+    with pytest.raises(ValueError, match="at least 3 seeds and a positive bar"):
+        training.trains(points=1, hints=("a", "b"), seeds=seeds, bar=bar)
+
+
+# -- draws -------------------------------------------------------------------------------------------------------
+
+
+def test_binomial_tails_are_sums_of_the_definition():
+    for trials, p in ((1, 0.3), (7, 0.2), (20, 0.93)):
+        chances = [math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
+        for count in range(trials + 1):
+            below, above = chance.tails(count, trials, p)
+            assert below == pytest.approx(sum(chances[: count + 1])) and above == pytest.approx(sum(chances[count:]))
+    assert chance.tails(0, 5, 0.0) == (1.0, 1.0) and chance.tails(1, 5, 0.0) == (1.0, 0.0)
+    assert chance.tails(5, 5, 1.0) == (1.0, 1.0) and chance.tails(4, 5, 1.0) == (0.0, 1.0)
+
+
+def test_draws_are_told_from_another_distribution_and_from_copies(fresh_seed):
+    rng = torch.Generator().manual_seed(fresh_seed)
+    probs, other = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.3, 0.5, 0.2, 0.0])
+    draws = torch.multinomial(probs, 1000, replacement=True, generator=rng)
+    chance.expect_draws(draws, probs, 1000, "draws")
+    with pytest.raises(Failure, match="which is what comes out when swapped"):
+        chance.expect_draws(draws, other, 1000, "draws", {"swapped": probs})
+    with pytest.raises(Failure, match="outside"):
+        chance.expect_draws(draws + 2, probs, 1000, "draws")
+    with pytest.raises(Failure, match="integers of shape"):
+        chance.expect_draws(draws.double(), probs, 1000, "draws")
+    again = torch.multinomial(probs, 1000, replacement=True, generator=rng)
+    chance.expect_independent(draws, again, float((probs**2).sum()), "draws")
+    with pytest.raises(Failure, match="1000 of 1000 rows are equal"):
+        chance.expect_independent(draws, draws, float((probs**2).sum()), "draws")
+
+
+# -- the nano shell game -----------------------------------------------------------------------------------------
+
+
+def sample(logits, seed):
+    return torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+
+
+def test_the_exact_accuracy_is_the_sum_over_all_replies(fresh_seed):
+    rng = torch.Generator().manual_seed(fresh_seed)
+    weights = torch.randn(12, 4, dtype=torch.float64, generator=rng)
+    replies = torch.tensor(
+        [[c, 0, 0, 0] for c in range(3)] + [[3, a, b, c] for a in range(3) for b in range(3) for c in range(3)]
+    )
+    right, thinks = 0.0, 0.0
+    for game in nano_shell.GAMES:
+        games = game.repeat(len(replies), 1)
+        logps = nano_shell.logps(weights, games, replies)
+        long = replies[:, 0] == nano_shell.THINK
+        chances = torch.where(long, logps.sum(-1), logps[:, 0]).exp()
+        ball = int(game[0])
+        for swap in game[1:].tolist():
+            pair = [(0, 1), (0, 2), (1, 2)][swap]
+            ball = pair[1 - pair.index(ball)] if ball in pair else ball
+        said = torch.where(long, replies[:, -1], replies[:, 0])
+        right += float(chances[said == ball].sum()) / 81
+        thinks += float(weights[game[0]].softmax(-1)[3]) / 81
+    found = nano_shell.accuracy(weights)
+    assert float(found[0]) == pytest.approx(right) and float(found[1]) == pytest.approx(thinks)
+
+
+def test_play_earns_what_the_exact_accuracy_says(fresh_seed):
+    rng = torch.Generator().manual_seed(fresh_seed)
+    weights = nano_shell.beginner(0.3 * torch.randn(12, 4, dtype=torch.float64, generator=rng))
+    games = nano_shell.GAMES.repeat(100, 1)
+    tokens, mask, earned = nano_shell.play(weights, games, sample, fresh_seed % 10**6)
+    exact = float(nano_shell.accuracy(weights)[0])
+    assert abs(float(earned.mean()) - exact) < 6 * math.sqrt(exact * (1 - exact) / len(games))
+    assert mask[:, 0].all() and not bool((tokens[~mask] != 0).any())
+    lengths = mask.sum(-1)
+    assert bool((lengths[tokens[:, 0] != nano_shell.THINK] == 1).all())
+    cut = (tokens[:, 1:] == nano_shell.THINK) & mask[:, 1:]
+    assert bool((earned[cut.any(-1)] == 0).all())
+
+
+def test_a_beginner_follows_a_swap_as_often_as_is_said():
+    weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64), thinks=0.4, knows=0.7)
+    probs = weights.softmax(-1)
+    cup, swap = random.randrange(3), random.randrange(3)
+    assert float(probs[3 + 3 * cup + swap, nano_shell.AFTER[swap, cup]]) == pytest.approx(0.7)
+    assert probs[:3, 3].tolist() == pytest.approx([0.4] * 3)
+
+
+def test_our_answer_to_the_exercise_of_the_sampler_plays(fresh_seed):
+    (exercise,) = sources.load(sources.folder(), ["02.6"])
+    ours = Asked(Local(beside.solution(exercise, "ada"), "ada"))
+    weights = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
+    tokens, _, _ = nano_shell.play(weights, nano_shell.GAMES, ours.sample, fresh_seed % 10**6)
+    assert tokens.shape == (81, 4)
