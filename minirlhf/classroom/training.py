@@ -105,7 +105,7 @@ def judge(mine: Sequence[Sequence[float]], ours: Sequence[Sequence[float]], bar:
     if low >= -bar:
         return
     said = f"{what} ends {_signed(found.mean)} ours over {found.seeds} paired runs (95 % interval {low:+.3g} to {high:+.3g}); at most {bar:g} below is right"
-    named = ()
+    named: tuple[str, ...] = ()
     if all(max(curve) - min(curve) < FLAT for curve in mine):
         named = ("nothing changes: the run ends where it began",)
     elif statistics.fmean(c[-1] for c in mine) < statistics.fmean(c[0] for c in mine) - bar / 2:
