@@ -49,6 +49,7 @@ P = batch(0.2, 0.5, 0.3)
         (r"2 a b/4", 3),
         (r"\tfrac{a+1}{b}^2", 1),
         (r"\log a\,b", 3 * math.log(2)),
+        (r"a\cos b - \sin a", 2 * math.cos(3) - math.sin(2)),
         (r"-\log\sigma(-a)", math.log(1 + math.exp(2))),
         (r"e^{-a b}", math.exp(-6)),
         (r"\big|a - b\big|", 1),

@@ -98,7 +98,11 @@ def _(draw: Draw) -> Legend:
     return legend | {r"\operatorname{norm}(x)_i": transformer.rms_norm(x, g, eps=0.3)}
 
 
-pinned("eq:rotary-position", "8b91379d0259", "two formulas for two halves of one vector, with an angle that both use")
+@ink("eq:rotary-position")
+def _(draw: Draw) -> Legend:
+    x, t, W, b = draw.uniform(5, 6, low=0.5, high=2.0), 3, 6, 50.0
+    legend = {"i": range(W // 2), "t": t, "W": W, "b": b, "x_i": x[t]}
+    return legend | {"x'_i": transformer.rotary(x, base=b)[t]}
 
 
 @ink("eq:attention", linear=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.equations import advantages, difficulty, off_policy, shaping
+from minirlhf.equations import advantages, diagnostics, difficulty, off_policy, shaping
 from minirlhf.equations import policy_losses as losses
 from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.inputs.printed import Groups, clipped_tokens, groups
@@ -256,5 +256,15 @@ def _(draw: Draw) -> Legend:
 
 pinned("eq:grpo-objective", "c4ff660e28e8", "a sum over replies of different lengths; its check is that sum in loops")
 pinned("eq:length-drift", "7b86439e7a1a", "the classes of replies and what moves are named in words")
-pinned("eq:entropy-covariance", "71d7a0798da0", "a derivative along a step that the text describes")
+
+
+@ink("eq:entropy-covariance")
+def _(draw: Draw) -> Legend:
+    logits, a = draw.normal(5), draw.normal(5)
+    pi = logits.softmax(-1)
+    a = a - pi @ a  # E_π[A] = 0
+    legend = {"a": range(5), r"\pi_a": pi, "A_a": a, r"\pi": pi, "A": a, r"\E_\pi": pi}
+    return legend | {r"\frac{dH}{d\eta}\Big|_{\eta=0}": diagnostics.entropy_rate(logits, a)}
+
+
 pinned("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")

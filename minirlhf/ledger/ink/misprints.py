@@ -16,7 +16,7 @@ _SWAPS = {
 _GREEK = {
     rf"\{name}" for name in ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "eta", "lambda", "mu", "tau"]
 }
-_FUNCTIONS = {r"\log", r"\sqrt", r"\exp", r"\cosh", r"\sigma"}
+_FUNCTIONS = {r"\log", r"\sqrt", r"\exp", r"\cosh", r"\cos", r"\sin", r"\sigma"}
 
 
 def _argument_end(signs: Sequence[str], at: int) -> int:

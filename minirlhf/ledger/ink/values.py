@@ -117,6 +117,8 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     r"\ln": lambda x: tensor(x).log(),
     r"\exp": lambda x: tensor(x).exp(),
     r"\cosh": lambda x: tensor(x).cosh(),
+    r"\cos": lambda x: tensor(x).cos(),
+    r"\sin": lambda x: tensor(x).sin(),
     r"\sigma": lambda x: tensor(x).sigmoid(),
     r"\min": minimum,
     r"\max": maximum,
