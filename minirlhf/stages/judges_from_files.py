@@ -59,7 +59,7 @@ def run_reward(
     head = _Head(RewardModel, source, config.nll_coefficient, pooling=source.pooling, seed=config.seed)
     encoded = {"bradley_terry": pairs, "plackett_luce": _rankings, "regression": _rated}
     run = prepare(
-        source, read(source, config.seed), replies, encoded[config.loss], config, given=given, resume=resume,
+        source, read(source, config.seed), replies, encoded[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
     held = pairs_of(run.held)

@@ -31,8 +31,9 @@ from minirlhf.trainers.loop import Loop, Origin, Watch
 class RewardConfig(TrainerConfig):
     """Settings of reward-model training."""
 
-    loss: str = setting(
-        "bradley_terry", "what is fitted: bradley_terry (pairs), plackett_luce (rankings), regression (ratings)"
+    loss: str | None = setting(
+        None,
+        "what is fitted: bradley_terry (pairs), plackett_luce (rankings), regression (ratings); None: bradley_terry",
     )
     margin_coefficient: float = setting(1.0, "times the data's margin is the lead that a pair is asked for; 0: none")
     label_smoothing: float = setting(0.0, "probability with which a label is taken to be wrong, at most 0.5")
@@ -46,8 +47,8 @@ class RewardConfig(TrainerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss not in LOSSES:
-            raise unknown("loss", self.loss[:80], LOSSES)
+        if self.fitted not in LOSSES:
+            raise unknown("loss", self.fitted[:80], LOSSES)
         if not 0 <= self.label_smoothing <= 0.5:
             raise UserError(f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5")
         for name in ("margin_coefficient", "center_rewards_coefficient", "nll_coefficient"):
@@ -55,8 +56,13 @@ class RewardConfig(TrainerConfig):
                 raise UserError(f"{name} = {getattr(self, name)!r}; expected at least 0")
         of_pairs = ("label_smoothing", "balance_prompts", "center_rewards_coefficient")
         for name in of_pairs:
-            if getattr(self, name) and self.loss != "bradley_terry":
-                raise UserError(f"{name} is for pairs; expected --loss bradley_terry, not {self.loss}")
+            if getattr(self, name) and self.fitted != "bradley_terry":
+                raise UserError(f"{name} is for pairs; expected --loss bradley_terry, not {self.fitted}")
+
+    @property
+    def fitted(self) -> str:
+        """The name of the loss."""
+        return self.loss or "bradley_terry"
 
 
 def _on_pairs(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
@@ -128,7 +134,7 @@ def train_reward(
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ValueError("language_model and nll_coefficient go together; expected both or neither")
-    if config.loss == "bradley_terry" and any(len(e.answers) != 2 for e in examples):
+    if config.fitted == "bradley_terry" and any(len(e.answers) != 2 for e in examples):
         raise ValueError("an example has more than two answers; expected pairs, see pairs_of")
     loop = Loop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
@@ -175,7 +181,7 @@ def _losses(
         firsts = torch.tensor([len(p.answers) for p in part]).cumsum(0)
         best, worst = rewards[firsts - torch.tensor([len(p.answers) for p in part])], rewards[firsts - 1]
         differences.append((best - worst).detach())
-        loss = LOSSES[config.loss](rewards, part, whole, config)  # (b,)
+        loss = LOSSES[config.fitted](rewards, part, whole, config)  # (b,)
         loss = (loss * weights[start : start + size].to(loss)).sum() / len(whole)
         if language_model is not None:
             term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / marked
