@@ -132,7 +132,7 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     below r. Among draws that tie for the best, any rule that does not look at the answers (the first one, a
     random one) gives this.
 
-    Label: eq:best-of-n-law
+    Label: eq:best-of-n-law, eq:best-of-n-rounds
     Source: Beirami et al. (2024), "Theoretical guarantees on the best-of-n alignment policy", for distinct
         rewards.
     """

@@ -1,4 +1,4 @@
-"""The ledger of chapter 11: best-of-n."""
+"""The ledger of chapter 11: rejection sampling and best-of-n."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import estimators
+from minirlhf.equations import estimators, selection
 from minirlhf.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -43,7 +43,7 @@ def _law_by_enumeration(probs: Tensor, rewards: Tensor, n: int) -> Tensor:
 
 def _cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
     """F(r_y) and F(r_y−) of every response."""
-    upto = torch.stack([probs[rewards <= r].sum() for r in rewards])
+    upto = torch.stack([probs[rewards <= r].sum() for r in rewards]).clamp(max=1.0)
     return upto, torch.stack([probs[rewards < r].sum() for r in rewards])
 
 
@@ -303,3 +303,185 @@ def _(best_of_n_curve, draw: Draw) -> Comparison:
         exact.expectation(estimators.best_of_n_distribution(probs, scores, n=n), values) for n in range(1, size + 1)
     ]
     return chance @ best_of_n_curve(scores[drawn], values[drawn]), torch.stack(expected)
+
+
+# -- selection, rounds, imitation ----------------------------------------------------------------------------------
+
+
+def _ranked(rewards: Tensor) -> list[int]:
+    """Places of a flat reward matrix, best first, by exchanging neighbours until none is out of order."""
+    places = list(range(rewards.numel()))
+    flat = rewards.flatten().tolist()
+    for _ in places:
+        for i in range(len(places) - 1):
+            if flat[places[i]] < flat[places[i + 1]]:
+                places[i], places[i + 1] = places[i + 1], places[i]
+    return places
+
+
+_TABLE = torch.tensor(
+    [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]],
+    dtype=torch.float64,
+)
+
+
+def _matrices(draw: Draw) -> Iterator[Tensor]:
+    """The chapter's own 5 × 4 matrix, and one with many ties."""
+    yield _TABLE
+    yield draw.permutation(15).reshape(3, 5).double() // 3
+
+
+@check(
+    "eq:top-per-prompt",
+    "value",
+    of=selection.top_per_prompt,
+    against="each row searched from left to right",
+    wrong={
+        "over the prompts": lambda rewards: rewards[:, :3].argmax(0).repeat(2)[: len(rewards)],
+        "the worst reply": lambda rewards: rewards.argmin(-1),
+        "counted from 1": lambda rewards: rewards.argmax(-1) + 1,
+    },
+)
+def _(top_per_prompt, draw: Draw) -> Iterator[Comparison]:
+    "In every row no reply is better, and none before it is as good; [1, 2, 1, 3, 4] in the book's example, counted from 1."
+    for rewards in _matrices(draw):
+        expected = []
+        for row in rewards.tolist():
+            best = 0
+            for j, reward in enumerate(row):
+                best = j if reward > row[best] else best
+            expected.append(best)
+        yield top_per_prompt(rewards), torch.tensor(expected)
+    yield top_per_prompt(_TABLE) + 1, torch.tensor([1, 2, 1, 3, 4])
+
+
+@check(
+    "eq:top-overall",
+    "value",
+    of=selection.top_overall,
+    against="exchange of neighbours until none is out of order",
+    wrong={
+        "the last of an ascending order, as printed with argsort": lambda rewards, *, k: rewards.flatten().argsort(
+            stable=True
+        )[-k:],
+        "of equal ones the last": lambda rewards, *, k: (
+            rewards.numel() - 1 - rewards.flatten().flip(0).argsort(descending=True, stable=True)[:k]
+        ),
+        "the best of each prompt": lambda rewards, *, k: (
+            rewards.argmax(-1) + torch.arange(len(rewards)) * rewards.shape[1]
+        ).repeat(k)[:k],
+    },
+)
+def _(top_overall, draw: Draw) -> Iterator[Comparison]:
+    "The k best in order; of equal ones the first; [8, 5, 14, 0, 11] in the book's example."
+    for rewards in _matrices(draw):
+        k = draw.integer(4, 9)
+        yield top_overall(rewards, k=k), torch.tensor(_ranked(rewards)[:k])
+    yield top_overall(_TABLE, k=5), torch.tensor([8, 5, 14, 0, 11])
+
+
+@check(
+    "eq:best-of-several",
+    "value",
+    of=selection.best_of_several_cdf,
+    against="all ways to draw from both models, summed",
+    wrong={
+        "the mean of the models, drawn as often": lambda cdfs, *, counts: cdfs.mean(0) ** sum(counts),
+        "counts exchanged": lambda cdfs, *, counts: selection.best_of_several_cdf(cdfs, counts=counts[::-1]),
+    },
+)
+def _(best_of_several_cdf, draw: Draw) -> Comparison:
+    "The best of all draws is at most x where those of every model are."
+    models, rewards, counts = draw.distribution(2, 4), draw.normal(4), (1, draw.integer(2, 3))
+    cdfs = torch.stack([_cumulative(probs, rewards)[0] for probs in models])
+    expected = torch.zeros(4, dtype=torch.float64)
+    for first, chance in _tuples(models[0], counts[0]):
+        for second, other in _tuples(models[1], counts[1]):
+            expected += chance * other * (max(rewards[[*first, *second]]) <= rewards)
+    return best_of_several_cdf(cdfs, counts=counts), expected
+
+
+@check(
+    "eq:best-of-n-rounds",
+    "value",
+    of=estimators.best_of_n_distribution,
+    against="best of n·m draws from the first model, all ways to draw them summed",
+    wrong={
+        "best of n + m": lambda probs, rewards, *, n: estimators.best_of_n_distribution(probs, rewards, n=n + 1),
+        "tempered policy, π^n": lambda probs, rewards, *, n: (probs**n) / (probs**n).sum(-1, keepdim=True),
+    },
+)
+def _(distribution, draw: Draw) -> Comparison:
+    "The best of m draws from best-of-n is best-of-nm, ties or none."
+    probs, n, m = draw.distribution(4), 2, draw.integer(2, 3)
+    rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
+    return distribution(distribution(probs, rewards, n=n), rewards, n=m), _law_by_enumeration(probs, rewards, n * m)
+
+
+def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Logits of an imitating model, π, rewards with a tie, n."""
+    rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
+    return draw.normal(4), draw.distribution(4), rewards, draw.integer(2, 3)
+
+
+@check(
+    "eq:rejection-loss",
+    "value",
+    of=selection.rejection_loss,
+    against="−log π_θ of the first best one, averaged over all ways to draw n replies",
+    wrong={
+        "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
+        "the best reply of all": lambda logps, probs, rewards, *, n: -logps[rewards.argmax()],
+        "weights n u^(n−1) without regard to mass": lambda logps, probs, rewards, *, n: (
+            -(probs * estimators.best_of_n_density_ratio(_cumulative(probs, rewards)[0], n=n) * logps).sum()
+        ),
+    },
+)
+def _(rejection_loss, draw: Draw) -> Comparison:
+    "The imitating model is asked for the best of n, as often as that is each reply."
+    logits, probs, rewards, n = _selected(draw)
+    logps, expected = logits.log_softmax(-1), torch.zeros((), dtype=torch.float64)
+    for drawn, chance in _tuples(probs, n):
+        expected -= chance * logps[max(drawn, key=lambda y: float(rewards[y]))]
+    return rejection_loss(logps, probs, rewards, n=n), expected
+
+
+@check(
+    "eq:rejection-loss",
+    "minimum",
+    of=selection.rejection_loss,
+    against="the entropy of best-of-n plus its KL to the imitating model, by enumeration",
+    wrong={
+        "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
+        "mean over the kept replies of the reward instead": lambda logps, probs, rewards, *, n: -(
+            estimators.best_of_n_distribution(probs, rewards, n=n) * rewards * logps
+        ).sum(),
+    },
+)
+def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
+    "What the loss has above the entropy of best-of-n is a KL: 0 if the model has become best-of-n, and positive otherwise."
+    logits, probs, rewards, n = _selected(draw)
+    logps, law = logits.log_softmax(-1), _law_by_enumeration(probs, rewards, n)
+    yield rejection_loss(logps, probs, rewards, n=n), exact.entropy(law) + exact.divergence(law, logps.exp())
+    yield rejection_loss(law.log(), probs, rewards, n=n), exact.entropy(law)
+
+
+@check(
+    "eq:rejection-gradient",
+    "gradient",
+    of=selection.rejection_loss,
+    against="the policy gradient Σ π (π_n/π − 1) ∇log π, summed over the replies",
+    wrong={
+        "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
+        "the reward as advantage": lambda logps, probs, rewards, *, n: -(probs * rewards * logps).sum(),
+    },
+)
+def _(rejection_loss, draw: Draw) -> Comparison:
+    "At the policy that was sampled from, imitating the best of n is a policy gradient whose advantage depends on the rank alone."
+    logits, _, rewards, n = _selected(draw)
+    logits.requires_grad_()
+    probs = logits.detach().softmax(-1)
+    (got,) = torch.autograd.grad(rejection_loss(logits.log_softmax(-1), probs, rewards, n=n), logits)
+    advantage = _law_by_enumeration(probs, rewards, n) / probs - 1
+    score = torch.eye(4, dtype=torch.float64) - probs  # row y: ∇ log π(y)
+    return got, -(probs * advantage) @ score
