@@ -2,10 +2,8 @@
 
 import json
 import math
-from itertools import combinations
 
 import pytest
-import torch
 
 from minirlhf.cli import main
 from minirlhf.data import loaders
@@ -16,7 +14,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.measure import as_json, measure
-from minirlhf.trainers.evaluation import candidates, evaluate, pass_at_k, wilson_interval
+from minirlhf.trainers.evaluation import candidates, evaluate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY, OTHER = (tiny_model("nano", WORDS, seed=seed) for seed in (0, 1))
@@ -30,18 +28,6 @@ def begins_right(problems, completions):
 
 def length(problems, completions):
     return [float(len(c)) for c in completions]
-
-
-@pytest.mark.parametrize("n", [1, 4, 7])
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_reply(n):
-    for right in range(n + 1):
-        replies = [i < right for i in range(n)]
-        for k in range(1, n + 1):
-            subsets = list(combinations(replies, k))
-            share = sum(map(any, subsets)) / len(subsets)
-            assert pass_at_k(torch.tensor([right]), n, k).item() == pytest.approx(share)
-    with pytest.raises(ValueError, match="k=8 of n=7"):
-        pass_at_k(torch.tensor([1]), 7, 8)
 
 
 def test_one_reply_each_is_what_evaluate_measures():

@@ -19,8 +19,10 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.report import metrics
+from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.rejection import train_rejection
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.toy import train_toy
@@ -71,12 +73,19 @@ def run_offline():
     )
 
 
-def run_online(recipe):
-    def reward(problems, completions):
-        return [float(len(text)) for text in completions]
+def lengths_of(problems, completions):
+    return [float(len(text)) for text in completions]
 
+
+def run_online(recipe):
     problems = [Problem(conversation("hi"))]
-    return train_online(tiny_model("nano", WORDS), problems, reward, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
+    return train_online(tiny_model("nano", WORDS), problems, lengths_of, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
+
+
+def run_rejection():
+    config = RejectionConfig(**TINY, num_prompts=1, num_generations=2, max_completion_length=4)
+    problems = [Problem(conversation("hi"))]
+    return train_rejection(tiny_model("nano", WORDS), problems, lengths_of, config, tokenizer=WORDS, quiet=True)
 
 
 def run_toy():
@@ -91,6 +100,7 @@ RUNS = {
     "verifiers": [run_outcome, run_process],
     "offline": [run_offline],
     "online": [lambda: run_online(GRPO), lambda: run_online(PPO), lambda: run_online(DAPO.with_(shape=()))],
+    "rejection": [run_rejection],
     "toy": [run_toy],
 }
 
@@ -110,7 +120,7 @@ def test_every_trainer_that_logs_is_tried_here():
     assert logs | {"toy"} == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/report/metrics.py"
 
 
-@pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online"])
+@pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online", "rejection"])
 def test_what_is_logged_is_explained_and_what_is_explained_is_logged(trainer):
     assert logged(trainer) == explained(trainer)
 

@@ -192,3 +192,30 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
         if name not in known:
             raise unknown(f"setting in {where}", str(name), known)
     return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})
+
+
+def add_answering(parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems") -> None:
+    """The flags of :class:`~minirlhf.stages.answering.Asked`, of which ``num_generations`` has this default."""
+    parser.add_argument("model", metavar="MODEL", help="a run, a model folder, a zoo entry or a hub name")
+    parser.add_argument("--data", required=True, help=f"{data}: file, folder, or hub name")
+    parser.add_argument("--format", help="format of the data (default: detected from its fields)")
+    parser.add_argument("--split", help="split of a folder or hub data set")
+    parser.add_argument("--limit", type=int, metavar="N", help="read this many rows at most")
+    parser.add_argument("--grader", help="exact, contains, numeric, gsm8k, or your own function: FILE.py:NAME")
+    parser.add_argument("--grader-seconds", type=float, default=10.0, help="time that your function has for a reply")
+    parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by several")
+    parser.add_argument(
+        "--combine", default="mean", help="several reward models: mean, worst_case, uncertainty_weighted"
+    )
+    parser.add_argument(
+        "--num-generations", type=int, default=num_generations, metavar="G",
+        help=f"replies to each problem (default: {num_generations})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-completion-length", type=int, default=256, metavar="N", help="tokens of a reply at most (default: 256)"
+    )
+    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the likeliest token (default: 1)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set with this probability")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same replies (default: 0)")
+    parser.add_argument("--device", help="where to compute (default: the first GPU, else the CPU)")
+    parser.add_argument("--batch-size", type=int, default=64, help="problems answered at once (default: 64)")

@@ -27,7 +27,7 @@ from minirlhf.recipes.offline import PREFERENCES, Preference
 from minirlhf.stages import from_files, judges_from_files, start
 from minirlhf.stages.bridge.mapped import Told
 from minirlhf.stages.from_files import Source
-from minirlhf.trainers.config import OnlineConfig, TrainerConfig
+from minirlhf.trainers.config import OnlineConfig, RejectionConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.online import for_run
 from minirlhf.trainers.reward import RewardConfig
@@ -95,6 +95,12 @@ TRAINERS: dict[str, Trainer] = {
     ),
     "judge": Trainer(
         "teach a language model to write which of two replies is better", Source, SFTConfig, judges_from_files.run_judge
+    ),
+    "rs": Trainer(
+        "imitate the best of own samples (rejection sampling, RAFT)",
+        from_files.GradedSource,
+        RejectionConfig,
+        from_files.run_rejection,
     ),
     "online": ONLINE,
     **{name: ONLINE.only(name, "online") for name in recipes.RECIPES},

@@ -34,7 +34,8 @@ class Metric:
 
 #: What a metric begins with that was measured on held-out data while the run went on.
 HELD_OUT = "held_out_"
-EVERY = ("sft", "reward", "verifiers", "offline", "online")
+EVERY = ("sft", "reward", "verifiers", "offline", "online", "rejection")
+ASKING = ("online", "rejection")
 JUDGING = ("reward", "offline")
 
 METRICS: dict[str, Metric] = {
@@ -83,10 +84,10 @@ METRICS: dict[str, Metric] = {
         Metric(
             "tokens",
             "tokens",
-            "Tokens of the batch that the loss mask marks: what the assistant says.",
+            "Tokens of the batch that the loss mask marks: what the assistant says; in rejection sampling, the replies that were kept.",
             "Varies with the lengths of the replies, without a trend.",
             "Much smaller than the batch: most of it is prompt, and the step rests on few tokens.",
-            ("sft",),
+            ("sft", "rejection"),
         ),
         # -- reward model and preferences ----------------------------------------------------------------------------
         Metric(
@@ -160,7 +161,7 @@ METRICS: dict[str, Metric] = {
             "Rises, and the gold reward or a human's judgement with it.",
             "Flat: no signal (see frac_reward_zero_std, frac_invalid) or too small a learning rate. Rises while the gold "
             "reward falls: the policy exploits the grader.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "reward_std",
@@ -168,7 +169,7 @@ METRICS: dict[str, Metric] = {
             "Standard deviation of these rewards over the whole batch.",
             "Well above 0 for as long as there is something to learn.",
             "Towards 0: the answers have become alike, good or bad; nothing more is learned.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "completion_length",
@@ -177,7 +178,7 @@ METRICS: dict[str, Metric] = {
             "Moves as the task asks for.",
             "Creeps up to max_completion_length: length pays (a biased reward, or a loss that averages per sequence). "
             "Collapses: short answers are safest for a penalty on KL or length.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "frac_terminated",
@@ -186,7 +187,7 @@ METRICS: dict[str, Metric] = {
             "Near 1.",
             "Falls: the policy no longer stops; cut-off answers are graded on what they lack. Allow more tokens, or "
             "penalise or mask what is cut off. 0 from the start: padding and end-of-sequence are one token.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "frac_reward_zero_std",
@@ -195,7 +196,7 @@ METRICS: dict[str, Metric] = {
             "Below a half; for a success rate p and groups of G it is p^G + (1 − p)^G.",
             "Near 1: the prompts are too easy or too hard, and the batch is smaller than it looks. Mix difficulties, take "
             "larger groups, or sample prompts until enough groups are mixed.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "frac_invalid",
@@ -203,7 +204,7 @@ METRICS: dict[str, Metric] = {
             "Completions for which the grader returned no number; they take no part.",
             "0.",
             "Above a few per cent: the grader fails, and what it fails on is no random sample.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "neg_logp",
@@ -212,7 +213,7 @@ METRICS: dict[str, Metric] = {
             "Falls slowly.",
             "Drops to 0 early: the policy has become certain before it has become right; raise epsilon_high, the KL "
             "coefficient or the temperature. Rises: the updates destroy what the model knew.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "kl",
@@ -230,7 +231,7 @@ METRICS: dict[str, Metric] = {
             "Follows the completion length.",
             "Far above batch_size · num_generations · completion_length: most of the sampling goes into groups that are thrown away "
             "(see frac_kept). Compare recipes at equal sampled tokens, not at equal steps.",
-            ("online",),
+            ASKING,
         ),
         Metric(
             "frac_kept",
@@ -240,6 +241,23 @@ METRICS: dict[str, Metric] = {
             "Falls: the prompts have become too easy (or are too hard), and sampling is spent on groups without a signal. 0: "
             "not one group was mixed, and nothing was learned.",
             ("online",),
+        ),
+        Metric(
+            "reward_kept",
+            "the grader's",
+            "Mean reward of the replies that the round imitates; logged where a round begins, as all that it says of its samples.",
+            "Above reward: by what the selection gains. The next round's reward comes near it.",
+            "No higher than reward: the replies to a prompt are alike, or the grader cannot tell them apart. The next round's reward "
+            "stays far below it: too few steps or too small a learning rate to learn what was kept.",
+            ("rejection",),
+        ),
+        Metric(
+            "prompts_kept",
+            "prompts",
+            "How many different prompts the kept replies answer.",
+            "With selection per_prompt all of them; with overall a good part of them.",
+            "A few: the best of all replies answer the easiest prompts, and the hard ones are forgotten.",
+            ("rejection",),
         ),
         Metric(
             "skipped_updates",

@@ -46,11 +46,12 @@ from minirlhf.models.tokenizers import load_tokenizer, train_tokenizer, word_tok
 from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.report import live
 from minirlhf.stages import named, start
-from minirlhf.trainers.config import TrainerConfig, setting
+from minirlhf.trainers.config import RejectionConfig, SamplingConfig, TrainerConfig, setting
 from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.loop import Origin, Watch
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, for_run, train_online
+from minirlhf.trainers.rejection import train_rejection
 from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
 
 E = TypeVar("E")
@@ -117,8 +118,8 @@ class OfflineSource(Source):
 
 
 @dataclass(frozen=True)
-class OnlineSource(Source):
-    """For online reinforcement learning; a tiny world may take the place of data and grader."""
+class GradedSource(Source):
+    """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
 
     task: str | None = setting(None, TASK)
     grader: str | None = setting(
@@ -127,6 +128,12 @@ class OnlineSource(Source):
     grader_seconds: float = setting(10.0, "time that your own function has for a completion")
     reward_model: str | None = setting(None, "grade by the reward model in this folder; A,B: by several")
     combine: str = setting("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
+
+
+@dataclass(frozen=True)
+class OnlineSource(GradedSource):
+    """For online reinforcement learning."""
+
     ref_model: str | None = setting(None, REFERENCE)
     ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")
 
@@ -438,7 +445,63 @@ def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compare
     return pairs(tokenizer, records)
 
 
-# -- online reinforcement learning -------------------------------------------------------------------------------
+# -- from graded replies of its own ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Problems that are ready to be answered and graded."""
+
+    run: Prepared[Problem]
+    reward: Reward
+
+    @classmethod
+    def of(
+        cls, source: GradedSource, config: SamplingConfig, *, resume: bool, given: Mapping[str, Any], **asks: Any
+    ) -> Asked:
+        """From files or from a tiny world; ``asks``: what else the run depends on, for its record."""
+        task = None if source.task is None else tasks.get(source.task)
+        if task is not None:
+            reward, grader = task_reward(task), task.name
+        else:
+            device = start.device_of(source.device)
+            reward, grader = grading(
+                source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
+            )
+        run: Prepared[Problem] = prepare(
+            source,
+            read(source, config.seed) if task is None else of_world(task, task_problems),
+            lambda records: (p.prompt for p in records.problems()),
+            lambda tokenizer, records: records.problems(),
+            config,
+            given=given,
+            resume=resume,
+            asks={"grader": grader, **asks},
+            task=task,
+            size=lambda tokenizer, problem: len(encode_prompt(tokenizer, problem.prompt)),
+            room=lambda config: config.max_completion_length,
+        )
+        return cls(run, reward)
+
+    def trained(self, train: Callable[..., Any]) -> dict[str, Any]:
+        """Measure, ``train(model, problems, reward, config, **run)``, measure again; returns what was found."""
+        run, reward = self.run, self.reward
+        config, held = run.config, run.held[:256]
+
+        def score() -> Evaluation:
+            sampling = config.sampling()
+            return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
+
+        with run.computing():
+            before = score()
+            train(run.model, run.train, reward, config, **run.watching(lambda: {"reward": score().reward.mean}))
+            after = score()
+        print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
+        lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
+        if any(lost.values()):
+            print("left out, as they could not be graded: {:.1%} -> {:.1%} of the replies".format(*lost.values()))
+        rewards = {"held_out_reward_before": before.reward.mean, "held_out_reward": after.reward.mean}
+        return run.finish(held_out=len(held), **rewards, **lost)
 
 
 def run_online(
@@ -451,55 +514,25 @@ def run_online(
 ) -> dict[str, Any]:
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
-    task = None if source.task is None else tasks.get(source.task)
-    if task is not None:
-        reward, grader = task_reward(task), task.name
-    else:
-        device = start.device_of(source.device)
-        reward, grader = grading(
-            source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
-        )
     reference = Reference.load(source.ref_model)
-    run: Prepared[Problem] = prepare(
-        source,
-        read(source, config.seed) if task is None else of_world(task, task_problems),
-        lambda records: (p.prompt for p in records.problems()),
-        lambda tokenizer, records: records.problems(),
-        config,
-        given=given,
-        resume=resume,
-        asks={"grader": grader, "reference": _digest(reference)},
-        task=task,
-        size=lambda tokenizer, problem: len(encode_prompt(tokenizer, problem.prompt)),
-        room=lambda config: config.max_completion_length,
-    )
-    config, held = run.config, run.held[:256]
-    recipe = for_run(recipe, config)
-
-    def score() -> Evaluation:
-        sampling = config.sampling()
-        return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
-
+    asked = Asked.of(source, config, resume=resume, given=given, reference=_digest(reference))
+    run = asked.run
+    recipe = for_run(recipe, run.config)
     print(recipes.describe(recipe))
-    with run.computing():
-        before = score()
-        train_online(
-            run.model,
-            run.train,
-            reward,
-            recipe,
-            config,
-            ref_model=run.reference(reference),
-            pretraining=conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None,
-            **run.watching(lambda: {"reward": score().reward.mean}),
-        )
-        after = score()
-    print(f"held-out reward on {len(held)} prompts: {before.reward.mean:.3f} -> {after.reward.mean:.3f}")
-    lost = {"held_out_frac_invalid_before": before.frac_invalid, "held_out_frac_invalid": after.frac_invalid}
-    if any(lost.values()):
-        print("left out, as they could not be graded: {:.1%} -> {:.1%} of the replies".format(*lost.values()))
-    rewards = {"held_out_reward_before": before.reward.mean, "held_out_reward": after.reward.mean}
-    return run.finish(held_out=len(held), **rewards, **lost)
+
+    def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **keep: Any) -> None:
+        texts = conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None
+        more = {"ref_model": run.reference(reference), "pretraining": texts}
+        train_online(model, problems, reward, recipe, config, **more, **keep)
+
+    return asked.trained(train)
+
+
+def run_rejection(
+    source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """Sample, keep the best, imitate them, round after round. Returns the held-out reward before and after."""
+    return Asked.of(source, config, resume=resume, given=given).trained(train_rejection)
 
 
 def grading(

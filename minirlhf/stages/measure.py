@@ -13,10 +13,11 @@ from torch import Tensor
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths
 from minirlhf.data.records import Problem
+from minirlhf.equations.estimators import pass_at_k
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
-from minirlhf.trainers.evaluation import Measured, candidates, divergence, pass_at_k, wilson_interval, win_rate
+from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, win_rate
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def measure(
     if right_or_wrong and num_generations > 1:
         whole = graded.all(1)  # pass@k is about all of the replies
         for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):
-            found = pass_at_k(rewards[whole].sum(1), num_generations, k)
+            found = pass_at_k(num_generations, rewards[whole].sum(1).long(), k=k)
             numbers.append(Number.of(f"pass@{k}", Measured.of(found)))
     if against is not None:
         other = drawn(against, num_generations)[0]

@@ -21,7 +21,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import sample
 from minirlhf.recipes.parts import Graded, OnDemand
 from minirlhf.recipes.recipe import Recipe
-from minirlhf.trainers.config import OnlineConfig
+from minirlhf.trainers.config import OnlineConfig, SamplingConfig
 from minirlhf.trainers.loop import Loop
 
 
@@ -69,31 +69,42 @@ class World(ABC):
         """What it says beside the rewards, once per step and after its update."""
         return {}
 
+    def answers(
+        self,
+        policy: nn.Module,
+        config: SamplingConfig,
+        picked: Sequence[int],
+        *,
+        step: int,
+        seed: int,
+        version: int,
+        greedy: bool = False,
+    ) -> Graded:
+        """Completions of the picked prompts, graded."""
+        start = time.perf_counter()
+        rollout = sample(
+            policy,
+            [self.prompts[i] for i in picked],
+            sampling=replace(config.sampling(), greedy=greedy),
+            num_generations=1 if greedy else config.num_generations,
+            eos_token_id=self.eos_token_id,
+            pad_token_id=self.pad_token_id,
+            seed=seed,
+            step=step,
+            policy_version=version,
+            use_cache=self.use_cache,
+        )
+        self.seconds += time.perf_counter() - start
+        return Graded(rollout, *self.grade(picked, rollout, not greedy))
+
     def draw(
         self, policy: nn.Module, recipe: Recipe, config: OnlineConfig, *, step: int, seed: int, version: int
     ) -> Graded:
         """A graded rollout, with what the recipe's credit needs. Everything depends on the policy, ``seed`` and ``step`` alone."""
         picked = self.pick(config.batch_size, step, seed)
-
-        def graded(greedy: bool) -> Graded:
-            start = time.perf_counter()
-            rollout = sample(
-                policy,
-                [self.prompts[i] for i in picked],
-                sampling=replace(config.sampling(), greedy=greedy),
-                num_generations=1 if greedy else config.num_generations,
-                eos_token_id=self.eos_token_id,
-                pad_token_id=self.pad_token_id,
-                seed=seed,
-                step=step,
-                policy_version=version,
-                use_cache=self.use_cache,
-            )
-            self.seconds += time.perf_counter() - start
-            return Graded(rollout, *self.grade(picked, rollout, not greedy))
-
-        found = graded(False)
-        more = OnDemand(partial(graded, True), partial(self.grade_steps, picked, found.rollout))
+        asked = partial(self.answers, policy, config, picked, step=step, seed=seed, version=version)
+        found = asked()
+        more = OnDemand(partial(asked, greedy=True), partial(self.grade_steps, picked, found.rollout))
         return recipe.credit.complete(found, more)
 
 

@@ -60,29 +60,21 @@ class TrainerConfig:
 
 
 @dataclass(frozen=True)
-class OnlineConfig(TrainerConfig):
-    """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
+class SamplingConfig(TrainerConfig):
+    """What every trainer needs that learns from replies of its own model."""
 
-    batch_size: int = setting(16, "prompts per rollout")
     num_generations: int = setting(8, "completions per prompt, the group size G")
     max_completion_length: int = setting(32, "tokens of a completion at most, end-of-sequence included")
     temperature: float = setting(1.0, "sampling temperature; also applied where log-probabilities are computed")
     top_k: int = setting(0, "sample among the k most likely tokens only; 0: all")
     top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
     min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
-
-    staleness: int = setting(
-        0, "steps by which the policy that samples is behind the one that learns; 0: it is the same"
-    )
-    keep_samples: int = setting(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
     max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.max_invalid <= 1.0:
             raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
-        _at_least(self, "keep_samples", 0)
-        _at_least(self, "staleness", 0)
         for name in ("num_generations", "max_completion_length"):
             _at_least(self, name, 1)
         self.sampling()  # raises on a setting that makes no sense
@@ -96,6 +88,54 @@ class OnlineConfig(TrainerConfig):
             min_p=self.min_p,
             max_completion_length=self.max_completion_length,
         )
+
+
+@dataclass(frozen=True)
+class OnlineConfig(SamplingConfig):
+    """Settings of online reinforcement learning. ``batch_size`` counts prompts."""
+
+    batch_size: int = setting(16, "prompts per rollout")
+    staleness: int = setting(
+        0, "steps by which the policy that samples is behind the one that learns; 0: it is the same"
+    )
+    keep_samples: int = setting(4, "samples of each step that are kept in the run's folder for `minirlhf explain`")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, "keep_samples", 0)
+        _at_least(self, "staleness", 0)
+
+
+#: What a round of rejection sampling may keep: see :mod:`minirlhf.trainers.rejection`.
+SELECTIONS = ("per_prompt", "overall", "random")
+
+
+@dataclass(frozen=True)
+class RejectionConfig(SamplingConfig):
+    """Settings of rejection sampling: a round samples, keeps some replies and imitates them for some steps."""
+
+    max_steps: int = setting(60, "optimizer steps of the whole run, all rounds together")
+    batch_size: int = setting(32, "kept replies per optimizer step")
+    num_prompts: int = setting(64, "prompts per round")
+    steps_per_round: int = setting(20, "optimizer steps on what a round has kept")
+    selection: str = setting("per_prompt", f"what is kept: {', '.join(SELECTIONS)} (a control)")
+    keep: int = setting(0, "replies kept in a round, for overall and random; 0: as many as prompts")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_prompts", "steps_per_round"):
+            _at_least(self, name, 1)
+        _at_least(self, "keep", 0)
+        if self.selection not in SELECTIONS:
+            raise unknown("selection", self.selection[:80], SELECTIONS)
+        if self.keep and self.selection == "per_prompt":
+            raise UserError(
+                f"keep = {self.keep} with selection = 'per_prompt', which keeps one reply to each prompt; leave it out"
+            )
+        if self.keep > self.num_prompts * self.num_generations:
+            raise UserError(
+                f"keep = {shown(self.keep)}; expected at most num_prompts · num_generations = {self.num_prompts * self.num_generations}"
+            )
 
 
 def shown(value: Any) -> str:

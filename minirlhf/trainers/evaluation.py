@@ -207,18 +207,6 @@ def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Ten
     return masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
 
 
-def pass_at_k(right: Tensor, n: int, k: int) -> Tensor:
-    """Probability that at least one of ``k`` replies is right, estimated without bias from ``n`` of which ``right`` are: ``(P,) -> (P,)``.
-
-    ``1 − C(n − c, k) / C(n, k)``: the share of the subsets of ``k`` that hold a right one.
-
-    Source: Chen et al. (2021), Evaluating Large Language Models Trained on Code, equation 1.
-    """
-    if not 1 <= k <= n:
-        raise ValueError(f"{k=} of {n=}; expected 1 ≤ k ≤ n")
-    return torch.tensor([1 - math.comb(n - int(c), k) / math.comb(n, k) for c in right], dtype=torch.float64)
-
-
 def win_rate(ours: Tensor, theirs: Tensor) -> Measured:
     """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``.
 

@@ -453,9 +453,9 @@ def _(rejection_loss, draw: Draw) -> Comparison:
     against="the entropy of best-of-n plus its KL to the imitating model, by enumeration",
     wrong={
         "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
-        "mean over the kept replies of the reward instead": lambda logps, probs, rewards, *, n: -(
-            estimators.best_of_n_distribution(probs, rewards, n=n) * rewards * logps
-        ).sum(),
+        "mean over the kept replies of the reward instead": lambda logps, probs, rewards, *, n: (
+            -(estimators.best_of_n_distribution(probs, rewards, n=n) * rewards * logps).sum()
+        ),
     },
 )
 def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:

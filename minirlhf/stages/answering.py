@@ -1,0 +1,153 @@
+"""A saved model, problems for it to answer, and what grades the answers: what commands that sample begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from minirlhf.core.calling import context_length
+from minirlhf.core.errors import UserError
+from minirlhf.core.progress import progress
+from minirlhf.data import loaders
+from minirlhf.data.chat import encode_prompt, ends_of
+from minirlhf.data.records import Problem
+from minirlhf.equations.estimators import best_of_n_curve
+from minirlhf.feedback.rewards import Reward
+from minirlhf.models.sampling import Sampling
+from minirlhf.stages import named, start
+from minirlhf.stages.from_files import grading
+from minirlhf.trainers.evaluation import Measured, candidates
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a command was asked.
+
+    Attributes:
+        model: a run, a model folder, a zoo entry or a hub name.
+        data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
+        grader, reward_model, grader_seconds, combine: as :func:`~minirlhf.stages.from_files.grading` takes them.
+        temperature: 0 takes the likeliest token.
+    """
+
+    model: str
+    data: str
+    format: str | None = None
+    split: str | None = None
+    limit: int | None = None
+    grader: str | None = None
+    grader_seconds: float = 10.0
+    reward_model: str | None = None
+    combine: str = "mean"
+    num_generations: int = 1
+    max_completion_length: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    device: str | None = None
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("num_generations", "batch_size", "max_completion_length"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+        if self.temperature == 0 and self.num_generations > 1:
+            raise UserError("--temperature 0 gives the same reply every time; expected --num-generations 1")
+
+    @property
+    def sampling(self) -> Sampling:
+        """How replies are drawn."""
+        return Sampling(
+            temperature=self.temperature or 1.0, greedy=self.temperature == 0, top_p=self.top_p,
+            max_completion_length=self.max_completion_length,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What was asked for, loaded.
+
+    Attributes:
+        grader: what tells ``reward`` from others.
+    """
+
+    asked: Asked
+    model: Any
+    tokenizer: Any
+    problems: list[Problem]
+    reward: Reward
+    grader: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @classmethod
+    def load(cls, asked: Asked) -> Answering:
+        """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
+        sampling = asked.sampling  # its errors come before anything is loaded
+        device = start.device_of(asked.device)
+        reward, grader = grading(
+            asked.grader, asked.reward_model, seconds=asked.grader_seconds, device=device, combine=asked.combine
+        )
+        records = loaders.load(asked.data, split=asked.split, format=asked.format, limit=asked.limit)
+        print(records)
+        problems = records.problems()
+        if not problems:
+            raise UserError(f"{asked.data}: no problems to answer")
+        model, tokenizer = named.model_by_name(asked.model)
+        longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
+        if context is not None and longest + sampling.max_completion_length > context:
+            raise UserError(
+                f"the longest prompt has {longest} tokens and a reply may have {sampling.max_completion_length}, the model "
+                f"reads {context}: lower --max-completion-length"
+            )
+        model = model.to(device)
+        print(
+            f"{asked.model}: {start.parameters(model):,} parameters on {device}; replies end at {ends_of(tokenizer, model)}"
+        )
+        return cls(asked, model, tokenizer, problems, reward, grader)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of n replies to each prompt.
+
+    Attributes:
+        rows: a conversation with the best reply, its score, and the mean score of the n; prompts without a graded reply are left out.
+        curve: n -> expected best score, from the same samples, over prompts whose replies were all graded.
+    """
+
+    rows: list[dict[str, Any]]
+    curve: dict[int, Measured]
+
+
+def best_of(found: Answering) -> Best:
+    """Sample ``num_generations`` replies to every problem, keep the best of each."""
+    asked, rows, curves = found.asked, [], []
+    for begin in progress(range(0, len(found.problems), asked.batch_size), "best of n"):
+        some = found.problems[begin : begin + asked.batch_size]
+        drawn = candidates(
+            found.model, some, found.reward, tokenizer=found.tokenizer, sampling=asked.sampling,
+            num_generations=asked.num_generations, seed=asked.seed,
+        )  # fmt: skip
+        for problem, texts, scores in zip(some, drawn.completions, drawn.rewards, strict=True):
+            known = scores.isfinite()
+            if bool(known.all()):
+                curves.append(best_of_n_curve(scores))
+            if bool(known.any()):
+                best = int(scores.nan_to_num(nan=-torch.inf).argmax())
+                reply = {"role": "assistant", "content": texts[best]}
+                rows.append(
+                    {
+                        "messages": [*problem.prompt, reply],
+                        "score": float(scores[best]),
+                        "mean_score": float(scores.nanmean()),
+                    }
+                )
+    table = torch.stack(curves) if curves else torch.empty(0, asked.num_generations)
+    sizes = sorted({2**i for i in range(asked.num_generations.bit_length())} | {asked.num_generations})
+    return Best(rows, {n: Measured.of(table[:, n - 1]) for n in sizes if n <= asked.num_generations})

@@ -1,0 +1,126 @@
+"""Rejection sampling (RAFT, expert iteration): sample, grade, keep the best, imitate them; and again from the model that came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import derive_seed, numpy_generator
+from minirlhf.data.chat import ends_of
+from minirlhf.data.collate import batch_indices
+from minirlhf.data.formats import Problem
+from minirlhf.equations.aggregation import aggregate, token_mean
+from minirlhf.equations.selection import top_overall, top_per_prompt
+from minirlhf.feedback.rewards import Reward
+from minirlhf.models.forward import completion_logps
+from minirlhf.recipes.parts import Graded
+from minirlhf.trainers.collecting import World
+from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Loop, Origin, Watch
+from minirlhf.trainers.online import Problems, observe
+
+
+def train_rejection(
+    model: nn.Module,
+    problems: Sequence[Problem],
+    reward: Reward,
+    config: RejectionConfig,
+    *,
+    tokenizer: Any,
+    monitors: Mapping[str, Reward] | None = None,
+    **run: Any,
+) -> History:
+    """Improve ``model`` in place by imitating its own best answers; arguments as for
+    :func:`~minirlhf.trainers.online.train_online`, ``run`` what :func:`rejection_in_world` takes beside them."""
+    world = Problems(problems, reward, tokenizer, monitors or {}, config.max_invalid, ends_of(tokenizer, model))
+    return rejection_in_world(model, world, config, **run)
+
+
+def rejection_in_world(
+    model: nn.Module,
+    world: World,
+    config: RejectionConfig,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
+    name: str = "rejection",
+    quiet: bool = False,
+) -> History:
+    """Rounds of ``config.steps_per_round`` optimizer steps, each on the replies that its first step has sampled and kept.
+
+    The model is never reset: a round starts from what the one before has made. A reply that was cut off is imitated as far as it
+    goes. Arguments as for :class:`~minirlhf.trainers.loop.Loop`.
+
+    Returns:
+        The metrics, named as in the glossary; what is said of samples stands in the first step of each round.
+    """
+    loop = Loop(
+        name, model, config, out=out, tokenizer=world.tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
+    )
+    for step in loop:
+        metrics: dict[str, float] = {}
+        number, turn = divmod(step, config.steps_per_round)
+        if turn == 0:
+            picked = world.pick(config.num_prompts, number, config.seed)
+            graded = world.answers(model, config, picked, step=number, seed=config.seed, version=step)
+            rows = kept(graded, config, derive_seed("kept", config.seed, number))
+            metrics = {**observe(graded, graded, None), **world.metrics()}
+            metrics["reward_kept"] = float(graded.rewards.flatten()[rows].mean())
+            metrics["prompts_kept"] = len((rows // config.num_generations).unique())
+            chosen = graded.rollout.select(rows)
+            loop.memory = {key: getattr(chosen, key) for key in ("input_ids", "attention_mask", "mask")}
+        batch = batch_indices(
+            len(loop.memory["mask"]), config.batch_size, turn, derive_seed("order", config.seed, number)
+        )
+        ids, attention, mask = (
+            loop.memory[key][torch.from_numpy(batch)] for key in ("input_ids", "attention_mask", "mask")
+        )
+        weights, losses = token_mean(mask), []
+        for part in torch.arange(len(mask)).split(config.micro_batch_size or len(mask)):
+            logps = completion_logps(model, ids[part], attention[part], mask.shape[1], wanted=mask[part])
+            losses.append(-aggregate(logps, weights[part], mask[part]))
+        loop.log(**metrics, **loop.update(losses), tokens=int(mask.sum()))
+    return loop.history
+
+
+def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:
+    """``(K,)`` rows of the rollout to imitate, by ``config.selection``; those that could not be graded are never among them.
+
+    Raises:
+        UserError: there are none.
+    """
+    valid = graded.valid.flatten()
+    if not bool(valid.any()):
+        raise UserError("none of the sampled replies could be graded, so there is nothing to imitate")
+    low = graded.rewards[graded.valid].min() - 1
+    rewards = graded.rewards.masked_fill(~graded.valid, float(low))
+    rows = CHOICES[config.selection](rewards, config.keep or len(rewards), seed).to(valid.device)
+    return rows[valid[rows]]
+
+
+def _per_prompt(rewards: Tensor, count: int, seed: int) -> Tensor:
+    return top_per_prompt(rewards) + torch.arange(len(rewards), device=rewards.device) * rewards.shape[1]
+
+
+def _overall(rewards: Tensor, count: int, seed: int) -> Tensor:
+    return top_overall(rewards, k=count)
+
+
+def _random(rewards: Tensor, count: int, seed: int) -> Tensor:
+    return torch.from_numpy(numpy_generator("random selection", seed).permutation(rewards.numel())[:count])
+
+
+#: ``(rewards (M, N), how many, seed) -> (K,)`` places in ``rewards.flatten()``, by the name in the settings.
+CHOICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
+    "per_prompt": _per_prompt,
+    "overall": _overall,
+    "random": _random,
+}

@@ -1,0 +1,213 @@
+"""Rejection sampling: what is kept, what is imitated, rounds against the exact best-of-n, resume, and the command."""
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.core import exact
+from minirlhf.core.errors import UserError
+from minirlhf.data import loaders
+from minirlhf.data.chat import conversation, ends_of
+from minirlhf.data.records import Problem
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations.estimators import best_of_n_distribution
+from minirlhf.models import checkpoints
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.parts import Graded
+from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.online import Problems
+from minirlhf.trainers.rejection import kept, rejection_in_world, train_rejection
+from minirlhf.trainers.toy import EnumerableWorld
+
+WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
+PROBLEMS = [Problem(conversation(f"say {name}"), name) for name in ("cats", "dogs", "birds", "purr")]
+SHORT = RejectionConfig(
+    max_steps=6, steps_per_round=3, num_prompts=4, num_generations=4, batch_size=4, max_completion_length=4
+)
+
+
+def length(problems, completions):
+    return [float(len(c.split())) for c in completions]
+
+
+class Table:
+    """A rollout of which only the number of completions to a prompt matters."""
+
+    def __init__(self, rewards):
+        self.num_generations = rewards.shape[1]
+
+
+def graded(rewards, valid=None):
+    rewards = torch.tensor(rewards)
+    return Graded(Table(rewards), rewards, torch.ones_like(rewards, dtype=torch.bool) if valid is None else valid)
+
+
+def chosen(selection, found, **more):
+    return kept(found, RejectionConfig(num_prompts=2, num_generations=3, selection=selection, **more), 0).tolist()
+
+
+def test_what_is_kept():
+    table = graded([[0.0, 2.0, 2.0], [5.0, 4.0, 3.0]])
+    assert chosen("per_prompt", table) == [1, 3]
+    assert chosen("overall", table) == [3, 4]
+    assert chosen("overall", table, keep=4) == [3, 4, 5, 1]
+    random = chosen("random", table, keep=6)
+    assert sorted(random) == list(range(6)) and chosen("random", table, keep=6) == random
+
+
+def test_what_was_not_graded_is_never_kept():
+    valid = torch.tensor([[False, False, False], [True, False, True]])
+    table = graded([[9.0, 9.0, 9.0], [-7.0, 9.0, -8.0]], valid)
+    assert chosen("per_prompt", table) == [3], "a prompt without a graded reply has no best one"
+    assert chosen("overall", table, keep=5) == [3, 5]
+    assert set(chosen("random", table, keep=6)) == {3, 5}
+    with pytest.raises(UserError, match="none of the sampled replies could be graded"):
+        chosen("overall", graded([[1.0]], torch.tensor([[False]])))
+
+
+def poem(config):
+    """The distribution over the replies after each round."""
+    world = poem_critic()
+    policy = copy.deepcopy(world.reference)
+    laws = []
+    for rounds in range(1, config.max_steps // config.steps_per_round + 1):
+        policy = copy.deepcopy(world.reference)
+        played = EnumerableWorld(policy, world.reference, {"reward": world.rewards[None]})
+        few = RejectionConfig(**{**vars(config), "max_steps": rounds * config.steps_per_round})
+        rejection_in_world(policy, played, few, quiet=True)
+        laws.append(policy.distribution()[0].detach())
+    return world, laws
+
+
+def test_rounds_of_best_of_four_come_near_best_of_four_to_the_power_of_the_rounds():
+    """With many samples a round; three seeds would do, as the distance is a tenth of the step between two rounds."""
+    config = RejectionConfig(
+        max_steps=80, steps_per_round=40, num_prompts=2_000, num_generations=4, batch_size=2_000, learning_rate=0.1,
+        max_completion_length=3,
+    )  # fmt: skip
+    world, laws = poem(config)
+    ref = world.reference.distribution()[0].detach()
+    for law, n in zip(laws, (4, 16), strict=True):
+        exactly = best_of_n_distribution(ref, world.rewards, n=n)
+        assert float(exact.expectation(law, world.rewards)) == pytest.approx(
+            float(exact.expectation(exactly, world.rewards)), abs=0.08
+        )
+        assert float((law - exactly).abs().sum() / 2) < 0.1 < float((law - ref).abs().sum() / 2)
+
+
+def test_the_loss_is_that_of_the_kept_replies_token_by_token():
+    def first_is_best(problems, completions):
+        return [float(i % 4 == 0) for i in range(len(completions))]
+
+    config = RejectionConfig(**{**vars(SHORT), "max_steps": 1})
+    policy = tiny_model("nano", WORDS, seed=0)
+    world = Problems(PROBLEMS, first_is_best, WORDS, {}, 0.0, ends_of(WORDS, policy))
+    drawn = world.answers(policy, config, world.pick(4, 0, 0), step=0, seed=0, version=0).rollout
+    first = drawn.select(torch.arange(0, 16, 4))
+    history = train_rejection(policy, PROBLEMS, first_is_best, config, tokenizer=WORDS, quiet=True)
+    assert history.last["loss"] == pytest.approx(float(-first.old_logps.sum() / first.mask.sum()), rel=1e-5)
+    assert history.last["tokens"] == int(first.mask.sum())
+    assert (history.last["reward"], history.last["reward_kept"], history.last["prompts_kept"]) == (0.25, 1.0, 4)
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
+    whole, parts = (tiny_model("nano", WORDS, seed=0) for _ in range(2))
+    run = {"tokenizer": WORDS, "quiet": True}
+    train_rejection(whole, PROBLEMS, length, SHORT, **run)
+    first = RejectionConfig(**{**vars(SHORT), "max_steps": 4})  # in the middle of the second round
+    train_rejection(parts, PROBLEMS, length, first, out=tmp_path / "run", **run)
+    again = tiny_model("nano", WORDS, seed=0)
+    train_rejection(again, PROBLEMS, length, SHORT, out=tmp_path / "run", resume=True, **run)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"selection": "best"}, "selection"),
+        ({"keep": 3}, "keep = 3 with selection = 'per_prompt'"),
+        ({"keep": 99, "selection": "overall"}, "expected at most num_prompts · num_generations = 16"),
+        ({"steps_per_round": 0}, "steps_per_round = 0; expected at least 1"),
+        ({"num_prompts": 0}, "num_prompts = 0; expected at least 1"),
+    ],
+)
+def test_bad_settings(changed, says):
+    with pytest.raises(UserError, match=says):
+        RejectionConfig(**{**vars(SHORT), **changed})
+
+
+def test_the_command(tmp_path, capsys):
+    out = tmp_path / "run"
+    asked = ["train", "rs", "--task", "sort_digits", "--out", str(out), "--max-steps", "2", "--steps-per-round", "1"]
+    assert main([*asked, "--num-prompts", "4", "--batch-size", "4", "--num-generations", "2"]) == 0
+    assert "held-out reward" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(math.isfinite(row["reward_kept"]) for row in rows)
+    assert main([*asked, "--keep", "3"]) == 2
+
+
+# -- best of n of a file -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, prompts and a grader that fails on one prompt."""
+    where = tmp_path_factory.mktemp("bestofn")
+    checkpoints.save(where / "model", tiny_model("nano", WORDS, seed=0), WORDS)
+    rows = [{"prompt": f"say {name}", "answer": name} for name in ("cats", "dogs", "birds")]
+    (where / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (where / "mine.py").write_text(
+        "def words(completion, reference):\n"
+        "    if reference == 'birds':\n        raise ValueError('no birds')\n"
+        "    return float(len(completion.split()))\n"
+    )
+    return where
+
+
+def bestofn(folder, *more):
+    return main(
+        [
+            "bestofn",
+            str(folder / "model"),
+            "--data",
+            str(folder / "prompts.jsonl"),
+            "--max-completion-length",
+            "4",
+            *more,
+        ]
+    )
+
+
+def test_the_best_reply_to_each_prompt_is_written_and_n_is_priced(folder, capsys, tmp_path):
+    out = tmp_path / "best.jsonl"
+    asked = ("--grader", f"{folder}/mine.py:words", "--num-generations", "3", "--out", str(out))
+    assert bestofn(folder, *asked) == 0
+    said = capsys.readouterr().out
+    assert "left out: 1 prompts of which no reply could be graded" in said and "0.432 nats" in said  # log 3 − 2/3
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["messages"][0]["content"] for row in rows] == ["say cats", "say dogs"]
+    for row in rows:
+        assert row["score"] == len(row["messages"][1]["content"].split()) >= row["mean_score"]
+    expected = sum(row["score"] for row in rows) / 2
+    line = next(line for line in said.splitlines() if line.split()[:1] == ["3"])
+    assert float(line.split()[1]) == pytest.approx(expected, abs=1e-3), "with n = N the estimate is the best itself"
+    assert bestofn(folder, *asked) == 2 and "is there already" in capsys.readouterr().err
+    assert loaders.load(str(out)).conversations(), "what is written can be learned from"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--num-generations", "0"), "--num-generations 0: expected at least 1"),
+        (("--temperature", "0"), "--temperature 0 gives the same reply every time"),
+        ((), "give either --grader NAME"),
+    ],
+)
+def test_bestofn_bad_input(folder, capsys, more, says):
+    assert bestofn(folder, *more) == 2
+    assert says in capsys.readouterr().err
