@@ -41,7 +41,7 @@ def _law_by_enumeration(probs: Tensor, rewards: Tensor, n: int) -> Tensor:
     return law
 
 
-def _cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
+def cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
     """F(r_y) and F(r_y−) of every response."""
     upto = torch.stack([probs[rewards <= r].sum() for r in rewards]).clamp(max=1.0)
     return upto, torch.stack([probs[rewards < r].sum() for r in rewards])
@@ -61,7 +61,7 @@ def _cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
 def _(best_of_n_cdf, draw: Draw) -> Comparison:
     "The best of n is at most x where all of them are."
     probs, rewards, n = draw.distribution(4), draw.normal(4), draw.integer(2, 3)
-    upto, _ = _cumulative(probs, rewards)
+    upto, _ = cumulative(probs, rewards)
     expected = torch.zeros(4, dtype=torch.float64)
     for drawn, chance in _tuples(probs, n):
         expected += chance * (max(rewards[list(drawn)]) <= rewards)
@@ -81,7 +81,7 @@ def _one_hot_of_best(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     wrong={
         "tempered policy, π^n": lambda probs, rewards, *, n: (probs**n) / (probs**n).sum(-1, keepdim=True),
         "n F^(n−1) π, as if no answer had mass": lambda probs, rewards, *, n: (
-            n * _cumulative(probs, rewards)[0] ** (n - 1) * probs
+            n * cumulative(probs, rewards)[0] ** (n - 1) * probs
         ),
         "always the best answer": _one_hot_of_best,
     },
@@ -90,7 +90,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
     "The mass of an answer is what the distribution function of the maximum gains there."
     for size in (4, 5):
         probs, rewards, n = draw.distribution(size), draw.permutation(size).double(), draw.integer(2, 6)
-        upto, below = _cumulative(probs, rewards)
+        upto, below = cumulative(probs, rewards)
         jumps = estimators.best_of_n_cdf(upto, n=n) - estimators.best_of_n_cdf(below, n=n)
         yield distribution(probs, rewards, n=n), jumps
 
@@ -105,7 +105,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
             probs, rewards - 1e-6 * torch.arange(rewards.shape[-1]), n=n
         ),
         "tied answers counted twice": lambda probs, rewards, *, n: (
-            _cumulative(probs, rewards)[0] ** n - _cumulative(probs, rewards)[1] ** n
+            cumulative(probs, rewards)[0] ** n - cumulative(probs, rewards)[1] ** n
         ),
         "always the best answer": _one_hot_of_best,
     },
@@ -139,7 +139,7 @@ def _(density_ratio, draw: Draw) -> Comparison:
     "Spread over the quantiles it covers, F(r−) to F(r), every answer is weighted by n u^(n−1)."
     probs, n = draw.distribution(4), draw.integer(2, 6)
     rewards = draw.permutation(4).double()
-    upto, below = _cumulative(probs, rewards)
+    upto, below = cumulative(probs, rewards)
     masses = [
         exact.integrate(lambda u: density_ratio(u, n=n), low, high, nodes=8)
         for low, high in zip(below.tolist(), upto.tolist(), strict=True)
@@ -183,7 +183,7 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
     probs, n = draw.distribution(4), draw.integer(2, 8)
     rewards = draw.permutation(4).double()
     law = estimators.best_of_n_distribution(probs, rewards, n=n)
-    upto, below = _cumulative(probs, rewards)
+    upto, below = cumulative(probs, rewards)
     lost = []
     for mass, low, high in zip(law, below.tolist(), upto.tolist(), strict=True):
 
@@ -393,7 +393,7 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
 def _(best_of_several_cdf, draw: Draw) -> Comparison:
     "The best of all draws is at most x where those of every model are."
     models, rewards, counts = draw.distribution(2, 4), draw.normal(4), (1, draw.integer(2, 3))
-    cdfs = torch.stack([_cumulative(probs, rewards)[0] for probs in models])
+    cdfs = torch.stack([cumulative(probs, rewards)[0] for probs in models])
     expected = torch.zeros(4, dtype=torch.float64)
     for first, chance in _tuples(models[0], counts[0]):
         for second, other in _tuples(models[1], counts[1]):
@@ -433,7 +433,7 @@ def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
         "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
         "the best reply of all": lambda logps, probs, rewards, *, n: -logps[rewards.argmax()],
         "weights n u^(n−1) without regard to mass": lambda logps, probs, rewards, *, n: (
-            -(probs * estimators.best_of_n_density_ratio(_cumulative(probs, rewards)[0], n=n) * logps).sum()
+            -(probs * estimators.best_of_n_density_ratio(cumulative(probs, rewards)[0], n=n) * logps).sum()
         ),
     },
 )
