@@ -1,0 +1,185 @@
+# ---
+# title: The best of all, but not of one prompt only
+# kind: implement
+# minutes: 20
+# ---
+
+# %% [statement]
+# Keeping the best of all forgets hard prompts; keeping the best of each also keeps bad replies. A compromise: keep the best $K$ of all, *at most `most` of any prompt*.
+#
+# Write `select(rewards, k, most)`. Go through all replies from the best to the worst, of equal ones the earlier first (row by row, as in the chapter); keep a reply unless its prompt has
+# `most` already; stop when $K$ are kept. Some replies could not be graded: their reward is NaN, and they are never kept. If fewer than $K$ can be kept, return those.
+#
+# Return the places in the flattened matrix, a tensor of integers, in the order in which they were kept.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def select(rewards, k, most):
+    """rewards: (M, N), NaN where nobody could grade. k, most: integers from 1. Returns (at most k,) integers."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def select(rewards, k, most):
+    flat = rewards.flatten()
+    kept, taken = [], {}
+    for place in torch.where(flat.isnan(), -torch.inf, flat).argsort(descending=True, stable=True).tolist():
+        prompt = place // rewards.shape[1]
+        if len(kept) < k and not flat[place].isnan() and taken.get(prompt, 0) < most:
+            kept.append(place)
+            taken[prompt] = taken.get(prompt, 0) + 1
+    return torch.tensor(kept, dtype=torch.long)
+
+
+# %% [tests]
+import math
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def by_definition(rewards, k, most):
+    """Again and again the best of what is left and allowed, searched from the first to the last."""
+    rows, kept = rewards.tolist(), []
+    width = len(rows[0])
+    while len(kept) < k:
+        best = None
+        for i, row in enumerate(rows):
+            full = sum(place // width == i for place in kept) >= most
+            for j, value in enumerate(row):
+                if full or math.isnan(value) or i * width + j in kept:
+                    continue
+                if best is None or value > rows[best // width][best % width]:
+                    best = i * width + j
+        if best is None:
+            break
+        kept.append(best)
+    return kept
+
+
+def wanted(sub, rewards, k, most, **more):
+    expect(
+        sub.select(rewards, k, most),
+        torch.tensor(by_definition(rewards, k, most)),
+        what="`select`",
+        given={"rewards": rewards, "k": k, "most": most},
+        **more,
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "How does a place in the flattened matrix tell its prompt?",
+        "Place i belongs to row i // N. Count what each row has given, and skip a reply whose row is full.",
+    ),
+)
+def limited(sub, draw):
+    "At most `most` of any prompt, different rewards."
+    rewards = tidy(draw.permutation(12).reshape(4, 3).double() / 2)
+    rewards[int(draw.integer(0, 3))] += 6.0  # one prompt is easy
+    flat = rewards.flatten().argsort(descending=True, stable=True)
+    free = flat[:5].tolist()
+    wanted(
+        sub,
+        rewards,
+        5,
+        2,
+        mistakes={"no prompt is limited": torch.tensor(free)} if free != by_definition(rewards, 5, 2) else {},
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "Which of two equal replies comes first?",
+        "A stable sort keeps the order of equal ones; ask for it by name.",
+    ),
+)
+def ties(sub, draw):
+    "Of equal ones the earlier."
+    rewards = draw.permutation(24).reshape(6, 4).double() // 6
+    wanted(sub, rewards, 7, 2)
+
+
+@test(
+    points=2,
+    hints=(
+        "Where does a sort put NaN?",
+        "PyTorch takes NaN for the largest number of all. Replace it by −∞ before you sort, and still do not keep it.",
+    ),
+)
+def ungraded(sub, draw):
+    "NaN is never kept, and there may be too few."
+    rewards = tidy(draw.permutation(8).reshape(2, 4).double())
+    rewards[0, draw.integer(0, 3)] = math.nan
+    rewards[1] = math.nan
+    first = rewards.flatten().argsort(descending=True, stable=True)[:3]
+    wanted(sub, rewards, 3, 4, mistakes={"what could not be graded is kept first": first})
+    wanted(sub, rewards, 6, 4)
+
+
+# %% [probes]
+# no float32, gradient: places are integers
+# no nan: NaN has a meaning here, which a test of its own asks about
+
+
+# %% [mutant] no limit
+# caught by: limited
+def select(rewards, k, most):
+    flat = torch.where(rewards.isnan(), -torch.inf, rewards).flatten()
+    best = flat.argsort(descending=True, stable=True)[:k]
+    return best[flat[best] > -torch.inf]
+
+
+# %% [mutant] the column in place of the prompt
+# caught by: limited
+def select(rewards, k, most):
+    flat = rewards.flatten()
+    kept, taken = [], {}
+    for place in torch.where(flat.isnan(), -torch.inf, flat).argsort(descending=True, stable=True).tolist():
+        column = place % rewards.shape[1]
+        if len(kept) < k and not flat[place].isnan() and taken.get(column, 0) < most:
+            kept.append(place)
+            taken[column] = taken.get(column, 0) + 1
+    return torch.tensor(kept, dtype=torch.long)
+
+
+# %% [mutant] the later of equal ones
+# caught by: ties
+def select(rewards, k, most):
+    flat = rewards.flatten()
+    kept, taken = [], {}
+    order = torch.where(flat.isnan(), -torch.inf, flat).argsort(stable=True).flip(0).tolist()
+    for place in order:
+        prompt = place // rewards.shape[1]
+        if len(kept) < k and not flat[place].isnan() and taken.get(prompt, 0) < most:
+            kept.append(place)
+            taken[prompt] = taken.get(prompt, 0) + 1
+    return torch.tensor(kept, dtype=torch.long)
+
+
+# %% [mutant] NaN is the largest
+# caught by: ungraded
+# says: kept first
+def select(rewards, k, most):
+    kept, taken = [], {}
+    for place in rewards.flatten().argsort(descending=True, stable=True).tolist():
+        prompt = place // rewards.shape[1]
+        if len(kept) < k and taken.get(prompt, 0) < most:
+            kept.append(place)
+            taken[prompt] = taken.get(prompt, 0) + 1
+    return torch.tensor(kept, dtype=torch.long)
+
+
+# %% [partial] 3: NaN was not thought of
+def select(rewards, k, most):
+    kept, taken = [], {}
+    for place in rewards.flatten().argsort(descending=True, stable=True).tolist():
+        prompt = place // rewards.shape[1]
+        if len(kept) < k and taken.get(prompt, 0) < most:
+            kept.append(place)
+            taken[prompt] = taken.get(prompt, 0) + 1
+    return torch.tensor(kept, dtype=torch.long)

@@ -1,0 +1,295 @@
+# %% [markdown]
+# # 11 · The best of many tries
+#
+# A model answers sixteen times, a reward model picks. No weight has moved, and the answers are better. **What are sixteen tries worth, what do they cost in
+# distance from the model, and what does a model become that imitates what was picked?**
+#
+# The world is the poem critic of chapter 05: one question, forty possible replies, all probabilities known.
+
+# %%
+import copy
+import math
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch11_rejection_sampling.poem import ROUNDS, by_rejection, place
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core import exact
+from minirlhf.core.progress import progress
+from minirlhf.data import tasks
+from minirlhf.data.toys import poem_critic
+from minirlhf.equations import rlhf
+from minirlhf.equations.estimators import best_of_n_curve, best_of_n_distribution, best_of_n_kl
+from minirlhf.equations.selection import top_overall, top_per_prompt
+from minirlhf.feedback.rewards import task_problems, task_reward
+from minirlhf.models.sampling import Sampling
+from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import zoo
+from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.evaluation import candidates, evaluate
+from minirlhf.trainers.rejection import train_rejection
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+world = poem_critic()
+ref = world.reference.distribution()[0].detach()  # (40,) probabilities
+reward, gold = world.rewards, world.gold
+predict = Predictions("11")
+
+# %% [markdown]
+# ## Two ways to pick
+#
+# Five prompts, four replies to each. Bold in your mind what you would keep: the best of each row, or the best five of all.
+
+# %%
+same = predict("How many of the five replies do the two ways have in common?", 3, 4, 5)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+R = torch.tensor(
+    [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]]
+)
+each, overall = top_per_prompt(R), top_overall(R, k=5)
+print("best of each prompt, columns counted from 1:", (each + 1).tolist())
+print("best five of all, places counted from 0:    ", overall.tolist())
+both = {int(i) * 4 + int(j) for i, j in enumerate(each)} & set(overall.tolist())
+same.reveal(len(both))
+print(f"mean reward of what is kept: {R.gather(1, each[:, None]).mean():.2f} and {R.flatten()[overall].mean():.2f}")
+
+# %% [markdown]
+# The second way earns more, and it has nothing to say about the fifth prompt.
+#
+# ## The best of n, exactly
+#
+# The best of $n$ earns at most $x$ if all $n$ do. That gives the law of the best reply, and with it everything else: its reward, its true worth, its distance. Beside it stands
+# the best policy at the same distance, the tilt of chapter 05.
+
+# %%
+truth = predict(
+    "The reward model counts 'nice'. What does the true worth of the best of n do as n grows?",
+    "it rises, ever more slowly",
+    "it rises, then falls",
+    "it falls",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+rows = {}
+print("     n   reward   truth       KL   formula    tilt at this KL: reward   truth")
+for n in (1, 2, 4, 8, 16, 64, 256, 1024):
+    law = best_of_n_distribution(ref, reward, n=n)
+    rows[n] = found = place(world, law)
+    line = f"{n:6} {found.reward:8.3f} {found.gold:7.3f} {found.kl:8.3f} {best_of_n_kl(n):9.3f}"
+    if n > 1:
+        beta = rlhf.beta_for_kl(ref.log(), reward, budget=found.kl)
+        tilt = place(world, rlhf.optimal_logps(ref.log(), reward, beta=beta).exp())
+        line += f" {tilt.reward:26.3f} {tilt.gold:7.3f}"
+    print(line)
+golds = [found.gold for found in rows.values()]
+if max(golds) > max(golds[0], golds[-1]):
+    truth.reveal("it rises, then falls")
+else:
+    truth.reveal("it falls" if golds[-1] < golds[0] else "it rises, ever more slowly")
+
+# %% [markdown]
+# ## A formula that everybody uses
+#
+# "Best of $n$ is $\log n - (n-1)/n$ nats from the model." In the table it is nearly right. Now a question with one right answer in two: the reward is 1 or 0.
+
+# %%
+coin = predict("For n = 64 the formula says 3.17 nats. How far is the best of 64 really?", "3.17", "about 1.5", "0.69")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+right = torch.tensor([0.0, 1.0], dtype=torch.float64)
+half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+print("     n   right       KL   formula")
+for n in (2, 4, 16, 64):
+    law = best_of_n_distribution(half, right, n=n)
+    far = float(exact.divergence(law, half))
+    print(f"{n:6} {law[1]:7.4f} {far:8.6f} {best_of_n_kl(n):9.6f}")
+coin.reveal("0.69" if abs(far - math.log(2)) < 0.01 else "about 1.5" if far < 2 else "3.17")
+
+# %% [markdown]
+# Once every answer is right, there is nowhere further to go. With rewards that tie, the formula is a bound and a bad one.
+#
+# ## Temperature
+#
+# Hotter sampling makes the tries more different. That helps the maximum, or does it?
+
+# %%
+warm = predict("The best of 16 in truth: at which temperature is it worth most?", "0.5", "1", "2")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+worth = {}
+print("temperature   reward of the best of 16   truth")
+for temperature in (0.5, 1.0, 2.0):
+    model = copy.deepcopy(world.reference)
+    with torch.no_grad():
+        model.table.copy_(model.table.log_softmax(-1) / temperature)
+    found = place(world, best_of_n_distribution(model.distribution()[0].detach(), reward, n=16))
+    worth[f"{temperature:g}"] = found.gold
+    print(f"{temperature:11.1f} {found.reward:26.3f} {found.gold:7.3f}")
+warm.reveal(max(worth, key=worth.__getitem__))
+
+# %% [markdown]
+# ## Imitate the best
+#
+# A model is fine-tuned on the best of four until it *is* the best of four. Then the same again, from the new model. Where does it get in four rounds?
+
+# %%
+rounds = predict("Four rounds with the best of 4 are exactly the same as one round with the best of …", 16, 32, 256)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+law = ref
+steps = [place(world, ref)]
+print("round   reward   truth  entropy   difference to the best of 4^k")
+for k in range(1, 5):
+    law = best_of_n_distribution(law, reward, n=4)
+    steps.append(place(world, law))
+    apart = (law - best_of_n_distribution(ref, reward, n=4**k)).abs().sum() / 2
+    print(f"{k:5} {steps[-1].reward:8.3f} {steps[-1].gold:7.3f} {steps[-1].entropy:8.3f}   {float(apart):.9f}")
+rounds.reveal(256 if apart < 1e-12 else 16)
+
+# %%
+# figure: price
+# alt: Two panels over the distance from the model. Left, reward: the frontier of chapter 05 and just below it best-of-n for n from 1 to 1,024, with four crosses
+#   on the same curve at n of 4, 16, 64 and 256. Right, true worth: both curves rise to a peak within the first nat and fall below zero;
+#   best-of-n lies above the tilt until far out. Only the first cross stands near the peak.
+ns = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
+best = [place(world, best_of_n_distribution(ref, reward, n=n)) for n in ns]
+betas = torch.logspace(1.5, -0.95, 120, dtype=torch.float64).tolist()
+tilts = [place(world, rlhf.optimal_logps(ref.log(), reward, beta=beta).exp()) for beta in betas]
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+for ax, key, label in zip(axes, ("reward", "gold"), ("expected reward", "true worth"), strict=True):
+    ax.plot(
+        [p.kl for p in tilts], [getattr(p, key) for p in tilts], color=PALETTE["black"], lw=1.5, label="tilt (frontier)"
+    )
+    ax.plot([p.kl for p in best], [getattr(p, key) for p in best], "o-", ms=3, color=PALETTE["blue"], label="best of n")
+    ax.plot(
+        [p.kl for p in steps[1:]],
+        [getattr(p, key) for p in steps[1:]],
+        "x",
+        ms=10,
+        mew=2,
+        color=PALETTE["red"],
+        label="four rounds, best of 4",
+    )
+    for n in (4, 16, 64, 256):
+        at = rows[n]
+        ax.annotate(f"{n}", (at.kl, getattr(at, key)), (4, -14), textcoords="offset points", color=PALETTE["red"])
+    ax.set(xlabel="KL from the model, nats", ylabel=label)
+axes[0].legend(frameon=False, loc="lower right")
+plt.show()
+
+# %% [markdown]
+# **What to notice.** Every round looks like the one before, and the reward rises in each. The truth was best after the first.
+#
+# ## With the samples that one has
+#
+# So far every sum ran over all replies. Now 128 sampled replies a round, sixteen groups of eight: keep the best of each group and take twenty steps on these sixteen. The control keeps sixteen at
+# random. Which of the two lines below is which you will see at once; look at the entropy.
+
+# %%
+diverse = predict(
+    "Entropy after two rounds: infinitely many samples leave 1.81 nats. And these?",
+    "about 1.8",
+    "about 1.2",
+    "about 0.3",
+)
+
+# %%
+seen = evidence.Seen("ch11")  # ten seeds
+trained = {
+    name: by_rejection(RejectionConfig(**{**vars(ROUNDS), "selection": name}))
+    for name in progress(("per_prompt", "random"), "rounds")
+}
+entropies = seen.values("per_prompt_entropy_2")
+entropy = sum(entropies) / len(entropies)
+diverse.reveal(
+    min({"about 1.8": 1.8, "about 1.2": 1.2, "about 0.3": 0.3}.items(), key=lambda item: abs(item[1] - entropy))[0]
+)
+print(f"this run: {trained['per_prompt'][1].entropy:.2f}; mean of ten seeds: {entropy:.2f}")
+
+# %%
+# figure: finite
+# alt: Left, reward over eight rounds. Keeping the best of each eight rises from 0.7 to about 2.5 within four rounds; keeping replies at random stays between 0 and 1.5. Right, entropy:
+#   both fall towards zero, far below the dotted curve of infinitely many samples.
+at = (1, 2, 4, 8)
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+ideal = [place(world, best_of_n_distribution(ref, reward, n=8**k)) for k in range(5)]
+for ax, key in zip(axes, ("reward", "entropy"), strict=True):
+    start = getattr(steps[0], key)
+    ax.plot(range(5), [getattr(p, key) for p in ideal], ":", color=PALETTE["black"], label="infinitely many samples")
+    for name, colour, label in (
+        ("per_prompt", "blue", "best of each eight"),
+        ("random", "orange", "as many at random"),
+    ):
+        values = [seen.values(f"{name}_{key}_{k}") for k in at]
+        low, high = ([start, *(pick(v) for v in values)] for pick in (min, max))
+        middle = [start, *(sum(v) / len(v) for v in values)]
+        ax.fill_between([0, *at], low, high, color=PALETTE[colour], alpha=0.2, lw=0)
+        ax.plot([0, *at], middle, "o-", ms=4, color=PALETTE[colour], label=label)
+    ax.set(xlabel="round", ylabel={"reward": "expected reward", "entropy": "entropy, nats"}[key], ylim=(0, None))
+axes[0].legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.62))
+plt.show()
+
+# %%
+assert trained["per_prompt"][3].reward > 1.8 and seen.holds("per_prompt_reward_4", above=1.8)
+assert trained["random"][3].reward < 1.75 and seen.holds("random_reward_4", below=1.75)
+
+# %% [markdown]
+# ## A language model
+#
+# The assistant of chapter 01, fine-tuned. First the price list: 64 questions, sixteen replies to each, and from the *same* replies what every $n$ up to sixteen is worth.
+
+# %%
+task = tasks.get("assistant")
+model, tokenizer = zoo.load("assistant-sft", quiet=True)
+problems, grade = task_problems(task, "test")[:64], task_reward(task)
+sampling = Sampling(max_completion_length=task.max_completion_length)
+drawn = candidates(model, problems, grade, tokenizer=tokenizer, sampling=sampling, num_generations=16)
+curve = best_of_n_curve(drawn.rewards).mean(0)
+print("   n   best of n")
+for n in (1, 2, 4, 8, 16):
+    print(f"{n:4} {curve[n - 1]:11.2f}")
+
+# %% [markdown]
+# And now training: three rounds, 64 questions and eight replies a round, twenty steps each. (One seed; the true reward is the judge, so nothing can be exploited.)
+
+# %%
+learned = predict(
+    "After three rounds, one reply of the trained model is worth as much as the best of how many of the old one?",
+    "2",
+    "4 to 8",
+    "more than 16",
+)
+
+# %%
+config = RejectionConfig(learning_rate=1e-3, max_completion_length=task.max_completion_length)
+after = {}
+for name in progress(("per_prompt", "random"), "training"):
+    copied = copy.deepcopy(model)
+    training = RejectionConfig(**{**vars(config), "selection": name})
+    train_rejection(copied, task_problems(task, "train"), grade, training, tokenizer=tokenizer, quiet=True)
+    result = evaluate(copied, problems, grade, tokenizer=tokenizer, sampling=sampling, ref_model=model)
+    after[name] = float(result.reward.mean)
+    print(f"{name:11} true reward {result.reward}   KL {result.divergence} nats   e.g. {result.completions[0]!r}")
+reached = int((curve < after["per_prompt"]).sum())  # the largest n whose best is worth less
+learned.reveal("2" if reached < 3 else "4 to 8" if reached < 12 else "more than 16")
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Keep the best of all instead of the best of each question (`selection="overall"`). Look at `prompts_kept`: which questions are forgotten?
+# * In the poem, begin each round from the first model, but fine-tune on what *all* rounds have kept. Does the entropy last longer?
+# * Replace the reward by a bad one, such as the number of words, and choose $n$ by the true worth. How much does the choice cost you in reward?
+#
+# The graded exercises of this chapter: `minirlhf check 11`.
