@@ -68,7 +68,7 @@ def _(draw: Draw) -> Legend:
 
 @ink(
     "eq:best-of-n-kl-bound",
-    harmless={piece: "a larger number is a bound as well" for piece in (r"\log n +", r"\le n -", "n - 2")},
+    harmless=dict.fromkeys((r"\log n +", r"\le n -", "n - 2"), "a larger number is a bound as well"),
 )
 def _(draw: Draw) -> Legend:
     probs, rewards, n = replies(draw)
@@ -133,9 +133,7 @@ def _(draw: Draw) -> Legend:
 
 @ink(
     "eq:rejection-gradient",
-    harmless={
-        piece: "any constant may be subtracted from the weights" for piece in (") } + 1", ") } ) \\nabla", ") } - 2")
-    },
+    harmless=dict.fromkeys((") } + 1", ") } ) \\nabla", ") } - 2"), "any constant may be subtracted from the weights"),
 )
 def _(draw: Draw) -> Legend:
     _, rewards, n = replies(draw)
