@@ -30,12 +30,12 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.core.errors import UserError
     from minirlhf.equations.estimators import best_of_n_kl
     from minirlhf.models.checkpoints import write_text_atomic
-    from minirlhf.stages.answering import Answering, Asked, best_of
+    from minirlhf.stages.answering import Answering, Request, best_of
     from minirlhf.stages.measure import Number
 
     if args.out is not None and args.out.exists():
         raise UserError(f"{args.out}: is there already; name another file")
-    found = Answering.load(Asked(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Asked)}))
+    found = Answering.load(Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)}))
     best = best_of(found)
     print(f"\n{len(found.problems)} prompts, {args.num_generations} replies each; 95 % intervals over prompts")
     print("     n   expected best   interval             KL to the model, at most")

@@ -29,11 +29,11 @@ def run(args: argparse.Namespace) -> int:
     import dataclasses
 
     from minirlhf.stages import named, start
-    from minirlhf.stages.answering import Answering, Asked
+    from minirlhf.stages.answering import Answering, Request
     from minirlhf.stages.measure import measure
     from minirlhf.stages.measure_reward import is_reward_model
 
-    asked = Asked(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Asked)})
+    asked = Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)})
     if is_reward_model(args.model):
         return _of_reward_model(args, start.device_of(args.device))
     found = Answering.load(asked)

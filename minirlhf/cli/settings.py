@@ -195,7 +195,7 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
 
 
 def add_answering(parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems") -> None:
-    """The flags of :class:`~minirlhf.stages.answering.Asked`, of which ``num_generations`` has this default."""
+    """The flags of :class:`~minirlhf.stages.answering.Request`, of which ``num_generations`` has this default."""
     parser.add_argument("model", metavar="MODEL", help="a run, a model folder, a zoo entry or a hub name")
     parser.add_argument("--data", required=True, help=f"{data}: file, folder, or hub name")
     parser.add_argument("--format", help="format of the data (default: detected from its fields)")

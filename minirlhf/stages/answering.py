@@ -22,7 +22,7 @@ from minirlhf.trainers.evaluation import Measured, candidates
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """How a command was asked.
 
     Attributes:
@@ -73,7 +73,7 @@ class Answering:
         grader: what tells ``reward`` from others.
     """
 
-    asked: Asked
+    asked: Request
     model: Any
     tokenizer: Any
     problems: list[Problem]
@@ -86,7 +86,7 @@ class Answering:
         return next(self.model.parameters()).device
 
     @classmethod
-    def load(cls, asked: Asked) -> Answering:
+    def load(cls, asked: Request) -> Answering:
         """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
         sampling = asked.sampling  # its errors come before anything is loaded
         device = start.device_of(asked.device)

@@ -449,7 +449,7 @@ def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compare
 
 
 @dataclass(frozen=True)
-class Asked:
+class OwnReplies:
     """Problems that are ready to be answered and graded."""
 
     run: Prepared[Problem]
@@ -458,7 +458,7 @@ class Asked:
     @classmethod
     def of(
         cls, source: GradedSource, config: SamplingConfig, *, resume: bool, given: Mapping[str, Any], **asks: Any
-    ) -> Asked:
+    ) -> OwnReplies:
         """From files or from a tiny world; ``asks``: what else the run depends on, for its record."""
         task = None if source.task is None else tasks.get(source.task)
         if task is not None:
@@ -515,7 +515,7 @@ def run_online(
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
     reference = Reference.load(source.ref_model)
-    asked = Asked.of(source, config, resume=resume, given=given, reference=_digest(reference))
+    asked = OwnReplies.of(source, config, resume=resume, given=given, reference=_digest(reference))
     run = asked.run
     recipe = for_run(recipe, run.config)
     print(recipes.describe(recipe))
@@ -532,7 +532,7 @@ def run_rejection(
     source: GradedSource, config: RejectionConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """Sample, keep the best, imitate them, round after round. Returns the held-out reward before and after."""
-    return Asked.of(source, config, resume=resume, given=given).trained(train_rejection)
+    return OwnReplies.of(source, config, resume=resume, given=given).trained(train_rejection)
 
 
 def grading(

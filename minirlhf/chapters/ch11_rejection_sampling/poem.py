@@ -29,7 +29,7 @@ POLICY_GRADIENT: Recipe = RLOO.with_(kl=None)
 
 
 @dataclass(frozen=True)
-class Place:
+class Standing:
     """Where a policy stands, exactly: expected reward and true worth, entropy and KL from the reference in nats."""
 
     reward: float
@@ -38,10 +38,10 @@ class Place:
     kl: float
 
 
-def place(world: Enumerable, law: Tensor) -> Place:
+def place(world: Enumerable, law: Tensor) -> Standing:
     """Of a distribution ``(N,)`` over the replies."""
     ref = world.reference.distribution()[0].detach()
-    return Place(
+    return Standing(
         float(exact.expectation(law, world.rewards)),
         float(exact.expectation(law, world.gold)),
         float(exact.entropy(law)),
@@ -49,11 +49,11 @@ def place(world: Enumerable, law: Tensor) -> Place:
     )
 
 
-def _watched(train: Callable[[Any, EnumerableWorld, Enumerable, Watch], object], every: int) -> list[Place]:
+def _watched(train: Callable[[Any, EnumerableWorld, Enumerable, Watch], object], every: int) -> list[Standing]:
     """Where a copy of the reference stands after every so many steps of its training."""
     world = poem_critic()
     policy = copy.deepcopy(world.reference)
-    places: list[Place] = []
+    places: list[Standing] = []
 
     def look() -> dict[str, float]:
         places.append(place(world, policy.distribution()[0].detach()))
@@ -64,7 +64,7 @@ def _watched(train: Callable[[Any, EnumerableWorld, Enumerable, Watch], object],
     return places
 
 
-def by_rejection(config: RejectionConfig) -> list[Place]:
+def by_rejection(config: RejectionConfig) -> list[Standing]:
     """After each round."""
 
     def train(policy: Any, played: EnumerableWorld, world: Enumerable, watch: Watch) -> None:
@@ -73,7 +73,7 @@ def by_rejection(config: RejectionConfig) -> list[Place]:
     return _watched(train, config.steps_per_round)
 
 
-def by_gradient(config: OnlineConfig, every: int) -> list[Place]:
+def by_gradient(config: OnlineConfig, every: int) -> list[Standing]:
     """After every so many updates of REINFORCE with the mean of the other replies as baseline, without KL."""
 
     def train(policy: Any, played: EnumerableWorld, world: Enumerable, watch: Watch) -> None:
