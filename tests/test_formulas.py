@@ -26,7 +26,10 @@ from minirlhf.ledger.ink.displays import displays
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
-TEXTS = {c.number: BOOK / f"{c.page}.md" for c in chapters() if c.finished}
+TEXTS = {c.number: BOOK / f"{c.page}.md" for c in chapters() if (BOOK / f"{c.page}.md").is_file()}
+APPENDICES = [
+    path for path in sorted(BOOK.glob("*.md")) if path not in TEXTS.values() and "$$" in path.read_text("utf-8")
+]
 SKELETON = """\
 <!doctype html><html lang="en"><head><meta charset="utf-8"><title>formulas</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -112,6 +115,13 @@ def test_a_chapter_s_formulas_can_be_typeset_and_fit(chapter: int, browser: Brow
     """Those of its page and of its legends."""
     markdown = TEXTS[chapter].read_text(encoding="utf-8")
     assert faults(chapter, markdown, signs(markdown), browser, tmp_path) == []
+
+
+@pytest.mark.parametrize("text", APPENDICES, ids=lambda path: path.stem)
+def test_an_appendix_s_formulas_can_be_typeset_and_fit(text: Path, browser: Browser, tmp_path: Path) -> None:
+    """Those of a page whose equations have numbers like H.3."""
+    markdown = text.read_text(encoding="utf-8")
+    assert faults(1, markdown, signs(markdown), browser, tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf.chapters import load_checks, load_legends
+from minirlhf.chapters import chapters, load_checks, load_legends
 from minirlhf.ledger import pages
 from minirlhf.ledger.ink import misprints, proof
 from minirlhf.ledger.ink.displays import displays
@@ -293,5 +293,8 @@ def test_a_formula_that_is_not_evaluated_was_read_as_it_stands():
 
 
 def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
-    assert KNOWN.legends.keys() | KNOWN.pins.keys() == PRINTED.keys()
-    assert len(KNOWN.legends) >= 0.9 * len(PRINTED)
+    """And each has its formula, but for legends of a chapter that has no page yet."""
+    unwritten = {f".ch{c.number:02}_" for c in chapters() if not (BOOK / f"{c.page}.md").is_file()}
+    early = {label for label, one in KNOWN.legends.items() if any(name in one.build.__module__ for name in unwritten)}
+    assert (KNOWN.legends.keys() | KNOWN.pins.keys()) - early == PRINTED.keys()
+    assert len(KNOWN.legends.keys() - early) >= 0.9 * len(PRINTED)
