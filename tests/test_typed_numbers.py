@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 from plan import of_chapter
 
+from minirlhf.chapters import chapters
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -92,7 +94,11 @@ def test_what_vouches_for_a_number(chapter: Path) -> None:
     assert numbers.table("05", chapter)["alt", "open"] == numbers.table("05", chapter)["hint", "open"] == 1
 
 
-@pytest.mark.parametrize("number", [of_chapter(name, name, id=name) for name in numbers.chapters()])
+#: A chapter that is being written is held from the day on which it is finished.
+HELD = [f"{c.number:02}" for c in chapters() if c.finished]
+
+
+@pytest.mark.parametrize("number", [of_chapter(name, name, id=name) for name in HELD])
 def test_no_more_numbers_are_open_than_the_list_says(number: str) -> None:
     counts = numbers.table(number)
     left = {place: counts[place, "open"] for place in numbers.PLACES}
