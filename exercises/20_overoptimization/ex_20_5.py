@@ -1,0 +1,183 @@
+# ---
+# title: When to stop
+# kind: implement
+# minutes: 35
+# seconds: 30
+# ---
+
+# %% [statement]
+# A policy is optimised against a proxy. The proxy rises to the end; what people really think of the replies, *gold*, rises, turns and falls. After every few steps
+# forty replies are shown to people, and their mean grade is all you know of gold: it is noisy. There is no way back: the policy that you stop at is the one that is shipped.
+#
+# 1. (five minutes) `smoothed(grades, window)`: for a list of grades so far, oldest first, the list of trailing means: entry $i$ is the mean of the grades $i - \text{window} + 1$ to
+#    $i$, as many of them as there are.
+# 2. `stop(proxy, grades)`: called after every evaluation with two lists, the proxy's values and the grades so far. Return True to stop there, False to go on. How you
+#    decide is up to you.
+#
+# How it is judged: over six seeds, each with 25 runs of up to 40 evaluations. In each run rewards, replies and noise are new, and so is the point at which gold turns. The
+# score is the *true* gold of the policies that you stopped at, averaged, and compared with our rule's on the same runs. Ours is a simple one. Its mean may lie 0.4 below
+# ours, with the whole of its 95 % interval; gold has a standard deviation of about 1 over replies.
+
+# %% [given]
+import statistics
+
+
+# %% [stub]
+def smoothed(grades, window):
+    """grades: a list of n numbers. Returns a list of n numbers."""
+    raise NotImplementedError
+
+
+def stop(proxy, grades):
+    """proxy, grades: two lists of n numbers, one for each evaluation so far. Returns True or False."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def smoothed(grades, window):
+    return [statistics.fmean(grades[max(0, i - window + 1) : i + 1]) for i in range(len(grades))]
+
+
+def stop(proxy, grades):
+    means = smoothed(grades, 5)
+    best = max(range(len(means)), key=means.__getitem__)
+    return len(means) - 1 - best >= 3
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf.classroom.training import trains
+
+LENGTH, REPLIES, GRADED = 40, 60, 40
+
+
+@test(
+    points=1,
+    hints=(
+        "Write down the first three entries by hand, for a window of 2.",
+        "`grades[max(0, i - window + 1) : i + 1]`, and its mean, for each i.",
+    ),
+)
+def trails(sub, draw):
+    "`smoothed` is the mean of the last `window` grades, or of as many as there are."
+    grades, window = tidy(draw.uniform(7, low=-1, high=2)).tolist(), draw.integer(2, 4)
+    right, whole, ahead = [], [], []
+    for i in range(7):
+        last = [grades[j] for j in range(7) if i - window < j <= i]
+        right.append(sum(last) / len(last))
+        whole.append(sum(last) / window)
+        following = [grades[j] for j in range(7) if i <= j < i + window]
+        ahead.append(sum(following) / len(following))
+    expect(
+        torch.as_tensor(sub.smoothed(grades, window), dtype=torch.float64),
+        torch.tensor(right, dtype=torch.float64),
+        what="the smoothed grades",
+        given={"grades": grades, "window": window},
+        mistakes={
+            "the first sums are divided by the whole window": torch.tensor(whole, dtype=torch.float64),
+            "the window looks ahead": torch.tensor(ahead, dtype=torch.float64),
+        },
+    )
+
+
+def run(draw):
+    """One run against a proxy: the mean proxy, the true gold and the noisy grade of the policy at each evaluation."""
+    gold = draw.normal(REPLIES)
+    proxy = gold + draw.normal(REPLIES, scale=0.7)
+    reference = draw.normal(REPLIES, scale=0.5)
+    flattery = draw.permutation(REPLIES)[:3]  # what the proxy overrates: rare at first, liked best in the end
+    proxy[flattery], gold[flattery] = 4.5, -1.5
+    reference[flattery] = -3.0 - 3 * draw.uniform(1)
+    pressure = torch.linspace(0, 4.0, LENGTH, dtype=torch.float64)[:, None]
+    policies = (reference + pressure * proxy).softmax(-1)  # (evaluations, replies): the best at β = 1/pressure
+    shown = torch.searchsorted(policies.cumsum(-1), draw.uniform(LENGTH, GRADED)).clamp(max=REPLIES - 1)
+    return policies @ proxy, policies @ gold, gold[shown].mean(-1)
+
+
+@trains(
+    points=4,
+    hints=(
+        "Which of the two lists knows anything about gold? And how far does its noise alone carry it up or down, from one evaluation to the next?",
+        "Smooth the grades over a few evaluations. Remember where the smoothed curve was best, and stop when it has been below that for three evaluations or so.",
+    ),
+    seeds=6,
+    bar=0.4,
+    what="the gold of the policies that were stopped at",
+)
+def in_time(sub, draw):
+    "`stop` stops near the top of gold: six seeds of 25 runs, each beside our rule."
+    begun, reached = [], []
+    for _ in range(25):
+        proxy, gold, grades = run(draw)
+        for n in range(1, LENGTH + 1):
+            answer = sub.stop(proxy[:n].tolist(), grades[:n].tolist())
+            if not isinstance(answer, bool):
+                fail(f"`stop` answers {answer!r}; expected True or False")
+            if answer:
+                break
+        begun.append(gold[0])
+        reached.append(gold[n - 1])
+    return [float(torch.stack(x).mean()) for x in (begun, reached)]
+
+
+# %% [probes]
+# no gradient: lists of numbers
+# no keywords, size, values, float32 of stop: any rule that stops in time is right
+
+
+# %% [mutant] divided by the whole window
+# caught by: trails
+# says: divided by the whole window
+def smoothed(grades, window):
+    return [sum(grades[max(0, i - window + 1) : i + 1]) / window for i in range(len(grades))]
+
+
+# %% [mutant] the window looks ahead
+# caught by: trails
+# says: looks ahead
+def smoothed(grades, window):
+    return [statistics.fmean(grades[i : i + window]) for i in range(len(grades))]
+
+
+# %% [mutant] never
+# caught by: in_time
+# says: below ours
+def stop(proxy, grades):
+    return False
+
+
+# %% [mutant] at once
+# caught by: in_time
+# says: nothing changes
+def stop(proxy, grades):
+    return True
+
+
+# %% [mutant] at the first fall
+# caught by: in_time
+# says: below ours
+def stop(proxy, grades):
+    return len(grades) > 1 and grades[-1] < grades[-2]
+
+
+# %% [mutant] when the proxy falls
+# caught by: in_time
+# says: below ours
+def stop(proxy, grades):
+    means = smoothed(proxy, 5)
+    best = max(range(len(means)), key=means.__getitem__)
+    return len(means) - 1 - best >= 3
+
+
+# %% [mutant] at a fixed step
+# caught by: in_time
+# says: below ours
+def stop(proxy, grades):
+    return len(grades) >= 25
+
+
+# %% [partial] 1: the smoothing
+def stop(proxy, grades):
+    raise NotImplementedError
