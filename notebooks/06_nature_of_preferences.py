@@ -317,7 +317,7 @@ average.reveal("less than .1" if worth < 0.1 else "about .4" if worth < 0.55 els
 # figure: tastes
 # alt: Left, the reward that Bradley–Terry fits to the labels of all people, for a short, a middle and a long reply, against the noise of the labels on a logarithmic axis. With little noise the short reply, which the mild
 #   majority likes, is highest; in between the middle one; with much noise the long reply, which the strong minority likes. Right, what five ways of serving two equally large groups with opposite tastes are worth to each of them:
-#   one reward model .07, the mean .09, the mean less the spread .17, somebody's own policy by lot .03, everybody their own .84.
+#   the first four bars are short and the last, everybody their own, is many times as long.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 noises = torch.logspace(-1.5, 0.6, 40).tolist()
 fits = torch.stack([groups.pooled_reward(groups.MILD_AND_STRONG, groups.shares(0.6), noise=n) for n in noises])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minirlhf.chapters.ch06_nature_of_preferences import cycles, groups, voting
-from minirlhf.equations import social_choice
+from minirlhf.equations import choice, reward_losses, social_choice
 
 
 def test_of_4096_rules_94_never_go_in_a_circle_and_two_of_them_follow_unanimity():
@@ -63,16 +63,76 @@ def test_where_bradley_terry_holds_exactly_nothing_is_left_over():
     assert cycles.misfit(100 * cycles.ring(0.6)).item() > 10
 
 
-def test_opposite_tastes_leave_a_flat_reward_and_each_their_own_serves_all():
-    served = groups.remedies(groups.OPPOSITE, groups.shares(0.5), noise=0.1)
-    assert served["one reward model for all labels"].tolist() == pytest.approx([0.067, 0.067], abs=1e-3)
-    assert served["everybody their own"].tolist() == pytest.approx([0.838, 0.838], abs=1e-3)
-    for share in (0.5, 0.6):
-        worst = {
-            name: float(w.min())
-            for name, w in groups.remedies(groups.OPPOSITE, groups.shares(share), noise=0.1).items()
-        }
-        assert worst["the best for the worst off"] >= worst["the mean of the utilities"] - 1e-9
+REMEDIES = {  # the chapter's table: worth to the two groups, half and half, and at 60 to 40
+    "one reward model for all labels": (0.067, 0.067, 0.103, 0.030),
+    "the mean of the utilities": (0.085, 0.085, 0.306, -0.143),
+    "mean less spread": (0.169, 0.169, 0.231, 0.102),
+    "the best for the worst off": (0.085, 0.085, 0.085, 0.085),
+    "somebody's own policy, by lot": (0.033, 0.033, 0.194, -0.128),
+    "everybody their own": (0.838, 0.838, 0.838, 0.838),
+}
+
+
+def test_the_table_of_remedies():
+    half, most = (groups.remedies(groups.OPPOSITE, groups.shares(share), noise=0.1) for share in (0.5, 0.6))
+    assert half.keys() == REMEDIES.keys()
+    for name, printed in REMEDIES.items():
+        assert [*half[name].tolist(), *most[name].tolist()] == pytest.approx(printed, abs=5.1e-4), name
+
+
+def test_the_policy_for_the_worst_off_is_beaten_by_none():
+    """Against ten thousand policies, on tastes that are not symmetric."""
+    rewards = torch.tensor([[1.0, 0.2, -1.0], [-0.4, 0.1, 0.6]], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    policies = (2 * torch.randn(10_000, 3, generator=generator, dtype=torch.float64)).softmax(-1)
+    found = groups.best_for_the_worst_off(rewards)
+
+    def smallest(policy):
+        kl = (policy * (policy * 3).log()).sum(-1, keepdim=True)
+        return (policy @ rewards.T - groups.BETA * kl).amin(-1)
+
+    assert bool((smallest(policies) <= smallest(found[None]) + 1e-9).all())
+
+
+def test_disagreement_makes_rewards_small():
+    """At 60 to 40 a fitted difference of .054 where the mean utilities differ by .40; one pair alone has log-odds of .41."""
+    fitted = groups.pooled_reward(groups.OPPOSITE, groups.shares(0.6), noise=0.1)
+    assert (fitted[0] - fitted[2]).item() == pytest.approx(0.054, abs=5e-4)
+    mean = groups.shares(0.6) @ groups.OPPOSITE
+    assert (mean[0] - mean[2]).item() == pytest.approx(0.40)
+    alone = groups.pooled_reward(groups.OPPOSITE[:, [0, 2]], groups.shares(0.6), noise=0.1) / 0.1
+    assert (alone[0] - alone[1]).item() == pytest.approx(0.41, abs=5e-3)
+
+
+def test_who_wins_depends_on_the_care_of_the_labels():
+    winners = {
+        noise: groups.REPLIES[
+            int(groups.pooled_reward(groups.MILD_AND_STRONG, groups.shares(0.6), noise=noise).argmax())
+        ]
+        for noise in (0.05, 0.1, 0.25, 0.5, 1.0)
+    }
+    assert winners == {0.05: "short", 0.1: "middle", 0.25: "middle", 0.5: "long", 1.0: "long"}
+
+
+def test_the_numbers_that_the_chapter_works_by_hand():
+    """One example under three models of a ranking; Borda with a third reply; three voters; gains and losses."""
+    r = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
+    first, second = float(r.softmax(-1)[0]), float(r[1:].softmax(-1)[0])
+    assert (first, second) == pytest.approx((0.665241, 0.731059), abs=5e-7)
+    assert reward_losses.plackett_luce_logp(r).exp().item() == pytest.approx(first * second)
+    worst = reward_losses.plackett_luce_logp(r.flip(-1)).exp().item()
+    assert worst == pytest.approx(0.024, abs=5e-4)
+    orders = torch.tensor(list(itertools.permutations(range(3))))
+    mallows = reward_losses.mallows_logp(orders, dispersion=1.0).exp()
+    assert (mallows[0].item(), mallows[-1].item()) == pytest.approx(
+        (first * second, worst)
+    )  # equal gaps: the same ends
+    votes = torch.tensor([[0.5, 0.6, 0.6], [0.4, 0.5, 1.0], [0.4, 0.0, 0.5]], dtype=torch.float64)
+    assert social_choice.borda_scores(votes).tolist() == pytest.approx([0.600, 0.700, 0.200])
+    assert social_choice.majority_accuracy(torch.tensor(0.6), voters=3).item() == pytest.approx(0.648)
+    coin, two = torch.tensor(0.5, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)
+    weights = [choice.probability_weight(coin, gamma=g).item() for g in (0.61, 0.69)]
+    assert [*weights, choice.prospect_value(two).item()] == pytest.approx([0.421, 0.454, 1.840], abs=5e-4)
 
 
 def test_hidden_groups_are_found_from_many_labels_of_each():

@@ -43,6 +43,8 @@ def test_the_choice_reverses_with_the_reference_point():
     coin = torch.tensor(0.5, dtype=torch.float64)
     sure, gamble = choice.prospect_value(z)
     assert sure.item() == pytest.approx(1.0)
+    assert (choice.probability_weight(coin).item(), gamble.item()) == pytest.approx((0.421, 1.840), abs=1e-3)
+    assert choice.probability_weight(coin, gamma=0.69).item() == pytest.approx(0.454, abs=5e-4)
     assert (choice.probability_weight(coin) * gamble).item() == pytest.approx(0.774, abs=5e-4)
     sure, gamble = choice.prospect_value(-z)
     assert sure.item() == pytest.approx(-2.25)

@@ -1,0 +1,145 @@
+# ---
+# title: Who can be pumped?
+# kind: numeric
+# minutes: 5
+# ---
+
+# %% [statement]
+# Seven friends have each said, for every pair of four desserts, which of the two they prefer. `friends(STUDENT)` is a list of seven matrices: in each,
+# entry `[a, b]` is 1 if that friend prefers dessert `a` to dessert `b`, and 0 otherwise. (The friends are yours alone; put your student id
+# into `STUDENT` at the top of the notebook.)
+#
+# A friend can be pumped for money if their preferences go in a circle somewhere: some dessert is preferred to a second, that to a third, and that to the first.
+#
+# 1. `pumped`: the list of the numbers (0 to 6) of the friends who can be pumped, in rising order.
+# 2. `spared`: one friend can be pumped and yet has a favourite, a dessert preferred to all others. Which one? A number. (Whoever gives this friend the favourite first can sell them nothing.)
+#
+# You may look, or write a line of code.
+
+# %% [given]
+import itertools
+
+import torch
+
+from minirlhf.ledger.registry import Draw
+
+
+def _likes(order, circular):
+    """Zeros and ones of a friend who has the desserts in this order, but for a circle among those marked."""
+    likes = torch.zeros(4, 4, dtype=torch.long)
+    for better, worse in itertools.combinations(order, 2):
+        likes[better, worse] = 1
+    inner = [a for a in order if a in circular]
+    likes[inner[0], inner[-1]], likes[inner[-1], inner[0]] = 0, 1
+    return likes
+
+
+def friends(student):
+    """Seven friends of this student: a list of (4, 4) tensors of zeros and ones."""
+    draw = Draw("06.1", student)
+    alone = draw.permutation(4).tolist()  # each dessert stands outside of somebody's only circle
+    found = [_likes([alone[0], *alone[1:]], alone[1:])]  # a favourite above a circle
+    for k in (1, 2, 3):
+        others = [a for a in alone if a != alone[k]]
+        found.append(_likes([*others, alone[k]], others))  # a circle above a worst
+    everything = draw.permutation(4).tolist()
+    found.append(_likes(everything, everything))
+    for _ in range(2):
+        line, none = draw.permutation(4).tolist(), torch.zeros(4, 4, dtype=torch.long)
+        for better, worse in itertools.combinations(line, 2):
+            none[better, worse] = 1
+        found.append(none)
+    return [found[k] for k in draw.permutation(7).tolist()]
+
+
+# %% [stub]
+for number, likes in enumerate(friends(STUDENT)):
+    print(number, [f"{'abcd'[a]} over {'abcd'[b]}" for a, b in likes.nonzero().tolist()])
+
+pumped = None
+spared = None
+
+# %% [solution]
+pumped = [n for n, likes in enumerate(friends(STUDENT)) if sorted(likes.sum(-1).tolist()) != [0, 1, 2, 3]]
+[spared] = [n for n, likes in enumerate(friends(STUDENT)) if sorted(likes.sum(-1).tolist()) == [1, 1, 1, 3]]
+
+# %% [tests]
+import itertools
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def circular(likes):
+    """Is there a circle of three? (In a tournament any longer circle contains one.)"""
+    return any(likes[a, b] and likes[b, c] and likes[c, a] for a, b, c in itertools.permutations(range(4), 3))
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Count for each dessert how many others it is preferred to. What are these counts if the preferences are a line?",
+        "A line of four has the counts 3, 2, 1, 0. Whoever has other counts has two desserts in no clear order, and then a circle.",
+    ),
+)
+def circles(sub, draw):
+    "`pumped` lists the friends whose preferences go in a circle, and nobody else."
+    given = sub.value("pumped")
+    if not isinstance(given, list | tuple) or not all(isinstance(n, int) for n in given):
+        fail("`pumped` is not a list of whole numbers")
+    everybody = friends(sub.student)
+    want = [n for n, likes in enumerate(everybody) if circular(likes)]
+    if list(given) == [n for n in range(7) if n not in want]:
+        fail("`pumped` lists those who can NOT be pumped")
+    top = [n for n, likes in enumerate(everybody) if not (likes.sum(-1) == 3).any()]
+    if list(given) == top:
+        fail("`pumped` lists those who have no favourite: one can have a favourite and a circle below it")
+    if list(given) != want:
+        fail("`pumped` is wrong")
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Look for a friend with a dessert that is preferred to all three others, and a circle among these three.",
+        "The counts are 3, 1, 1, 1.",
+    ),
+)
+def a_favourite(sub, draw):
+    "`spared` is the friend with a favourite above a circle."
+    everybody = friends(sub.student)
+    [want] = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 3).any())]
+    worst = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 0).any())]
+    expect(
+        sub.number("spared"),
+        float(want),
+        what="`spared`",
+        reveal=False,
+        tolerance=1e-6,
+        mistakes={"it is the friend with a dessert below a circle, not above": float(worst[0])},
+    )
+
+
+# %% [mutant] those who have a line
+# caught by: circles
+# says: can NOT be pumped
+pumped = [n for n in range(7) if n not in pumped]
+
+# %% [mutant] those without a favourite
+# caught by: circles
+# says: one can have a favourite
+pumped = [n for n, likes in enumerate(friends(STUDENT)) if not (likes.sum(-1) == 3).any()]
+
+# %% [mutant] numbered from one
+# caught by: circles
+# says: is wrong
+pumped = [n + 1 for n in pumped]
+
+# %% [mutant] the one with a worst dessert
+# caught by: a_favourite
+# says: not above
+spared = next(n for n, likes in enumerate(friends(STUDENT)) if sorted(likes.sum(-1).tolist()) == [0, 2, 2, 2])
+
+# %% [partial] 2: no favourite named
+spared = None

@@ -1,0 +1,198 @@
+# ---
+# title: How far do rankings scatter?
+# kind: derive
+# minutes: 35
+# ---
+
+# %% [statement]
+# In the Mallows model a ranking of $K$ items has probability $e^{-\theta d}/Z$, where $d$ counts its pairs that stand otherwise than in the consensus $0, 1, \dots, K-1$ (0 is best), and
+# $\theta \ge 0$.
+#
+# There is a way to *build* such a ranking: start with item $K-1$ alone, then insert item $K-2$, then $K-3$, and so on, each time at some place of the row so far. An item that is inserted with
+# $j$ items before it adds $j$ to $d$, whatever happened before. So the places are chosen **independently of each other**.
+#
+# From this, derive two formulas and write them as functions:
+#
+# * `first_item(theta, size)`: the probability that item 0, the consensus' best, stands in first, second, …, last place, a float64 tensor of shape `(size,)`;
+# * `expected_distance(theta, size)`: the mean of $d$, one number.
+#
+# They should work for sizes of some hundreds, so no sum over rankings. The checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
+# $\theta$ as small as $10^{-9}$, where all orders are equally likely, or nearly.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def first_item(theta, size):
+    """(size,): the probability of each place of item 0. theta: a float ≥ 0. size: an int ≥ 1."""
+    raise NotImplementedError
+
+
+def expected_distance(theta, size):
+    """The mean number of pairs in the wrong order: one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def first_item(theta, size):
+    return torch.softmax(-theta * torch.arange(size, dtype=torch.float64), -1)
+
+
+def expected_distance(theta, size):
+    return float(sum((first_item(theta, k) * torch.arange(k)).sum() for k in range(1, size + 1)))
+
+
+# %% [tests]
+import itertools
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def everything(theta, size):
+    """All rankings, their probabilities and distances, by counting pairs."""
+    rankings = list(itertools.permutations(range(size)))
+    wrong = [sum(a > b for a, b in itertools.combinations(row, 2)) for row in rankings]
+    weights = [math.exp(-theta * d) for d in wrong]
+    return rankings, [w / sum(weights) for w in weights], wrong
+
+
+def problem(draw):
+    return round(float(draw.uniform(low=0.3, high=1.2)), 1), draw.integer(3, 5)
+
+
+@test(
+    points=2,
+    against="all rankings, one by one",
+    hints=(
+        "Item 0 is inserted last, into a row of K − 1. What does each of its K places cost?",
+        "With j items before it, d grows by j, so the place has a probability in proportion to e^(−θ j). Normalise over the K places.",
+    ),
+)
+def places(sub, draw):
+    "`first_item` gives the place of the consensus' best item."
+    theta, size = problem(draw)
+    rankings, probs, _ = everything(theta, size)
+    want = torch.zeros(size, dtype=torch.float64)
+    for row, p in zip(rankings, probs, strict=True):
+        want[row.index(0)] += p
+    j = torch.arange(size, dtype=torch.float64)
+    expect(
+        sub.first_item(theta, size),
+        want,
+        what="the distribution of item 0's place",
+        given={"theta": theta, "size": size},
+        mistakes={
+            "it stands in reverse: the last place comes first": want.flip(0),
+            "the weights are not normalised": (-theta * j).exp(),
+            "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
+        },
+    )
+
+
+@test(
+    points=2,
+    against="all rankings, one by one",
+    hints=(
+        "d is a sum of K independent numbers, one per inserted item. The item that comes into a row of k − 1 has k places.",
+        "The mean of d is the sum over k = 1 … K of the mean number of items before the one inserted as the k-th, whose places you know from `first_item` with size k.",
+    ),
+)
+def distance(sub, draw):
+    "`expected_distance` is the mean of d."
+    theta, size = problem(draw)
+    _, probs, wrong = everything(theta, size)
+    want = sum(p * d for p, d in zip(probs, wrong, strict=True))
+    last = torch.softmax(-theta * torch.arange(size, dtype=torch.float64), -1)
+    expect(
+        sub.expected_distance(theta, size),
+        want,
+        what="the mean distance",
+        given={"theta": theta, "size": size},
+        mistakes={
+            "only item 0 is counted": float((last * torch.arange(size)).sum()),
+            "every item is counted like item 0": float(size * (last * torch.arange(size)).sum()),
+            "θ is not used": size * (size - 1) / 4,
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "At θ = 0 some closed forms are 0/0, and near 0 they lose all their digits. What is the mean of d when all orders are equally likely?",
+        "A softmax of −θ j has no such trouble, or expand for small θ. At θ = 0 half of all pairs stand the wrong way round.",
+    ),
+)
+def no_agreement(sub, draw):
+    "Both formulas hold at θ = 0 and very near it, and for a hundred items."
+    size = draw.integer(4, 7)
+    for theta in (0.0, 1e-9):
+        given = {"theta": theta, "size": size}
+        expect(sub.first_item(theta, size), torch.full((size,), 1 / size).double(), what="the places", given=given)
+        expect(sub.expected_distance(theta, size), size * (size - 1) / 4, what="the mean distance", given=given)
+    # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
+    far = sub.expected_distance(6.0, 100)
+    exact = sum(1 / math.expm1(6.0) - k / math.expm1(6.0 * k) for k in range(1, 101))
+    expect(far, exact, what="the mean distance of 100 items at θ = 6", given={"theta": 6.0, "size": 100})
+
+
+# %% [probes]
+# no gradient: a formula is asked for, in whatever library
+# no size: the tests ask for several sizes
+
+
+# %% [mutant] reversed places
+# caught by: places
+# says: in reverse
+def first_item(theta, size):
+    return torch.softmax(theta * torch.arange(size, dtype=torch.float64), -1)
+
+
+# %% [mutant] weights without a sum
+# caught by: places
+# says: not normalised
+def first_item(theta, size):
+    return torch.exp(-theta * torch.arange(size, dtype=torch.float64))
+
+
+# %% [mutant] only the last insertion
+# caught by: distance
+# says: only item 0
+def expected_distance(theta, size):
+    return float((first_item(theta, size) * torch.arange(size)).sum())
+
+
+# %% [mutant] all items like the last
+# caught by: distance
+# says: like item 0
+def expected_distance(theta, size):
+    return float(size * (first_item(theta, size) * torch.arange(size)).sum())
+
+
+# %% [mutant] no agreement at all
+# caught by: distance
+# says: θ is not used
+def expected_distance(theta, size):
+    return size * (size - 1) / 4
+
+
+# %% [partial] 4: closed forms, which are 0/0 at θ = 0
+import math
+
+
+def first_item(theta, size):
+    j = torch.arange(size, dtype=torch.float64)
+    return torch.exp(-theta * j) * (1 - math.exp(-theta)) / (1 - math.exp(-theta * size))
+
+
+def expected_distance(theta, size):
+    return sum(1 / (math.exp(theta) - 1) - k / (math.exp(theta * k) - 1) for k in range(1, size + 1))
+
+
+# %% [partial] 2: the places only
+def expected_distance(theta, size):
+    raise NotImplementedError

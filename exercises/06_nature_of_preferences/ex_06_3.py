@@ -1,0 +1,227 @@
+# ---
+# title: The majority and the consensus
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# `rankings` is an integer tensor of shape `(N, K)`: each row is one person's order of the $K$ answers $0 \dots K-1$, best first. $N$ is odd, so that no majority is tied.
+#
+# Write three functions:
+#
+# 1. `majority(rankings)`: a `(K, K)` bool tensor, entry `[a, b]` True if more than half of the people put `a` above `b`; the diagonal is False.
+# 2. `condorcet_winner(rankings)`: the answer that a majority prefers to each other answer, as an int, or `-1` if there is none.
+# 3. `consensus(rankings)`: the order, a `(K,)` integer tensor, that stands against as few of the people's pairs as possible: count, over all people and all pairs of answers, how often a person's
+#    order of the pair is not that of the consensus; take the order with the smallest count. $K$ is at most 5, so you may try all orders. (The tests make sure that only one order is best.)
+#
+# The third is the most likely consensus of a Mallows model, and it exists also where the majority goes in a circle.
+
+# %% [given]
+import itertools
+
+import torch
+
+
+# %% [stub]
+def majority(rankings):
+    """(K, K) bool: do more than half put a above b?"""
+    raise NotImplementedError
+
+
+def condorcet_winner(rankings):
+    """The answer that beats every other one by majority, or -1."""
+    raise NotImplementedError
+
+
+def consensus(rankings):
+    """(K,): the order with the fewest disagreements over all people and pairs, best first."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def majority(rankings):
+    place = rankings.argsort(-1)
+    above = place[:, :, None] < place[:, None, :]
+    return 2 * above.sum(0) > len(rankings)
+
+
+def condorcet_winner(rankings):
+    wins = majority(rankings).sum(-1)
+    best = int(wins.argmax())
+    return best if int(wins[best]) == rankings.shape[1] - 1 else -1
+
+
+def consensus(rankings):
+    place = rankings.argsort(-1)
+    against = (place[:, :, None] > place[:, None, :]).sum(0)  # how many put a below b
+
+    def cost(order):
+        return sum(int(against[a, b]) for a, b in itertools.combinations(order, 2))
+
+    return torch.tensor(min(itertools.permutations(range(rankings.shape[1])), key=cost))
+
+
+# %% [tests]
+import itertools
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def tally(rows):
+    """How many people put a above b, by looking each pair up in each row."""
+    size = len(rows[0])
+    above = torch.zeros(size, size, dtype=torch.float64)
+    for row in rows:
+        for a, b in itertools.combinations(row, 2):
+            above[a, b] += 1
+    return above
+
+
+def costs(rows):
+    """Disagreements of every order, smallest first."""
+    above = tally(rows).tolist()
+    return sorted(
+        (sum(above[b][a] for a, b in itertools.combinations(order, 2)), order)
+        for order in itertools.permutations(range(len(rows[0])))
+    )
+
+
+def problem(draw, circle):
+    """Rankings with or without a Condorcet winner, one best order, and a best order that is none of the simple guesses."""
+    while True:
+        size, people = (draw.integer(3, 4), draw.integer(3, 4) * 2 + 1) if circle else (4, 7)
+        rows = [draw.permutation(size).tolist() for _ in range(people)]
+        above = tally(rows)
+        winner = [a for a in range(size) if all(2 * above[a, b] > people for b in range(size) if b != a)]
+        (best, order), (second, _), *_ = costs(rows)
+        borda = above.sum(-1).argsort(descending=True, stable=True).tolist()
+        if best < second and bool(winner) != circle and (circle or list(order) != borda):
+            return torch.tensor(rows), winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
+
+
+def plurality(rankings):
+    return torch.bincount(rankings[:, 0], minlength=rankings.shape[1]).argmax()
+
+
+@test(
+    points=1,
+    hints=(
+        "A row lists answers, not places. First find, for every person, at which place each answer stands.",
+        "`rankings.argsort(-1)` gives the places. Compare them for every pair, sum over people, and ask for more than half.",
+    ),
+)
+def pairs(sub, draw):
+    "`majority` says for every pair what more than half of the people think."
+    rankings, *_ = problem(draw, circle=bool(draw.integer(0, 1)))
+    above, people = tally(rankings.tolist()), len(rankings)
+    misread = (rankings[:, :, None] < rankings[:, None, :]).sum(0)
+    expect(
+        sub.majority(rankings),
+        2 * above > people,
+        what="the majority of each pair",
+        given={"rankings": rankings},
+        mistakes={
+            "a row is read as places, not as answers": 2 * misread > people,
+            "losing counts as winning": people < 2 * above.T,
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "How many others must a Condorcet winner beat? It need not be most people's first choice.",
+        "Sum each row of the majority matrix. Only K − 1 wins make a winner; if nobody has them, answer -1.",
+    ),
+)
+def winner(sub, draw):
+    "`condorcet_winner` finds the answer that beats all others, and says -1 where the majority goes in a circle."
+    for circle in (False, True):
+        rankings, right, *_ = problem(draw, circle)
+        expect(
+            sub.condorcet_winner(rankings),
+            float(right),
+            what="the Condorcet winner",
+            given={"rankings": rankings},
+            mistakes={
+                "it is the most frequent first choice": float(plurality(rankings)),
+                "it is the one with most wins, whether or not it beats all": float(
+                    (2 * tally(rankings.tolist()) > len(rankings)).sum(-1).argmax()
+                ),
+            },
+        )
+
+
+@test(
+    points=2,
+    hints=(
+        "Write down what one order costs: for each of its pairs, the number of people who have the pair the other way round.",
+        "Count once how many people put a below b. Then go through `itertools.permutations` and keep the cheapest order.",
+    ),
+)
+def fewest_disagreements(sub, draw):
+    "`consensus` is the order with the fewest disagreements, also where the majority goes in a circle."
+    for circle in (False, True):
+        rankings, _, order, borda = problem(draw, circle)
+        expect(
+            sub.consensus(rankings),
+            order,
+            what="the consensus",
+            given={"rankings": rankings},
+            mistakes={
+                "it is the Borda order": borda,
+                "disagreements are maximised": torch.tensor(costs(rankings.tolist())[-1][1]),
+                "places are returned, not answers": order.argsort(),
+            },
+        )
+
+
+# %% [probes]
+# no gradient: orders are asked for
+# no size: rows hold the answers 0 … K−1; the tests take several sizes
+
+
+# %% [mutant] rows read as places
+# caught by: pairs
+# says: read as places
+def majority(rankings):
+    return 2 * (rankings[:, :, None] < rankings[:, None, :]).sum(0) > len(rankings)
+
+
+# %% [mutant] plurality
+# caught by: winner
+# says: most frequent first choice
+def condorcet_winner(rankings):
+    return int(torch.bincount(rankings[:, 0], minlength=rankings.shape[1]).argmax())
+
+
+# %% [mutant] most wins will do
+# caught by: winner
+# says: whether or not it beats all
+def condorcet_winner(rankings):
+    return int(majority(rankings).sum(-1).argmax())
+
+
+# %% [mutant] Borda for the consensus
+# caught by: fewest_disagreements
+# says: the Borda order
+def consensus(rankings):
+    place = rankings.argsort(-1)
+    return place.sum(0).argsort(stable=True)
+
+
+# %% [mutant] the worst order
+# caught by: fewest_disagreements
+# says: maximised
+def consensus(rankings):
+    place = rankings.argsort(-1)
+    above = (place[:, :, None] < place[:, None, :]).sum(0)
+    orders = itertools.permutations(range(rankings.shape[1]))
+    return torch.tensor(min(orders, key=lambda o: sum(int(above[a, b]) for a, b in itertools.combinations(o, 2))))
+
+
+# %% [partial] 2: majority and winner, no consensus yet
+def consensus(rankings):
+    raise NotImplementedError

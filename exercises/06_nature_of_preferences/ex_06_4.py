@@ -1,0 +1,203 @@
+# ---
+# title: Who belongs to whom?
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# $G$ groups of people have tastes of their own: group $g$ gives the $K$ answers the rewards `rewards[g]`, and its people choose by Bradley–Terry with them. `shares[g]` is the share of people who belong to
+# group $g$. Person $n$ has labelled some pairs: `wins[n, a, b]` is how often they preferred `a` to `b` (the diagonal holds zeros). All their labels are independent, given the group.
+#
+# Write the heart of expectation–maximisation:
+#
+# 1. `belonging(wins, rewards, shares)`: `(N, G)`, the probability that person $n$ belongs to group $g$, given all labels of that person. A person without labels belongs to each group by its share.
+# 2. `weighted_wins(wins, belongs)`: `(G, K, K)`, the win counts to which group $g$'s rewards are to be fitted next: each person's counts, by how much they belong.
+#
+# Somebody with two thousand labels must not break it: a product of two thousand probabilities is 0 in floating point.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def belonging(wins, rewards, shares):
+    """wins: (N, K, K). rewards: (G, K). shares: (G,), positive, sum 1. Returns (N, G), rows sum to 1."""
+    raise NotImplementedError
+
+
+def weighted_wins(wins, belongs):
+    """wins: (N, K, K). belongs: (N, G). Returns (G, K, K)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def belonging(wins, rewards, shares):
+    choice = torch.nn.functional.logsigmoid(rewards[:, :, None] - rewards[:, None, :])
+    return (torch.einsum("nab,gab->ng", wins, choice) + shares.log()).softmax(-1)
+
+
+def weighted_wins(wins, belongs):
+    return torch.einsum("ng,nab->gab", belongs, wins)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def problem(draw):
+    """Three people, two or three groups, three or four answers, few labels."""
+    people, groups, size = 3, draw.integer(2, 3), draw.integer(3, 4)
+    wins = torch.tensor(
+        [[[float(draw.integer(0, 2)) for _ in range(size)] for _ in range(size)] for _ in range(people)]
+    )
+    wins = wins.double() * (1 - torch.eye(size, dtype=torch.float64))
+    wins[0] = 0.0  # somebody who has not labelled anything
+    shares = torch.tensor([[0.7, 0.3], [0.5, 0.3, 0.2]][groups - 2], dtype=torch.float64)
+    return wins, tidy(draw.normal(groups, size)), shares
+
+
+def bayes(wins, rewards, shares):
+    """Label by label: prior times the probability of each label, then divided by the sum."""
+    found = []
+    for person in wins.tolist():
+        joint = []
+        for share, r in zip(shares.tolist(), rewards.tolist(), strict=True):
+            chance = share
+            for a, row in enumerate(person):
+                for b, count in enumerate(row):
+                    for _ in range(int(count)):
+                        chance *= math.exp(r[a]) / (math.exp(r[a]) + math.exp(r[b]))
+            joint.append(chance)
+        found.append([c / sum(joint) for c in joint])
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "Bayes' rule: a group's share, times the probability that somebody of that group gives all these labels, divided by the sum over groups.",
+        "The log of the second factor is the sum over pairs of wins[n, a, b] · log σ(r_g(a) − r_g(b)). Add log shares, and take a softmax over the groups.",
+    ),
+)
+def posterior(sub, draw):
+    "`belonging` is the posterior probability of each group."
+    wins, rewards, shares = problem(draw)
+    expect(
+        sub.belonging(wins, rewards, shares),
+        bayes(wins, rewards, shares),
+        what="who belongs to whom",
+        given={"wins": wins, "rewards": rewards, "shares": shares},
+        mistakes={
+            "the shares are left out": bayes(wins, rewards, torch.full_like(shares, 1 / len(shares))),
+            "wins are read as losses": bayes(wins.mT, rewards, shares),
+            "all people are thrown together": bayes(wins.sum(0, keepdim=True), rewards, shares).expand(3, -1),
+            "rows do not sum to 1: the groups are normalised over people": (
+                bayes(wins, rewards, shares) / bayes(wins, rewards, shares).sum(0)
+            ),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "Multiply each person's counts by how much the person belongs to the group, and add over people.",
+        "`torch.einsum` with the letters n, g, a, b does it in one line: n is the one that disappears.",
+    ),
+)
+def weights(sub, draw):
+    "`weighted_wins` adds up everybody's counts, by how much they belong."
+    wins, rewards, shares = problem(draw)
+    belongs = bayes(wins, rewards, shares)
+    want = torch.stack([sum(float(belongs[n, g]) * wins[n] for n in range(len(wins))) for g in range(len(shares))])
+    expect(
+        sub.weighted_wins(wins, belongs),
+        want,
+        what="the weighted counts",
+        given={"wins": wins, "belongs": belongs},
+        mistakes={
+            "each person counts only for the likeliest group": torch.stack(
+                [wins[belongs.argmax(-1) == g].sum(0) for g in range(len(shares))]
+            ),
+            "they are divided by the group's size": want / belongs.sum(0)[:, None, None],
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "A thousand factors of about ½ multiply to 0, and then 0/0. Nothing is wrong with the ratio of two such products.",
+        "Stay in logarithms until the very end: a softmax over groups of log-probabilities takes the largest away first.",
+    ),
+)
+def many_labels(sub, draw):
+    "`belonging` holds for a person with thousands of labels, and for rewards far apart."
+    _, rewards, shares = problem(draw)
+    size, count = rewards.shape[1], 1000.0
+    once = (1 - torch.eye(size, dtype=torch.float64)).triu()
+    wins = torch.stack([count * once, count * once.T])
+    joint = torch.zeros(2, len(shares), dtype=torch.float64)
+    for g, r in enumerate(rewards.tolist()):
+        for a in range(size):
+            for b in range(a + 1, size):
+                joint[0, g] -= count * math.log1p(math.exp(r[b] - r[a]))
+                joint[1, g] -= count * math.log1p(math.exp(r[a] - r[b]))
+    joint += shares.log()
+    joint -= joint.amax(-1, keepdim=True)
+    want = joint.exp() / joint.exp().sum(-1, keepdim=True)
+    expect(sub.belonging(wins, rewards, shares), want, what="who belongs to whom, after thousands of labels")
+
+
+# %% [probes]
+# no gradient: probabilities are asked for, however they are computed
+# no values: counts are whole numbers, and shares sum to 1
+
+
+# %% [mutant] the shares are forgotten
+# caught by: posterior
+# says: shares are left out
+def belonging(wins, rewards, shares):
+    choice = torch.nn.functional.logsigmoid(rewards[:, :, None] - rewards[:, None, :])
+    return torch.einsum("nab,gab->ng", wins, choice).softmax(-1)
+
+
+# %% [mutant] wins and losses confused
+# caught by: posterior
+# says: read as losses
+def belonging(wins, rewards, shares):
+    choice = torch.nn.functional.logsigmoid(rewards[:, None, :] - rewards[:, :, None])
+    return (torch.einsum("nab,gab->ng", wins, choice) + shares.log()).softmax(-1)
+
+
+# %% [mutant] softmax over people
+# caught by: posterior
+def belonging(wins, rewards, shares):
+    choice = torch.nn.functional.logsigmoid(rewards[:, :, None] - rewards[:, None, :])
+    return (torch.einsum("nab,gab->ng", wins, choice) + shares.log()).softmax(0)
+
+
+# %% [mutant] hard assignment
+# caught by: weights
+# says: only for the likeliest
+def weighted_wins(wins, belongs):
+    hard = torch.nn.functional.one_hot(belongs.argmax(-1), belongs.shape[1]).to(wins.dtype)
+    return torch.einsum("ng,nab->gab", hard, wins)
+
+
+# %% [mutant] a mean instead of a sum
+# caught by: weights
+# says: divided by the group's size
+def weighted_wins(wins, belongs):
+    return torch.einsum("ng,nab->gab", belongs / belongs.sum(0), wins)
+
+
+# %% [partial] 3: probabilities are multiplied, which ends in 0/0
+def belonging(wins, rewards, shares):
+    choice = torch.sigmoid(rewards[:, :, None] - rewards[:, None, :])
+    joint = shares * (choice[None] ** wins[:, None]).flatten(2).prod(-1)
+    return joint / joint.sum(-1, keepdim=True)

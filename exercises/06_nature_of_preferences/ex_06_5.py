@@ -1,0 +1,208 @@
+# ---
+# title: Reading a tournament
+# kind: numeric
+# minutes: 15
+# ---
+
+# %% [statement]
+# Three models A, B and C have met, each pair in 1,000 games, and there were no ties. `tournament(STUDENT)` gives the number of games that A won against B, that B won against C, and that A won against C.
+# (The numbers are yours alone.) A leaderboard wants one rating per model, in Elo points: 400 points are odds of ten to one.
+#
+# Answer with numbers, right to half a point:
+#
+# 1. `a_over_b`: by how many points is A ahead of B, if only their own games counted?
+# 2. `a_over_c_by_b`: by how many points would A be ahead of C if ratings fitted, so that the lead of A over B and the lead of B over C add up?
+# 3. `around`: how many points remain if you go around the circle, from A to B, from B to C, and back from C to A, each step by that pair's own games? (0 if ratings fit. Count a step positive when
+#    the model you come from is ahead.)
+# 4. `a_over_c_fitted`: Bradley–Terry, fitted to all three pairs. By how many points is A ahead of C there? You may use `minirlhf.equations.social_choice.bradley_terry_fit`; it gives nats, not points.
+
+# %% [given]
+import math
+
+import torch
+
+from minirlhf.equations.social_choice import bradley_terry_fit
+from minirlhf.ledger.registry import Draw
+
+
+def tournament(student):
+    """This student's results: A's wins against B, B's against C, A's against C, of 1,000 games each."""
+    draw = Draw("06.5", student)
+    return 550 + 7 * draw.integer(0, 15), 560 + 8 * draw.integer(0, 15), 300 + 6 * draw.integer(0, 15)
+
+
+# %% [stub]
+ab, bc, ac = tournament(STUDENT)
+print(f"A beats B in {ab}, B beats C in {bc}, A beats C in {ac} of 1,000 games")
+
+a_over_b = None
+a_over_c_by_b = None
+around = None
+a_over_c_fitted = None
+
+# %% [solution]
+ab, bc, ac = tournament(STUDENT)
+lead = lambda wins: 400 * math.log10(wins / (1000 - wins))
+a_over_b = lead(ab)
+a_over_c_by_b = lead(ab) + lead(bc)
+around = lead(ab) + lead(bc) - lead(ac)
+wins = torch.tensor([[0, ab, ac], [1000 - ab, 0, bc], [1000 - ac, 1000 - bc, 0]], dtype=torch.float64)
+fitted = bradley_terry_fit(wins) * 400 / math.log(10)
+a_over_c_fitted = float(fitted[0] - fitted[2])
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def leads(student):
+    """Elo points of each pair's own games."""
+    return [400 / math.log(10) * (math.log(w) - math.log(1000 - w)) for w in tournament(student)]
+
+
+def fitted_lead(student):
+    """A over C of greatest likelihood, in nats: climbing by the gradient, both leads free."""
+    ab, bc, ac = tournament(student)
+    r = [0.0, 0.0, 0.0]
+    for _ in range(6000):
+        slope = [0.0, 0.0, 0.0]
+        for i, j, w in ((0, 1, ab), (1, 2, bc), (0, 2, ac)):
+            missing = w / 1000 - 1 / (1 + math.exp(r[j] - r[i]))
+            slope[i] += missing
+            slope[j] -= missing
+        r = [x + 0.5 * s for x, s in zip(r, slope, strict=True)]
+    return r[0] - r[2]
+
+
+def ask(sub, name, want, mistakes):
+    close = 0.5 / max(1.0, abs(want))
+    expect(sub.number(name), want, what=f"`{name}`", tolerance=close, reveal=False, mistakes=mistakes)
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Which rating difference makes the expected score equal to the share of games won? Solve for it.",
+        "Odds of wins to losses, on a logarithmic scale to the base 10, times 400.",
+    ),
+)
+def one_pair(sub, draw):
+    "`a_over_b` turns a win rate into points."
+    nats = leads(sub.student)[0] * math.log(10) / 400
+    share = tournament(sub.student)[0] / 1000
+    ask(
+        sub,
+        "a_over_b",
+        leads(sub.student)[0],
+        {
+            "it is in nats, not in points": nats,
+            "the natural logarithm is multiplied by 400": 400 * nats,
+            "the logarithm of the win rate is taken, not of the odds": 400 * math.log10(share),
+            "400 points are taken for a certain win": 400 * (2 * share - 1),
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Ratings are positions on a line. If A is so far ahead of B, and B so far ahead of C, how far is A ahead of C?",
+        "Add the two leads. The games of A against C are not needed.",
+    ),
+)
+def two_steps(sub, draw):
+    "`a_over_c_by_b` adds two leads."
+    ab, bc, ac = leads(sub.student)
+    p, q, _ = (w / 1000 for w in tournament(sub.student))
+    ask(
+        sub,
+        "a_over_c_by_b",
+        ab + bc,
+        {
+            "the leads are subtracted": ab - bc,
+            "it is the lead of A over C in their own games": ac,
+            "win rates are multiplied": 400 * math.log10(p * q / (1 - p * q)),
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Go around once: A over B, B over C, C over A. The last step is a lead of C.",
+        "C's lead over A is minus A's lead over C.",
+    ),
+)
+def circle(sub, draw):
+    "`around` is what no rating can say."
+    ab, bc, ac = leads(sub.student)
+    ask(
+        sub,
+        "around",
+        ab + bc - ac,
+        {
+            "the last step is taken from A to C instead of from C to A": ab + bc + ac,
+            "it is the mean of the three steps": (ab + bc - ac) / 3,
+            "the circle is walked the other way round": ac - ab - bc,
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Fill a 3 × 3 matrix of wins: row A holds A's wins against A, B and C. Losses are 1,000 minus wins.",
+        "`bradley_terry_fit` gives three rewards in nats. A's less C's, times 400, divided by the natural logarithm of ten.",
+    ),
+)
+def fit(sub, draw):
+    "`a_over_c_fitted` is what Bradley–Terry makes of all three pairs."
+    ac = leads(sub.student)[2]
+    nats = fitted_lead(sub.student)
+    ask(
+        sub,
+        "a_over_c_fitted",
+        nats * 400 / math.log(10),
+        {
+            "it is in nats, not in points": nats,
+            "C is put ahead of A: wins and losses are confused, or the rewards": -nats * 400 / math.log(10),
+            "nats are multiplied by 400 only": 400 * nats,
+            "it is the lead of A over C in their own games": ac,
+        },
+    )
+
+
+# %% [mutant] nats
+# caught by: one_pair
+# says: in nats
+a_over_b = a_over_b * math.log(10) / 400
+
+# %% [mutant] the natural logarithm times 400
+# caught by: one_pair
+# says: natural logarithm
+a_over_b = 400 * math.log(ab / (1000 - ab))
+
+# %% [mutant] subtracted leads
+# caught by: two_steps
+# says: subtracted
+a_over_c_by_b = lead(ab) - lead(bc)
+
+# %% [mutant] the last step forwards
+# caught by: circle
+# says: from A to C
+around = lead(ab) + lead(bc) + lead(ac)
+
+# %% [mutant] a fit of losses
+# caught by: fit
+# says: C is put ahead
+a_over_c_fitted = -a_over_c_fitted
+
+# %% [partial] 3: no fit yet
+a_over_c_fitted = None

@@ -1,0 +1,218 @@
+# ---
+# title: A model of people who disagree
+# kind: implement
+# minutes: 40
+# seconds: 30
+# ---
+
+# %% [statement]
+# Sixty people have labelled pairs of eight answers, each person 24 pairs. Nobody knows it, but they belong to two groups with nearly opposite tastes. One reward for all predicts their *next* label hardly
+# better than a coin.
+#
+# Write `fit(person, first, second, won, people, size)`. The four tensors have one entry per label: who labelled (`0 … people−1`), which two answers they saw, and whether they preferred the first (1.0 or 0.0).
+# Return a float tensor of shape `(people, size)`: a reward for every *person* and answer. Person $n$'s next choice between $a$ and $b$ will be predicted to be the one with the higher reward in row $n$.
+#
+# Twenty-four labels are too few to fit everybody alone, and one reward for all is wrong for half. Train something in between: groups that you find, or a few directions of taste that all people share. Any method will
+# do that you can run in a few seconds.
+#
+# You are judged over five draws of people and labels, **paired**: on each draw your accuracy on fresh labels is compared with that of one reward model for all, and with that of one reward model for each person
+# alone. You get
+#
+# * 2 points if you beat one model for all, in the mean by at least 0.08 (two of the draws);
+# * 2 points if you beat one model for each person, in the mean by at least 0.02, and in at least four draws of five;
+# * 1 point if it still works where all people have the same taste: there you may lose at most 0.03 against one model for all.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def fit(person, first, second, won, people, size):
+    """person, first, second: (N,) integers. won: (N,) of 0.0 and 1.0. Returns rewards (people, size)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def fit(person, first, second, won, people, size):
+    torch.manual_seed(0)
+    wins = torch.zeros(people, size, size, dtype=torch.float64)
+    winner, loser = torch.where(won > 0.5, first, second), torch.where(won > 0.5, second, first)
+    wins.index_put_((person, winner, loser), torch.ones(len(won), dtype=torch.float64), accumulate=True)
+    best = None
+    for _ in range(2):
+        rewards = (0.5 * torch.randn(2, size, dtype=torch.float64)).requires_grad_()
+        optimiser = torch.optim.Adam([rewards], lr=0.2)
+        for _ in range(50):
+            choice = torch.nn.functional.logsigmoid(rewards[:, :, None] - rewards[:, None, :])
+            each = torch.einsum("nab,gab->ng", wins, choice)
+            loss = -torch.logsumexp(each - torch.log(torch.tensor(2.0)), -1).sum() + 0.5 * (rewards**2).sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        if best is None or loss.item() < best[0]:
+            best = loss.item(), each.detach().softmax(-1) @ rewards.detach()
+    return best[1]
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import fail, test
+
+PEOPLE, SIZE, EACH, FRESH, DRAWS = 60, 8, 24, 60, 5
+
+
+def labels(draw, tastes, each):
+    """Labels of everybody: who, which pair, and whether the first was preferred."""
+    person = torch.arange(PEOPLE).repeat_interleave(each)
+    first = (draw.uniform(len(person)) * SIZE).long()
+    second = (first + 1 + (draw.uniform(len(person)) * (SIZE - 1)).long()) % SIZE
+    chance = torch.sigmoid(tastes[person, first] - tastes[person, second])
+    return person, first, second, (draw.uniform(len(person)) < chance).double()
+
+
+def world(draw, divided):
+    """What every person likes: two groups with nearly opposite tastes, or one taste for all."""
+    common = 1.5 * torch.linspace(-1, 1, SIZE, dtype=torch.float64)[draw.permutation(SIZE)]
+    other = -common + 0.3 * draw.normal(SIZE)
+    in_second = (draw.permutation(PEOPLE) % 2 == 1) & torch.tensor(divided)
+    return torch.where(in_second[:, None], other, common)
+
+
+def smoothed(wins):
+    """Bradley–Terry by Zermelo's iteration, with half a win added everywhere. (..., K, K) -> (..., K)."""
+    wins = (wins + 0.5) * (1 - torch.eye(SIZE, dtype=torch.float64))
+    r = torch.zeros_like(wins[..., 0])
+    for _ in range(50):
+        either = torch.logaddexp(r[..., :, None], r[..., None, :])
+        r = wins.sum(-1).log() - ((wins + wins.mT) * (-either).exp()).sum(-1).log()
+        r = r - r.mean(-1, keepdim=True)
+    return r
+
+
+def accuracies(sub, draw, divided):
+    """Of the answer, of one model for all, and of one for each person, on fresh labels."""
+    tastes = world(draw, divided)
+    train, fresh = labels(draw, tastes, EACH), labels(draw, tastes, FRESH)
+    got = sub.fit(*train, PEOPLE, SIZE)
+    if not isinstance(got, torch.Tensor) or got.shape != (PEOPLE, SIZE):
+        fail(f"`fit` should return a tensor of shape ({PEOPLE}, {SIZE}): a reward for every person and answer")
+    if not bool(torch.isfinite(got).all()):
+        fail("the rewards hold NaN or an infinity")
+    person, first, second, won = train
+    winner, loser = torch.where(won > 0.5, first, second), torch.where(won > 0.5, second, first)
+    wins = torch.zeros(PEOPLE, SIZE, SIZE, dtype=torch.float64)
+    wins.index_put_((person, winner, loser), torch.ones(len(won), dtype=torch.float64), accumulate=True)
+    found = []
+    for rewards in (got.double(), smoothed(wins.sum(0)).expand(PEOPLE, -1), smoothed(wins)):
+        ahead = rewards[fresh[0], fresh[1]] - rewards[fresh[0], fresh[2]]
+        right = torch.where(ahead == 0, 0.5, ((ahead > 0) == (fresh[3] > 0.5)).double())
+        found.append(float(right.mean()))
+    return found
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "One reward per answer cannot serve two groups. Does your answer's reward depend on the person at all?",
+        "Give every person a weight between two reward vectors, and train vectors and weights on the likelihood of all labels; or alternate between guessing the groups and fitting one model to each.",
+    ),
+)
+def better_than_one_for_all(sub, draw):
+    "On fresh labels of the same people, `fit` beats one reward model for all by at least 0.08."
+    pairs = [accuracies(sub, draw, True) for _ in range(2)]
+    lead = sum(mine - pooled for mine, pooled, _ in pairs) / 2
+    if lead < 0.08:
+        fail(f"in the mean over two draws you lead by {lead:.3f}; expected at least 0.08")
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Twenty-four noisy labels are few for eight answers. What do people of one group know about each other?",
+        "Share strength: a person's rewards should be a mixture of a few reward vectors that are trained on everybody's labels. The mixture is the only thing that is the person's own.",
+    ),
+)
+def better_than_alone(sub, draw):
+    "It also beats one model for each person, by at least 0.02 and in four draws of five."
+    pairs = [accuracies(sub, draw, True) for _ in range(DRAWS)]
+    leads = [mine - alone for mine, _, alone in pairs]
+    if sum(leads) / DRAWS < 0.02 or sum(x > 0 for x in leads) < 4:
+        fail(
+            f"you lead in {sum(x > 0 for x in leads)} of {DRAWS} draws, by {sum(leads) / DRAWS:.3f} in the mean; expected four and 0.02"
+        )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Where all agree, two groups find nothing but noise. How wrong can they be?",
+        "Weigh the two reward vectors by how much the person's labels speak for each, instead of choosing one; a little weight decay keeps the vectors near each other.",
+    ),
+)
+def harmless_where_all_agree(sub, draw):
+    "Where everybody has the same taste, it loses at most 0.03 against one model for all."
+    pairs = [accuracies(sub, draw, False) for _ in range(2)]
+    loss = sum(pooled - mine for mine, pooled, _ in pairs) / 2
+    if loss > 0.03:
+        fail(f"with one taste for all you lose {loss:.3f} against one model for all; expected at most 0.03")
+
+
+# %% [probes]
+# no gradient: it trains, whatever way
+# no size, values, float32, keywords, inputs: a whole training run is judged, not a formula
+
+
+# %% [mutant] one model for all
+# caught by: better_than_one_for_all
+# says: you lead by
+def fit(person, first, second, won, people, size):
+    rewards = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([rewards], lr=0.1)
+    for _ in range(60):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(rewards[first] - rewards[second], won)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return rewards.detach().expand(people, size)
+
+
+# %% [mutant] everybody alone
+# caught by: better_than_alone
+# says: draws
+def fit(person, first, second, won, people, size):
+    wins = torch.zeros(people, size, dtype=torch.float64)
+    sign = 2 * won - 1
+    wins.index_put_((person, first), sign, accumulate=True)
+    wins.index_put_((person, second), -sign, accumulate=True)
+    return wins
+
+
+# %% [mutant] the loser's reward rises
+# caught by: better_than_one_for_all
+# says: you lead by
+def fit(person, first, second, won, people, size):
+    wins = torch.zeros(people, size, dtype=torch.float64)
+    wins.index_put_((person, first), 1 - 2 * won, accumulate=True)
+    wins.index_put_((person, second), 2 * won - 1, accumulate=True)
+    return wins
+
+
+# %% [mutant] two groups by the person's number
+# caught by: better_than_one_for_all
+def fit(person, first, second, won, people, size):
+    score = torch.zeros(2, size, dtype=torch.float64)
+    score.index_put_((person % 2, first), 2 * won - 1, accumulate=True)
+    score.index_put_((person % 2, second), 1 - 2 * won, accumulate=True)
+    return score[torch.arange(people) % 2]
+
+
+# %% [partial] 1: one model for all is harmless where all agree, and no more
+def fit(person, first, second, won, people, size):
+    score = torch.zeros(size, dtype=torch.float64)
+    score.index_put_((first,), 2 * won - 1, accumulate=True)
+    score.index_put_((second,), 1 - 2 * won, accumulate=True)
+    return score.expand(people, size)
