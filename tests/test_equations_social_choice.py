@@ -107,6 +107,13 @@ def test_without_a_maximum_there_is_no_fit(wins):
         sc.bradley_terry_fit(torch.tensor(wins, dtype=torch.float64), max_steps=300)
 
 
+def test_a_fit_that_is_given_too_few_steps_says_so():
+    wins = torch.tensor([[0.0, 9.0, 3.0], [1.0, 0.0, 8.0], [2.0, 1.0, 0.0]], dtype=torch.float64)
+    sc.bradley_terry_fit(wins)
+    with pytest.raises(ValueError, match="in 3 steps"):
+        sc.bradley_terry_fit(wins, max_steps=3)
+
+
 @any_seed
 def test_ratings_say_nothing_about_circles(seed):
     torch.testing.assert_close(
@@ -136,6 +143,11 @@ def test_three_of_ten_are_wrong_and_three_voters_are_better_than_one():
     three = sc.majority_accuracy(one, voters=3)
     torch.testing.assert_close(three, torch.tensor([0.648, 0.5, 0.216], dtype=torch.float64))
     assert sc.majority_accuracy(one, voters=501)[0] > 0.9999 and sc.majority_accuracy(one, voters=501)[2] < 0.0001
+
+
+def test_voters_who_are_always_right_or_always_wrong():
+    sure = sc.majority_accuracy(torch.tensor([0.0, 1.0]), voters=5)
+    torch.testing.assert_close(sure, torch.tensor([0.0, 1.0]))
 
 
 def test_opposite_tastes_have_no_mean_and_all_the_spread():
