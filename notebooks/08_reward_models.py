@@ -1,0 +1,223 @@
+# %% [markdown]
+# # 08 · What does a reward model know?
+#
+# A reward model gives a number to any reply. **What does the number mean, where in the reply does it come from, and when should we stop believing it?**
+#
+# First a question that needs no training at all, then a bug that costs people weeks, then four heads that read the same reply token by token.
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch08_reward_models.per_token import (
+    HeadsPlan,
+    largest_drop,
+    planted,
+    readings,
+    train_heads,
+    write,
+)
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.data import tasks
+from minirlhf.data.tasks.running_sum import RUNNING_SUM, STEPS
+from minirlhf.equations.reward_losses import bradley_terry_loss, gated_reward
+from minirlhf.models.heads import RewardModel
+from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained, reply_tokens
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+predict = Predictions("08")
+
+# %% [markdown]
+# ## Take five from everything
+#
+# Three prompts, a chosen and a rejected reply each, and the rewards that a model gives them. The loss is the surprise at the annotators' choices, $-\log\sigma(r_c - r_r)$. We write it ourselves and hold it against the
+# library.
+
+
+# %%
+def loss(chosen, rejected):
+    """Surprise at each choice, in nats: (B,), (B,) -> (B,)."""
+    return torch.log1p(torch.exp(rejected - chosen))
+
+
+chosen, rejected = torch.tensor([1.2, -0.3, 2.0]), torch.tensor([0.4, 0.1, -1.0])
+torch.testing.assert_close(loss(chosen, rejected), bradley_terry_loss(chosen, rejected))
+
+# %%
+same = predict(
+    "Take 5 from both rewards of every prompt. What does the mean loss do?",
+    "it grows by 5",
+    "it stays the same",
+    "it shrinks",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+before, after = loss(chosen, rejected).mean(), loss(chosen - 5, rejected - 5).mean()
+print(f"mean loss {before:.6f}, after taking 5 from every reward {after:.6f}")
+print("σ(reward) of the chosen replies before:", [round(x, 3) for x in chosen.sigmoid().tolist()])
+print("                               after: ", [round(x, 3) for x in (chosen - 5).sigmoid().tolist()])
+same.reveal("it stays the same" if abs(before - after) < 1e-6 else "it grows by 5" if after > before else "it shrinks")
+
+# %% [markdown]
+# The loss cannot see the level, so nothing that depends on the level means anything: a reward of 1.2 is not "77 % good".
+#
+# ## The wrong token
+#
+# The reward is read at the last token. Somebody writes its place as `attention_mask.sum(1) - 1`. That is right when rows are padded on the right. Sampling pads on the left.
+
+# %%
+policy, tokenizer = zoo.load("assistant-sft")
+task = tasks.get("assistant")
+model = RewardModel.from_causal_lm(policy, seed=0)
+prompts = task.prompts("test")[:64]
+rows = [reply_tokens(tokenizer, p, task.reference(p)).input_ids for p in prompts]
+width = max(map(len, rows))
+
+
+def batch(side):
+    """Rows padded on one side: (B, S), (B, S)."""
+    pads = [[tokenizer.pad_token_id] * (width - len(row)) for row in rows]
+    real = [[1] * len(row) for row in rows]
+    empty = [[0] * len(pad) for pad in pads]
+    order = (lambda a, b: a + b) if side == "right" else (lambda a, b: b + a)
+    ids = [order(row, pad) for row, pad in zip(rows, pads, strict=True)]
+    mask = [order(one, none) for one, none in zip(real, empty, strict=True)]
+    return torch.tensor(ids), torch.tensor(mask)
+
+
+# %%
+wrong_share = predict("Padded on the left: what share of the rewards is wrong?", "none", "some", "nearly all")
+
+# %%
+with torch.no_grad():
+    right, left = model(*batch("right")), model(*batch("left"))
+    ids, mask = batch("left")
+    misread = model.token_scores(ids, mask).gather(1, mask.sum(1, keepdim=True) - 1).squeeze(1)
+share = float(((misread - left).abs() > 1e-4).float().mean())
+agree = float(torch.corrcoef(torch.stack([misread, left]))[0, 1])
+print(f"largest difference of left and right padding, last real token: {float((right - left).abs().max()):.1e}")
+print(
+    f"by attention_mask.sum(1) - 1: {share:.0%} of the rewards are wrong; correlation with the right ones {agree:.2f}"
+)
+wrong_share.reveal("none" if share == 0 else "nearly all" if share > 0.8 else "some")
+
+# %%
+assert float((right - left).abs().max()) < 1e-4 and share > 0.5
+
+# %% [markdown]
+# Nothing crashed, and every number looked like a reward. The test that finds it is an invariance: the same reply, padded on either side, earns the same.
+#
+# ## One reply, five readings
+#
+# The running sum: add six numbers modulo 5, one line for each. A careless writer errs at one step in ten and goes on from what was written. One wrong step spoils the answer, although all later steps are valid.
+
+# %%
+sums = Trained(*zoo.load("running-sum-sft"))
+prompt = RUNNING_SUM.prompts("test")[0]
+example = write(sums.tokenizer, prompt, (0, 0, 0, 3, 0, 0))  # a slip in the fourth step
+print("prompt:", prompt)
+for number, line in enumerate(example.lines, 1):
+    print(f"  step {number}:  {line}{'   <- wrong' if number == 4 else ''}")
+print("the answer is", "right" if example.right else "wrong")
+
+# %% [markdown]
+# Four heads learn from the same replies, each with another label: which of two replies is better (*reward*), whether the reply will end right (*outcome*), whether each step is valid (*process*), what the reply will earn (*value*).
+
+# %%
+recovers = predict(
+    "One step after the slip, which of these heads says again that all is well?",
+    "process",
+    "outcome",
+    "value",
+    "all of them",
+)
+
+# %%
+heads = {}
+for name in progress(("reward", "outcome", "process", "value"), "heads"):
+    heads |= train_heads(sums, HeadsPlan(), only=(name,))
+found = planted(sums.tokenizer, RUNNING_SUM.prompts("test")[:100], seed=0)
+place = torch.tensor([at for at, _, _ in found])
+bad = readings(sums, heads, [wrong for _, wrong, _ in found])
+one = {name: scores[0] for name, scores in readings(sums, heads, [example]).items()}
+
+# %%
+print("step           1     2     3     4     5     6")
+for name in ("process", "outcome", "value", "exact", "reward", "policy"):
+    print(f"{name:10}", " ".join(f"{x:5.2f}" for x in one[name].tolist()))
+inner = (place < STEPS - 1).nonzero().flatten()
+later = {name: float(bad[name][inner, place[inner] + 1].mean()) for name in ("process", "outcome", "value")}
+well = [name for name, value in later.items() if value > 0.5]
+recovers.reveal(well[0] if len(well) == 1 else "all of them")
+
+# %%
+# figure: readings
+# alt: Four panels over the six steps of one reply with a slip at step four. Process: at 1, falls to 0 at the slip, back to 1. Outcome and
+#   value, with the exact chance dotted: rise to about three quarters, fall to nearly zero at the slip and stay there. Reward before the end:
+#   without a visible mark at the slip. The policy's log-probability: near zero, deep at the slip, near zero again.
+fig, axes = plt.subplots(1, 4, figsize=(9.6, 2.6), layout="constrained")
+steps = range(1, STEPS + 1)
+panels = (
+    ("process: this step is valid", ("process",), (-0.05, 1.05)),
+    ("outcome, value: it will end right", ("outcome", "value", "exact"), (-0.05, 1.05)),
+    ("reward, asked too early", ("reward",), None),
+    ("the policy's own log π, nats", ("policy",), None),
+)
+looks = {
+    "process": (PALETTE["blue"], "o-"), "outcome": (PALETTE["red"], "s-"), "value": (PALETTE["green"], "^-"),
+    "exact": ("black", ":"), "reward": (PALETTE["purple"], "o-"), "policy": ("0.3", "o-"),
+}  # fmt: skip
+for ax, (title, names, limits) in zip(axes, panels, strict=True):
+    ax.axvspan(3.6, 4.4, color="0.9", lw=0)
+    for name in names:
+        colour, style = looks[name]
+        ax.plot(steps, one[name], style, color=colour, ms=4, lw=1.4, label=name)
+    ax.set(title=title, xlabel="step (slip: 4)", xticks=list(steps))
+    ax.title.set_fontsize(9)
+    if limits:
+        ax.set_ylim(*limits)
+    if len(names) > 1:
+        ax.legend(frameon=False, loc="upper right", fontsize=8)
+plt.show()
+
+# %% [markdown]
+# **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie on the exact chance. The reward model was trained to answer at the end only, and what it
+# says before means nothing. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
+
+# %%
+seen = evidence.Seen("ch08_per_token")  # five seeds
+print("largest fall at the slip            here   five seeds")
+for name in ("process", "outcome", "value", "policy", "reward"):
+    here = float((largest_drop(bad[name]) == place).float().mean())
+    values = seen.values(f"{name}_found")
+    print(f"  {name:32} {here:5.2f}   {min(values):.2f} to {max(values):.2f}")
+values = seen.values("plain_process_found")
+print(f"  {'process, not told the surprise':32}         {min(values):.2f} to {max(values):.2f}")
+
+# %%
+for name in ("process", "outcome", "value", "policy"):
+    assert float((largest_drop(bad[name]) == place).float().mean()) > 0.8 and seen.holds(f"{name}_found", above=0.8)
+
+# %% [markdown]
+# ## Two models, one number
+#
+# A helpful model and a safe one grade four replies. Add them up, or let the safe one speak first?
+
+# %%
+# NBVAL_CHECK_OUTPUT
+helpful, safe = torch.tensor([0.95, 0.40, 0.80, 0.10]), torch.tensor([0.05, 0.50, 0.16, 0.14])
+gated = gated_reward(helpful, safe, threshold=0.15)
+print("helpful  safe   sum   gated")
+for row in torch.stack([helpful, safe, helpful + safe, gated], -1).tolist():
+    print("{:7.2f} {:5.2f} {:5.2f} {:7.2f}".format(*row))
+
+# %% [markdown]
+# By the sum the most harmful reply is the best. The gate puts it last, and it has an edge of its own: the third reply is safe by a hair, and earns everything.
+
+# %%
+predict.tally()
