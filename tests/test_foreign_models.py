@@ -323,6 +323,57 @@ def test_a_bad_grader_is_one_clear_error(text, words, tmp_path):
         own.own_reward(grader(tmp_path, text), seconds=0.05)([PROBLEM] * 4, ["4"] * 4)
 
 
+def test_a_file_that_never_ends_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(own, "READING", 0.05)
+    with pytest.raises(UserError, match=r"my.py: not read within 0.05 s"):
+        own.own_reward(grader(tmp_path, "while True: pass\ndef fn(a): return 1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def fn(a):\n    raise KeyError('no such thing')", "my.py line 2: KeyError: 'no such thing'"),
+        ("def fn(a):\n    import sys\n    sys.exit(3)", "my.py line 3: SystemExit: 3"),
+        ("def fn(a): return [1.0, 2.0]", "a list; expected a number"),
+        ("def fn(a):\n    while True: pass", "my.py: no answer within 0.05 s"),
+        ("while True: pass\ndef fn(a): return 1", "my.py: not read within"),
+    ],
+)
+def test_a_grader_that_cannot_grade_ends_the_run_before_it_begins(text, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(own, "READING", 0.5)
+    monkeypatch.chdir(tmp_path)
+    grader(tmp_path, text)
+    Path("d.jsonl").write_text("".join(f'{{"prompt": "say {n}", "reference": "{n}"}}\n' for n in range(6)))
+    argv = [
+        "--max-steps",
+        "2",
+        "--batch-size",
+        "2",
+        "--num-generations",
+        "2",
+        "--max-completion-length",
+        "4",
+        "--out",
+        "run",
+    ]
+    argv += [
+        "--vocab-size",
+        "300",
+        "--context",
+        "64",
+        "--held-out",
+        "0.3",
+        "--grader",
+        "my.py:fn",
+        "--grader-seconds",
+        "0.05",
+    ]
+    assert main(["train", "grpo", "--data", "d.jsonl", *argv]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
+    assert words in line
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "__pycache__") == ["d.jsonl", "my.py"]
+
+
 def test_a_grader_that_fails_on_one_completion_costs_one_sample(tmp_path):
     reward = own.own_reward(grader(tmp_path, "def fn(text, reference):\n    return int(text)"))
     values, failure = ask(reward, [PROBLEM] * 3, ["1", "two", "3"])

@@ -26,6 +26,8 @@ from minirlhf.feedback.rewards import Reward
 
 #: Completions that may run out of time before the run is stopped: a grader that never ends would else take the night.
 PATIENCE = 3
+#: Seconds in which a file must be read: it may load a model, but not hang.
+READING = 120.0
 
 
 def is_named(grader: str) -> bool:
@@ -49,7 +51,10 @@ def function(named: str) -> tuple[Path, Callable[..., Any]]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with _within(READING):
+            spec.loader.exec_module(module)
+    except _OutOfTimeError:
+        raise UserError(f"{file}: not read within {READING:g} s; what it does by itself must end") from None
     except (Exception, SystemExit) as problem:  # it is somebody's program
         raise UserError(f"{file}{_line(problem, file)}: {_words(problem)}") from problem
     found = getattr(module, name, None)
@@ -83,15 +88,15 @@ def own_reward(named: str, *, seconds: float = 10.0) -> Reward:
                     value = grade(*(text, problem.reference, problem.prompt)[:count])
             except _OutOfTimeError:
                 late += 1
+                if len(problems) == 1:
+                    raise RuntimeError(f"{file.name}: no answer within {seconds:g} s") from None
                 if late == PATIENCE:
                     raise UserError(
                         f"{named}: no answer within {seconds:g} s, {late} times; the last on {text[:60]!r}"
                     ) from None
                 value = math.nan
-            except Exception as problem_:
-                if len(problems) == 1:  # asked about this one alone
-                    raise RuntimeError(f"{file.name}{_line(problem_, file)}: {_words(problem_)}") from problem_
-                raise
+            except (Exception, SystemExit) as problem_:
+                raise RuntimeError(f"{file.name}{_line(problem_, file)}: {_words(problem_)}") from problem_
             try:
                 values.append(float(value))
             except (TypeError, ValueError):
@@ -152,7 +157,7 @@ def _line(problem: BaseException, file: Path) -> str:
         return f" line {problem.lineno}"
     line, trace = 0, problem.__traceback__
     while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename) == file:
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():
             line = trace.tb_lineno
         trace = trace.tb_next
     return f" line {line}" if line else ""
