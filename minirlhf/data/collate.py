@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
@@ -13,17 +15,19 @@ from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
 
 def collate(examples: Sequence[Tokens], pad_token_id: int) -> TokenBatch:
     """Pad on the right to the longest: ``B`` examples to tensors ``(B, S)``."""
-    width = max(len(e.input_ids) for e in examples)
-    input_ids = torch.full((len(examples), width), pad_token_id)
-    attention_mask = torch.zeros(len(examples), width, dtype=torch.long)
-    loss_mask = torch.zeros(len(examples), width, dtype=torch.bool)
-    for i, example in enumerate(examples):
-        n = len(example.input_ids)
-        input_ids[i, :n] = torch.tensor(example.input_ids)
-        attention_mask[i, :n] = 1
-        loss_mask[i, :n] = torch.tensor(example.loss_mask)
+    lengths = torch.tensor([len(e) for e in examples])
+    inside = torch.arange(int(lengths.max())) < lengths[:, None]
+    input_ids, loss_mask = _spread(examples, inside, pad_token_id)
     loss_mask[:, 0] = False  # nothing stands before the first token, so nothing predicts it
-    return TokenBatch(input_ids, attention_mask, loss_mask)
+    return TokenBatch(input_ids, inside.long(), loss_mask)
+
+
+def _spread(examples: Sequence[Tokens], inside: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Ids and marks of all tokens at their places in rows ``(B, S)``. From one flat list each: a tensor for every row costs far more."""
+    ids = np.fromiter(chain.from_iterable(e.input_ids for e in examples), dtype=np.int64)
+    marks = np.fromiter(chain.from_iterable(e.loss_mask for e in examples), dtype=bool)
+    input_ids = torch.full(inside.shape, pad_token_id).masked_scatter_(inside, torch.from_numpy(ids))
+    return input_ids, torch.zeros_like(inside).masked_scatter_(inside, torch.from_numpy(marks))
 
 
 def batch_indices(count: int, batch_size: int, step: int, seed: int) -> np.ndarray:
@@ -50,13 +54,9 @@ def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch
     starts = [next((t for t, marked in enumerate(a.loss_mask) if marked and t), 0) for a in answers]
     if not all(starts):
         raise ValueError(f"row {starts.index(0)} of {len(answers)} has no answer: no token after the first is marked")
-    before, after = max(starts), max(len(a) - start for a, start in zip(answers, starts, strict=True))
-    input_ids = torch.full((len(answers), before + after), pad_token_id)
-    attention_mask = torch.zeros_like(input_ids)
-    mask = torch.zeros(len(answers), after, dtype=torch.bool)
-    for i, (answer, start) in enumerate(zip(answers, starts, strict=True)):
-        first, last = before - start, before - start + len(answer)
-        input_ids[i, first:last] = torch.tensor(answer.input_ids)
-        attention_mask[i, first:last] = 1
-        mask[i, : len(answer) - start] = torch.tensor(answer.loss_mask[start:])
-    return AnswerBatch(input_ids, attention_mask, mask)
+    first = max(starts) - torch.tensor(starts)[:, None]  # where a row begins
+    last = first + torch.tensor([len(a) for a in answers])[:, None]
+    column = torch.arange(int(last.max()))
+    inside = (column >= first) & (column < last)
+    input_ids, marked = _spread(answers, inside, pad_token_id)
+    return AnswerBatch(input_ids, inside.long(), marked[:, max(starts) :])
