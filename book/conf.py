@@ -40,6 +40,7 @@ extensions = [
     "bridge_table",
     "engine_table",
     "derivations",
+    "labelling",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]

@@ -107,7 +107,7 @@ class Predictions:
         print(found)
         if mine is not None:
             found.mine = letters.index(mine)
-        elif _somebody_is_there():
+        elif somebody_is_there():
             found.mine = self._kept(found)
             if found.mine is None:
                 found.mine = _ask(letters)
@@ -167,7 +167,7 @@ def _ask(letters: str) -> int | None:
             return letters.index(said) if said else None
 
 
-def _somebody_is_there() -> bool:
+def somebody_is_there() -> bool:
     """Can a question be answered? A frontend says so with each request to its kernel; without a kernel, a terminal can."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None

@@ -21,6 +21,15 @@ Action: TypeAlias = Literal["copied", "thumb up", "thumb down", "regenerated", "
 ACTIONS: tuple[Action, ...] = ("copied", "thumb up", "thumb down", "regenerated", "closed")
 
 
+@dataclass(frozen=True)
+class Shown:
+    """One comparison as it is put before somebody: ``a`` stands first."""
+
+    prompt: str
+    a: str
+    b: str
+
+
 def said(text: str) -> Reply:
     """One turn of the assistant."""
     return [{"role": "assistant", "content": text}]

@@ -1,0 +1,192 @@
+# ---
+# title: Nearly the same grade
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# Two annotators grade replies from 0 to $C-1$. Cohen's κ treats a 4 beside a 3 as badly as a 4 beside a 0. The *weighted* κ does not: a pair of grades $(i, j)$ costs $(i-j)^2$, and
+#
+# $$\kappa_w = 1 - \frac{\text{cost within an item}}{\text{cost between items}} .$$
+#
+# Above stands the mean cost of the two grades of one item, below the mean cost of a grade of the first and a grade of the second, of any two items.
+# "Any two items" means all pairs of items, an item with itself included. Write `weighted_kappa(a, b)`: two tensors of integers, shape `(N,)`. A grade of −1 means "not graded": such an item
+# says nothing, whatever the other one gave. If nothing can be said (no item with both grades, or no difference between any two of them), return NaN.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def weighted_kappa(a, b):
+    """Weighted agreement of two annotators. a, b: (N,) integers, −1 where not graded. Returns one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both].double(), b[both].double()
+    if len(a) == 0:
+        return torch.tensor(float("nan"))
+    expected = ((a[:, None] - b[None, :]) ** 2).mean()
+    if float(expected) == 0:
+        return torch.tensor(float("nan"))
+    return 1 - ((a - b) ** 2).mean() / expected
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def slowly(a, b):
+    """The definition in plain loops, over the grades that both gave."""
+    pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x >= 0 and y >= 0]
+    one = sum((x - y) ** 2 for x, y in pairs) / len(pairs)
+    any_two = sum((x - y) ** 2 for x, _ in pairs for _, y in pairs) / len(pairs) ** 2
+    return 1 - one / any_two
+
+
+def unweighted(a, b):
+    """Cohen's κ of the same grades."""
+    pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x >= 0 and y >= 0]
+    one = sum(x != y for x, y in pairs) / len(pairs)
+    return 1 - one / (sum(x != y for x, _ in pairs for _, y in pairs) / len(pairs) ** 2)
+
+
+def grades(draw, n):
+    """Grades of two annotators that agree somewhat, and differ somewhere."""
+    a = torch.tensor([0, 4, 1, *(draw.integer(0, 4) for _ in range(n - 3))])
+    b = torch.tensor([0, 3, 1, *(min(4, int(x) + draw.integer(0, 2)) for x in a[3:])])
+    return a, b
+
+
+@test(
+    points=2,
+    hints=(
+        "Cost is a squared difference. What is its mean over the items, and what over all pairs of items?",
+        "Below the line each grade of the first meets each grade of the second: N² pairs.",
+    ),
+)
+def costs(sub, draw):
+    "Grades without gaps."
+    a, b = grades(draw, 7)
+    want = slowly(a, b)
+    pool = torch.cat([a, b]).double()
+    absolute = (a - b).abs().double().mean() / (a[:, None] - b[None]).abs().double().mean()
+    expect(
+        sub.weighted_kappa(a, b),
+        want,
+        what="the weighted κ",
+        given={"a": a, "b": b},
+        mistakes={
+            "all differences cost the same: that is Cohen's κ": unweighted(a, b),
+            "the difference is not squared": 1 - absolute,
+            "one pool of grades for both annotators": 1
+            - ((a - b) ** 2).double().mean() / ((pool[:, None] - pool) ** 2).mean(),
+            "it is the quotient of the costs, not 1 minus it": 1 - want,
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Which items have a grade from both? The others belong neither above nor below the line.",
+        "Take the items where both are at least 0, and compute everything on these alone.",
+    ),
+)
+def gaps(sub, draw):
+    "An item that one of them did not grade says nothing."
+    a, b = grades(draw, 8)
+    a[3], b[5] = -1, -1
+    given = {"a": a, "b": b}
+    zeros = slowly(a.clamp(min=0), b.clamp(min=0))
+    raw = 1 - ((a - b) ** 2).double().mean() / ((a[:, None] - b[None]) ** 2).double().mean()
+    expect(
+        sub.weighted_kappa(a, b),
+        slowly(a, b),
+        what="the weighted κ with gaps",
+        given=given,
+        mistakes={"a missing grade is read as 0": zeros, "a missing grade is read as −1": raw},
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "What if there is nothing to divide by?",
+        "Return NaN if no item has both grades, and if every grade of the first equals every grade of the second.",
+    ),
+)
+def nothing_to_say(sub, draw):
+    "NaN where nothing can be said."
+    same = draw.integer(1, 4)
+    cases = {
+        "no item has both grades": ([1, -1, 2], [-1, 3, -1]),
+        "all grades are the same": ([same] * 3, [same] * 3),
+    }
+    for why, (a, b) in cases.items():
+        found = sub.weighted_kappa(torch.tensor(a), torch.tensor(b))
+        if not math.isnan(float(found)):
+            fail(f"{why}: expected NaN", a=a, b=b, yours=float(found))
+
+
+# %% [probes]
+# no values: grades are whole numbers
+# no gradient: grades have none
+
+
+# %% [mutant] Cohen's own
+# caught by: costs
+# says: Cohen's κ
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both], b[both]
+    if len(a) == 0 or bool((a[:, None] == b).all()):
+        return torch.tensor(float("nan"))
+    return 1 - (a != b).double().mean() / (a[:, None] != b).double().mean()
+
+
+# %% [mutant] absolute differences
+# caught by: costs
+# says: not squared
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both].double(), b[both].double()
+    expected = (a[:, None] - b).abs().mean()
+    return 1 - (a - b).abs().mean() / expected if len(a) and float(expected) else torch.tensor(float("nan"))
+
+
+# %% [mutant] a gap is a zero
+# caught by: gaps
+# says: read as 0
+def weighted_kappa(a, b):
+    a, b = a.clamp(min=0).double(), b.clamp(min=0).double()
+    return 1 - ((a - b) ** 2).mean() / ((a[:, None] - b) ** 2).mean()
+
+
+# %% [mutant] nothing to divide by
+# caught by: nothing_to_say
+# says: expected NaN
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both].double(), b[both].double()
+    if len(a) == 0:
+        return torch.tensor(float("nan"))
+    expected = ((a[:, None] - b) ** 2).mean()
+    return 1 - ((a - b) ** 2).mean() / expected if float(expected) else torch.tensor(1.0)
+
+
+# %% [partial] 4: NaN is forgotten
+def weighted_kappa(a, b):
+    both = (a >= 0) & (b >= 0)
+    a, b = a[both].double(), b[both].double()
+    if len(a) == 0:
+        return torch.tensor(0.0)
+    expected = ((a[:, None] - b) ** 2).mean()
+    return 1 - ((a - b) ** 2).mean() / expected.clamp(min=1e-9)

@@ -1,0 +1,261 @@
+# ---
+# title: A conversation is a tree
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# A conversation was rated at every turn. A turn is a dictionary:
+#
+# * `"question"`: what the user said;
+# * `"replies"`: a list of `[text, grade]`, in any order;
+# * `"then"`: the next turn, or `None`. The conversation went on from the reply with the highest grade; if several have it, from the first of these.
+#
+# Write `unroll(turn)`, which returns one row for every pair of replies of every turn *in which one grade is higher*: a dictionary with
+#
+# * `"prompt"`: a list of texts, all that was said before the replies, the user's question last;
+# * `"chosen"`, `"rejected"`: the two texts;
+# * `"weight"`: so that the rows of each turn together weigh 1. A turn without a row has no weight to give.
+#
+# Rows in any order.
+
+# %% [given]
+TREE = {
+    "question": "Hello?",
+    "replies": [["No.", 1], ["Hello!", 3], ["Yes?", 1]],
+    "then": {"question": "Sing!", "replies": [["La.", 2], ["I am a text.", 1]], "then": None},
+}
+
+
+# %% [stub]
+def unroll(turn):
+    """All pairs of a rated conversation. turn: see the statement. Returns a list of dictionaries."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        prompt = [*said, turn["question"]]
+        replies = turn["replies"]
+        pairs = [(a, b) for a, x in replies for b, y in replies if x > y]
+        rows += [{"prompt": list(prompt), "chosen": a, "rejected": b, "weight": 1 / len(pairs)} for a, b in pairs]
+        best = max(replies, key=lambda reply: reply[1])
+        said = [*prompt, best[0]]
+        turn = turn["then"]
+    return rows
+
+
+# %% [tests]
+import copy
+
+from minirlhf.classroom.testing import fail, test
+
+
+def tree(draw, depth, ties=False):
+    """A conversation of so many turns; grades differ unless there may be ties."""
+    node = None
+    for level in reversed(range(depth)):
+        count = draw.integer(3, 4)
+        grades = [int(g) for g in draw.permutation(count)]
+        if ties:
+            grades = [3, 1, 3, 1][:count] if level else [2] * count
+        node = {
+            "question": f"question {level}",
+            "replies": [[f"reply {level}.{n}", grade] for n, grade in enumerate(grades)],
+            "then": node,
+        }
+    return node
+
+
+def rows_of(sub, given):
+    """What the answer says, as far as it has the right form."""
+    rows = sub.unroll(copy.deepcopy(given))
+    if not isinstance(rows, list) or any(
+        not isinstance(row, dict) or {"prompt", "chosen", "rejected", "weight"} - set(row) for row in rows
+    ):
+        fail("expected a list of dictionaries with prompt, chosen, rejected and weight", turn=given, yours=rows)
+    return rows
+
+
+def turns_of(given):
+    """Each turn, and the path that led to it."""
+    said = []
+    while given is not None:
+        yield given, [*said, given["question"]]
+        top = max(grade for _, grade in given["replies"])
+        first = next(text for text, grade in given["replies"] if grade == top)
+        said = [*said, given["question"], first]
+        given = given["then"]
+
+
+@test(
+    points=2,
+    hints=(
+        "Three replies with different grades give three pairs. Which of the two is chosen does not depend on which stands first.",
+        "Go through all pairs of replies of a turn and keep those in which one grade is strictly higher.",
+    ),
+)
+def all_pairs(sub, draw):
+    "Every pair of every turn, the higher grade chosen."
+    given = tree(draw, draw.integer(2, 3))
+    got = sorted((row["chosen"], row["rejected"]) for row in rows_of(sub, given))
+    want = sorted(
+        (a, b) for turn, _ in turns_of(given) for a, x in turn["replies"] for b, y in turn["replies"] if x > y
+    )
+    if got != want:
+        why = "these are not the pairs"
+        if sorted((b, a) for a, b in got) == want:
+            why = "chosen and rejected are exchanged"
+        elif len(got) < len(want):
+            why = f"{len(want) - len(got)} pairs are missing"
+        elif len(got) > len(want):
+            why = f"there are {len(got) - len(want)} rows too many"
+        fail(why, turn=given, yours=got)
+
+
+@test(
+    points=2,
+    hints=(
+        "What had been said when the second turn's replies were written?",
+        "The prompt of a turn is the path: question, best reply, question, best reply, …, question. Mind that each row keeps a list of its own.",
+    ),
+)
+def the_path(sub, draw):
+    "The prompt is all that was said before, along the best replies."
+    given = tree(draw, 3)
+    path = {turn["replies"][0][0].split(".")[0]: prompt for turn, prompt in turns_of(given)}
+    for row in rows_of(sub, given):
+        want = path[row["chosen"].split(".")[0]]
+        if row["prompt"] != want:
+            why = "the prompt is wrong"
+            if row["prompt"] == want[-1:]:
+                why = "the prompt is the last question alone"
+            elif [text for text in want if text.startswith("question")] == row["prompt"]:
+                why = "the prompt holds questions without the replies between them"
+            elif set(row["prompt"]) > set(want):
+                why = "the prompt knows of what was said later"
+            fail(why, turn=given, row=row, expected=want)
+
+
+@test(
+    points=1,
+    hints=(
+        "How many rows does this turn have, after ties are left out?",
+        "Divide 1 by the number of rows of the turn, and not by C(K, 2): a tie is no row.",
+    ),
+)
+def weights(sub, draw):
+    "Ties are left out, and the rows of each turn weigh 1 together."
+    given = tree(draw, 3, ties=True)
+    rows = rows_of(sub, given)
+    for turn, _ in turns_of(given):
+        mine = [row for row in rows if row["chosen"] in [text for text, _ in turn["replies"]]]
+        want = sum(x > y for _, x in turn["replies"] for _, y in turn["replies"])
+        if len(mine) != want:
+            fail(
+                "a tie was made into a row" if len(mine) > want else "a pair that is no tie is missing",
+                turn=turn,
+                yours=mine,
+            )
+        if mine and abs(sum(float(row["weight"]) for row in mine) - 1) > 1e-9:
+            fail("the weights of this turn's rows do not add up to 1", turn=turn, yours=mine)
+        if mine and max(float(row["weight"]) for row in mine) - min(float(row["weight"]) for row in mine) > 1e-9:
+            fail("the rows of one turn weigh differently", turn=turn, yours=mine)
+    later = [row["prompt"] for row in rows if row["chosen"].startswith("reply 2")]
+    path = [prompt for turn, prompt in turns_of(given)][-1]
+    if any(prompt != path for prompt in later):
+        fail(
+            "of replies with the same highest grade, the conversation went on from the first",
+            turn=given,
+            yours=later[0],
+        )
+
+
+# %% [probes]
+# no values, size, float32, gradient: texts have none
+
+
+# %% [mutant] the worse reply is chosen
+# caught by: all_pairs
+# says: chosen and rejected are exchanged
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        prompt, replies = [*said, turn["question"]], turn["replies"]
+        pairs = [(a, b) for a, x in replies for b, y in replies if x < y]
+        rows += [{"prompt": prompt, "chosen": a, "rejected": b, "weight": 1 / len(pairs)} for a, b in pairs]
+        said, turn = [*prompt, max(replies, key=lambda r: r[1])[0]], turn["then"]
+    return rows
+
+
+# %% [mutant] the best against all others only
+# caught by: all_pairs
+# says: missing
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        prompt, replies = [*said, turn["question"]], turn["replies"]
+        best = max(replies, key=lambda r: r[1])
+        pairs = [(best[0], b) for b, y in replies if best[1] > y]
+        rows += [{"prompt": prompt, "chosen": a, "rejected": b, "weight": 1 / len(pairs)} for a, b in pairs]
+        said, turn = [*prompt, best[0]], turn["then"]
+    return rows
+
+
+# %% [mutant] the last question alone
+# caught by: the_path
+# says: the last question alone
+def unroll(turn):
+    rows = []
+    while turn is not None:
+        replies = turn["replies"]
+        pairs = [(a, b) for a, x in replies for b, y in replies if x > y]
+        rows += [{"prompt": [turn["question"]], "chosen": a, "rejected": b, "weight": 1 / len(pairs)} for a, b in pairs]
+        turn = turn["then"]
+    return rows
+
+
+# %% [mutant] one list for all rows
+# caught by: the_path
+# says: what was said later
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        said.append(turn["question"])
+        replies = turn["replies"]
+        pairs = [(a, b) for a, x in replies for b, y in replies if x > y]
+        rows += [{"prompt": said, "chosen": a, "rejected": b, "weight": 1 / len(pairs)} for a, b in pairs]
+        said.append(max(replies, key=lambda r: r[1])[0])
+        turn = turn["then"]
+    return rows
+
+
+# %% [mutant] ties weigh too
+# caught by: weights
+# says: do not add up
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        prompt, replies = [*said, turn["question"]], turn["replies"]
+        pairs = [(a, b) for a, x in replies for b, y in replies if x > y]
+        each = 2 / (len(replies) * (len(replies) - 1))
+        rows += [{"prompt": prompt, "chosen": a, "rejected": b, "weight": each} for a, b in pairs]
+        said, turn = [*prompt, max(replies, key=lambda r: r[1])[0]], turn["then"]
+    return rows
+
+
+# %% [partial] 4: weights of 1
+def unroll(turn):
+    rows, said = [], []
+    while turn is not None:
+        prompt, replies = [*said, turn["question"]], turn["replies"]
+        rows += [
+            {"prompt": prompt, "chosen": a, "rejected": b, "weight": 1.0}
+            for a, x in replies
+            for b, y in replies
+            if x > y
+        ]
+        said, turn = [*prompt, max(replies, key=lambda r: r[1])[0]], turn["then"]
+    return rows

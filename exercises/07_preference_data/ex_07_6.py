@@ -1,0 +1,199 @@
+# ---
+# title: Bug hunt: an estimate that unlearns
+# kind: bughunt
+# minutes: 30
+# ---
+
+# %% [statement]
+# Somebody has written Dawid and Skene's algorithm. Its log-likelihood, logged at every round, does not rise: after the first rounds it *falls*. The contrarian of the team comes out as its best member, annotators with few labels as infallible guessers of
+# the first class, and where one label is rare it is never found.
+#
+# **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator was not asked; `posterior` is `(N, C)`; `confusion[a, c, l]` is the probability that annotator a says l where c is true.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def confusions(labels, posterior):
+    """What each annotator says where c is true. labels: (N, A). posterior: (N, C). Returns (A, C, C)."""
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels % classes, classes).to(posterior.dtype)
+    counts = torch.einsum("nc,nal->acl", posterior, said) + 1e-3
+    return counts / counts.sum(1, keepdim=True)
+
+
+def posteriors(labels, prior, confusion):
+    """Probability of each true label. prior: (C,). confusion: (A, C, C). Returns (N, C)."""
+    classes = len(prior)
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    logs = torch.einsum("nal,acl->nc", said.to(prior.dtype), confusion.log())
+    return torch.softmax(logs, -1)
+
+
+# %% [solution]
+def confusions(labels, posterior):
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    counts = torch.einsum("nc,nal->acl", posterior, said.to(posterior.dtype)) + 1e-3
+    return counts / counts.sum(-1, keepdim=True)
+
+
+def posteriors(labels, prior, confusion):
+    classes = len(prior)
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    logs = torch.einsum("nal,acl->nc", said.to(prior.dtype), confusion.log())
+    return torch.softmax(prior.log() + logs, -1)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy_distribution
+
+
+def team(draw, gaps):
+    """Labels of three annotators for seven items, and how likely each of two labels is to be true."""
+    labels = torch.tensor([[draw.integer(0, 1) for _ in range(3)] for _ in range(7)])
+    labels[0], labels[1] = torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0])
+    if gaps:
+        labels[2, 0] = labels[3, 1] = labels[4, 1] = -1
+    posterior = torch.stack([tidy_distribution(draw, 2) for _ in range(7)])
+    return labels, posterior
+
+
+def counted(labels, posterior, over_truth=False):
+    """The shares, one annotator, one truth and one label at a time."""
+    _, raters = labels.shape
+    out = torch.full((raters, 2, 2), 1e-3, dtype=torch.float64)
+    for n, row in enumerate(labels.tolist()):
+        for a, said in enumerate(row):
+            if said >= 0:
+                out[a, :, said] += posterior[n]
+    return out / out.sum(1 if over_truth else 2, keepdim=True)
+
+
+@test(
+    points=2,
+    hints=(
+        "Where c is true an annotator says something. Over which axis do the probabilities of a row add up to 1?",
+        "confusion[a, c] is a distribution over what is *said*: normalise over the last axis.",
+    ),
+)
+def rows(sub, draw):
+    "What somebody says where c is true is a distribution over what is said."
+    labels, posterior = team(draw, gaps=False)
+    expect(
+        sub.confusions(labels, posterior),
+        counted(labels, posterior),
+        what="the confusions",
+        given={"labels": labels, "posterior": posterior},
+        mistakes={"it is normalised over the truth": counted(labels, posterior, over_truth=True)},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Who was not asked said nothing. What is −1 modulo the number of classes?",
+        "Clamp the −1 so that one_hot accepts it, and then set its row to zero, as the other function does.",
+    ),
+)
+def not_asked(sub, draw):
+    "An item that somebody was not asked about does not count for them."
+    labels, posterior = team(draw, gaps=True)
+    expect(
+        sub.confusions(labels, posterior),
+        counted(labels, posterior),
+        what="the confusions",
+        given={"labels": labels, "posterior": posterior},
+        mistakes={
+            "−1 is read as the last label": counted(labels % 2, posterior),
+            "−1 is read as the first label": counted(labels.clamp(min=0), posterior),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "An item that nobody has labelled: what do we know about it?",
+        "Bayes' rule has three parts: the prior, the likelihood and the normaliser. One of them is an argument that the function never uses.",
+    ),
+)
+def bayes(sub, draw):
+    "The posterior is Bayes' rule; without labels it is the prior."
+    labels, _ = team(draw, gaps=True)
+    labels[6] = -1
+    prior = tidy_distribution(draw, 2)
+    confusion = torch.stack([torch.stack([tidy_distribution(draw, 2) for _ in range(2)]) for _ in range(3)])
+    prior = torch.tensor([0.8, 0.2], dtype=torch.float64) if abs(float(prior[0]) - 0.5) < 0.15 else prior
+    out = []
+    for flat in (False, True):
+        rows = []
+        for row in labels.tolist():
+            joint = torch.ones(2, dtype=torch.float64) if flat else prior.clone()
+            for a, said in enumerate(row):
+                if said >= 0:
+                    joint = joint * confusion[a, :, said]
+            rows.append(joint / joint.sum())
+        out.append(torch.stack(rows))
+    expect(
+        sub.posteriors(labels, prior, confusion),
+        out[0],
+        what="the posterior",
+        given={"labels": labels, "prior": prior, "confusion": confusion},
+        mistakes={"every label is taken as equally frequent": out[1]},
+    )
+
+
+# %% [probes]
+# no gradient: counts are asked for
+# no values, nan: labels are whole numbers, and the others are probabilities
+# no size: the shapes belong together
+
+
+# %% [mutant] still over the truth
+# caught by: rows
+# says: normalised over the truth
+def confusions(labels, posterior):
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    counts = torch.einsum("nc,nal->acl", posterior, said.to(posterior.dtype)) + 1e-3
+    return counts / counts.sum(1, keepdim=True)
+
+
+# %% [mutant] a gap is the last label
+# caught by: not_asked
+# says: last label
+def confusions(labels, posterior):
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels % classes, classes).to(posterior.dtype)
+    counts = torch.einsum("nc,nal->acl", posterior, said) + 1e-3
+    return counts / counts.sum(-1, keepdim=True)
+
+
+# %% [mutant] a gap is the first label
+# caught by: not_asked
+# says: first label
+def confusions(labels, posterior):
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes).to(posterior.dtype)
+    counts = torch.einsum("nc,nal->acl", posterior, said) + 1e-3
+    return counts / counts.sum(-1, keepdim=True)
+
+
+# %% [mutant] no prior
+# caught by: bayes
+# says: equally frequent
+def posteriors(labels, prior, confusion):
+    classes = len(prior)
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    return torch.softmax(torch.einsum("nal,acl->nc", said.to(prior.dtype), confusion.log()), -1)
+
+
+# %% [partial] 4: the posterior still lacks its prior
+def posteriors(labels, prior, confusion):
+    classes = len(prior)
+    said = torch.nn.functional.one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
+    return torch.softmax(torch.einsum("nal,acl->nc", said.to(prior.dtype), confusion.log()), -1)

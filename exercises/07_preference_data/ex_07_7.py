@@ -1,0 +1,216 @@
+# ---
+# title: A reward model without its labeller's bias
+# kind: implement
+# minutes: 35
+# ---
+
+# %% [statement]
+# `labelled(seed)` gives 500 pairs that somebody has labelled: `(x, length, first_won)`.
+#
+# * `x`, shape `(N, 4)`: what makes a reply good, the first reply less the second;
+# * `length`, shape `(N,)`: how much longer the first reply is. It goes with the first column of `x`: good replies tend to be longer;
+# * `first_won`, shape `(N,)`, bool.
+#
+# You know two things about this labeller: longer replies please them, and so does the reply that is shown first. Neither makes a reply better.
+#
+# **Train a reward model that does not inherit this.** Write `train(x, length, first_won)`, which returns the weights, shape `(4,)`, of a linear reward of `x` alone. Any optimiser will do;
+# a few hundred full-batch steps are enough.
+#
+# Your function is judged on eight seeds. For each, your weights are compared with the labeller's true ones by the accuracy with which they order 4,000 new pairs, and with two others that saw the same
+# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: their mean over the seeds must lie within 20 % of the true one.
+
+# %% [given]
+import torch
+
+from minirlhf.ledger.registry import Draw
+
+
+def labelled(seed):
+    """Pairs of replies and what a biased labeller said about them."""
+    draw = Draw("07.7", seed)
+    x = draw.normal(500, 4)
+    length = 0.8 * x[:, 0] + 0.6 * draw.normal(500)
+    weights = torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)
+    felt = x @ weights + 1.5 * length + 0.8
+    return x, length, draw.uniform(500) < torch.sigmoid(felt)
+
+
+# %% [stub]
+def train(x, length, first_won):
+    """Weights of a reward that is free of the labeller's bias. x: (N, 4). length: (N,). first_won: (N,) bool. Returns (4,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def train(x, length, first_won):
+    columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
+    weights = torch.zeros(columns.shape[1], dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return weights.detach()[: x.shape[1]]
+
+
+# %% [tests]
+import functools
+
+import torch
+
+from minirlhf.classroom.testing import fail, test
+
+TRUE = torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)
+
+
+def newton(columns, won):
+    """The weights of largest likelihood."""
+    w = torch.zeros(columns.shape[1], dtype=torch.float64)
+    for _ in range(25):
+        p = torch.sigmoid(columns @ w)
+        w = w + torch.linalg.solve((columns * (p * (1 - p))[:, None]).T @ columns, columns.T @ (won.double() - p))
+    return w
+
+
+def accuracy(weights, seed):
+    """How often these weights order new pairs as the true ones do."""
+    x = Draw("07.7 new", seed).normal(4000, 4)
+    return float((((x @ weights) > 0) == ((x @ TRUE) > 0)).double().mean())
+
+
+@functools.cache
+def rivals(seed):
+    """Accuracy of a reward model that ignores the biases, and of one that knows of both."""
+    x, length, won = labelled(seed)
+    ones = torch.ones(len(x), 1, dtype=torch.float64)
+    careful = newton(torch.cat([x, length[:, None], ones], -1), won)
+    return accuracy(newton(x, won), seed), accuracy(careful[:4], seed)
+
+
+def trained(sub, draw):
+    """The answer's weights on eight seeds."""
+    seeds = [draw.integer(0, 10**6) for _ in range(8)]
+    found = []
+    for seed in seeds:
+        x, length, won = labelled(seed)
+        weights = sub.train(x, length, won)
+        if not isinstance(weights, torch.Tensor) or tuple(weights.shape) != (4,) or not bool(weights.isfinite().all()):
+            fail("expected four finite weights, shape (4,)", yours=weights)
+        found.append(weights.double())
+    return seeds, torch.stack(found)
+
+
+@test(
+    points=3,
+    rounds=1,
+    hints=(
+        "What would the labels of this person look like if you had told the model that length and place matter to *them*?",
+        "Let the model have a weight for length and one for the first place while it trains, and throw these two away afterwards.",
+    ),
+)
+def order(sub, draw):
+    "On eight seeds the weights order new pairs better than those of a model that ignores the bias."
+    seeds, found = trained(sub, draw)
+    mine = [accuracy(w, s) for w, s in zip(found, seeds, strict=True)]
+    plain, ours = zip(*[rivals(s) for s in seeds], strict=True)
+    gains = [a - b for a, b in zip(mine, plain, strict=True)]
+    best = sum(ours) / 8 - sum(plain) / 8
+    if sum(gains) / 8 < 0.5 * best or sum(g > 0 for g in gains) < 7:
+        why = (
+            "it is no better than a reward model that ignores the bias"
+            if sum(gains) / 8 < 0.1 * best
+            else "it is better, and not by enough"
+        )
+        fail(why, better_in=f"{sum(g > 0 for g in gains)} of 8", gain=sum(gains) / 8, gain_of_ours=best)
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Does your model come to rest? And does it know of both things that this labeller likes?",
+        "A liking that the model does not know of is noise to it, and noise flattens the reward; a penalty on the weights, too few steps or dropped labels change their size as well.",
+    ),
+)
+def size(sub, draw):
+    "Mean weights over eight seeds have the size of the true ones."
+    _, found = trained(sub, draw)
+    ratio = float((found.mean(0) @ TRUE) / (TRUE @ TRUE))
+    if not 0.8 < ratio < 1.2:
+        fail(
+            "the weights are too small" if ratio < 1 else "the weights are too large", yours=found.mean(0), ratio=ratio
+        )
+
+
+# %% [probes]
+# no gradient, float32, values, size, nan: it trains, which takes long
+
+
+# %% [mutant] the bias is ignored
+# caught by: order
+# says: no better
+def train(x, length, first_won):
+    weights = torch.zeros(4, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(x @ weights, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return weights.detach()
+
+
+# %% [mutant] only the place is known
+# caught by: order
+# says: no better
+def train(x, length, first_won):
+    columns = torch.cat([x, torch.ones_like(length)[:, None]], -1)
+    weights = torch.zeros(5, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return weights.detach()[:4]
+
+
+# %% [mutant] too few steps
+# caught by: size
+# says: too small
+def train(x, length, first_won):
+    columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
+    weights = torch.zeros(6, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.SGD([weights], lr=0.3)
+    for _ in range(25):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return weights.detach()[:4]
+
+
+# %% [partial] 3: the order is right, the size is not
+def train(x, length, first_won):
+    columns = torch.cat([x, length[:, None], torch.ones_like(length)[:, None]], -1)
+    weights = torch.zeros(6, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return 2 * weights.detach()[:4]

@@ -1,0 +1,72 @@
+"""The labelling widget: who answers, what is kept, and what counts as the same pairs."""
+
+import json
+
+import pytest
+
+from minirlhf.classroom import labelling as widget
+from minirlhf.classroom.labelling import Labelling
+from minirlhf.data.elicitation import Shown
+
+PAIRS = [Shown("why?", f"a{n}", f"b{n}") for n in range(3)]
+
+
+@pytest.fixture
+def reader(monkeypatch, tmp_path):
+    """A reader who types the given lines; typing more than there are is an error."""
+    monkeypatch.setattr(widget, "cache_folder", lambda: tmp_path)
+
+    def types(*lines):
+        left = iter(lines)
+        monkeypatch.setattr(widget, "somebody_is_there", lambda: True)
+        monkeypatch.setattr("builtins.input", lambda prompt: next(left))
+        return left
+
+    return types
+
+
+def made():
+    return Labelling("07", PAIRS, stand_in=lambda pair: "tie")
+
+
+def test_without_a_frontend_nobody_is_asked_and_nothing_kept(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(widget, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("builtins.input", lambda prompt: pytest.fail("asked"))
+    labelling = made()
+    assert labelling.ask() == ["tie"] * 3 and labelling.by_reader == 0
+    assert "a stand-in's" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_every_letter_is_a_vote_and_others_are_asked_again(reader, capsys):
+    reader("a", "x", "N", "t")
+    labelling = made()
+    assert labelling.ask() == ["a", "both bad", "tie"] and labelling.by_reader == 3
+    assert "1 of 3" in capsys.readouterr().out
+
+
+def test_what_was_said_is_kept_and_the_rest_is_left_to_the_stand_in(reader):
+    reader("b", "")
+    assert made().ask() == ["b", "tie", "tie"]
+    left = reader("a", "a")
+    again = made()
+    assert again.ask() == ["b", "a", "a"] and again.by_reader == 3 and list(left) == []
+    again.forget()
+    reader("")
+    assert made().ask() == ["tie"] * 3
+
+
+def test_labels_of_other_pairs_do_not_count(reader):
+    reader("a", "a", "a")
+    made().ask()
+    reader("")
+    other = Labelling("07", [*PAIRS[1:], PAIRS[0]], stand_in=lambda pair: "tie")
+    assert other.ask() == ["tie"] * 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", json.dumps({"pairs": [["why?", "a0", "b0"]] * 3})])
+def test_a_file_that_is_none_is_as_good_as_no_file(reader, text):
+    labelling = made()
+    labelling.file.parent.mkdir()
+    labelling.file.write_text(text)
+    reader("")
+    assert made().ask() == ["tie"] * 3
