@@ -9,8 +9,10 @@ import torch
 from patience import CEILING
 
 from minirlhf import cli
-from minirlhf.classroom import check, release
+from minirlhf.classroom import check, release, watch
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.runner import Local
+from minirlhf.classroom.testing import Asked
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 
@@ -453,3 +455,105 @@ def test_a_cache_that_cannot_be_written_costs_no_verdict(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIRLHF_CACHE", str(tmp_path / "a file"))
     for _ in range(2):
         assert "Hint 1 of 2" in repr(check("05.1", best_policy=greedy, best_value=value))
+
+
+# -- watching, progress, pictures --------------------------------------------------------------------------------
+
+
+def test_a_file_counts_when_two_looks_find_the_same(tmp_path, monkeypatch):
+    """Half a file is not read: the editor writes twice, and the change is told once, after the second."""
+    path, other = tmp_path / "a.py", tmp_path / "b.py"
+    path.write_text("1")
+    other.write_text("1")
+    steps = iter([lambda: path.write_text("12"), lambda: path.write_text("123"), lambda: None, lambda: path.unlink()])
+    monkeypatch.setattr(watch.time, "sleep", lambda seconds: next(steps)())
+    found = watch.saves(lambda: [path, other])
+    assert next(found) == [path] and path.read_text() == "123"
+    with pytest.raises(RuntimeError):  # a file that is gone is no change; the steps have run out
+        next(found)
+
+
+def test_watching_prints_only_what_has_changed(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "mine.py"
+    one, four = loaded("05.1"), loaded("05.4")
+
+    def save(code):
+        script.write_text(
+            f"# %% exercise 05.1\n{one.given}\n{code}\n\n# %% exercise 05.4\n{four.given}\n{four.solution}\n"
+        )
+
+    save(one.stub)
+    edits = iter(
+        [lambda: save(f"{one.mutants[0].code}\n\n{one.solution}"), lambda: save(one.solution + "\n"), lambda: None]
+    )
+    heard = []
+
+    def saves(look):
+        heard.append(capsys.readouterr().out)
+        for edit in edits:
+            edit()
+            yield look()
+            heard.append(capsys.readouterr().out)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "saves", saves)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", "05.1", "05.4", "--watch"]) == 0
+    first, solved, spaces, again = heard
+    assert "✗ 05.1" in first and "✓ 05.4" in first and "6 of 12 points" in first
+    assert "✓ 05.1" in solved and "05.4" not in solved and "12 of 12 points" in solved
+    assert "saved; nothing has changed" in spaces and "saved; nothing has changed" in again
+
+
+def test_progress_keeps_the_best_and_names_what_is_next(capsys):
+    one = loaded("05.1")
+    assert check("05.1", best_policy=policy, best_value=value).passed
+    check("05.1", best_policy=greedy, best_value=value)
+    check("05.5", ppo_gb=1.0, student="ada")
+    assert cli.main(["progress", "05"]) == 0
+    shown = capsys.readouterr().out
+    assert f"✓ 05.1  {one.points:g} of {one.points:g}  {one.title} ({one.kind}, {one.minutes} min, 2 checks)" in shown
+    assert "· 05.5  0 of 3" in shown and "  05.2  0 of 5" in shown
+    assert "next: 05.5" in shown, "what was begun comes first"
+    check("05.5", **{n: float(v) for n, v in release.personal_answers(loaded("05.5"), "ada").items()}, student="ada")
+    assert cli.main(["progress", "05"]) == 0
+    shortest = min((loaded(f"05.{k}") for k in (2, 3, 4)), key=lambda e: e.minutes)
+    assert f"next: {shortest.id} " in capsys.readouterr().out
+
+
+def test_progress_without_a_cache_and_with_a_broken_one(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "progress.json").write_text('{"05.1": 3}')
+    for cache in (folder, tmp_path / "a file"):
+        monkeypatch.setenv("MINIRLHF_CACHE", str(cache))
+        (tmp_path / "a file").write_text("")
+        assert cli.main(["progress", "05"]) == 0
+        assert "0 of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "slip"), [("04.5", "maximum"), ("14.1", "logarithm")])
+def test_a_picture_shows_the_learner_s_curve_beside_the_right_one(number, slip, tmp_path, monkeypatch, capsys):
+    """The solution's curves lie on the right ones, a mutant's do not; the notebook and the command line draw alike."""
+    exercise = loaded(number)
+    spaces = []
+    mutant = next(m for m in exercise.mutants if slip in m.note)
+    for code in (exercise.solution, f"{exercise.solution}\n\n{mutant.code}"):
+        space = {"STUDENT": "ada"}
+        exec(f"{exercise.given}\n{code}", space)
+        spaces.append(space)
+    right, wrong = (exercise.picture(Asked(Local(space, "ada"))) for space in spaces)
+    for panel, other in zip(right.panels, wrong.panels, strict=True):
+        gap = (panel.yours - panel.right).abs()
+        assert float(gap.median()) < 1e-6, "at a kink a derivative by differences may be off"
+        assert float((other.yours - panel.right).abs().max()) > 0.05
+    answers = {name: spaces[1][name] for name in exercise.asks}
+    verdict = check(number, **answers)
+    assert not verdict.passed and verdict.image.startswith(b"\x89PNG")
+    assert f'alt="{right.says[:20]}' in verdict._repr_html_() and "✗" in verdict._repr_html_()
+    (tmp_path / "mine.py").write_text(f"# %% exercise {number}\n{exercise.given}\n{exercise.solution}\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", number, "--picture", "mine.png"]) == 0
+    assert (tmp_path / "mine.png").read_bytes() != verdict.image
+    assert cli.main(["check", "05.1", "--picture", "x.png"]) == 2
+    assert "--picture is for one exercise that has a picture: 04.5, 14.1" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 
 from minirlhf import cli
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import roster
+from minirlhf.classroom import rehearsal, roster
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 
@@ -324,3 +324,18 @@ def test_an_id_column_can_be_named(tmp_path):
     assert [s.id for s in roster.read(tmp_path / "r.csv", "sis user id")] == ["S-1", "S-2", "S-3"]
     with pytest.raises(UserError, match="no column 'Matrikel'"):
         roster.read(tmp_path / "r.csv", "Matrikel")
+
+
+@pytest.mark.parametrize("platform", list(rehearsal.DRESSES))
+def test_a_rehearsed_class_comes_back_from_every_platform(platform, tmp_path):
+    """Everybody's files are those that were handed in, whatever the platform has made of their names."""
+    exercises = [EASY]
+    made = rehearsal.write(exercises, tmp_path / "made", 11, seed=1)
+    rehearsal.dress(made, exercises, platform, tmp_path / "made")
+    export = (tmp_path / "made" / "export.csv").read_text()
+    assert collect(tmp_path, platform, tmp_path / "made" / "download.zip", export=export) == 0
+    for student in made:
+        home = tmp_path / "class" / "submissions" / student.id
+        files = [p.read_bytes() for p in home.rglob("*") if p.is_file()]
+        assert sorted(files) == sorted(student.files.values()), student.note
+    assert [s.id for s in roster.read(tmp_path / "class" / "roster.csv")] == [s.id for s in made]

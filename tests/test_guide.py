@@ -49,7 +49,7 @@ def course(tmp_path_factory):
     environment |= {"CLONE": str(CLONE), "JUPYTER_CONFIG_DIR": str(folder / "j"), "IPYTHONDIR": str(folder / "i")}
     # Where the system isolates, the option changes nothing; elsewhere the made students may be trusted.
     commands = script().replace("minirlhf grade ", "minirlhf grade --allow-weak-isolation ")
-    done = finished(["bash", "-c", commands], cwd=folder, env=environment, usually=90)
+    done = finished(["bash", "-c", commands], cwd=folder, env=environment, usually=150)
     assert done.returncode == 0, done.stdout[-6000:]
     return folder / "course", done.stdout
 
@@ -66,6 +66,11 @@ def test_the_guide_s_commands_run_and_leave_what_it_says(course):
         rows(folder / "marks" / "late-totals.csv")[0]["total"] == rows(folder / "marks" / "late-totals.csv")[0]["max"]
     )
     assert "--seed 7 replays it" in printed
+    back = rows(folder / "back" / "canvas.csv")
+    assert len(back) == 11 and back[0]["Homework 05 (901)"] == rows(folder / "marks" / "05-totals.csv")[0]["max"]
+    assert (folder / "back" / "canvas-feedback.zip").is_file()
+    (late,) = [r for r in rows(folder / "homework" / "collected.csv") if r["late"]]
+    assert late["student"] in (folder / "canvas" / "who.txt").read_text()
     assert "not all points" in printed, "the disputed mark was right after all: the guide's example shows nothing"
     assert "✓ 05.6 What odds cost" in printed
     assert "## 05.6 What odds cost" in (folder / "handout" / "05_rlhf_problem.py").read_text(encoding="utf-8")

@@ -152,6 +152,27 @@ def critic_is_left_alone(sub, draw):
     )
 
 
+# %% [picture]
+from minirlhf.classroom.testing import Panel, Picture
+
+
+def picture(sub):
+    """The gradient that one sample puts on its log-probability, as the ratio goes through the interval."""
+    ratio = torch.linspace(0.4, 1.7, 131, dtype=torch.float64)
+    shown = []
+    for gain, name in ((1.0, "A > 0"), (-1.0, "A < 0")):
+        values, old = torch.full((1, 131), 2.0, dtype=torch.float64), torch.full((1, 131), -1.0, dtype=torch.float64)
+        inputs = (old + ratio.log(), old, values, values + gain, torch.ones(1, 131, dtype=torch.bool))
+        yours = -131 * sub.gradient("loss", *inputs, wrt=0).double()[0]
+        alive = ratio <= 1.2 if gain > 0 else ratio >= 0.8
+        right = torch.where(alive, ratio * gain, 0.0)
+        shown.append(Panel(name, ratio, yours, right, "ratio ρ", "push on the log-probability"))
+    return Picture(
+        "The push on a sample's log-probability against its ratio. Right: it grows with the ratio, and is zero above 1.2 for a gain, below 0.8 for a loss.",
+        tuple(shown),
+    )
+
+
 # %% [probes]
 # no gradient of loss.old_logps, loss.returns: data, cut off or not
 

@@ -210,6 +210,23 @@ def settles(sub, draw):
     )
 
 
+# %% [picture]
+from minirlhf.classroom.testing import Panel, Picture
+
+
+def picture(sub):
+    """The slope in the chosen answer against the margin, over pairs that are far wrong and far right."""
+    h = torch.linspace(-6.0, 6.0, 121, dtype=torch.float64)
+    zero = torch.zeros_like(h)
+    yours = sub.slope(h, zero, zero, zero, 0.5).double()
+    right = exact.finite_difference(lambda x: -torch.special.log_ndtr(0.5 * x).sum(), h)
+    panel = Panel("β = 0.5", h, yours, right, "margin h", "slope in the chosen answer")
+    return Picture(
+        "The slope against the margin. Right: far on the wrong side it goes on growing, nearly as fast as the margin.",
+        (panel,),
+    )
+
+
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
 

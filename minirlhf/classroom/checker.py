@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import html
 import json
 import os
 import re
@@ -18,10 +19,13 @@ from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.beside import ours_runs, yours_runs
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
 from minirlhf.classroom.grading import Outcome, grade_answer, run_tests
-from minirlhf.classroom.runner import Local, Server
+from minirlhf.classroom.progress import Progress
+from minirlhf.classroom.runner import Boxed, Local, Server
 from minirlhf.classroom.submission import HandedIn
+from minirlhf.classroom.testing import Asked, Submission
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.folders import cache_folder
+from minirlhf.report.plotting import PALETTE, data_uri, panels, png
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,26 @@ class Verdict:
 
     outcome: Outcome
     hint: str = ""
+    image: bytes = b""  # PNG: the answer's curve beside the right one, where the exercise has a picture
+    alt: str = ""
 
     @property
     def passed(self) -> bool:
         """Whether all points were earned."""
         return not self.outcome.reason
+
+    @property
+    def says(self) -> tuple[float, str, str]:
+        """What does not depend on the inputs that were drawn: points, the first failed test, and its message."""
+        failed = self.outcome.first_failure
+        note = self.outcome.note
+        return (self.outcome.points, failed.test.name if failed else "", failed.message if failed else note)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text, and the picture below it."""
+        text = f"<pre>{html.escape(repr(self))}</pre>"
+        image = f'<img src="{data_uri(self.image)}" alt="{html.escape(self.alt)}" width="600">' if self.image else ""
+        return text + image
 
     def __repr__(self) -> str:
         e, failed = self.outcome.exercise, self.outcome.first_failure
@@ -168,8 +187,10 @@ def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any])
         if module := foreign(answer, exercise):
             note = f"it uses {module}; an answer may import torch, NumPy and what the exercise itself imports"
             return Verdict(Outcome(exercise, note=note))
-    outcome = run_tests(exercise, Local(namespace, student), seed, earlier=earlier)
-    return Verdict(replace(outcome, remarks=remarks), Hints().after(outcome))
+    answer_here = Local(namespace, student)
+    outcome = run_tests(exercise, answer_here, seed, earlier=earlier)
+    Progress().add(outcome)
+    return Verdict(replace(outcome, remarks=remarks), Hints().after(outcome), *drawn(exercise, answer_here))
 
 
 def earlier_here(
@@ -195,6 +216,40 @@ def earlier_here(
     return earlier, tuple(remarks), rest
 
 
+def drawn(exercise: Exercise, answer: Submission) -> tuple[bytes, str]:
+    """The exercise's picture with this answer in it, as PNG, and its text; empty if there is none or it cannot be drawn."""
+    if exercise.picture is None:
+        return b"", ""
+    try:
+        picture = exercise.picture(Asked(answer))
+    except Exception:  # the answer is of some unusable type; its tests have said so
+        return b"", ""
+    figure, axes = panels(len(picture.panels), width=3.4, height=2.6)
+    for ax, panel in zip(axes, picture.panels, strict=True):
+        ax.plot(panel.x, panel.right, color=PALETTE["blue"], lw=4, alpha=0.45, label="right")
+        ax.plot(panel.x, panel.yours, color=PALETTE["red"], lw=1.6, ls="--", label="yours")
+        ax.set(title=panel.title, xlabel=panel.along, ylabel=panel.up)
+    axes[0].legend(frameon=False)
+    return png(figure), picture.says
+
+
+def picture_of(server: Server, exercise: Exercise, handed: HandedIn, student: str) -> bytes:
+    """The picture with an answer in a file, drawn from its box.
+
+    Raises:
+        UserError: there is no answer, or none that can be drawn.
+    """
+    section = handed.answer(exercise)
+    boxed = Boxed(server, section.cells if section else [], exercise.library, student)
+    try:
+        image, _ = drawn(exercise, boxed)
+    finally:
+        boxed.close()
+    if not image:
+        raise UserError(f"the answer to {exercise.id} cannot be drawn; check it first")
+    return image
+
+
 def student_of(handed: HandedIn) -> str:
     """Who answers, as the files themselves say: the first ``STUDENT = "…"`` in them."""
     for section in (s for found in handed.sections.values() for s in found):
@@ -206,9 +261,10 @@ def student_of(handed: HandedIn) -> str:
 
 def check_files(server: Server, exercises: Sequence[Exercise], handed: HandedIn, student: str) -> list[Verdict]:
     """Check one's own files, each exercise in a process of its own."""
-    hints = Hints()
+    hints, progress = Hints(), Progress()
     verdicts = []
     for exercise in exercises:
         outcome = grade_answer(server, exercise, handed, student, secrets.randbits(31))
+        progress.add(outcome)
         verdicts.append(Verdict(outcome, hints.after(outcome)))
     return verdicts

@@ -15,6 +15,7 @@
     # %% [solution]                          earns all points
     # %% [tests]                             hidden: functions (sub, draw) under @test(points=…, hints=(…, …))
     # %% [probes]                            what the machine need not ask, and why, see :mod:`.probes` (optional)
+    # %% [picture]                           hidden: ``picture(sub)``, the learner's curve beside the right one (optional)
     # %% [mutant] what is wrong with it      a wrong answer: definitions that replace the solution's
     # caught by: name_of_the_test            … the first test that fails, hence the hint
     # says: words of its message             … (optional)
@@ -29,20 +30,20 @@ import ast
 import os
 import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from minirlhf.classroom.testing import Asked, Test
+from minirlhf.classroom.testing import Asked, Picture, Test
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError, unknown
 
 KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
-SINGLE = ("statement", "given", "stub", "solution", "tests", "probes")
-OPTIONAL = ("given", "probes")
+SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "picture")
+OPTIONAL = ("given", "probes", "picture")
 PROBES = ("inputs", "integers", "keywords", "size", "values", "float32", "nan", "gradient")
 DEFAULT_STUDENT = "reader"
 RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # what ``sub`` itself can do
@@ -87,6 +88,7 @@ class Exercise:
     tests: tuple[Test, ...]
     mutants: tuple[Variant, ...]
     partials: tuple[Variant, ...]
+    picture: Callable[[Asked], Picture] | None
     off: Mapping[str, Mapping[str, str]]  # kind of probe -> "", function or function.argument -> the reason
 
     @property
@@ -211,6 +213,7 @@ def read(path: Path) -> Exercise:
             raise UserError(f"{path}: no block [{name}]")
     _check_syntax(blocks, path)
     given = single["given"].text if "given" in single else ""
+    tests, picture = _tests(single, path)
     made = Exercise(
         id=f"{named[1]}.{named[2]}",
         path=path,
@@ -223,9 +226,10 @@ def read(path: Path) -> Exercise:
         given=given,
         stub=single["stub"].text,
         solution=single["solution"].text,
-        tests=_tests(single, path),
+        tests=tests,
         mutants=tuple(variants["mutant"]),
         partials=tuple(variants["partial"]),
+        picture=picture,
         off=_switched_off(single["probes"], path) if "probes" in single else {},
     )
     _check_switches(made)
@@ -311,9 +315,10 @@ def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
                 raise UserError(f"{path} line {line}: [{block.name}] is no Python: {problem}") from problem
 
 
-def _tests(single: dict[str, Block], path: Path) -> tuple[Test, ...]:
+def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Callable[[Asked], Picture] | None]:
+    """The hidden tests, and the picture if there is one."""
     namespace: dict[str, Any] = {"__name__": f"exercise_{path.stem}"}
-    for name in ("given", "tests"):
+    for name in ("given", "tests", "picture"):
         if name in single:
             try:
                 exec(compiled(single[name].text, path, single[name].line), namespace)
@@ -327,7 +332,9 @@ def _tests(single: dict[str, Block], path: Path) -> tuple[Test, ...]:
     tests = tuple(value for value in namespace.values() if isinstance(value, Test))
     if not tests:
         raise UserError(f"{path}: [tests] defines no @test")
-    return tests
+    if "picture" in single and not callable(namespace.get("picture")):
+        raise UserError(f"{path} line {single['picture'].line}: [picture] defines no picture(sub)")
+    return tests, namespace["picture"] if "picture" in single else None
 
 
 # -- finding them ------------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ written beside the submissions in the form of ``minirlhf grade --totals``: if gr
 
 from __future__ import annotations
 
+import csv
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from minirlhf.classroom import marks, release
 from minirlhf.classroom.exercise import DEFAULT_STUDENT, Exercise
@@ -132,3 +134,54 @@ def write(exercises: Sequence[Exercise], out: Path, count: int, seed: int) -> li
     rows = [marks.Mark(s.id, e, 0.0 if s.late else s.points[e], most) for s in made for e, most in worth.items()]
     marks.write(marks.totals(rows), out / "expected.csv")
     return made
+
+
+# -- as a learning platform would hand it out --------------------------------------------------------------------
+
+
+def _canvas(student: Rehearsed, i: int, k: int, path: PurePosixPath) -> str:
+    return f"{student.id}_{'LATE_' if student.late else ''}{1000 + i}_{9000 + 10 * i + k}_{path.name}"
+
+
+def _moodle(student: Rehearsed, i: int, k: int, path: PurePosixPath) -> str:
+    inner = path.relative_to(student.id) if path.parts[0] == student.id else path
+    return f"Student {student.id.upper()}_{1000 + i}_assignsubmission_file_/{inner}"
+
+
+def _github(student: Rehearsed, i: int, k: int, path: PurePosixPath) -> str:
+    return f"homework-{student.id}/{path.name}"
+
+
+def _gradebook(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
+    rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"Homework {chapter} (901)"]]
+    rows.append(["    Points Possible", "", "", "", "", f"{most:g}"])
+    return rows + [[f"Student, {s.id.upper()}", str(1000 + i), "", s.id, "1", ""] for i, s in enumerate(made)]
+
+
+def _worksheet(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
+    head = "Identifier,Full name,Username,Status,Grade,Maximum grade,Grade can be changed,Last modified (submission)"
+    rows = [[*head.split(","), "Last modified (grade)"]]
+    for i, s in enumerate(made):
+        when = f"Friday, {21 if s.late else 20} November 2026, 10:00 AM" if s.files else "-"
+        rows.append(
+            [f"Participant {1000 + i}", f"Student {s.id.upper()}", s.id, "", "", f"{most:.2f}", "Yes", when, "-"]
+        )
+    return rows
+
+
+def _classroom(made: Sequence[Rehearsed], chapter: str, most: float) -> list[list[str]]:
+    return [["identifier", "github_username", "github_id", "name"], *([s.id, s.id, "", ""] for s in made)]
+
+
+DRESSES = {"canvas": (_canvas, _gradebook), "moodle": (_moodle, _worksheet), "github": (_github, _classroom)}
+
+
+def dress(made: Sequence[Rehearsed], exercises: Sequence[Exercise], platform: str, out: Path) -> None:
+    """Write ``download.zip`` and ``export.csv`` as the platform would, see :mod:`minirlhf.classroom.downloads`."""
+    name, table = DRESSES[platform]
+    with zipfile.ZipFile(out / "download.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for i, student in enumerate(made):
+            for k, (path, content) in enumerate(student.files.items()):
+                archive.writestr(name(student, i, k, PurePosixPath(path)), content)
+    with open(out / "export.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(table(made, exercises[0].chapter, sum(e.points for e in exercises)))

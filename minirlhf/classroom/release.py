@@ -190,6 +190,7 @@ def leaks(exercise: Exercise, text: str) -> list[str]:
     }
     private = [exercise.solution, *(v.code for v in (*exercise.mutants, *exercise.partials))]
     raw = exercise.path.read_text(encoding="utf-8").split("# %% [tests]")[1].split("# %% [")[0]
+    raw += exercise.path.read_text(encoding="utf-8").partition("# %% [picture]")[2].split("# %% [")[0]
     lines = {line.strip() for block in (*private, raw) for line in block.splitlines()} - public
     lines |= {hint for t in exercise.tests for hint in t.hints}
     return sorted(line for line in lines if len(re.findall(r"\w+", line)) >= 2 and len(line) >= 12 and line in text)

@@ -110,6 +110,26 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """One drawing: the learner's curve over ``x`` beside the right one, ``(N,)`` each."""
+
+    title: str
+    x: Tensor
+    yours: Tensor
+    right: Tensor
+    along: str
+    up: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Panels side by side, and a sentence about what to look at: the figure's text for those who do not see it."""
+
+    says: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
 class Test:
     """One hidden test. ``asks`` is its docstring: what it asks for, shown in feedback."""
 

@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "studies": ("minirlhf.cli.studies", "measurements over several seeds: what is stale and why, and run that"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),
+    "progress": ("minirlhf.cli.progress", "your way through the exercises: points, and what is next"),
     "release": ("minirlhf.cli.release", "make the exercises' notebooks for students, without solutions"),
     "rehearse": ("minirlhf.cli.rehearse", "make a class of submissions of all kinds, to rehearse grading on"),
     "collect": ("minirlhf.cli.collect", "sort what Canvas, Moodle or GitHub Classroom hands out, to grade it"),

@@ -1,22 +1,28 @@
 """Check your own answers: what is wrong, by a counterexample, and the next hint. Never the solution.
 
-Looks for notebooks and Python files of the chapter in the working folder, or takes those named by --file.
+Looks for notebooks and Python files of the chapter in the working folder, or takes those named by --file. With --watch it
+stays, checks again whenever you save, and prints what has changed; Ctrl-C ends it.
 
 examples:
   minirlhf release --chapter 05 --out .      get the exercises
   minirlhf check 05                          check all of the chapter
   minirlhf check 05.2 --file mine.ipynb
+  minirlhf check 05 --watch
+  minirlhf check 04.5 --picture mine.png     your gradient beside the right one, where an exercise has a picture
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from minirlhf.classroom import checker
+from minirlhf.classroom import checker, watch
 from minirlhf.classroom import exercise as sources
+from minirlhf.classroom.checker import Verdict
+from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Server
-from minirlhf.classroom.submission import SUFFIXES, read_files
+from minirlhf.classroom.submission import SUFFIXES, HandedIn, read_files
 from minirlhf.core.errors import UserError
 
 
@@ -25,17 +31,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", metavar="WHAT", help="a chapter (05) or an exercise (05.2)")
     parser.add_argument("--file", type=Path, action="append", help="a file with answers; repeat for more")
     parser.add_argument("--student", help="your student id; default: what STUDENT says in the file")
+    parser.add_argument("--watch", action="store_true", help="check again at every save; print what has changed")
+    parser.add_argument("--picture", type=Path, help="write the picture of one exercise into this PNG file")
     parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check, print a verdict per exercise, and return 1 if one is not solved."""
     exercises = sources.load(sources.folder(args.exercises), args.what)
+    if args.picture and (len(exercises) != 1 or not exercises[0].picture or args.watch):
+        known = [e.id for e in sources.load(sources.folder(args.exercises)) if e.picture]
+        raise UserError(f"--picture is for one exercise that has a picture: {', '.join(known)}")
     for path in args.file or ():
         if path.suffix not in SUFFIXES or not path.is_file():
             raise UserError(f"no file {path}; expected a notebook (.ipynb) or a Python file (.py)")
-    paths = args.file or [p for p in Path().iterdir() if p.suffix in SUFFIXES and p.is_file()]
-    handed = read_files(paths)
+    with Server() as server:
+        if args.watch:
+            return _watch(args, server, exercises)
+        handed = _handed(args, exercises)
+        student = args.student or checker.student_of(handed)
+        verdicts = checker.check_files(server, exercises, handed, student)
+        if args.picture:
+            args.picture.write_bytes(checker.picture_of(server, exercises[0], handed, student))
+    print("\n\n".join(map(repr, verdicts)))
+    print(f"\n{_sum(verdicts)}")
+    return 0 if all(v.passed for v in verdicts) else 1
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    return args.file or sorted(p for p in Path().iterdir() if p.suffix in SUFFIXES and p.is_file())
+
+
+def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> HandedIn:
+    """The answers in the files.
+
+    Raises:
+        UserError: there are none.
+    """
+    handed = read_files(_files(args))
     if not any(e.id in handed.sections for e in exercises):
         chapter = exercises[0].chapter
         problems = "; ".join(handed.problems)
@@ -44,10 +77,42 @@ def run(args: argparse.Namespace) -> int:
             if args.file and problems
             else f"no answers to {', '.join(args.what)} here; 'minirlhf release --chapter {chapter} --out .' writes the exercises"
         )
-    student = args.student or checker.student_of(handed)
-    with Server() as server:
-        verdicts = checker.check_files(server, exercises, handed, student)
-    print("\n\n".join(map(repr, verdicts)))
-    earned, most = sum(v.outcome.points for v in verdicts), sum(e.points for e in exercises)
-    print(f"\n{earned:g} of {most:g} points")
-    return 0 if all(v.passed for v in verdicts) else 1
+    return handed
+
+
+def _sum(verdicts: Iterable[Verdict]) -> str:
+    found = list(verdicts)
+    return f"{sum(v.outcome.points for v in found):g} of {sum(v.outcome.exercise.points for v in found):g} points"
+
+
+def _watch(args: argparse.Namespace, server: Server, exercises: Sequence[Exercise]) -> int:
+    """Check at every save, until interrupted; the shortest exercises first."""
+    order = sorted(exercises, key=lambda e: e.minutes)
+    codes: dict[str, object] = {}
+    verdicts: dict[str, Verdict] = {}
+
+    def look() -> None:
+        handed = _handed(args, exercises)
+        student = args.student or checker.student_of(handed)
+        now = {e.id: (student, (s := handed.answer(e)) and s.cells) for e in order}
+        changed = [e for e in order if now[e.id] != codes.get(e.id)]
+        news = []
+        for verdict in checker.check_files(server, changed, handed, student):
+            number = verdict.outcome.exercise.id
+            if number not in verdicts or verdict.says != verdicts[number].says:
+                news.append(repr(verdict))
+            verdicts[number] = verdict
+        codes.update(now)
+        print("\n\n".join(news) if news else "saved; nothing has changed")
+        print(f"\n{_sum(verdicts.values())}; waiting for you to save (Ctrl-C ends)\n", flush=True)
+
+    try:
+        look()
+        for _ in watch.saves(lambda: _files(args)):
+            try:
+                look()
+            except UserError as problem:  # half a notebook, or a marker that is being typed
+                print(f"{problem}\n", flush=True)
+    except KeyboardInterrupt:
+        print()
+    return 0 if verdicts and all(v.passed for v in verdicts.values()) else 1

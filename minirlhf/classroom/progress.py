@@ -1,0 +1,78 @@
+"""A learner's way through the course: the best that each exercise has earned on this machine, and what is next."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+from minirlhf.classroom.exercise import Exercise
+from minirlhf.classroom.grading import Outcome
+from minirlhf.core.folders import cache_folder
+
+BAR = 10  # characters of a chapter's bar
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One exercise: the most points earned so far, and how often it was checked."""
+
+    points: float = 0.0
+    checks: int = 0
+
+
+class Progress:
+    """What was reached, kept between sessions in the cache; where that cannot be written, only for this one."""
+
+    def __init__(self) -> None:
+        self.path = cache_folder() / "progress.json"
+        self.reached = self._read()
+
+    def _read(self) -> dict[str, Reached]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            return {str(k): Reached(float(v["points"]), int(v["checks"])) for k, v in found.items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a check, and keep the best."""
+        before = self.reached.get(outcome.exercise.id, Reached())
+        self.reached[outcome.exercise.id] = Reached(max(before.points, outcome.points), before.checks + 1)
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self.path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps({k: asdict(v) for k, v in self.reached.items()}), encoding="utf-8")
+            draft.replace(self.path)
+
+
+def table(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+    """One line per chapter and one per exercise, the shortest open ones named at the end."""
+    lines = []
+    for _, chapter in groupby(exercises, lambda e: e.chapter):
+        mine = list(chapter)
+        earned = sum(min(e.points, reached.get(e.id, Reached()).points) for e in mine)
+        most = sum(e.points for e in mine)
+        full = int(BAR * earned / most)
+        name = mine[0].path.parent.name.replace("_", " ")
+        lines.append(f"{'█' * full}{'░' * (BAR - full)}  {earned:>3g} of {most:g}  {name}")
+        for e in mine:
+            r = reached.get(e.id, Reached())
+            mark = "✓" if r.points >= e.points else "·" if r.checks else " "
+            tries = f", {r.checks} checks" if r.checks > 1 else ", 1 check" if r.checks else ""
+            lines.append(f"  {mark} {e.id}  {r.points:g} of {e.points:g}  {e.title} ({e.kind}, {e.minutes} min{tries})")
+    return "\n".join([*lines, "", after(exercises, reached)])
+
+
+def after(exercises: Sequence[Exercise], reached: Mapping[str, Reached]) -> str:
+    """What to do next: in the first chapter that is not finished, what was begun, then what takes least time."""
+    undone = [e for e in exercises if reached.get(e.id, Reached()).points < e.points]
+    if not undone:
+        return "all done"
+    mine = [e for e in undone if e.chapter == undone[0].chapter]
+    chosen = min(mine, key=lambda e: (e.id not in reached, e.minutes))
+    left = sum(e.minutes for e in undone)
+    return f"next: {chosen.id} {chosen.title}, about {chosen.minutes} minutes ({left / 60:.0f} hours to the end)"

@@ -1,0 +1,29 @@
+"""Your way through the exercises: what each has earned at its best on this machine, and what is next.
+
+Counts what `check` saw, in notebooks and on the command line; it is kept in the cache, on this machine only.
+
+examples:
+  minirlhf progress
+  minirlhf progress 04 05
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from minirlhf.classroom import exercise as sources
+from minirlhf.classroom import progress
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("what", nargs="*", metavar="WHAT", help="chapters (05) or exercises (05.2); default: all")
+    parser.add_argument("--exercises", type=Path, help="folder of the exercises' sources")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    found = sources.load(sources.folder(args.exercises), args.what)
+    print(progress.table(found, progress.Progress().reached))
+    return 0
