@@ -1,49 +1,66 @@
 # ---
-# title: Thumbs up, thumbs down
+# title: Thumbs, and people who hate to lose
 # kind: implement
-# minutes: 25
+# minutes: 30
 # ---
 
 # %% [statement]
-# KTO learns from single answers with a thumb. With the log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$ and a reference point $z_0$,
+# KTO's loss is a weight minus a weighted *value* of the answer's log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, measured from a reference point $z_0$. The chapter's value function is logistic, and knows no
+# difference between gaining and losing. Kahneman and Tversky's people do know one: with $x$ the distance from the reference point,
 #
-# $$\ell = \begin{cases} \lambda_D\,[1 - \sigma(\beta(\rho - z_0))] & \text{thumb up} \\
-# \lambda_U\,[1 - \sigma(\beta(z_0 - \rho))] & \text{thumb down.} \end{cases}$$
+# $$v(x) = \begin{cases} 1 - e^{-x} & x \ge 0 \\ -\lambda\,(1 - e^{x}) & x < 0, \end{cases}$$
 #
-# $z_0$ stands for $\mathrm{KL}(\pi\|\pi_\text{ref})$. It is estimated from *mismatched* answers, each paired with somebody else's prompt: the mean of
-# their log-ratios over the *whole* batch, 0 if that is negative, and no gradient flows through it.
+# bounded as KTO's is, and with a kink at 0, where a loss hurts $\lambda > 1$ times as much as a gain pleases. For an answer with a thumb up $x = \beta(\rho - z_0)$, with a thumb down $x = \beta(z_0 - \rho)$, and its
+# loss is $-v(x)$. (The weights of the two thumbs are left out: all are 1.)
 #
-# 1. `reference_point(logps, ref_logps)`: $z_0$ from the log-probabilities `(M,)` of mismatched answers. One number.
-# 2. `kto_loss(logps, ref_logps, up, beta, weight_up, weight_down)`: the loss of each answer, `(B,)`. All went through the model together: of the `B + M`
-#    log-probabilities the first `B` are the answers', the others are mismatched. `up` is `(B,)` bool.
+# 1. `losses(logps, ref_logps, up, point, beta, aversion)`: the loss of each answer, `(B,)`; `point` is $z_0$, one number, `aversion` is $\lambda$;
+# 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each answer's loss in its own log-probability, the push that a step of gradient descent gives it. A formula, no autograd;
+# 3. `batch_loss(logps, ref_logps, up, beta, aversion)`: the mean loss of a batch. All went through the model together: of the `B + M` log-probabilities the first `B` are the answers', the others are
+#    *mismatched*, and give $z_0$ as the chapter estimates it. No gradient flows through $z_0$. A test differentiates.
 #
-# The last test asks how hard your loss pushes on each answer, and whether it leaves the mismatched ones alone.
+# Then look at 2: which answers does such a loss push hardest, and on which side of the reference point is a push $\lambda$ times as strong?
 
 # %% [given]
 import torch
 
 
 # %% [stub]
-def reference_point(logps, ref_logps):
-    """KTO's z₀ from mismatched answers, (M,) each. Returns one number, without gradient."""
+def losses(logps, ref_logps, up, point, beta, aversion):
+    """-v of each answer. logps, ref_logps: (B,). up: (B,) bool. point, beta, aversion: numbers. Returns (B,)."""
     raise NotImplementedError
 
 
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
-    """KTO's loss of each answer. logps, ref_logps: (B + M,), answers first. up: (B,) bool. Returns (B,)."""
+def pushes(logps, ref_logps, up, point, beta, aversion):
+    """Minus the derivative of each loss in its own logps. Returns (B,)."""
+    raise NotImplementedError
+
+
+def batch_loss(logps, ref_logps, up, beta, aversion):
+    """Mean loss of the answers, the first B of (B + M,); the others give the reference point. Returns one number."""
     raise NotImplementedError
 
 
 # %% [solution]
-def reference_point(logps, ref_logps):
-    return (logps - ref_logps).mean().clamp(min=0).detach()
+def _distance(logps, ref_logps, up, point, beta):
+    return torch.where(up, 1.0, -1.0).to(logps.dtype) * beta * (logps - ref_logps - point)
 
 
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
+def losses(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    bounded = 1 - torch.exp(-x.abs())
+    return torch.where(x >= 0, -bounded, aversion * bounded)
+
+
+def pushes(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    size = beta * torch.exp(-x.abs()) * torch.where(x >= 0, 1.0, aversion).to(x.dtype)
+    return torch.where(up, size, -size)
+
+
+def batch_loss(logps, ref_logps, up, beta, aversion):
     size = len(up)
-    point = reference_point(logps[size:], ref_logps[size:])
-    excess = beta * (logps[:size] - ref_logps[:size] - point)
-    return torch.where(up, weight_up * torch.sigmoid(-excess), weight_down * torch.sigmoid(excess))
+    point = (logps[size:] - ref_logps[size:]).mean().clamp(min=0).detach()
+    return losses(logps[:size], ref_logps[:size], up, point, beta, aversion).mean()
 
 
 # %% [tests]
@@ -52,185 +69,232 @@ import math
 import torch
 
 from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.core import exact
 
 
-def batch(draw):
-    """Two answers of each kind, mismatched ones with a positive mean log-ratio, and the numbers of the loss."""
-    logps, ref = tidy(-draw.uniform(4, low=1.0, high=5.0)), tidy(-draw.uniform(4, low=1.0, high=5.0))
-    other_ref = tidy(-draw.uniform(3, low=2.0, high=5.0))
-    other = other_ref + tidy(draw.uniform(3, low=0.4, high=1.5))
-    up = torch.tensor([True, False, True, False])[draw.permutation(4)]
-    return (
-        logps,
-        ref,
-        up,
-        other,
-        other_ref,
-        [0.3, 0.5, 2.0][draw.integer(0, 2)],
-        1.0,
-        [1.3, 1.5, 2.0][draw.integer(0, 2)],
-    )
+def answers(draw):
+    """Eight answers: each thumb twice on each side of the reference point, at least 0.3 from it."""
+    up = torch.tensor([True, True, True, True, False, False, False, False])
+    far = tidy(draw.uniform(8, low=0.3, high=1.5)) * torch.tensor([1, 1, -1, -1, 1, 1, -1, -1], dtype=torch.float64)
+    point = [0.4, 0.7, 1.0][draw.integer(0, 2)]
+    ref = tidy(-draw.uniform(8, low=2.0, high=5.0))
+    order = draw.permutation(8)
+    beta, aversion = [0.5, 2.0][draw.integer(0, 1)], [1.5, 2.25, 3.0][draw.integer(0, 2)]
+    return (ref + far + point)[order], ref[order], up[order], point, beta, aversion
 
 
-def asked(logps, ref, up, other, other_ref, *numbers):
-    """The arguments of `kto_loss`, and the same by name."""
-    args = (torch.cat([logps, other]), torch.cat([ref, other_ref]), up, *numbers)
-    return args, dict(zip(("logps", "ref_logps", "up", "beta", "weight_up", "weight_down"), args, strict=True))
+def shown(*args):
+    return dict(zip(("logps", "ref_logps", "up", "point", "beta", "aversion"), args, strict=True))
 
 
-def value(args, point):
-    """The loss of each answer, one at a time."""
-    logps, ref, up, _, _, beta, weight_up, weight_down = args
+def one_by_one(logps, ref_logps, up, point, beta, aversion, value=None):
+    """The loss answer by answer, with numbers."""
+
+    def curve(x):
+        return 1 - math.exp(-x) if x >= 0 else -aversion * (1 - math.exp(x))
+
     rows = []
-    for policy, reference, good in zip(logps.tolist(), ref.tolist(), up.tolist(), strict=True):
-        gain = beta * (policy - reference - point) * (1 if good else -1)
-        rows.append((weight_up if good else weight_down) * (1 - 1 / (1 + math.exp(-gain))))
+    for policy, reference, good in zip(logps.tolist(), ref_logps.tolist(), up.tolist(), strict=True):
+        x = beta * (policy - reference - point) * (1 if good else -1)
+        rows.append(-(value or curve)(x))
     return torch.tensor(rows, dtype=torch.float64)
 
 
 @test(
     points=2,
     hints=(
-        "A KL divergence is never negative; an estimate of it from few samples may be.",
-        "Mean of the log-ratios, policy minus reference, then `clamp(min=0)`.",
+        "Draw v. Put one answer of each thumb on each side of the reference point, and compute its x by hand.",
+        "With b = 1 − exp(−|x|) the value is b on the side of gains and −λ b on the side of losses; the loss is minus that. A thumb turns the sign of x, not that of the loss.",
     ),
 )
-def the_point(sub, draw):
-    "`reference_point` is the mean log-ratio, and 0 if that is negative."
-    _, _, _, other, other_ref, *_ = batch(draw)
-    given = {"logps": other, "ref_logps": other_ref}
+def four_cases(sub, draw):
+    "`losses` is minus the value, for both thumbs on both sides of the reference point."
+    args = answers(draw)
+    logps, ref, up, point, beta, aversion = args
     expect(
-        sub.reference_point(other, other_ref),
-        (other - other_ref).sum() / 3,
-        what="the reference point",
-        given=given,
+        sub.losses(*args),
+        one_by_one(*args),
+        what="the losses",
+        given=shown(*args),
         mistakes={
-            "it is a sum, not a mean": (other - other_ref).sum(),
-            "policy and reference are swapped": 0.0,
-        },
-    )
-    expect(
-        sub.reference_point(other_ref, other),
-        0.0,
-        what="the reference point of answers that the policy likes less than the reference does",
-        given={"logps": other_ref, "ref_logps": other},
-        mistakes={"it is not held at 0": -(other - other_ref).mean()},
-    )
-
-
-@test(
-    points=2,
-    hints=(
-        "Work out one answer of each kind by hand. Which of the two should have the smaller loss when its log-ratio grows?",
-        "1 − σ(u) = σ(−u). β multiplies the whole difference of log-ratio and z₀, and each kind has its own weight.",
-    ),
-)
-def the_loss(sub, draw):
-    "`kto_loss` is the weight minus the weighted value, for both kinds."
-    args = batch(draw)
-    logps, ref, up, other, other_ref, beta, weight_up, weight_down = args
-    point = float((other - other_ref).mean())
-    swapped = (logps, ref, ~up, other, other_ref, beta, weight_down, weight_up)
-    sent, given = asked(*args)
-    expect(
-        sub.kto_loss(*sent),
-        value(args, point),
-        what="the loss",
-        given=given,
-        mistakes={
-            "the reference point is left out": value(args, 0.0),
-            "β is on the log-ratio only": value(args, point / beta),
-            "thumbs up are treated as thumbs down": value(swapped, point),
-            "both kinds have one weight": value((*args[:7], weight_up), point),
+            "the value is given, not the loss": -one_by_one(*args),
+            "losses hurt no more than gains please": one_by_one(logps, ref, up, point, beta, 1.0),
+            "λ weighs the gains": one_by_one(
+                *args, value=lambda x: aversion * (1 - math.exp(-x)) if x >= 0 else -(1 - math.exp(x))
+            ),
+            "λ weighs thumbs down, not losses": torch.where(up, 1.0, aversion)
+            * one_by_one(logps, ref, up, point, beta, 1.0),
+            "the thumbs are not told apart": one_by_one(logps, ref, torch.ones_like(up), point, beta, aversion),
+            "the thumb turns the value, and should turn the distance": torch.where(up, 1.0, -1.0)
+            * one_by_one(logps, ref, torch.ones_like(up), point, beta, aversion),
+            "the thumbs are exchanged": one_by_one(logps, ref, ~up, point, beta, aversion),
+            "the reference point is left out": one_by_one(logps, ref, up, 0.0, beta, aversion),
+            "β is on the log-ratio only": one_by_one(logps, ref, up, point / beta, beta, aversion),
+            "β is left out": one_by_one(logps, ref, up, point, 1.0, aversion),
+            "the value function is the chapter's logistic": one_by_one(*args, value=lambda x: 1 / (1 + math.exp(-x))),
+            "the loss is a weight minus the value; here it is minus the value": 1 + one_by_one(*args),
         },
     )
 
 
 @test(
     points=2,
-    against="the logistic density",
+    against="finite differences",
     hints=(
-        "If the reference point moves with the policy, the loss can be lowered by moving *it*. The paper holds it still.",
-        "`detach()` the reference point. Then the slope in each log-probability is ∓β times weight times σ(1 − σ) at its own gain.",
+        "v' is e^(−x) for gains and λ e^x for losses: never negative. What does the thumb add?",
+        "The push is ± β e^(−|x|), times λ where x < 0; plus for a thumb up, minus for a thumb down.",
+    ),
+)
+def a_formula(sub, draw):
+    "`pushes` is minus the derivative of each loss in its own log-probability."
+    args = answers(draw)
+    logps, ref, up, point, beta, aversion = args
+    slope = exact.finite_difference(lambda x: one_by_one(x, ref, up, point, beta, aversion).sum(), logps)
+    x = torch.where(up, 1.0, -1.0) * beta * (logps - ref - point)
+    plain = beta * (-x.abs()).exp()
+    expect(
+        sub.pushes(*args),
+        -slope,
+        what="the pushes",
+        given=shown(*args),
+        mistakes={
+            "it is the derivative of the loss: a step of descent goes the other way": slope,
+            "every push goes up, also that of a thumb down": slope.abs(),
+            "λ is forgotten on the side of losses": torch.where(up, plain, -plain),
+            "λ is on the side of gains": torch.where(up, 1.0, -1.0) * plain * torch.where(x >= 0, aversion, 1.0),
+            "λ is on the thumbs down, not on losses": torch.where(up, plain, -aversion * plain),
+            "the factor β is lost": -slope / beta,
+            "the exponential grows on the side of losses": torch.where(up, 1.0, -1.0)
+            * beta
+            * torch.where(x >= 0, 1.0, aversion)
+            * (-x).exp(),
+            "the push is the value's distance from its bound, without the thumb's sign and β": -slope.abs() / beta,
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "If the reference point moves with the policy, the loss can be lowered by moving *it*. Which line must not be differentiated?",
+        "Mean log-ratio of the mismatched answers, not below 0, `detach()`. Then the gradient in the answers is minus the pushes over B, and 0 in the others.",
     ),
 )
 def still(sub, draw):
-    "The reference point is held still, and answers far from it are hardly pushed."
-    args = batch(draw)
-    logps, ref, up, other, other_ref, beta, weight_up, weight_down = args
-    sent, given = asked(*args)
-    slope = sub.gradient("kto_loss", *sent, wrt=0)
-    gain = beta * (logps - ref - (other - other_ref).mean())
-    push = torch.where(up, -weight_up, weight_down) * beta / (4 * torch.cosh(gain / 2) ** 2)
+    "`batch_loss` averages the answers' losses, and holds the reference point still."
+    logps, ref, up, middle, beta, aversion = answers(draw)
+    other_ref = tidy(-draw.uniform(3, low=2.0, high=5.0))
+    for shift, said in ((0.0, ""), (-2.0, ", mismatched ones that the policy likes less than the reference does,")):
+        gaps = torch.tensor([1.5, -0.4, 0.8], dtype=torch.float64) + tidy(draw.uniform(3, high=0.2)) + shift
+        other = other_ref + gaps
+        point, raw = max(0.0, float(gaps.mean())), float(gaps.mean())
+        sent = (torch.cat([logps, other]), torch.cat([ref, other_ref]), up, beta, aversion)
+        given = dict(zip(("logps", "ref_logps", "up", "beta", "aversion"), sent, strict=True))
+
+        def mean(z):
+            return one_by_one(logps, ref, up, z, beta, aversion).mean()
+
+        everybody = float((sent[0] - sent[1]).mean().clamp(min=0))
+        expect(
+            sub.batch_loss(*sent),
+            mean(point),
+            what=f"the mean loss{said}",
+            given=given,
+            mistakes={
+                "the reference point is not held at 0": mean(raw),
+                "the reference point is a sum, not a mean": mean(max(0.0, 3 * raw)),
+                "every log-ratio is held at 0 by itself": mean(float(gaps.clamp(min=0).mean())),
+                "the reference point is taken over all answers": mean(everybody),
+                "there is no reference point": mean(0.0),
+                "the losses are added, not averaged": 8 * mean(point),
+            },
+        )
+    gaps = middle + torch.tensor([0.25, -0.15, -0.1], dtype=torch.float64)  # no answer is at the kink
+    sent = (torch.cat([logps, other_ref + gaps]), torch.cat([ref, other_ref]), up, beta, aversion)
+    near = exact.finite_difference(lambda x: one_by_one(x, ref, up, middle, beta, aversion).mean(), logps)
     expect(
-        slope,
-        torch.cat([push, torch.zeros(3, dtype=torch.float64)]),
-        what="the slope of the loss in the log-probabilities",
-        given=given,
+        sub.gradient("batch_loss", *sent, wrt=0),
+        torch.cat([near, torch.zeros(3, dtype=torch.float64)]),
+        what="the gradient of the mean loss in the log-probabilities",
+        given=dict(zip(("logps", "ref_logps", "up", "beta", "aversion"), sent, strict=True)),
         mistakes={
-            "a gradient flows through the reference point": torch.cat([push, (-push.sum() / 3).expand(3)]),
+            "a gradient flows through the reference point": torch.cat([near, (-near.sum() / 3).expand(3)]),
         },
     )
 
 
 # %% [probes]
-# no gradient of reference_point: `kto_loss` may cut it off, a test looks there
-# no gradient of kto_loss.ref_logps: data, cut off or not
+# no gradient: a test differentiates `batch_loss`; the others are formulas
 
 
-# %% [mutant] not clamped
-# caught by: the_point
-# says: not held at 0
-def reference_point(logps, ref_logps):
-    return (logps - ref_logps).mean().detach()
+# %% [mutant] losses do not hurt more
+# caught by: four_cases
+# says: no more than gains please
+def losses(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    return -torch.sign(x) * (1 - torch.exp(-x.abs()))
 
 
-# %% [mutant] a sum
-# caught by: the_point
-# says: a sum
-def reference_point(logps, ref_logps):
-    return (logps - ref_logps).sum().clamp(min=0).detach()
+# %% [mutant] aversion to thumbs down
+# caught by: four_cases
+# says: weighs thumbs down
+def losses(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    return -torch.where(up, 1.0, aversion) * torch.sign(x) * (1 - torch.exp(-x.abs()))
 
 
-# %% [mutant] no reference point
-# caught by: the_loss
-# says: left out
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
-    excess = beta * (logps - ref_logps)[: len(up)]
-    return torch.where(up, weight_up * torch.sigmoid(-excess), weight_down * torch.sigmoid(excess))
+# %% [mutant] the chapter's value
+# caught by: four_cases
+# says: logistic
+def losses(logps, ref_logps, up, point, beta, aversion):
+    return -torch.sigmoid(_distance(logps, ref_logps, up, point, beta))
 
 
-# %% [mutant] β on one term
-# caught by: the_loss
-# says: log-ratio only
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
+# %% [mutant] every push goes up
+# caught by: a_formula
+# says: also that of a thumb down
+def pushes(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    return beta * torch.exp(-x.abs()) * torch.where(x >= 0, 1.0, aversion)
+
+
+# %% [mutant] the factor β lost
+# caught by: a_formula
+# says: the factor β is lost
+def pushes(logps, ref_logps, up, point, beta, aversion):
+    x = _distance(logps, ref_logps, up, point, beta)
+    return torch.where(up, 1.0, -1.0) * torch.exp(-x.abs()) * torch.where(x >= 0, 1.0, aversion)
+
+
+# %% [mutant] clamped one by one
+# caught by: still
+# says: by itself
+def batch_loss(logps, ref_logps, up, beta, aversion):
     size = len(up)
-    excess = beta * (logps[:size] - ref_logps[:size]) - reference_point(logps[size:], ref_logps[size:])
-    return torch.where(up, weight_up * torch.sigmoid(-excess), weight_down * torch.sigmoid(excess))
+    point = (logps[size:] - ref_logps[size:]).clamp(min=0).mean().detach()
+    return losses(logps[:size], ref_logps[:size], up, point, beta, aversion).mean()
 
 
-# %% [mutant] one weight
-# caught by: the_loss
-# says: one weight
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
-    size = len(up)
-    point = reference_point(logps[size:], ref_logps[size:])
-    excess = beta * (logps[:size] - ref_logps[:size] - point)
-    return weight_up * torch.where(up, torch.sigmoid(-excess), torch.sigmoid(excess))
-
-
-# %% [mutant] gradient through the reference point
+# %% [mutant] the reference point learns
 # caught by: still
 # says: flows through
-def reference_point(logps, ref_logps):
-    return (logps - ref_logps).mean().clamp(min=0)
+def batch_loss(logps, ref_logps, up, beta, aversion):
+    size = len(up)
+    point = (logps[size:] - ref_logps[size:]).mean().clamp(min=0)
+    return losses(logps[:size], ref_logps[:size], up, point, beta, aversion).mean()
 
 
 # %% [partial] 4: right, but the reference point is not held still
-def reference_point(logps, ref_logps):
-    return (logps - ref_logps).mean().clamp(min=0)
+def batch_loss(logps, ref_logps, up, beta, aversion):
+    size = len(up)
+    point = (logps[size:] - ref_logps[size:]).mean().clamp(min=0)
+    return losses(logps[:size], ref_logps[:size], up, point, beta, aversion).mean()
 
 
-# %% [partial] 2: only the reference point
-def kto_loss(logps, ref_logps, up, beta, weight_up, weight_down):
+# %% [partial] 2: only the losses
+def pushes(logps, ref_logps, up, point, beta, aversion):
+    raise NotImplementedError
+
+
+def batch_loss(logps, ref_logps, up, beta, aversion):
     raise NotImplementedError
