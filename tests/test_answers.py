@@ -6,6 +6,7 @@ it only says that the result is wrong) or ``# %% right 04.5: how``; its code rep
 """
 
 import ast
+import functools
 import os
 import re
 from collections import Counter
@@ -76,10 +77,17 @@ def defined(code):
     return found
 
 
+@functools.cache
+def judged(answer, seed):
+    """The outcomes of a reader's answer; both tests of wrong answers ask for them."""
+    exercise = EXERCISES[answer.exercise]
+    return tuple(proof.outcomes(exercise, seed, ROUNDS, exercise.solution, answer.code))
+
+
 @answers("wrong")
 def test_no_wrong_answer_gets_full_marks(answer, fresh_seed):
     exercise = EXERCISES[answer.exercise]
-    for outcome in proof.outcomes(exercise, fresh_seed, ROUNDS, exercise.solution, answer.code):
+    for outcome in judged(answer, fresh_seed):
         failed = outcome.first_failure
         assert outcome.points < exercise.points and failed is not None, "a wrong answer earned all points"
         assert answer.says in " ".join([failed.message, *failed.lines, *failed.hints])
@@ -111,9 +119,7 @@ def test_nearly_every_wrong_answer_is_told_what_is_wrong(fresh_seed):
     """A message is to the point if it names a mistake, or says something of its own; "… is wrong" is not."""
     told, missed = 0, []
     for answer in (a for a in ANSWERS if a.kind == "wrong"):
-        exercise = EXERCISES[answer.exercise]
-        (outcome,) = proof.outcomes(exercise, fresh_seed, 1, exercise.solution, answer.code)
-        failed = outcome.first_failure
+        failed = judged(answer, fresh_seed)[0].first_failure
         if failed and (failed.named or not re.search(r"\bis wrong$", failed.message)):
             told += 1
         else:
