@@ -378,6 +378,20 @@ def test_the_command_names_reasons_runs_what_is_stale_and_records_a_new_probe(ma
     assert json.loads(result.read_text())["probe"] == {"end": 0.25, "first": 1.0}
     assert json.loads(result.read_text())["seeds"] == measured
 
+    # a probe that was rewritten may move a number of before only if somebody names it
+    made_up.edit(STUDY, ('"first": losses[0]', '"first": losses[0] / 2'))
+    made_up.script()
+    before = result.read_text()
+    assert main(["studies", "--record", "ch01"]) == 2
+    assert "moved: first 1 → 0.5; if the probe's own change is why" in capfd.readouterr().err
+    assert main(["studies", "--record", "ch01", "--accept", "first", "--accept", "end"]) == 2
+    assert "did not move: end" in capfd.readouterr().err and result.read_text() == before
+    assert main(["studies", "--accept", "first"]) == 2
+    capfd.readouterr()
+    assert main(["studies", "--record", "ch01", "--accept", "first"]) == 0
+    assert "accepted: first 1 → 0.5" in capfd.readouterr().out
+    assert json.loads(result.read_text())["probe"] == {"end": 0.25, "first": 0.5}
+
     commands = []
     monkeypatch.setattr(
         "subprocess.run", lambda command: commands.append(command) or types.SimpleNamespace(returncode=0)
@@ -485,6 +499,8 @@ def test_a_function_is_another_setting_unless_it_was_renamed():
     here = {"a: objective": "minirlhf.equations.policy_losses.ppo_clip"}
     assert probe.moved({"a: objective": "minirlhf.equations.policy_losses.clipped"}, here) == []
     assert probe.moved({"a: objective": "minirlhf.losses.ppo_clip"}, here) == []
+    gone = {"a: objective": "minirlhf.equations.advantages.vanished"}
+    assert probe.moved(gone, here) != [], "what is gone was exchanged for something else, elsewhere"
     assert probe.moved({"a: objective": "minirlhf.recipes.ppo_clip"}, here) == [], "imported there from its home"
     assert probe.moved({"a: objective": "minirlhf.equations.policy_losses.gspo"}, here) != []
 

@@ -5,7 +5,8 @@ minirlhf studies --run      run those that are stale, and no others
 minirlhf studies NAME ...   the same for some of them
 
 A study is stale if its script or the sizes of its runs have changed, or if its probe, a few seconds of it, gives other numbers.
---record is for a probe that was itself rewritten: it is refused where the study has changed, or where the same probe has moved.
+--record is for a probe that was itself rewritten: it is refused where the study has changed, where the same probe has moved, and where
+a number that it had before is another one now, unless that number is named by --accept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store the probes of today's code and measure nothing: for those whose probe alone was rewritten",
     )
+    parser.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="NUMBER",
+        help="with --record and one name: a number of the probe that is another one because the probe was rewritten; repeat it for "
+        "each",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,11 +47,13 @@ def run(args: argparse.Namespace) -> int:
             raise unknown("study", name, found)
     if args.record and (args.run or not args.names):
         raise UserError("--record goes with the names of studies, and not with --run")
+    if args.accept and not (args.record and len(args.names) == 1):
+        raise UserError("--accept goes with --record and the name of one study")
     left = 0
     for name in args.names or found:
         script = found[name]
         if args.record:
-            print(f"{name}: recorded. Taken on trust:", *script.record(), sep="\n    ")
+            print(f"{name}: recorded. Taken on trust:", *script.record(args.accept), sep="\n    ")
         began = time.process_time()
         reasons = script.stale()
         print(f"{name:24} {'stale: ' + '; '.join(reasons) if reasons else 'fresh'}", end="", flush=True)

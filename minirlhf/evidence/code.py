@@ -114,8 +114,15 @@ def home(dotted: str, known: Collection[str]) -> str | None:
 
 
 def renamed(was: str, now: str) -> bool:
-    """Is one name of ours another only because what it meant has moved, or has another name? The old one then means nothing else."""
-    return is_ours(was) and is_ours(now) and home(was, provenance.all_modules()) in (None, now)
+    """Is one name of ours another only because what it meant has moved, or has another name in its old place?
+
+    The old one then means nothing else. What is gone, with something of another name elsewhere in its place, was exchanged.
+    """
+    if not (is_ours(was) and is_ours(now)):
+        return False
+    (old_place, _, old), (place, _, new) = was.rpartition("."), now.rpartition(".")
+    meant = home(was, provenance.all_modules())
+    return meant == now or (meant is None and (old == new or old_place == place))
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import unittest.mock
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -179,14 +179,19 @@ class Script:
         parts += [version(name) for name in ("torch", "transformers", "numpy")]
         return hashlib.sha256("\n".join([*parts, platform.platform(), sys.version]).encode()).hexdigest()
 
-    def record(self) -> list[str]:
+    def record(self, accepted: Collection[str] = ()) -> list[str]:
         """Store the behaviour of today's code beside numbers that were measured before, for a probe that was written anew.
+
+        Args:
+            accepted: numbers of the probe that may be others than they were, by name: somebody knows that the probe's own change is
+                the reason, and not the code that the study runs.
 
         Returns:
             What is taken on trust, one line each: that the study itself would still give its numbers is nothing that can be seen here.
 
         Raises:
-            UserError: the study has changed, or its probe has moved without having been written anew. It has to run.
+            UserError: the study has changed, or its probe has moved without having been written anew: it has to run. Or numbers
+                moved that are not accepted, or some that are did not.
         """
         stored = paired.read(self.result)
         changed = self.rewritten(stored)
@@ -196,12 +201,20 @@ class Script:
             changed = [f"its probe has moved and is the same that it was: {_some(moves)}"]
         if changed:
             raise UserError(f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})")
+        was, now = stored["probe"], behaviour["probe"]
+        both = {name: said[0] for name in was if name in now and (said := moved({name: was[name]}, {name: now[name]}))}
+        if both.keys() != set(accepted):
+            unseen, wrong = both.keys() - set(accepted), set(accepted) - both.keys()
+            lines = [f"moved: {', '.join(both[name] for name in sorted(unseen))}"] * bool(unseen)
+            lines += [f"did not move: {', '.join(sorted(wrong))}"] * bool(wrong)
+            raise UserError(
+                f"{self.name}: {'; '.join(lines)}; if the probe's own change is why, --accept each that moved, by its name"
+            )
         _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
-        both = [text for text in moves if "nothing" not in text]
         return [
             f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
             f"{len(moves) - len(both)} numbers of the probe are new or gone",
-            f"{len(both)} are others now: {_some(both)}",
+            *(f"accepted: {text}" for text in both.values()),
         ]
 
 
