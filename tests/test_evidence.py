@@ -99,6 +99,14 @@ def test_differences_without_noise_are_certain_and_columns_must_fit():
     found = evidence.differences({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 2.0], "c": [1.0, 2.0, 3.0]})
     assert found["a", "b"].apart and found["a", "b"].interval == (1.0, 1.0)
     assert not found["a", "c"].apart and found["a", "c"].p == 1.0
+    assert found["a", "b"].exact and found["a", "b"].chance == "exact, the same in every seed"
+    # a last digit is no noise: without this its t is about 10^16, and a p of 0 would pass for a test
+    almost = evidence.differences({"a": [0.1 + 0.2, 0.3, 0.7 - 0.4], "b": [0.0, 0.0, 0.0]})["a", "b"]
+    assert almost.exact and almost.apart and almost.interval == (almost.mean, almost.mean)
+    none = evidence.differences({"a": [0.1 + 0.2, 0.3, 0.7 - 0.4], "b": [0.3, 0.3, 0.3]})["a", "b"]
+    assert none.exact and none.mean == 0.0 and not none.apart
+    noisy = evidence.differences({"a": [1.0, 1.0, 1.0 + 1e-9], "b": [0.0, 0.0, 0.0]})["a", "b"]
+    assert not noisy.exact and noisy.p < 1e-12 and noisy.chance.startswith("p < 1e-12 after")
     with pytest.raises(ValueError, match="2 seeds; expected at least 3"):
         evidence.differences({"a": [1.0, 2.0], "b": [1.0, 2.0]})
     with pytest.raises(ValueError, match="shorter"):

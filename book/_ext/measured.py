@@ -157,7 +157,7 @@ def _compared(family: Family, verdict: str, form: str) -> str:
         if not true[verdict]:
             raise ValueError(
                 f"{name} vs {other} is not {verdict}: {pair.mean:.3g} ({pair.interval[0]:.3g} to {pair.interval[1]:.3g}), "
-                f"p = {pair.p:.2g} after correction for {pair.pairs} pairs, larger in {pair.above} of {pair.seeds}"
+                f"{pair.chance}, larger in {pair.above} of {pair.seeds}"
             )
     pairs = [-pair if verdict == "smaller" else pair for pair in family.values()]
     if verdict == "alike":

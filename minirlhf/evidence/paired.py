@@ -26,6 +26,12 @@ from minirlhf.evidence import student
 #: comparison is said to see would be found.
 ALPHA, POWER = 0.05, 0.8
 
+#: Differences that differ by less than this share of the numbers are the same: a last digit is no noise to estimate.
+ROUNDING = 1e-12
+
+#: A tail that is smaller is not computed: it is a difference from 1.
+SMALLEST = 1e-12
+
 
 def read(path: Path) -> dict[str, Any]:
     """The evidence in a file."""
@@ -66,7 +72,8 @@ class Difference:
         above, below: in how many seeds the first, or the other, is larger.
         seeds: how many there are.
         pairs: how many pairs were looked at; the interval covers all of theirs together in 95 of 100 studies (Bonferroni).
-        p: chance of so large a difference if there were none, corrected for the other pairs (Holm).
+        p: chance of so large a difference if there were none, corrected for the other pairs (Holm). Of an exact difference 0, or
+            1 where it is none: nothing was left to chance, and no test was made.
     """
 
     mean: float
@@ -86,6 +93,19 @@ class Difference:
         """The mean differences that these seeds leave possible."""
         reach = student.quantile(ALPHA / self.pairs, self.seeds - 1) * self.error
         return self.mean - reach, self.mean + reach
+
+    @property
+    def exact(self) -> bool:
+        """Is it the same in every seed, to within rounding? Then it is certain, whatever the number of seeds."""
+        return self.error == 0
+
+    @property
+    def chance(self) -> str:
+        """``p`` in words: of an exact difference there is none."""
+        if self.exact:
+            return "exact, the same in every seed"
+        said = f"p = {self.p:.2g}" if self.p > SMALLEST else f"p < {SMALLEST:g}"
+        return f"{said} after correction for {self.pairs} pairs"
 
     @property
     def apart(self) -> bool:
@@ -117,8 +137,10 @@ def differences(
             raise ValueError(f"{name} and {other} differ by {apart}; expected finite numbers")
         mean = math.fsum(apart) / count
         error = math.sqrt(math.fsum((x - mean) ** 2 for x in apart) / (count - 1) / count)
-        exact = math.copysign(math.inf, mean) if mean else 0.0  # no noise at all
-        p = student.two_sided(mean / error if error > 0 else exact, count - 1)
+        size = max(map(abs, (*columns[name], *columns[other])))
+        if max(apart) - min(apart) <= ROUNDING * size:  # no noise at all
+            mean, error = mean if abs(mean) > ROUNDING * size else 0.0, 0.0
+        p = student.two_sided(mean / error, count - 1) if error > 0 else float(mean == 0)
         above, below = sum(x > 0 for x in apart), sum(x < 0 for x in apart)
         found[name, other] = Difference(mean, error, above, below, count, len(wanted), p)
     for (pair, one), p in zip(list(found.items()), holm([d.p for d in found.values()]), strict=True):
