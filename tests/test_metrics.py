@@ -99,7 +99,12 @@ RUNS = {
     "reward": [run_reward, run_reward_with_likelihood],
     "verifiers": [run_outcome, run_process],
     "offline": [run_offline],
-    "online": [lambda: run_online(GRPO), lambda: run_online(PPO), lambda: run_online(DAPO.with_(shape=()))],
+    "online": [
+        lambda: run_online(GRPO),
+        lambda: run_online(PPO),
+        lambda: run_online(PPO.with_(critic_warmup=1)),
+        lambda: run_online(DAPO.with_(shape=())),
+    ],
     "rejection": [run_rejection],
     "toy": [run_toy],
 }

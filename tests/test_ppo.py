@@ -233,6 +233,8 @@ def test_value_pretraining_teaches_the_critic_alone(tokenizer, shared):
     assert history["value"][0] == 0.0 and history["value"][2] != 0.0
     assert ["grad_norm" in row for row in history] == [False, False, True]  # the policy's, not the critic's
     assert all(row["critic_grad_norm"] > 0 for row in history)
+    assert ["loss" in row for row in history] == [False, False, True]  # of both; before, there is the critic's alone
+    assert ["critic_loss" in row for row in history] == [True, True, False]
 
 
 def test_the_critic_can_learn_faster_than_the_policy(tokenizer):

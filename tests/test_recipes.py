@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import random
+import re
 from functools import partial
 
 import pytest
@@ -21,7 +22,7 @@ from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import cispo, gspo, ppo_clip, reinforce
 from minirlhf.recipes import DAPO, DR_GRPO, GRPO, PPO, RLOO, Gae, Grouped, InLoss, InReward, Refill, ToGo
 from minirlhf.recipes.binding import name_of
-from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.recipes.offline import PREFERENCES, describe_preference
 from minirlhf.recipes.parts import Graded, finished, shortest, soft_overlong
 from minirlhf.recipes.recipe import describe
 from minirlhf.trainers.improve import policy_losses
@@ -289,6 +290,36 @@ def test_a_variant_is_called_after_its_changes_and_claims_no_paper():
     assert mine.with_(beta=0.2).name == "MINE with beta=0.2" and describe(mine).startswith("mine: a blackboard")
 
 
+def test_a_deviation_that_a_variant_has_changed_is_said_of_the_row_only():
+    """So that a header never claims of a run what is not true of it."""
+    lines = lambda recipe: [line.strip() for line in describe(recipe).splitlines() if "deviates" in line]
+    assert lines(PPO)[2] == (
+        "deviates: two passes of two minibatches over each rollout, where Ouyang et al. make one pass of eight"
+    )
+    (moved,) = set(lines(PPO.with_(num_iterations=1, num_minibatches=8))) - set(lines(PPO))
+    assert moved.startswith("its row deviates: two passes of two minibatches") and moved.endswith(
+        "(here num_iterations=1, num_minibatches=8)"
+    )
+    # a value inside of a part counts too, one that is the row's own does not, and what is gone has no value
+    assert any("(here beta=0.02)" in line for line in lines(PPO.with_(kl=InReward(k1, 0.02))))
+    assert any("(here beta=none)" in line for line in lines(PPO.with_(kl=None)))
+    assert lines(PPO.with_(epsilon=0.2, num_iterations=2)) == lines(PPO)
+    wpo = PREFERENCES["wpo"]
+    assert "deviates: the weights are not aligned" in describe_preference(wpo.with_(beta=0.2))
+
+
+def test_a_deviation_speaks_of_options_that_its_row_has():
+    rows = (*recipes.RECIPES.values(), *PREFERENCES.values())
+    for row in rows:
+        assert {option for deviation in row.deviations for option in deviation.options} <= row.options().keys()
+    # a sentence that prints an option in code font, or the number of updates, names it
+    for row in rows:
+        for deviation in row.deviations:
+            assert set(re.findall(r"`(\w+)`", deviation)) & row.options().keys() <= set(deviation.options), deviation
+            if "per rollout" in deviation or "minibatches" in deviation:
+                assert {"num_minibatches", "num_iterations"} & set(deviation.options), deviation
+
+
 def test_every_choice_of_a_row_says_what_it_means():
     for row in (*recipes.RECIPES.values(), *PREFERENCES.values()):
         for option in row.numbers().values():
@@ -332,6 +363,13 @@ def test_what_has_no_effect_is_found_by_trying_it_out():
     assert "renormalise = False: without keep" in unkept and say(GRPO.with_(renormalise=False, keep=finished)) == []
     far = recipes.MASKED_GRPO.with_(off_policy_mask_threshold=3.0)
     assert "not_left_behind" in say(far)[0] and say(far.with_(num_minibatches=2)) == []  # the policy may drift that far
+    # what has weight 0: it was asked for, and says nothing
+    assert say(GRPO.with_(beta=0)) == ["no effect of the KL term (beta = 0): its weight is 0"]
+    for name in ("vf_coef", "critic_learning_rate_ratio"):
+        assert say(PPO.with_(**{name: 0.0})) == [
+            f"no effect of the critic, which never learns ({name} = 0): its weight is 0"
+        ]
+    assert "max_refills = 0" in say(DAPO.with_(max_refills=0))[0] and say(DAPO) == []
     assert say(recipes.VAPO, max_steps=11) == [] and "lasts the whole run of 10" in say(recipes.VAPO, max_steps=10)[0]
     (beyond,) = say(GRPO.with_(num_minibatches=16), completions=8)
     assert "num_minibatches = 16 beyond that: a step has 8 completions" in beyond

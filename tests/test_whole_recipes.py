@@ -17,6 +17,7 @@ import torch
 
 from minirlhf.core.exact import ToyLM
 from minirlhf.data.types import Rollout
+from minirlhf.equations.aggregation import most_uncertain
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.parts import Graded, OnDemand, masked_importance, sequence_importance
 from minirlhf.trainers import collecting, improve
@@ -76,6 +77,13 @@ class Batch:
     def of(self, per_reply):
         """What an optimizer batch sums: the entries of its own replies, but for those that are None."""
         return [per_reply[i] for i in self.learned if per_reply[i] is not None]
+
+    def entropy(self, i, t):
+        """Of the distribution that token t of reply i comes from, by the probabilities of the table's row."""
+        prefix = self.policy.responses().tokens[self.rows[i]][:t].tolist()
+        logits = self.policy.table[self.prompts[i // GROUP], self.policy._prefix_index(prefix)].detach()
+        chances = [math.exp(float(x)) for x in logits]
+        return -sum(p / sum(chances) * math.log(p / sum(chances)) for p in chances)
 
     def now(self, learned, old=None):
         """This batch where the policy stands now, its old log-probabilities replaced, if others are given."""
@@ -362,14 +370,29 @@ def over_constant(b, advantages, weight=lambda reply, t: 1.0):
     return per_reply_sum(b.of(rows)) / LIMIT
 
 
-def dapo(b):
-    def punished(r):
-        free = LIMIT - 4  # the last four tokens cost up to 1
-        return r.reward - min(1.0, max(0.0, (len(r) - free) / 4))
+def punished(r):
+    free = LIMIT - 4  # the last four tokens cost up to 1
+    return r.reward - min(1.0, max(0.0, (len(r) - free) / 4))
 
+
+def dapo(b):
     rows = []
     for r, a in zip(b.replies, zscore(b, punished), strict=True):
         rows.append(clipped_tokens(r, same(r, a), EPS, 0.28) if r.ended else None)  # no part of the mean either
+    return per_token_mean(b.of(rows))
+
+
+def high_entropy(b):
+    """DAPO without its filter, on the fifth of the minibatch's tokens whose distributions have the largest entropies."""
+    entropies = {}
+    for i in b.learned:
+        for t in range(len(b.replies[i])):
+            entropies[i, t] = b.entropy(i, t)
+    kept = sorted(entropies, key=entropies.get, reverse=True)[: math.ceil(0.2 * len(entropies))]
+    rows = []
+    for i, (r, a) in enumerate(zip(b.replies, zscore(b, punished), strict=True)):
+        clip = clipped_tokens(r, same(r, a), EPS, 0.28)
+        rows.append([clip[t] for t in range(len(r)) if (i, t) in kept])
     return per_token_mean(b.of(rows))
 
 
@@ -442,7 +465,7 @@ def gfpo(b):
     for r, a in zip(b.replies, zscore(b, part=kept), strict=True):
         clip = clipped_tokens(r, same(r, a))
         rows.append([c - BETA_LOSS * k for c, k in zip(clip, k3(r), strict=True)])
-    return per_token_mean(b.of(rows))  # over all tokens (declared)
+    return per_token_mean(b.of(rows))  # over all tokens, as in eq. 2
 
 
 def lite_ppo(b):
@@ -473,6 +496,7 @@ OBJECTIVES = {
     "grpo_process": grpo_process,
     "dr_grpo": lambda b: over_constant(b, centred(b)),
     "dapo": dapo,
+    "high_entropy": high_entropy,
     "gspo": gspo,
     "gspo_token": gspo,  # with one advantage per reply it is GSPO, says the paper
     "luspo": luspo,
@@ -499,6 +523,10 @@ def trained(recipe, batch):
     everything = torch.arange(len(shaped.rollout))
     config = OnlineConfig(batch_size=2, num_generations=GROUP, max_completion_length=LIMIT, micro_batch_size=7)
     weights = recipe.update.row_weights(shaped.rollout)
+    if recipe.update.top_entropy_quantile < 1:
+        entropies = improve.entropies_of(batch.policy, shaped.rollout, config)
+        quantile = recipe.update.top_entropy_quantile
+        weights = most_uncertain(weights, entropies, shaped.rollout.mask, top_entropy_quantile=quantile)
     return sum(
         improve.policy_losses(batch.policy, shaped, recipe.advantages(shaped), recipe, config, everything, weights, [])
     )
@@ -578,6 +606,31 @@ def test_the_critics_loss_and_gradient(batch, name, beta, lam, monkeypatch):
     torch.testing.assert_close(*(torch.autograd.grad(loss, values)[0] for loss in (ours, expected)))
 
 
+@pytest.mark.parametrize("name", ["gfpo", "ppo"])
+def test_an_entropy_bonus_is_aggregated_like_the_objective(batch, name):
+    """GFPO with the two numbers of its paper; and the bonus of Schulman et al."""
+    changes = {"beta": 0.001, "entropy_coef": 0.001} if name == "gfpo" else {"entropy_coef": 0.01}
+    ours = with_gradient(trained(RECIPES[name].with_(**changes), batch), batch.policy)
+
+    def entropies(reply, i):
+        """Sums over the distribution's support, with their gradient."""
+        found = []
+        for t in range(len(reply)):
+            prefix = batch.policy.responses().tokens[batch.rows[i]][:t].tolist()
+            logits = batch.policy.table[i // GROUP, batch.policy._prefix_index(prefix)]
+            p = logits.exp() / logits.exp().sum()
+            found.append(-sum(x * x.log() for x in p))
+        return found
+
+    bonus = per_token_mean([entropies(reply, i) for i, reply in enumerate(batch.replies)])
+    if name == "gfpo":
+        kl = per_token_mean([k3(r) for r in batch.replies])
+        objective = gfpo(batch) + (BETA_LOSS - 0.001) * kl + 0.001 * bonus
+    else:
+        objective = ppo(batch) + 0.01 * bonus
+    torch.testing.assert_close(ours, with_gradient(-objective, batch.policy), rtol=1e-9, atol=1e-12)
+
+
 def of_the_reply(reply, t):
     return min(math.exp(sum(reply.old) - sum(reply.behavior)), 2.0)
 
@@ -616,6 +669,7 @@ UPDATES = dict.fromkeys(OBJECTIVES, (1, 1)) | {
     "ppo": (2, 2),  # (declared)
     "vapo": (1, 16),
     "dapo": (1, 16),
+    "high_entropy": (1, 16),
     "gspo": (1, 4),
     "gspo_token": (1, 4),
     "luspo": (1, 4),
@@ -726,6 +780,8 @@ def test_every_update_of_a_step_is_the_papers(name, monkeypatch):
         ("ppo", {"num_minibatches": 4, "num_iterations": 1}),
         ("vespo", {"vespo_k_pos": 2.5}),
         ("rloo", {"num_iterations": 2}),
+        ("high_entropy", {"top_entropy_quantile": 0.8}),
+        ("high_entropy", {"num_minibatches": 4}),
     ],
 )
 def test_a_changed_row_has_other_updates(name, changes, monkeypatch):

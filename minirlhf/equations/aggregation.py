@@ -11,10 +11,21 @@ the step.
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, POSITIVE, require_finite_where, require_shapes, shape, takes
+from minirlhf.core.validate import (
+    MASK,
+    POSITIVE,
+    number,
+    require_finite_where,
+    require_shapes,
+    sampled,
+    shape,
+    takes,
+)
 
 _batch = takes(mask=MASK, keep=shape("B"))
 
@@ -71,6 +82,31 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
     """
     kept, counted = _rows(mask, keep, renormalise)
     return kept.double() / counted.any(-1).sum().clamp(min=1)
+
+
+@takes(
+    mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
+)
+def most_uncertain(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
+    """Only the share ρ of the tokens at which the policy was least sure: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
+
+    τ is the ⌈ρN⌉-th largest of the N entropies of tokens that have a weight. With :func:`token_mean` this is the mean
+    over the tokens that are left. No gradient flows.
+
+    Label: eq:most-uncertain
+    Source: Wang et al. (2025), "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement
+        Learning for LLM Reasoning", eq. 6.
+    Args:
+        weights: ``(B, T)`` of an optimizer batch.
+        entropies: ``(B, T)``, nats, of the distributions that the tokens were sampled from.
+        top_entropy_quantile: ρ, in (0, 1].
+    """
+    counted = entropies[weights > 0]
+    if not len(counted):
+        return weights
+    threshold = counted.topk(math.ceil(top_entropy_quantile * len(counted))).values[-1]
+    left = weights * (entropies >= threshold)
+    return left * (weights.sum() / left.sum())
 
 
 @takes(mask=MASK, weights=shape("B T"))

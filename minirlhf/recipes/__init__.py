@@ -27,6 +27,7 @@ from minirlhf.equations.difficulty import bnpo, maxrl
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.policy_losses import cispo, gmpo, gspo, gspo_token, luspo, ppo_clip, reinforce, sapo, vespo
 from minirlhf.equations.returns import length_adaptive_lambda
+from minirlhf.recipes.binding import Deviation
 from minirlhf.recipes.parts import (
     AgainstGreedy,
     Critic,
@@ -48,14 +49,22 @@ from minirlhf.recipes.recipe import Recipe, describe, summary
 
 __all__ = ["RECIPES", "Recipe", "describe", "get", "summary"]  # and every row and part
 
+UPDATES = ("num_iterations", "num_minibatches")
+ONE_UPDATE = Deviation("the row makes one update per rollout; the paper's number was not found", *UPDATES)
+NO_NUMBERS = Deviation(
+    "the row makes one update per rollout, and the KL term weighs 0.01; the paper makes several updates and gives neither number",
+    *UPDATES,
+    "beta",
+)
+
 REINFORCE = Recipe(
     name="reinforce",
     source="Williams (1992), Simple statistical gradient-following algorithms for connectionist reinforcement learning",
     credit=Grouped(batch_center),
     update=Update(reinforce, token_mean),
     deviations=(
-        "the baseline is the mean reward of the batch, where the paper has a running average",
-        "the mean over tokens replaces the sum: a factor that is constant within a batch",
+        Deviation("the baseline is the mean reward of the batch, where the paper has a running average", "advantage"),
+        Deviation("the mean over tokens replaces the sum: a factor that is constant within a batch", "weights"),
     ),
 )
 REMAX = Recipe(
@@ -65,9 +74,15 @@ REMAX = Recipe(
     credit=AgainstGreedy(),
     update=Update(reinforce, sequence_sum, kl=InReward(k1)),
     deviations=(
-        "the KL estimate of a whole reply is taken off its reward, sampled or greedy; the authors' code charges each token its own "
-        "estimate and nothing for the greedy reply",
-        "the sum over a reply's tokens, as in the paper, where the authors' code has the mean over the batch's",
+        Deviation(
+            "the KL estimate of a whole reply is taken off its reward, sampled or greedy; the authors' code charges each token its "
+            "own estimate and nothing for the greedy reply",
+            "estimator",
+        ),
+        Deviation(
+            "the sum over a reply's tokens, as in the paper, where the authors' code has the mean over the batch's",
+            "weights",
+        ),
     ),
 )
 REINFORCE_PP = Recipe(
@@ -77,9 +92,12 @@ REINFORCE_PP = Recipe(
     credit=ToGo(),
     update=Update(ppo_clip, token_mean, kl=InReward(k1, 0.01)),
     deviations=(
-        "advantages are scaled over the batch's tokens, as in OpenRLHF, so that a long reply counts more often in mean and deviation; "
-        "eq:reinforce-pp-advantage scales over its replies",
-        "the row makes one update per rollout",
+        Deviation(
+            "advantages are scaled over the batch's tokens, as in OpenRLHF, so that a long reply counts more often in mean and "
+            "deviation; eq:reinforce-pp-advantage scales over its replies",
+            "whiten_advantages",
+        ),
+        NO_NUMBERS,
     ),
 )
 REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
@@ -87,7 +105,12 @@ REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
     source=REINFORCE_PP.source,
     credit=Grouped(reinforce_pp_baseline),
     kl=InLoss(k2, 0.01),
-    deviations=("the row makes one update per rollout",),
+    deviations=(NO_NUMBERS,),
+)
+CLIPPED_AND_WHITENED = Deviation(
+    "the value loss is clipped and advantages are whitened, as in most implementations but in no paper of the row's",
+    "value_loss",
+    "whiten_advantages",
 )
 PPO = Recipe(
     name="ppo",
@@ -96,11 +119,18 @@ PPO = Recipe(
     credit=Gae(),
     update=Update(ppo_clip, token_mean, kl=InReward(k1), num_iterations=2, num_minibatches=2),
     deviations=(
-        "the critic starts as a copy of the policy with a head of zeros; Ouyang et al. start it as the reward model (pass that as "
-        "`critic` to the trainer)",
-        "the entropy bonus of Schulman et al. is left out, as in Ouyang et al.",
-        "two passes of two minibatches over each rollout, where Ouyang et al. make one pass",
-        "the value loss is clipped and advantages are whitened, as in most implementations but in neither paper",
+        Deviation(
+            "the critic starts as a copy of the policy with a head of zeros; Ouyang et al. start it as the reward model (the "
+            "trainer takes one that is made from it)",
+            "shared",
+        ),
+        Deviation("the entropy bonus of Schulman et al. is left out, as in Ouyang et al.", "entropy_coef"),
+        Deviation(
+            "two passes of two minibatches over each rollout, where Ouyang et al. make one pass of eight",
+            *UPDATES,
+        ),
+        Deviation("the KL term weighs 0.05, where Ouyang et al. have 0.02", "beta"),
+        CLIPPED_AND_WHITENED,
     ),
 )
 VAPO = PPO.with_(
@@ -113,12 +143,21 @@ VAPO = PPO.with_(
     num_iterations=1,
     num_minibatches=16,  # 512 prompts × 16 replies in minibatches of 512
     deviations=(
-        "λ = 1 − 1/(0.05 l) is negative for replies of fewer than 20 tokens; it is 0 for them",
-        "of DAPO it has what the paper takes over: the wider upper clip and the token mean; no refilling, no filter, no punishment of length",
-        "the value loss is clipped and advantages are whitened, as in PPO's row",
-        "the critic starts as a copy of the policy, not of a reward model, and its warm-up is 10 rollouts, not 50 steps on data of "
-        "its own",
-        "correct means a reward above 0",
+        Deviation(
+            "λ = 1 − 1/(0.05 l) is negative for replies of fewer than 20 tokens; it is 0 for them", "lam", "alpha"
+        ),
+        Deviation(
+            "of DAPO it has what the paper takes over: the wider upper clip and the token mean; no refilling, no filter, no "
+            "punishment of length",
+            *("epsilon_high", "weights", "refill", "keep", "shape"),
+        ),
+        CLIPPED_AND_WHITENED,
+        Deviation(
+            "the critic starts as a copy of the policy, not of a reward model, and its warm-up is 10 rollouts, not 50 steps on data "
+            "of its own",
+            *("shared", "critic_warmup"),
+        ),
+        Deviation("correct means a reward above 0", "positive_coef"),
     ),
 )
 RLOO = Recipe(
@@ -126,6 +165,14 @@ RLOO = Recipe(
     source="Ahmadian et al. (2024), Back to Basics: Revisiting REINFORCE Style Optimization, arXiv:2402.14740",
     credit=Grouped(leave_one_out),
     update=Update(reinforce, sequence_sum, kl=InReward(k1)),
+    deviations=(
+        Deviation(
+            "the row makes one update per rollout, and the KL term weighs 0.05; TRL's documentation reads two minibatches and 0.03 "
+            "in the paper's appendix C, which was not at hand",
+            *UPDATES,
+            "beta",
+        ),
+    ),
 )
 GRPO = Recipe(
     name="grpo",
@@ -141,7 +188,10 @@ DR_GRPO = GRPO.with_(
     weights=fixed_length,
     kl=None,
     deviations=(
-        "the row makes one update per rollout, where the authors' script makes eight (1,024 replies in minibatches of 128)",
+        Deviation(
+            "the row makes one update per rollout, where the authors' script makes eight (1,024 replies in minibatches of 128)",
+            *UPDATES,
+        ),
     ),
 )
 DAPO = GRPO.with_(
@@ -155,10 +205,29 @@ DAPO = GRPO.with_(
     keep=finished,
     num_minibatches=16,  # section 4.1: 512 prompts × 16 replies in minibatches of 512
     deviations=(
-        "overlong filtering and the soft punishment are both on, as in the paper's table 1; the authors' released recipe leaves the "
-        "filter out, because with it the punished replies have no weight: they count in their group's mean only",
-        "refilling ends after max_refills rounds, and a batch that is not full by then is learned from as it is",
-        "the groups that are left over once the batch is full are thrown away",
+        Deviation(
+            "overlong filtering and the soft punishment are both on, as in the paper's table 1; the authors' released recipe leaves "
+            "the filter out, because with it the punished replies have no weight: they count in their group's mean only",
+            *("keep", "shape"),
+        ),
+        Deviation(
+            "refilling ends after max_refills rounds, and a batch that is not full by then is learned from as it is",
+            "refill",
+        ),
+        Deviation("the groups that are left over once the batch is full are thrown away", "refill"),
+    ),
+)
+HIGH_ENTROPY = DAPO.with_(
+    name="high_entropy",
+    source="Wang et al. (2025), Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM "
+    "Reasoning, arXiv:2506.01939",
+    top_entropy_quantile=0.2,
+    keep=None,
+    deviations=(
+        *DAPO.deviations[1:],
+        Deviation(
+            "the threshold is that of an optimizer batch, where the paper says (micro-)batch", "top_entropy_quantile"
+        ),
     ),
 )
 GSPO = GRPO.with_(
@@ -176,7 +245,11 @@ LUSPO = GSPO.with_(
     source="Liu et al. (2026), Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in "
     "RLVR, arXiv:2602.05261",
     objective=luspo,
-    deviations=("clip range and minibatches are GSPO's; the paper's own were not found",),
+    deviations=(
+        Deviation(
+            "clip range and minibatches are GSPO's; the paper's own were not found", "epsilon", "epsilon_high", *UPDATES
+        ),
+    ),
 )
 CISPO = GRPO.with_(
     name="cispo",
@@ -186,9 +259,15 @@ CISPO = GRPO.with_(
     kl=None,
     num_minibatches=16,  # section 3.1
     deviations=(
-        "without DAPO's dynamic sampling and length penalty, which the paper uses beside it (`refill`, `shape`)",
-        "the paper's 16 rounds of updates on each batch are taken to be 16 minibatches",
-        "the paper gives no upper bound of the weight; 1 + 4 is that of ScaleRL (Khatri et al., 2025, arXiv:2510.13786)",
+        Deviation(
+            "without DAPO's dynamic sampling and length penalty, which the paper uses beside it (`refill`, `shape`)",
+            *("refill", "shape"),
+        ),
+        Deviation("the paper's 16 rounds of updates on each batch are taken to be 16 minibatches", *UPDATES),
+        Deviation(
+            "the paper gives no upper bound of the weight; 1 + 4 is that of ScaleRL (Khatri et al., 2025, arXiv:2510.13786)",
+            "epsilon_high",
+        ),
     ),
 )
 VESPO = GRPO.with_(
@@ -200,8 +279,15 @@ VESPO = GRPO.with_(
     kl=None,
     num_minibatches=8,  # section 4.1, where the paper compares 4 to 64
     deviations=(
-        "the mean over tokens is TRL's; the paper writes a sum over a reply's tokens and leaves the aggregation open in its listing",
-        "advantages are GRPO's, divided by the group's standard deviation; the paper subtracts the group's mean only",
+        Deviation(
+            "the mean over tokens is TRL's; the paper writes a sum over a reply's tokens and leaves the aggregation open in its "
+            "listing",
+            "weights",
+        ),
+        Deviation(
+            "advantages are GRPO's, divided by the group's standard deviation; the paper subtracts the group's mean only",
+            "advantage",
+        ),
     ),
 )
 SAPO = GRPO.with_(
@@ -224,25 +310,35 @@ BNPO = GRPO.with_(
     advantage=bnpo,
     kl=None,
     deviations=(
-        "the Beta density is fitted to the pass rates of one batch",
-        "the row makes one update per rollout; the paper's number was not found",
+        Deviation("the Beta density is fitted to the pass rates of one batch", "advantage"),
+        ONE_UPDATE,
     ),
 )
 MAXRL = DR_GRPO.with_(
     name="maxrl",
     source="Tajwar et al. (2026), Maximum Likelihood Reinforcement Learning",
     advantage=maxrl,
-    deviations=("the row makes one update per rollout; the paper's number was not found",),
+    deviations=(ONE_UPDATE,),
 )
 GFPO = GRPO.with_(
     name="gfpo",
     source="Shrivastava et al. (2025), Sample More to Think Less: Group Filtered Policy Optimization for Concise Reasoning, "
     "arXiv:2508.09726",
-    weights=token_mean,
+    weights=token_mean,  # eq. 2: over the tokens of all samples, those that are not retained included
     retain=shortest,
     deviations=(
-        "the tokens of samples that are not retained still count in the mean, with advantage 0",
-        "the row makes one update per rollout; the paper's number was not found",
+        Deviation(
+            "the KL term weighs 0.04 and there is no entropy bonus, where section 4 has 0.001 for both",
+            "beta",
+            "entropy_coef",
+        ),
+        Deviation(
+            "the clip is PPO's; the paper uses a version of it, modified against large ratios at negative advantages, that it does not "
+            "print",
+            *("objective", "epsilon", "epsilon_high", "delta"),
+        ),
+        Deviation("the KL term is that to the reference, where the paper prints the old policy"),
+        ONE_UPDATE,
     ),
 )
 LITE_PPO = GRPO.with_(
@@ -258,8 +354,15 @@ MASKED_GRPO = GRPO.with_(
     source="DeepSeek-AI (2025), DeepSeek-V3.2: off-policy sequence masking",
     corrections=(not_left_behind,),
     deviations=(
-        "the row makes one update per rollout, where the paper makes several; a sequence is masked only if sampler and learner differ (`staleness`)",
-        "only the masking of sequences: the paper's unbiased KL estimate and its masks for routing and sampling are left out",
+        Deviation(
+            "the row makes one update per rollout, where the paper makes several; a sequence is masked only if sampler and learner "
+            "differ (`staleness`)",
+            *UPDATES,
+        ),
+        Deviation(
+            "only the masking of sequences: the paper's unbiased KL estimate and its masks for routing and sampling are left out",
+            *("estimator", "corrections"),
+        ),
     ),
 )
 DECOUPLED_PPO = DR_GRPO.with_(
@@ -269,9 +372,13 @@ DECOUPLED_PPO = DR_GRPO.with_(
     corrections=(truncated_importance,),
     decoupled=True,
     deviations=(
-        "without a critic: the advantages are those of Dr. GRPO",
-        "the row makes one update per rollout: the ratio to the learner at the step's start is 1, and nothing but the capped weight is left",
-        "one policy version samples a whole completion",
+        Deviation("without a critic: the advantages are those of Dr. GRPO", "credit"),
+        Deviation(
+            "the row makes one update per rollout: the ratio to the learner at the step's start is 1, and nothing but the capped "
+            "weight is left",
+            *UPDATES,
+        ),
+        Deviation("one policy version samples a whole completion"),
     ),
 )
 

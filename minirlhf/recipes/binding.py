@@ -44,20 +44,35 @@ class Option(NamedTuple):
         return isinstance(self.value, int | float) or (self.value is None and number)
 
 
+class Deviation(str):
+    """A sentence about what an implementation does otherwise than its paper.
+
+    Attributes:
+        options: of which it speaks. Where a variant has another value for one of them, it speaks of the row only.
+    """
+
+    options: tuple[str, ...]
+
+    def __new__(cls, sentence: str, *options: str) -> Self:
+        deviation = super().__new__(cls, sentence)
+        deviation.options = options
+        return deviation
+
+
 @dataclass(frozen=True)
 class Bindable:
     """A frozen dataclass of functions and parts.
 
     Attributes:
         name: as on the command line.
-        deviations: in what this implementation differs from the paper, a sentence each.
+        deviations: in what this implementation differs from the paper.
         row: the row of a table that this is a variant of; None if it is one itself.
         changes: what that row was told to be, its own values included.
     """
 
     name: str
     _: KW_ONLY
-    deviations: tuple[str, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
     row: Any = dataclasses.field(default=None, repr=False, compare=False)
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
@@ -97,6 +112,17 @@ class Bindable:
             ):
                 shown = fewer
         return shown
+
+    def declared(self) -> list[str]:
+        """The deviations, a line each; of a variant those of its row, marked where it has changed what they speak of."""
+        now, before = self.options(), (self.row or self).options()
+        lines = []
+        for sentence in self.deviations:
+            moved = {o: now.get(o) for o in sentence.options if o not in now or not _alike(before[o], now[o])}
+            lines.append(
+                f"deviates: {sentence}" if not moved else f"its row deviates: {sentence} (here {_listed(moved)})"
+            )
+        return lines
 
     def filled(self, **values: Any) -> Self:
         """This recipe with what the run decides, where a function takes it and nobody has bound another value. It is no variant."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.equations.preference_losses import divergences, lists, pairs, pointwise, reference_free, unpaired
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps, UnpairedLogps
-from minirlhf.recipes.binding import Bindable, name_of
+from minirlhf.recipes.binding import Bindable, Deviation, name_of
 
 Record: TypeAlias = PairLogps | UnpairedLogps | ListLogps
 
@@ -163,7 +163,7 @@ PREFERENCES: dict[str, Preference] = {
         Preference(
             "wpo",
             partial(pairs.wpo, beta=0.1),
-            deviations=("the weights are not aligned by what the policy itself would sample",),
+            deviations=(Deviation("the weights are not aligned by what the policy itself would sample", "loss"),),
         ),
         Preference("aot", partial(pairs.aot, beta=0.1), (quantiles,)),
         Preference("dpo_positive", partial(pairs.dpo_positive, beta=0.1, penalty=5.0)),
@@ -216,4 +216,4 @@ def describe_preference(row: Preference) -> str:
         "context": name_of(row.context),
     }
     found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
-    return "\n".join(found + [f"  deviates: {sentence}" for sentence in row.deviations])
+    return "\n".join(found + [f"  {line}" for line in row.declared()])

@@ -443,6 +443,9 @@ class Update:
         num_minibatches: optimizer steps per pass, at most one per completion.
         positive_coef: weight of the likelihood of the completions that earned more than 0 (VAPO).
         ptx_coef: weight of the likelihood of other texts, given to the trainer, which keeps the policy from forgetting them.
+        entropy_coef: weight of the policy's entropy at each token, aggregated like the objective.
+        top_entropy_quantile: the share of an optimizer batch's tokens that have a weight, those at which the policy is least
+            sure; 1: all.
     """
 
     objective: Callable[..., Tensor]
@@ -455,6 +458,8 @@ class Update:
     num_minibatches: int = 1
     positive_coef: float = 0.0
     ptx_coef: float = 0.0
+    entropy_coef: float = 0.0
+    top_entropy_quantile: float = 1.0
 
     def row_weights(self, rollout: Rollout) -> Tensor:
         """``(B, T)`` weights of all tokens of an optimizer batch."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.types import Rollout
+from minirlhf.equations.aggregation import most_uncertain
 from minirlhf.equations.policy_losses import pretraining
 from minirlhf.recipes.binding import Bindable, name_of
 from minirlhf.recipes.parts import Collect, Credit, Graded, OnDemand, Update
@@ -64,7 +65,9 @@ class Recipe(Bindable):
             advantages = self.credit(complete, update.kl)
             self.credit.targets(complete, update.kl)
             update.objective(logps, logps, advantages, mask)
-            update.row_weights(rollout)
+            weights = update.row_weights(rollout)
+            most_uncertain(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
+            _at_least(0, entropy_coef=update.entropy_coef)
             for correction in update.corrections:
                 correction(logps, rollout, advantages)
             for coefficient in (update.positive_coef, update.ptx_coef):
@@ -118,6 +121,18 @@ class Recipe(Bindable):
             )
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
             found[f"it keeps all {num_generations} samples of a group"] = [name_of(retain)]
+        weights_of = {"beta": update.kl and update.kl.beta}  # what has weight 0 says nothing, though it was asked for
+        if critic is not None:
+            weights_of |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
+        if any(value == 0 for value in weights_of.values()):
+            nothing = {"beta": "the KL term"}
+            found["its weight is 0"] = [
+                f"{nothing.get(name, 'the critic, which never learns')} ({name} = 0)"
+                for name, value in weights_of.items()
+                if value == 0
+            ]
+        if (refill := self.collect.refill) is not None and refill.max_refills == 0:
+            found["max_refills = 0: groups that teach nothing are dropped, and no other is sampled"] = ["refill"]
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
             why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
             found[why] = ["the policy's update"]
@@ -188,7 +203,8 @@ def summary(recipe: Recipe) -> dict[str, str]:
     beside = [name_of(function) for function in functions if function is not None]
     beside += ["refill"] if collect.refill is not None else []
     beside += ["decoupled"] if update.decoupled else []
-    beside += [f"positive_coef={update.positive_coef:g}"] if update.positive_coef else []
+    numbers = {"positive_coef": 0.0, "entropy_coef": 0.0, "top_entropy_quantile": 1.0}
+    beside += [f"{name}={getattr(update, name):g}" for name, plain in numbers.items() if getattr(update, name) != plain]
     beside += [name_of(function) for function in rest if name_of(function) != credit.title]
     kl = update.kl
     return {
@@ -213,5 +229,5 @@ def describe(recipe: Recipe) -> str:
         else f"{per_rollout} per rollout"
     )
     lines.append(f"  {'updates':16} {note}")
-    sentences = recipe.deviations or (() if recipe.differs() else ("in nothing that we know of",))
-    return "\n".join([*lines, *(f"  deviates: {sentence}" for sentence in sentences)])
+    declared = recipe.declared() or ([] if recipe.differs() else ["deviates: in nothing that we know of"])
+    return "\n".join([*lines, *(f"  {line}" for line in declared)])

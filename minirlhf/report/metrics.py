@@ -295,6 +295,16 @@ METRICS: dict[str, Metric] = {
             ("online",),
         ),
         Metric(
+            "critic_loss",
+            "squared units of the reward",
+            "What the optimizer minimises while only the critic learns (critic_warmup): vf_coef times the value loss. From then on it "
+            "is a part of loss.",
+            "Falls while the critic learns to predict.",
+            "Flat from the start: the critic's learning rate is too small (critic_learning_rate_ratio), or there is nothing to "
+            "predict. Grows: the rewards are too large for it; scale them.",
+            ("online",),
+        ),
+        Metric(
             "critic_grad_norm",
             "the loss's unit per unit of weight",
             "Euclidean norm of the gradient of the critic's own weights (of a shared critic: its head), before it is clipped to "

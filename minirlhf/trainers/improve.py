@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from minirlhf.core.masking import masked_mean, zero_where_masked
 from minirlhf.core.randomness import generator
-from minirlhf.data.types import TokenBatch
+from minirlhf.data.types import Rollout, TokenBatch
 from minirlhf.equations import diagnostics
-from minirlhf.equations.aggregation import aggregate, token_mean
+from minirlhf.equations.aggregation import aggregate, most_uncertain, token_mean
 from minirlhf.equations.policy_losses import pretraining as log_likelihood
 from minirlhf.models.critics import completion_values
 from minirlhf.models.forward import completion_logps
@@ -68,6 +68,11 @@ def improve(
             seen: list[TokenGradients] = []
             if teaches_policy:
                 weights = update.row_weights(rollout.select(rows))  # (b, T), before any micro-batch split
+                if update.top_entropy_quantile < 1:
+                    entropies = entropies_of(loop.model, rollout.select(rows), config)
+                    weights = most_uncertain(
+                        weights, entropies, rollout.mask[rows], top_entropy_quantile=update.top_entropy_quantile
+                    )
                 if bool(weights.any()):
                     parts.append(policy_losses(loop.model, graded, advantages, recipe, config, rows, weights, seen))
                 if pretraining is not None:
@@ -78,6 +83,8 @@ def improve(
                 skipped += 1
                 continue
             metrics = loop.update(itertools.chain(*parts), only=None if teaches_policy else "critic")
+            if not teaches_policy:
+                metrics["critic_loss"] = metrics.pop("loss")
             collected.append({**metrics, **moved(seen, graded, advantages)})
             gradients += seen
     totals = _mean(collected)
@@ -108,9 +115,11 @@ def policy_losses(
     liked = token_mean(rollout.mask[rows], keep=positive)  # (b, T)
     for part, part_weights, part_liked in zip(rows.split(size), weights.split(size), liked.split(size), strict=True):
         r = rollout.select(part)
-        logps = completion_logps(
-            model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature, wanted=r.mask
-        )
+        inputs = model, r.input_ids, r.attention_mask, r.mask.shape[1], config.temperature
+        if recipe.update.entropy_coef:
+            logps, entropies = completion_logps(*inputs, return_entropy=True, wanted=r.mask)
+        else:
+            logps, entropies = completion_logps(*inputs, wanted=r.mask), None
         objective = recipe.update.objective(logps, r.old_logps, advantages[part], r.mask)
         for correction in recipe.update.corrections:
             objective = objective * correction(logps.detach(), r, advantages[part]).to(objective)
@@ -124,7 +133,24 @@ def policy_losses(
         if recipe.update.positive_coef:
             likelihood = log_likelihood(logps, r.mask, ptx_coef=recipe.update.positive_coef)
             loss = loss - aggregate(likelihood, part_liked, r.mask)
+        if entropies is not None:
+            loss = loss - recipe.update.entropy_coef * aggregate(entropies, part_weights, r.mask)
         yield loss
+
+
+@torch.no_grad()
+def entropies_of(model: nn.Module, rollout: Rollout, config: OnlineConfig) -> Tensor:
+    """The policy's entropy at each token, ``(B, T)`` nats, in micro-batches."""
+    size, width = config.micro_batch_size or len(rollout), rollout.mask.shape[1]
+    parts = [rollout.select(rows) for rows in torch.arange(len(rollout)).split(size)]
+    return torch.cat(
+        [
+            completion_logps(
+                model, r.input_ids, r.attention_mask, width, config.temperature, return_entropy=True, wanted=r.mask
+            )[1]
+            for r in parts
+        ]
+    )
 
 
 def value_losses(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.equations import advantages, diagnostics, difficulty, off_policy, shaping
+from minirlhf.equations import advantages, aggregation, diagnostics, difficulty, off_policy, shaping
 from minirlhf.equations import policy_losses as losses
 from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.inputs.printed import Groups, clipped_tokens, groups
@@ -155,6 +155,14 @@ def _(draw: Draw) -> Legend:
     n = torch.arange(3, 131, 4)
     found = shaping.soft_overlong(n.double(), max_completion_length=100, soft_punish_cache=20)
     return {"|y|": n, "L": 100, "L_c": 20, r"r_{\text{length}}(y)": found}
+
+
+@ink("eq:most-uncertain")
+def _(draw: Draw) -> Legend:
+    H = draw.uniform(1, 10, low=0.0, high=2.0)
+    everything = torch.ones_like(H, dtype=torch.bool)
+    w = aggregation.most_uncertain(aggregation.token_mean(everything), H, everything, top_entropy_quantile=0.3)[0]
+    return {"t": range(1, 11), "u": range(1, 11), r"\tau": H[0].sort().values[-3], "H_t": H[0], "w_t": w}
 
 
 # -- ratios ------------------------------------------------------------------------------------------------------

@@ -68,7 +68,8 @@ def probe() -> dict[str, float | str]:
         if recipe.credit.critic is not None:  # the second step teaches the policy
             recipe = recipe.with_(critic_warmup=min(recipe.credit.critic.critic_warmup, 1))
         history = group_family.train(begin, recipe, config, games=16).history
-        numbers |= trace(name, history, "loss", "grad_norm", "reward")
+        told = (key for key in ("loss", "critic_loss", "grad_norm", "reward") if any(key in row for row in history))
+        numbers |= trace(name, history, *told)
         numbers[f"{name}_curve"] = group_family.curve(history, ONE_UPDATE[:1], window=2)[0]
     played = {f"start_{key}": x for key, x in group_family.play(begin, games=64).items()}
     return numbers | played | settings(run=group_family.RUN, **recipes)

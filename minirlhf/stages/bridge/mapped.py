@@ -88,7 +88,8 @@ def refuse(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]
         NoCounterpartError: naming the part.
     """
     update = recipe.update
-    parts = [f"{name} = {getattr(update, name):g}" for name in ("positive_coef", "ptx_coef") if getattr(update, name)]
+    none = {"positive_coef": 0.0, "ptx_coef": 0.0, "entropy_coef": 0.0, "top_entropy_quantile": 1.0}
+    parts = [f"{name} = {getattr(update, name):g}" for name, plain in none.items() if getattr(update, name) != plain]
     if staleness:
         parts.append(f"a sampler that is a fixed number of steps behind (staleness = {staleness})")
     parts += [f"shape={head(f).__name__}" for f in recipe.collect.shape if head(f) not in shapes]
