@@ -149,6 +149,8 @@ def mine(rewards, valid=None):
         (recipes.DAPO.with_(renormalise=False), "token_mean that counts replies without weight"),
         (recipes.GRPO.with_(keep=finished), "sequence_mean that does not count replies without weight"),
         (recipes.VAPO, "positive_coef"),
+        (recipes.GRPO.with_(entropy_coef=0.01), r"entropy_coef = 0\.01"),
+        (recipes.HIGH_ENTROPY, r"top_entropy_quantile = 0\.2"),
         (recipes.RLOO.with_(num_iterations=2), "several updates per rollout without a clip"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
