@@ -400,6 +400,19 @@ def test_the_command_names_reasons_runs_what_is_stale_and_records_a_new_probe(ma
     assert "accepted: first 1 → 0.5" in capfd.readouterr().out
     assert json.loads(result.read_text())["probe"] == {"end": 0.25, "first": 0.5}
 
+    # a new setting is accepted by name also where the probe is the same, a number that moved is not
+    said = json.loads(result.read_text())
+    del_setting = {**said, "probe": {**said["probe"], "run: width": 4.0}}
+    result.write_text(json.dumps(del_setting))
+    assert main(["studies", "--record", "ch01", "--accept", "run: width"]) == 2, "it is gone, not new"
+    result.write_text(json.dumps(said))
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "probed", lambda _: {**said["probe"], "run: loss": "squared"})
+        assert main(["studies", "--record", "ch01"]) == 2 and "run: loss nothing → squared" in capfd.readouterr().err
+        assert main(["studies", "--record", "ch01", "--accept", "run: loss"]) == 0
+        assert "accepted: run: loss = squared" in capfd.readouterr().out
+    result.write_text(json.dumps(said))
+
     commands = []
     monkeypatch.setattr(
         "subprocess.run", lambda command: commands.append(command) or types.SimpleNamespace(returncode=0)

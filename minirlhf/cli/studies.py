@@ -6,7 +6,7 @@ minirlhf studies NAME ...   the same for some of them
 
 A study is stale if its script or the sizes of its runs have changed, or if its probe, a few seconds of it, gives other numbers.
 --record is for a probe that was itself rewritten: it is refused where the study has changed, where the same probe has moved, and where
-a number that it had before is another one now, unless that number is named by --accept.
+a number that it had before is another one now, unless that number is named by --accept. So is a new setting that is not 0, 1 or nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NUMBER",
-        help="with --record and one name: a number of the probe that is another one because the probe was rewritten; repeat it for "
-        "each",
+        help="with --record and one name: a number of the probe that is another one because the probe was rewritten, or a new "
+        "setting whose value is what was done without it; repeat it for each",
     )
 
 

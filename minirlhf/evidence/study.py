@@ -34,7 +34,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
 from minirlhf.evidence import code, paired
 from minirlhf.evidence.paired import name_of
-from minirlhf.evidence.probe import Numbers, moved
+from minirlhf.evidence.probe import SETTING, Numbers, moved
 
 Seeds = Mapping[int, Mapping[str, float]]
 
@@ -183,8 +183,9 @@ class Script:
         """Store the behaviour of today's code beside numbers that were measured before, for a probe that was written anew.
 
         Args:
-            accepted: numbers of the probe that may be others than they were, by name: somebody knows that the probe's own change is
-                the reason, and not the code that the study runs.
+            accepted: by name, numbers of the probe that may be others than they were, and settings that were not there before:
+                somebody knows that the probe's own change is the reason, and not the code that the study runs, or that a new
+                setting's value is what was done without it.
 
         Returns:
             What is taken on trust, one line each: that the study itself would still give its numbers is nothing that can be seen here.
@@ -196,15 +197,16 @@ class Script:
         stored = paired.read(self.result)
         changed = self.rewritten(stored)
         behaviour = self.behaviour(self.load())
-        moves = moved(stored["probe"], behaviour["probe"])
+        was, now = stored["probe"], behaviour["probe"]
+        new = {name for name in accepted if SETTING in name and name in now and name not in was}
+        moves = moved(was, {name: value for name, value in now.items() if name not in new})
         if not changed and moves and stored["probed_by"] == behaviour["probed_by"]:
             changed = [f"its probe has moved and is the same that it was: {_some(moves)}"]
         if changed:
             raise UserError(f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})")
-        was, now = stored["probe"], behaviour["probe"]
         both = {name: said[0] for name in was if name in now and (said := moved({name: was[name]}, {name: now[name]}))}
-        if both.keys() != set(accepted):
-            unseen, wrong = both.keys() - set(accepted), set(accepted) - both.keys()
+        if both.keys() != set(accepted) - new:
+            unseen, wrong = both.keys() - set(accepted), set(accepted) - new - both.keys()
             lines = [f"moved: {', '.join(both[name] for name in sorted(unseen))}"] * bool(unseen)
             lines += [f"did not move: {', '.join(sorted(wrong))}"] * bool(wrong)
             raise UserError(
@@ -214,7 +216,7 @@ class Script:
         return [
             f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
             f"{len(moves) - len(both)} numbers of the probe are new or gone",
-            *(f"accepted: {text}" for text in both.values()),
+            *(f"accepted: {text}" for text in [*both.values(), *(f"{name} = {now[name]}" for name in sorted(new))]),
         ]
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from minirlhf.core.errors import UserError
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
-from minirlhf.equations.policy_losses import pretraining
 from minirlhf.recipes.binding import Bindable, name_of
 from minirlhf.recipes.parts import Collect, Credit, Graded, OnDemand, Update
 
@@ -56,6 +55,7 @@ class Recipe(Bindable):
         logps, mask = rollout.old_logps, rollout.mask
         try:
             _at_least(1, True, num_iterations=update.num_iterations, num_minibatches=update.num_minibatches)
+            _at_least(0, positive_coef=update.positive_coef, ptx_coef=update.ptx_coef, entropy_coef=update.entropy_coef)
             if update.kl is not None:
                 _at_least(0, beta=update.kl.beta)
             if refill is not None:
@@ -66,12 +66,10 @@ class Recipe(Bindable):
             self.credit.targets(complete, update.kl)
             update.objective(logps, logps, advantages, mask)
             weights = update.row_weights(rollout)
-            most_uncertain(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
-            _at_least(0, entropy_coef=update.entropy_coef)
+            if update.top_entropy_quantile != 1:
+                most_uncertain(weights, -logps, mask, top_entropy_quantile=update.top_entropy_quantile)
             for correction in update.corrections:
                 correction(logps, rollout, advantages)
-            for coefficient in (update.positive_coef, update.ptx_coef):
-                pretraining(logps, mask, ptx_coef=coefficient)
             if (critic := self.credit.critic) is not None:
                 critic.value_loss(logps, logps, logps, mask)
                 _at_least(0, vf_coef=critic.vf_coef, critic_learning_rate_ratio=critic.critic_learning_rate_ratio)

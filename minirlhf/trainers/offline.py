@@ -245,18 +245,13 @@ class _Data:
     def observe(self, rows: Tensor, seen: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Metrics of a batch, from its log-probabilities and lengths as :meth:`record` gave them, part by part."""
         logps, lengths = (torch.cat(parts).cpu() for parts in zip(*seen, strict=True))  # (B, K)
-        size = lengths if self.recipe.per_token else torch.ones_like(lengths)
-        rewards = logps / size
-        if self.reference is not None:
-            rewards = rewards - self.reference[rows] / size
-        rewards = self.recipe.options().get("beta", 1.0) * rewards
+        gained = logps if self.reference is None else logps - self.reference[rows]
+        rewards = self.recipe.options().get("beta", 1.0) * (gained / lengths if self.recipe.per_token else gained)
         found, better = {}, self.better[rows]
         for name, where in (("chosen", better), ("rejected", ~better)):
             if bool(where.any()):  # a batch of single answers may have no good or no bad one
-                found[f"{name}_logp"], found[f"{name}_reward"] = (
-                    float(logps[where].mean()),
-                    float(rewards[where].mean()),
-                )
+                found[f"{name}_logp"] = float(logps[where].mean())
+                found[f"{name}_reward"] = float(rewards[where].mean())
         if len(found) == 4:
             found["margin"] = found["chosen_reward"] - found["rejected_reward"]
         if self.width > 1:

@@ -256,7 +256,6 @@ def observe(everything: Graded, graded: Graded, share: float | None) -> dict[str
     if share is not None:
         metrics["frac_kept"] = share
     if graded.ref_logps is not None:
-        kept = graded.rollout
-        per_sequence = masked_sum(k3(kept.old_logps, graded.ref_logps), kept.mask, -1)  # (B,)
+        per_sequence = masked_sum(k3(graded.rollout.old_logps, graded.ref_logps), graded.rollout.mask, -1)  # (B,)
         metrics["kl"] = float(per_sequence.mean())
     return metrics
