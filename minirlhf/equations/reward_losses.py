@@ -211,8 +211,8 @@ def process_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         mask: 1 on the last token of each labelled step, 0 elsewhere; every row has a step.
     Returns: ``(B, T)``, 0 where no step ends; its mean over the steps is ``aggregate`` with the weights of this mask.
     """
-    targets = zero_where_masked(labels.to(logits.dtype), mask)
-    return zero_where_masked(binary_cross_entropy_with_logits(logits, targets, reduction="none"), mask)
+    loss = binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
+    return zero_where_masked(loss, mask)
 
 
 # -- what a reward model says, and how far it may be believed ----------------------------------------------------
