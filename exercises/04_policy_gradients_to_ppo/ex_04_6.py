@@ -1,0 +1,366 @@
+# ---
+# title: PPO on a pole
+# kind: implement
+# minutes: 60
+# seconds: 30
+# ---
+
+# %% [statement]
+# A whole PPO, written by you: rollouts, GAE, a critic, the clipped objective and the loop around them. The world is the cart with a pole (Barto, Sutton and Anderson 1983), many carts at once:
+# `start(n, rng)` gives `n` states `(n, 4)`, and `push(states, actions)` returns the next states and which poles have fallen. Every step that the pole stands earns 1. The policy
+# is a small network whose weights are a list of three tensors; `logits(weights, states)` computes it, `(…, 4) -> (…, 2)`.
+#
+# 1. (five minutes) `advantages(rewards, values, over, last_values, gamma, lam)`: GAE for `T` steps of `n` carts, all `(T, n)`; `over` is True where the pole fell in that step, so that
+#    the next row belongs to a new episode. `last_values`, `(n,)`, is the critic's word on the states after the last step.
+# 2. `train(iterations, seed)`: begin with `beginning(rng)`, train by PPO, and return the policy's three tensors. In each iteration 32 carts take 64 steps; a cart whose pole fell
+#    starts again. How many passes, which optimiser, which critic: as you like. Ours has six passes over all steps with Adam at 0.02, $\gamma = 0.98$, $\lambda = 0.95$, $\varepsilon = 0.2$, advantages with mean
+#    0 and deviation 1, and a critic of the same size as the policy. Take all random numbers from the seed.
+#
+# How it is judged: eight iterations, four seeds. The score is for how many steps, of 200, the pole stands if the likelier action is taken, averaged over 32 starts. It is compared with our run
+# on the same seed; its mean may lie 100 below ours, with the whole of its 95 % interval. A policy that has learned nothing keeps the pole up for about ten steps.
+
+# %% [given]
+import math
+
+import torch
+
+SCALE = torch.tensor([1.0, 1.0, 5.0, 1.0])
+
+
+def start(n, rng):
+    """n states (n, 4): place, speed, angle and its speed, all near 0."""
+    return (torch.rand(n, 4, generator=rng) - 0.5) * 0.1
+
+
+def push(states, actions):
+    """0 pushes to the left, 1 to the right, for 0.02 s. Returns the next states (n, 4), and which poles have fallen (n,)."""
+    speed, angle, turn = states[:, 1:].unbind(-1)
+    sine, cosine = angle.sin(), angle.cos()
+    drive = (torch.where(actions == 1, 10.0, -10.0) + 0.05 * turn**2 * sine) / 1.1
+    bend = (9.8 * sine - cosine * drive) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+    speeding = drive - 0.05 * bend * cosine / 1.1
+    rates = torch.stack([speed, speeding, turn, bend], -1)
+    states = states + 0.02 * rates
+    return states, (states[:, 0].abs() > 2.4) | (states[:, 2].abs() > 12 * math.pi / 180)
+
+
+def beginning(rng, outputs=2):
+    """Weights of a network with 16 hidden units."""
+    return [0.5 * torch.randn(4, 16, generator=rng), torch.zeros(16), torch.zeros(16, outputs)]
+
+
+def logits(weights, states):
+    return torch.tanh(states * SCALE @ weights[0] + weights[1]) @ weights[2]
+
+
+# %% [stub]
+def advantages(rewards, values, over, last_values, gamma, lam):
+    """All (T, n) but last_values, (n,). Returns (T, n)."""
+    raise NotImplementedError
+
+
+def train(iterations, seed):
+    """Returns the policy's weights: three tensors, (4, 16), (16,) and (16, 2)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def advantages(rewards, values, over, last_values, gamma, lam):
+    found, later, following = torch.zeros_like(values), torch.zeros_like(last_values), last_values
+    for t in reversed(range(len(rewards))):
+        goes_on = torch.where(over[t], 0.0, 1.0).to(values.dtype)
+        later = rewards[t] + gamma * following * goes_on - values[t] + gamma * lam * goes_on * later
+        found[t], following = later, values[t]
+    return found
+
+
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    policy, critic = beginning(rng), beginning(rng, 1)
+    for w in policy + critic:
+        w.requires_grad_()
+    adam, states = torch.optim.Adam(policy + critic, lr=0.02), start(32, rng)
+    for _ in range(iterations):
+        steps = []
+        with torch.no_grad():
+            for _ in range(64):
+                logps = logits(policy, states).log_softmax(-1)
+                actions = torch.multinomial(logps.exp(), 1, generator=rng)
+                after, fell = push(states, actions[:, 0])
+                steps.append((states, actions, logps.gather(1, actions)[:, 0], fell))
+                states = torch.where(fell[:, None], start(32, rng), after)
+            seen, acted, old, over = (torch.stack(column) for column in zip(*steps))
+            values = logits(critic, seen)[..., 0]
+            a = advantages(torch.ones(64, 32), values, over, logits(critic, states)[:, 0], 0.98, 0.95)
+            goals, a = a + values, (a - a.mean()) / (a.std() + 1e-6)
+        for _ in range(6):
+            ratio = (logits(policy, seen).log_softmax(-1).gather(-1, acted)[..., 0] - old).exp()
+            gain = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+            error = (logits(critic, seen)[..., 0] - goals).square().mean()
+            adam.zero_grad()
+            (0.005 * error - gain).backward()
+            adam.step()
+    return [w.detach() for w in policy]
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test, tidy
+from minirlhf.classroom.training import trains
+
+
+@test(
+    points=2,
+    hints=(
+        "Go backwards. What is known about the future of a cart whose pole fell in this step?",
+        "Where `over` is True neither the next value nor the next advantage belongs to this episode: both count 0.",
+    ),
+)
+def looks_back(sub, draw):
+    "`advantages` is GAE, and nothing crosses the end of an episode."
+    rewards, values = (tidy(draw.uniform(5, 3, low=0.2, high=2.0)) for _ in range(2))
+    last, gamma, lam = tidy(draw.uniform(3, low=0.5, high=2.0)), 0.9, 0.8
+    over = torch.zeros(5, 3, dtype=torch.bool)
+    over[draw.integer(1, 3), 0] = over[4, 1] = True
+
+    def summed(gamma, lam, ends, keeps_value=0.0):
+        """By the definition: the discounted sum of the errors up to the end of the episode."""
+        found = torch.zeros(5, 3, dtype=torch.float64)
+        for i in range(3):
+            following = [*values[1:, i].tolist(), float(last[i])]
+            for t in range(5):
+                weight = 1.0
+                for k in range(t, 5):
+                    stays = keeps_value if ends[k, i] else 1.0
+                    found[t, i] += weight * (float(rewards[k, i]) + gamma * stays * following[k] - float(values[k, i]))
+                    weight *= gamma * lam
+                    if ends[k, i]:
+                        break
+        return found
+
+    expect(
+        sub.advantages(rewards, values, over, last, gamma, lam),
+        summed(gamma, lam, over),
+        what="the advantages",
+        given={"rewards": rewards, "values": values, "over": over, "last_values": last, "gamma": gamma, "lam": lam},
+        mistakes={
+            "the ends are overlooked": summed(gamma, lam, torch.zeros_like(over)),
+            "the value after the end counts": summed(gamma, lam, over, 1.0),
+            "λ is 1": summed(gamma, 1.0, over),
+            "λ is 0": summed(gamma, 0.0, over),
+        },
+    )
+
+
+def stands(weights, states):
+    """For how many of 200 steps the poles stand, on average, under the likelier action."""
+    scale, standing, steps = torch.tensor([1.0, 1.0, 5.0, 1.0]), torch.ones(len(states), dtype=torch.bool), 0.0
+    for _ in range(200):
+        actions = (torch.tanh(states * scale @ weights[0] + weights[1]) @ weights[2]).argmax(-1)
+        states, fell = push(states, actions)
+        steps += float(standing.sum())
+        standing &= ~fell
+        if not bool(standing.any()):
+            break
+    return steps / len(states)
+
+
+@trains(
+    points=4,
+    hints=(
+        "Nothing tells PPO which way is up but the sign of the advantage. What do the ratio, the clip and the critic each compare, and with what of the rollout?",
+        "Old log-probabilities, advantages and the critic's goals (advantage plus value) come from the rollout, without gradient. Minimise minus the minimum of the two terms.",
+    ),
+    seeds=4,
+    bar=100.0,
+    what="the number of steps that the pole stands",
+)
+def balances(sub, draw):
+    "`train` finds a policy that keeps the pole up: four runs, each beside ours."
+    seed, states = draw.integer(0, 2**28), 0.1 * (draw.uniform(32, 4).float() - 0.5)
+    weights = sub.train(8, seed)
+    shapes = [(4, 16), (16,), (16, 2)]
+    if not isinstance(weights, list | tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
+        fail(f"expected the policy's weights, three tensors of shapes {shapes}")
+    weights = [w.detach().float() for w in weights]
+    if not all(bool(w.isfinite().all()) for w in weights):
+        fail("the weights hold NaN or an infinity")
+    return [10.0, stands(weights, states)]
+
+
+# %% [probes]
+# no gradient: advantages are data, and nobody differentiates a training
+# no inputs, integers, keywords, size, values, float32 of train: any training that balances the pole is right
+
+
+# %% [mutant] the ends are overlooked
+# caught by: looks_back
+# says: the ends are overlooked
+def advantages(rewards, values, over, last_values, gamma, lam):
+    found, later, following = torch.zeros_like(values), torch.zeros_like(last_values), last_values
+    for t in reversed(range(len(rewards))):
+        goes_on = 1.0
+        later = rewards[t] + gamma * following * goes_on - values[t] + gamma * lam * goes_on * later
+        found[t], following = later, values[t]
+    return found
+
+
+# %% [mutant] the value after the end
+# caught by: looks_back
+# says: the value after the end
+def advantages(rewards, values, over, last_values, gamma, lam):
+    found, later, following = torch.zeros_like(values), torch.zeros_like(last_values), last_values
+    for t in reversed(range(len(rewards))):
+        goes_on = torch.where(over[t], 0.0, 1.0).to(values.dtype)
+        later = rewards[t] + gamma * following - values[t] + gamma * lam * goes_on * later
+        found[t], following = later, values[t]
+    return found
+
+
+# %% [mutant] λ is forgotten
+# caught by: looks_back
+# says: λ is 1
+def advantages(rewards, values, over, last_values, gamma, lam):
+    found, later, following = torch.zeros_like(values), torch.zeros_like(last_values), last_values
+    for t in reversed(range(len(rewards))):
+        goes_on = torch.where(over[t], 0.0, 1.0).to(values.dtype)
+        later = rewards[t] + gamma * following * goes_on - values[t] + gamma * goes_on * later
+        found[t], following = later, values[t]
+    return found
+
+
+# %% [mutant] downhill
+# caught by: balances
+# says: below ours
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    policy, critic = beginning(rng), beginning(rng, 1)
+    for w in policy + critic:
+        w.requires_grad_()
+    adam, states = torch.optim.Adam(policy + critic, lr=0.02), start(32, rng)
+    for _ in range(iterations):
+        steps = []
+        with torch.no_grad():
+            for _ in range(64):
+                logps = logits(policy, states).log_softmax(-1)
+                actions = torch.multinomial(logps.exp(), 1, generator=rng)
+                after, fell = push(states, actions[:, 0])
+                steps.append((states, actions, logps.gather(1, actions)[:, 0], fell))
+                states = torch.where(fell[:, None], start(32, rng), after)
+            seen, acted, old, over = (torch.stack(column) for column in zip(*steps))
+            values = logits(critic, seen)[..., 0]
+            a = advantages(torch.ones(64, 32), values, over, logits(critic, states)[:, 0], 0.98, 0.95)
+            goals, a = a + values, (a - a.mean()) / (a.std() + 1e-6)
+        for _ in range(6):
+            ratio = (logits(policy, seen).log_softmax(-1).gather(-1, acted)[..., 0] - old).exp()
+            gain = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+            error = (logits(critic, seen)[..., 0] - goals).square().mean()
+            adam.zero_grad()
+            (0.005 * error + gain).backward()
+            adam.step()
+    return [w.detach() for w in policy]
+
+
+# %% [mutant] rewards in place of advantages
+# caught by: balances
+# says: below ours
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    policy, critic = beginning(rng), beginning(rng, 1)
+    for w in policy + critic:
+        w.requires_grad_()
+    adam, states = torch.optim.Adam(policy + critic, lr=0.02), start(32, rng)
+    for _ in range(iterations):
+        steps = []
+        with torch.no_grad():
+            for _ in range(64):
+                logps = logits(policy, states).log_softmax(-1)
+                actions = torch.multinomial(logps.exp(), 1, generator=rng)
+                after, fell = push(states, actions[:, 0])
+                steps.append((states, actions, logps.gather(1, actions)[:, 0], fell))
+                states = torch.where(fell[:, None], start(32, rng), after)
+            seen, acted, old, over = (torch.stack(column) for column in zip(*steps))
+            values = logits(critic, seen)[..., 0]
+            a = advantages(torch.ones(64, 32), values, over, logits(critic, states)[:, 0], 0.98, 0.95)
+            goals, a = a + values, torch.zeros_like(a)
+        for _ in range(6):
+            ratio = (logits(policy, seen).log_softmax(-1).gather(-1, acted)[..., 0] - old).exp()
+            gain = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+            error = (logits(critic, seen)[..., 0] - goals).square().mean()
+            adam.zero_grad()
+            (0.005 * error - gain).backward()
+            adam.step()
+    return [w.detach() for w in policy]
+
+
+# %% [mutant] the poles fall unnoticed
+# caught by: balances
+# says: below ours
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    policy, critic = beginning(rng), beginning(rng, 1)
+    for w in policy + critic:
+        w.requires_grad_()
+    adam, states = torch.optim.Adam(policy + critic, lr=0.02), start(32, rng)
+    for _ in range(iterations):
+        steps = []
+        with torch.no_grad():
+            for _ in range(64):
+                logps = logits(policy, states).log_softmax(-1)
+                actions = torch.multinomial(logps.exp(), 1, generator=rng)
+                after, fell = push(states, actions[:, 0])
+                steps.append((states, actions, logps.gather(1, actions)[:, 0], fell))
+                states = torch.where(fell[:, None], start(32, rng), after)
+            seen, acted, old, over = (torch.stack(column) for column in zip(*steps))
+            values = logits(critic, seen)[..., 0]
+            a = advantages(torch.ones(64, 32), values, torch.zeros_like(over), logits(critic, states)[:, 0], 0.98, 0.95)
+            goals, a = a + values, (a - a.mean()) / (a.std() + 1e-6)
+        for _ in range(6):
+            ratio = (logits(policy, seen).log_softmax(-1).gather(-1, acted)[..., 0] - old).exp()
+            gain = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+            error = (logits(critic, seen)[..., 0] - goals).square().mean()
+            adam.zero_grad()
+            (0.005 * error - gain).backward()
+            adam.step()
+    return [w.detach() for w in policy]
+
+
+# %% [mutant] the actions are those of the next step
+# caught by: balances
+# says: below ours
+def train(iterations, seed):
+    rng = torch.Generator().manual_seed(seed)
+    policy, critic = beginning(rng), beginning(rng, 1)
+    for w in policy + critic:
+        w.requires_grad_()
+    adam, states = torch.optim.Adam(policy + critic, lr=0.02), start(32, rng)
+    for _ in range(iterations):
+        steps = []
+        with torch.no_grad():
+            for _ in range(64):
+                logps = logits(policy, states).log_softmax(-1)
+                actions = torch.multinomial(logps.exp(), 1, generator=rng)
+                after, fell = push(states, actions[:, 0])
+                steps.append((states, actions, logps.gather(1, actions)[:, 0], fell))
+                states = torch.where(fell[:, None], start(32, rng), after)
+            seen, acted, old, over = (torch.stack(column) for column in zip(*steps))
+            acted = acted.roll(1, 0)
+            values = logits(critic, seen)[..., 0]
+            a = advantages(torch.ones(64, 32), values, over, logits(critic, states)[:, 0], 0.98, 0.95)
+            goals, a = a + values, (a - a.mean()) / (a.std() + 1e-6)
+        for _ in range(6):
+            ratio = (logits(policy, seen).log_softmax(-1).gather(-1, acted)[..., 0] - old).exp()
+            gain = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a).mean()
+            error = (logits(critic, seen)[..., 0] - goals).square().mean()
+            adam.zero_grad()
+            (0.005 * error - gain).backward()
+            adam.step()
+    return [w.detach() for w in policy]
+
+
+# %% [partial] 2: the advantages
+def train(iterations, seed):
+    raise NotImplementedError
