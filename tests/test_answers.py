@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from plan import of_chapter
 
+from minirlhf import chapters
 from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import grading, proof
 from minirlhf.classroom.runner import Boxed, Server
@@ -127,10 +128,12 @@ def test_nearly_every_wrong_answer_is_told_what_is_wrong(fresh_seed):
     assert told >= 0.9 * (told + len(missed)), missed
 
 
-def test_there_are_answers_of_both_kinds_to_every_exercise():
+def test_there_are_answers_of_both_kinds_to_every_exercise_of_a_finished_chapter():
     count = Counter((a.kind, a.exercise) for a in ANSWERS)
+    finished = {f"{c.number:02}" for c in chapters.chapters() if c.finished}
     for kind in ("wrong", "right"):
-        lacking = sorted(set(EXERCISES) - {e for k, e in count if k == kind})
+        wanted = {number for number, e in EXERCISES.items() if e.chapter in finished}
+        lacking = sorted(wanted - {e for k, e in count if k == kind})
         assert not lacking, f"{kind} answers are wanted to {lacking}"
     assert sum(n for (kind, _), n in count.items() if kind == "wrong") >= 150
     assert sum(n for (kind, _), n in count.items() if kind == "right") >= 60
