@@ -196,7 +196,8 @@ ax.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.17)
 plt.show()
 
 # %% [markdown]
-# At any moment this looks like a ranking, and there is nothing to rank. A rating of one number per player has no place for "beats *this* one". What shows the circle is a test of fit: predict the
+# At any moment this looks like a ranking, and there is nothing to rank. The ring has no part in it: three players who toss coins end as far apart (the study measures both). It is the noise of a step that
+# never shrinks. A rating of one number per player has no place for "beats *this* one". What shows the circle is a test of fit: predict the
 # pair's win rates from the ratings and look at what is left over.
 
 # %%
@@ -485,7 +486,7 @@ predict.tally()
 # ## Now you
 #
 # * Give the ring a fourth player who loses to all three in eight of ten games. Does Bradley–Terry still say that the three are equal? And Elo?
-# * Go through the rules for two voters again, but let a circle count only if it happens in more than one of the 36 profiles. How many sound rules without a dictator are there now?
-# * In `groups.remedies`, replace the mean less *one* spread by the mean less `c` spreads. Which `c` serves the smaller group best at 60 to 40?
+# * Go through the rules for two voters again, but let a circle count only if it happens in more than two of the 36 profiles. How many sound rules without a dictator are there now?
+# * In `groups.remedies`, replace the mean less *one* spread by the mean less `c` spreads. How much does each group get as `c` grows, and at what KL?
 #
 # The graded exercises of this chapter: `minirlhf check 06`.

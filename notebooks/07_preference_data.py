@@ -186,7 +186,7 @@ assert all(one["contrarian model"] > one["contrarian majority"] for one in teams
 #
 # ## A failure on purpose
 #
-# The labels below are honest. But all of them compare replies of one model that never pads. The reward model sees whether a reply is right, and its length.
+# The labels below are unbiased. But all of them compare replies of one model that never pads. The reward model sees whether a reply is right, and its length.
 
 # %%
 padded = predict("The reply of highest reward has how many sentences of padding, of two?", 0, 1, 2)
@@ -202,7 +202,7 @@ padded.reveal(narrow["narrow padding"])
 assert seen.holds("narrow_padding", above=1.5)
 
 # %% [markdown]
-# Where length meant facts, length was rightly liked. No label was wrong; the right ones were never asked for.
+# Where length meant facts, length was rightly liked. The labels were noisy and unbiased; the pairs that would have told were never asked for.
 #
 # ## Four small experiments
 #

@@ -7,6 +7,7 @@ import torch
 
 from minirlhf.chapters.ch06_nature_of_preferences import cycles, groups, voting
 from minirlhf.equations import choice, reward_losses, social_choice
+from minirlhf.equations.social_choice import bradley_terry_fit, reward_spread
 
 
 def test_of_4096_rules_94_never_go_in_a_circle_and_two_of_them_follow_unanimity():
@@ -78,6 +79,28 @@ def test_the_table_of_remedies():
     assert half.keys() == REMEDIES.keys()
     for name, printed in REMEDIES.items():
         assert [*half[name].tolist(), *most[name].tolist()] == pytest.approx(printed, abs=5.1e-4), name
+
+
+def test_the_middle_reply_costs_more_than_it_is_worth():
+    weights = groups.shares(0.5)
+    mean, spread = reward_spread(groups.OPPOSITE, weights)
+    for policy, kl, net in (
+        (groups.policy_for(mean - spread), 0.563, -0.112),
+        (groups.best_for_the_worst_off(groups.OPPOSITE), 0.019, 0.076),
+    ):
+        found = float((policy * (policy * len(policy)).log()).sum())
+        assert found == pytest.approx(kl, abs=5.1e-4)
+        assert (groups.OPPOSITE @ policy - groups.BETA * found).tolist() == pytest.approx([net, net], abs=5.1e-4)
+
+
+def test_ratings_need_wins_across_every_split():
+    apart = torch.zeros(4, 4, dtype=torch.float64)
+    apart[0, 1] = apart[2, 3] = 3.0
+    apart[1, 0] = apart[3, 2] = 1.0
+    with pytest.raises(ValueError, match="never compared"):
+        bradley_terry_fit(apart)
+    with pytest.raises(ValueError, match="never won"):
+        bradley_terry_fit(apart + torch.tensor([[0, 0, 1, 1]] * 2 + [[0] * 4] * 2))
 
 
 def test_the_policy_for_the_worst_off_is_beaten_by_none():

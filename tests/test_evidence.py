@@ -534,9 +534,6 @@ each_study = pytest.mark.parametrize(
 )
 
 
-#: Studies with fewer seeds than five, and the reason. Their text says how many.
-
-
 @each_study
 def test_the_script_and_the_sizes_are_those_that_were_measured(name):
     script = STUDIES[name]

@@ -66,6 +66,7 @@ def test_what_was_not_graded_is_never_kept():
     assert chosen("per_prompt", table) == [3], "a prompt without a graded reply has no best one"
     assert chosen("overall", table, keep=5) == [3, 5]
     assert set(chosen("random", table, keep=6)) == {3, 5}
+    assert len(chosen("random", table, keep=2)) == 2, "the control keeps as many as it is compared with"
     with pytest.raises(UserError, match="none of the sampled replies could be graded"):
         chosen("overall", graded([[1.0]], torch.tensor([[False]])))
 
@@ -113,6 +114,29 @@ def test_the_loss_is_that_of_the_kept_replies_token_by_token():
     assert history.last["loss"] == pytest.approx(float(-first.old_logps.sum() / first.mask.sum()), rel=1e-5)
     assert history.last["tokens"] == int(first.mask.sum())
     assert (history.last["reward"], history.last["reward_kept"], history.last["prompts_kept"]) == (0.25, 1.0, 4)
+
+
+def test_exact_metrics_are_those_after_the_update_and_micro_batches_change_nothing():
+    world = poem_critic()
+    config = RejectionConfig(
+        max_steps=1,
+        steps_per_round=1,
+        num_prompts=8,
+        num_generations=4,
+        batch_size=8,
+        learning_rate=0.1,
+        max_completion_length=3,
+    )
+    ended = []
+    for micro in (None, 1):
+        policy = copy.deepcopy(world.reference)
+        played = EnumerableWorld(policy, world.reference, {"reward": world.rewards[None]})
+        small = RejectionConfig(**{**vars(config), "micro_batch_size": micro})
+        history = rejection_in_world(policy, played, small, quiet=True)
+        law = policy.distribution()[0].detach()
+        assert history.last["exact_reward"] == pytest.approx(float(exact.expectation(law, world.rewards)), abs=1e-6)
+        ended.append(law)
+    torch.testing.assert_close(*ended)
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path):

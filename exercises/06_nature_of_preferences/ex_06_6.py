@@ -12,7 +12,7 @@
 # mean rating    1500   1526   1551   1575   1598
 # ```
 #
-# Everybody gets better every month. Besides, players who draw against weaker ones lose nothing, and the stronger players' leads look ten times too large for how often they win.
+# Everybody gets better every month. The sum changes a little even after a game that is no draw. Besides, the player named second loses nothing by a draw with a weaker one, and the stronger players' leads look ten times too large for how often they win.
 #
 # **There are three bugs. Find and fix them.** `games` is a list of `(a, b, score)`: the numbers of the two players and the score of `a`, which is 1 for a win, 0.5 for a draw and 0 for a loss. Games are
 # counted one after the other. A lead of 400 points means odds of ten to one, and after a game `a` gains `k` times (score − expected score), which `b` loses.

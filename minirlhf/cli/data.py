@@ -125,7 +125,7 @@ def _biases(args: argparse.Namespace) -> int:
         )
     print(
         "\nlength and markup: odds per doubling; the others: if the trait is there. p: Holm's correction over the traits; the last column: found "
-        "in four of five such files, uncorrected.\nNone of this says that a trait is a bias: better replies may have more of it. "
+        "in four of five such files after that correction.\nNone of this says that a trait is a bias: better replies may have more of it. "
         "Which reply was shown first is not in such a file, so a liking for a place cannot be seen."
     )
     if len(pairs) > len(records):

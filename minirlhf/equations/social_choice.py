@@ -61,15 +61,25 @@ def zermelo_step(wins: Tensor, rewards: Tensor) -> Tensor:
 def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int = 20_000) -> Tensor:
     """Rewards ``(..., K)`` of greatest likelihood, mean 0, by :func:`zermelo_step`: Σ_b W_ab = Σ_b n_ab σ(r̂_a − r̂_b).
 
-    They exist if no group of answers has won every comparison with the others. No gradient flows.
+    They exist, and are the only ones, if for every way to split the answers in two each part has won at least once against the
+    other. No gradient flows.
 
     Label: eq:bradley-terry-fit
     Source: Zermelo (1929); Hunter (2004), "MM algorithms for generalized Bradley-Terry models".
 
     Raises:
-        ValueError: the balance is not within ``tolerance`` of 0, in shares of all comparisons, after ``max_steps``.
+        ValueError: there are none; or the balance is not within ``tolerance`` of 0, in shares of all comparisons, after ``max_steps``.
     """
     wins = wins.detach()
+    size = wins.shape[-1]
+    reached = (_off_diagonal(wins) > 0).to(wins) + torch.eye(size).to(wins)
+    for _ in range(size.bit_length()):  # who has beaten whom, directly or by way of others
+        reached = (reached @ reached > 0).to(wins)
+    if not bool(reached.all()):
+        raise ValueError(
+            f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood exist; some group of answers has never won "
+            "against the others, or was never compared with them"
+        )
     rewards, total = torch.zeros_like(wins[..., 0]), _off_diagonal(wins).sum()
     for _ in range(max_steps):
         if bool((bradley_terry_balance(wins, rewards).abs() <= tolerance * total).all()):

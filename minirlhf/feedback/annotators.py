@@ -44,7 +44,8 @@ def dawid_skene(labels: Tensor, classes: int, *, smoothing: float = 1.0, max_ste
         labels: ``(N, A)`` integers ``0 … C−1``, or −1 where an annotator has not labelled an item.
         classes: C.
         smoothing: see :func:`~minirlhf.equations.agreement.dawid_skene_update`.
-        max_steps: at most so many rounds; the likelihood rises in each.
+        max_steps: at most so many rounds. Without smoothing the likelihood rises in each; with it, the likelihood times the prior
+            that the smoothing stands for.
     """
     posterior = vote_shares(labels, classes)
     for _ in range(max_steps):

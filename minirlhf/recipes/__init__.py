@@ -337,7 +337,7 @@ GFPO = GRPO.with_(
             "print",
             *("objective", "epsilon", "epsilon_high", "delta"),
         ),
-        Deviation("the KL term is that to the reference, where the paper prints the old policy"),
+        Deviation("the KL term is that to the reference, where the paper prints the old policy", "beta"),
         ONE_UPDATE,
     ),
 )

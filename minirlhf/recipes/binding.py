@@ -104,8 +104,8 @@ class Bindable:
 
     def differs(self) -> dict[str, Any]:
         """In what this is another recipe than its row; nothing for a row, and for one that was told its own values."""
-        shown = dict(self.changes)
-        for name, value in self.changes.items():
+        shown = {k: v for k, v in self.changes.items() if k != "name"}  # a name is no difference
+        for name, value in list(shown.items()):
             fewer = {k: v for k, v in shown.items() if k != name}
             if _alike(self.row.options().get(name, self), value) and _alike(
                 _bound(self.row, fewer, set()), _bound(self.row, self.changes, set())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from minirlhf.feedback.rewards import Reward
 from minirlhf.models.forward import completion_logps
 from minirlhf.recipes.parts import Graded
 from minirlhf.trainers.collecting import World
-from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.config import SELECTIONS, RejectionConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, Origin, Watch
 from minirlhf.trainers.online import Problems, observe
@@ -65,6 +65,7 @@ def rejection_in_world(
     loop = Loop(
         name, model, config, out=out, tokenizer=world.tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
+    device = next(model.parameters()).device
     for step in loop:
         metrics: dict[str, float] = {}
         number, turn = divmod(step, config.steps_per_round)
@@ -72,7 +73,7 @@ def rejection_in_world(
             picked = world.pick(config.num_prompts, number, config.seed)
             graded = world.answers(model, config, picked, step=number, seed=config.seed, version=step)
             rows = kept(graded, config, derive_seed("kept", config.seed, number))
-            metrics = {**observe(graded, graded, None), **world.metrics()}
+            metrics = observe(graded, graded, None)
             metrics["reward_kept"] = float(graded.rewards.flatten()[rows].mean())
             metrics["prompts_kept"] = len((rows // config.num_generations).unique())
             chosen = graded.rollout.select(rows)
@@ -80,15 +81,22 @@ def rejection_in_world(
         batch = batch_indices(
             len(loop.memory["mask"]), config.batch_size, turn, derive_seed("order", config.seed, number)
         )
-        ids, attention, mask = (
-            loop.memory[key][torch.from_numpy(batch)] for key in ("input_ids", "attention_mask", "mask")
-        )
-        weights, losses = token_mean(mask), []
-        for part in torch.arange(len(mask)).split(config.micro_batch_size or len(mask)):
-            logps = completion_logps(model, ids[part], attention[part], mask.shape[1], wanted=mask[part])
-            losses.append(-aggregate(logps, weights[part], mask[part]))
-        loop.log(**metrics, **loop.update(losses), tokens=int(mask.sum()))
+        part = {key: value.to(device)[torch.from_numpy(batch)] for key, value in loop.memory.items()}
+        metrics |= loop.update(_losses(model, config.micro_batch_size, **part))
+        if turn == 0:
+            metrics |= world.metrics()
+        loop.log(**metrics, tokens=int(part["mask"].sum()))
     return loop.history
+
+
+def _losses(
+    model: nn.Module, micro_batch_size: int | None, *, input_ids: Tensor, attention_mask: Tensor, mask: Tensor
+) -> Iterator[Tensor]:
+    """The loss of each micro-batch; they add up to the mean negative log-likelihood of the batch's completion tokens."""
+    weights = token_mean(mask)
+    for rows in torch.arange(len(mask)).split(micro_batch_size or len(mask)):
+        logps = completion_logps(model, input_ids[rows], attention_mask[rows], mask.shape[1], wanted=mask[rows])
+        yield -aggregate(logps, weights[rows], mask[rows])
 
 
 def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:
@@ -97,30 +105,31 @@ def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:
     Raises:
         UserError: there are none.
     """
-    valid = graded.valid.flatten()
+    rewards, valid = graded.rewards, graded.valid
     if not bool(valid.any()):
         raise UserError("none of the sampled replies could be graded, so there is nothing to imitate")
-    low = graded.rewards[graded.valid].min() - 1
-    rewards = graded.rewards.masked_fill(~graded.valid, float(low))
-    rows = CHOICES[config.selection](rewards, config.keep or len(rewards), seed).to(valid.device)
-    return rows[valid[rows]]
+    low = float(rewards[valid].min()) - 1
+    choose = CHOICES[config.selection]
+    rows = choose(rewards.masked_fill(~valid, low), valid, config.keep or len(rewards), seed)
+    return rows[valid.flatten()[rows]]
 
 
-def _per_prompt(rewards: Tensor, count: int, seed: int) -> Tensor:
+def _per_prompt(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
     return top_per_prompt(rewards) + torch.arange(len(rewards), device=rewards.device) * rewards.shape[1]
 
 
-def _overall(rewards: Tensor, count: int, seed: int) -> Tensor:
+def _overall(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
     return top_overall(rewards, k=count)
 
 
-def _random(rewards: Tensor, count: int, seed: int) -> Tensor:
-    return torch.from_numpy(numpy_generator("random selection", seed).permutation(rewards.numel())[:count])
+def _random(rewards: Tensor, valid: Tensor, count: int, seed: int) -> Tensor:
+    places = valid.flatten().nonzero().flatten()
+    order = numpy_generator("random selection", seed).permutation(len(places))[:count]
+    return places[torch.from_numpy(order).to(places.device)]
 
 
-#: ``(rewards (M, N), how many, seed) -> (K,)`` places in ``rewards.flatten()``, by the name in the settings.
-CHOICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
-    "per_prompt": _per_prompt,
-    "overall": _overall,
-    "random": _random,
-}
+#: ``(rewards (M, N), valid (M, N), how many, seed) -> (K,)`` places in ``rewards.flatten()``, by the names in
+#: :data:`~minirlhf.trainers.config.SELECTIONS`. What could not be graded has a reward below all others.
+CHOICES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = dict(
+    zip(SELECTIONS, (_per_prompt, _overall, _random), strict=True)
+)

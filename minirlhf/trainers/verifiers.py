@@ -74,6 +74,10 @@ def train_outcome(
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ValueError("language_model and nll_coefficient go together; expected both or neither")
+    if any(e.desirable is None or len(e.answers) != 1 for e in replies):
+        raise ValueError(
+            "replies: expected single answers that are labelled right or wrong, as `labelled(answer, right)` makes them"
+        )
 
     def of(whole: Sequence[Compared], batch: TokenBatch, weights: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
         labels = torch.tensor([float(bool(whole[i].desirable)) for i in rows]).to(scores)

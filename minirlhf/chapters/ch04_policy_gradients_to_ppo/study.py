@@ -8,7 +8,8 @@ import time
 from dataclasses import replace
 
 from minirlhf.chapters.ch04_policy_gradients_to_ppo import poles
-from minirlhf.evidence import Study
+from minirlhf.control.policy_optimisation import ControlConfig
+from minirlhf.evidence import Study, settings
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -27,9 +28,11 @@ def one_seed(seed: int) -> dict[str, float]:
     return numbers
 
 
-def probe() -> dict[str, float]:
+def probe() -> dict[str, float | str]:
     """Two rollouts of every method: how far the policy moves, and what the critic then says; how the last is scored."""
-    numbers: dict[str, float] = {}
+    numbers: dict[str, float | str] = dict(
+        settings(default=ControlConfig(), short=poles.SHORT, episodes=poles.EPISODES)
+    )
     for name, train in poles.RUNS.items():
         run = train(10, total_steps=1024, num_envs=4)
         numbers |= {f"{name}_kl_{i}": kl for i, kl in enumerate(run.kls[:2])}

@@ -14,7 +14,7 @@ from minirlhf.chapters.ch04_policy_gradients_to_ppo import poles
 from minirlhf.control import policy_optimisation as po
 from minirlhf.control.episodes import Environments
 from minirlhf.control.policy_optimisation import ControlConfig, ControlRun
-from minirlhf.evidence import Study
+from minirlhf.evidence import Study, settings
 
 BONUSES = (0.0, 0.01, 0.1, 1.0)
 NO_CLIP = replace(poles.EPISODES, max_grad_norm=1e9)
@@ -39,9 +39,9 @@ def one_seed(seed: int, **changes: int) -> dict[str, float]:
     return numbers
 
 
-def probe() -> dict[str, float]:
+def probe() -> dict[str, float | str]:
     """The same, with two rollouts."""
-    return one_seed(10, total_steps=1024, num_envs=4)
+    return one_seed(10, total_steps=1024, num_envs=4) | settings(bonus=ControlConfig(), unclipped=NO_CLIP)
 
 
 STUDY = Study(one_seed, probe, first_seed=10)

@@ -32,6 +32,13 @@ def _spread(ratings: torch.Tensor) -> torch.Tensor:
     return ratings.amax(-1) - ratings.amin(-1)
 
 
+def rate_coins(generator: torch.Generator, runs: int, games: int) -> dict[str, float]:
+    """Elo on games of three equal players: how far apart its noise alone puts the best and the worst."""
+    even = torch.full((3, 3), 0.5, dtype=torch.float64)
+    played = torch.stack([play(even, games, generator) for _ in range(runs)])
+    return {f"coin_elo_{k}": float(_spread(elo_ratings(played, 3, k=k)[:, -1]).mean()) for k in (8, 32)}
+
+
 def rate_a_ring(generator: torch.Generator, runs: int, games: int) -> dict[str, float]:
     """Elo and Bradley–Terry on games of three players who are equally good, each being stronger than the next."""
     played = torch.stack([play(ring(0.7), games, generator) for _ in range(runs)])
@@ -133,6 +140,7 @@ def one_seed(
         **follow_a_drift(generator, 3 * games),
         **find_a_consensus(generator, runs),
         **name_the_groups(generator, people, labels),
+        **rate_coins(generator, runs // 4, games),
     }
 
 

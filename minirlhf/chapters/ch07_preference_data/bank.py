@@ -1,4 +1,4 @@
-"""Ten questions, and 1,260 replies to them made of parts that are known: what a labeller compares, and what is true of it.
+"""Ten questions, and 1,080 replies to them made of parts that are known: what a labeller compares, and what is true of it.
 
 A user asks, and says what they believe. A reply is right or wrong, adds up to two facts, pads with up to two sentences that say nothing,
 opens warmly or not, is a list or not, and may tell the user that they are right if it says what they believe.

@@ -29,6 +29,9 @@ def measure(pairs: Sequence[Comparison], seed: int) -> dict[str, float]:
     numbers: dict[str, float] = {"pairs": float(len(pairs))}
     for name, x, looked_at in (("all", apart, list(TRAITS)), ("drawn", apart[again], ["length", "apology"])):
         numbers |= {f"{name}_{key}": value for key, value in _numbers(x, looked_at).items()}
+    length = apart[:, list(TRAITS).index("length")]  # in doublings
+    for name, some in (("near", (length != 0) & (length.abs() <= 0.5)), ("far", length.abs() > 2)):
+        numbers |= {f"{name}_differ": float(some.sum()), f"{name}_share": float((length[some] > 0).double().mean())}
     return numbers
 
 
