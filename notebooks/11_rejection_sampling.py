@@ -96,7 +96,7 @@ else:
 # %% [markdown]
 # ## A formula that everybody uses
 #
-# "Best of $n$ is $\log n - (n-1)/n$ nats from the model." In the table it is nearly right. Now a question with one right answer in two: the reward is 1 or 0.
+# "Best of $n$ is $\log n - (n-1)/n$ nats from the model." In the table it is somewhat too large. Now a question with one right answer in two: the reward is 1 or 0.
 
 # %%
 coin = predict("For n = 64 the formula says 3.17 nats. How far is the best of 64 really?", "3.17", "about 1.5", "0.69")

@@ -273,7 +273,7 @@ def write_pages(app: Sphinx, config: Any) -> None:
     pages = {f"{m}.md": f"# `{m}`\n\n```{{api}} {m}\n```\n" for m in modules}
     entries = "\n".join(f"{m.removeprefix('minirlhf.').removeprefix('equations.')} <{m}>" for m in modules)
     pages["index.md"] = (
-        "# C · The library's equations\n\nEvery function names the section of this book that derives it.\n\n"
+        "# I · The library's equations\n\nEvery function names the section of this book that derives it.\n\n"
         f"```{{toctree}}\n{entries}\n```\n"
     )
     for stale in set(folder.glob("*.md")) - {folder / name for name in pages}:
