@@ -146,7 +146,7 @@ class Script:
     def rewritten(self, stored: Mapping[str, Any]) -> list[str]:
         """What of the study itself is written otherwise than when it was measured."""
         reasons = []
-        if stored["shape"] != self.code.shape:
+        if stored["shape"] != self.code.shape or len(stored["names"]) != len(self.code.names):
             reasons.append("its script has changed")
         elif exchanged := [
             f"{was} → {now}"
