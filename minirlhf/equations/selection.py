@@ -58,12 +58,12 @@ def best_of_several_cdf(cdfs: Tensor, *, counts: tuple[int, ...]) -> Tensor:
 def rejection_loss(logps: Tensor, probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
     """−Σ π_n(y) log π_θ(y): the loss of a model that imitates the best of n replies of π, over all that could be drawn. Scalar.
 
-    It is smallest at π_θ = π_n. Where π_θ still is π, its gradient is the policy gradient with the advantage π_n/π − 1.
+    Gradients run through ``logps`` only. It is smallest at π_θ = π_n. Where π_θ still is π, its gradient is the policy gradient with the advantage π_n/π − 1.
 
     Label: eq:rejection-loss, eq:rejection-gradient
     Source: Dong et al. (2023), "RAFT", for one reply kept of n; the gradient is derived in chapter 11.
     Args:
-        logps: log π_θ(y) of every reply; gradients flow through it only.
+        logps: log π_θ(y) of every reply.
         probs: π(y), the policy that was sampled from.
         rewards: r(y).
     """
