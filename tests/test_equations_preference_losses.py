@@ -632,7 +632,7 @@ def test_bad_arguments_are_named(call, message):
 
 def test_needs_looks_through_partials():
     loss = functools.partial(functools.partial(pl.simpo, beta=2.0), gamma=0.5)
-    assert Needs.of(loss) == Needs(PairLogps, reference=False, lengths=True)
+    assert Needs.of(loss) == Needs(PairLogps, reference=False, lengths=True, per_token=True)
     assert Needs.of(pl.kto) == Needs(UnpairedLogps, reference=True, lengths=False)
 
 
