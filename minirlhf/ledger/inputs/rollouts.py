@@ -76,10 +76,14 @@ class Cases:
 
 
 def clip_cases(draw: Draw) -> Cases:
-    """A clip, none of it a default, and ratios close to its bounds and far from them, yet away from the kinks."""
+    """A clip, none of it a default, and ratios close to its bounds and far from them, yet away from the kinks.
+
+    Its upper bound is above the inverse of the lower one, so that a range that is the same on both sides of ``log ρ = 0`` is
+    another range on every draw.
+    """
     clip = {
         "epsilon": float(draw.away_from([0.2], low=0.12, high=0.35, margin=0.04)),
-        "epsilon_high": float(draw.uniform(low=0.4, high=0.6)),
+        "epsilon_high": float(draw.uniform(low=0.6, high=0.8)),
         "delta": float(draw.uniform(low=2.5, high=4.0)),
     }
     low, high, most = 1 - clip["epsilon"], 1 + clip["epsilon_high"], clip["delta"]
