@@ -14,7 +14,8 @@
 #    of a GRPO run shows it.
 # 2. `update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta)`: `epochs` steps, one after the other, on *one* batch of replies. `weights` have
 #    sampled it, `reference` are the weights at the very beginning. At each token the objective is
-#    $\min(\rho A, \mathrm{clip}(\rho, 1-\varepsilon, 1+\varepsilon)A) - \beta(e^u - 1 - u)$ with $u = \log\pi_\text{ref} - \log\pi$. Average it over *all tokens* of the batch, as DAPO
+#    $\min(\rho A, \hat\rho A) - \beta k$, with the clipped ratio $\hat\rho = \mathrm{clip}(\rho, 1-\varepsilon, 1+\varepsilon)$ and the penalty
+#    $k = e^u - 1 - u$, where $u = \log\pi_\text{ref} - \log\pi$. Average it over *all tokens* of the batch, as DAPO
 #    does, go up by `lr` times the gradient, and return the weights after the last step. `advantages` is `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`.
 #
 # How it is judged: 12 batches of 16 games with 8 replies each, eight steps on each with `lr = 25`
