@@ -221,3 +221,11 @@ for row in torch.stack([helpful, safe, helpful + safe, gated], -1).tolist():
 
 # %%
 predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Two slips that cancel: `write(sums.tokenizer, prompt, (0, 3, 0, 2, 0, 0))`. The answer is right. Which of the heads complain, and at which steps?
+# * Move the gate's threshold from 0.15 to 0.17. What does the third reply earn now? Write a gate without such an edge. Is the most harmful reply still last?
+#
+# The graded exercises of this chapter: `minirlhf check 08`.
