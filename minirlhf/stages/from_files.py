@@ -406,7 +406,8 @@ def run_offline(
     data = read(source, config.seed)
     reference = Reference.load(source.ref_model)
     asks = {"reference": _digest(reference)}
-    run = prepare(source, data, replies, encoded, config, given=given, resume=resume, asks=asks)
+    texts = replies_of(lambda records: _examples(records, recipe.needs.record))
+    run = prepare(source, data, texts, encoded, config, given=given, resume=resume, asks=asks)
     ref_model = run.reference(reference)
     held = HeldOut(run.held, recipe, ref_model or adapters.reference_of(run.model), pad_token_id=run.pad)
     print(describe_preference(recipe))
@@ -434,9 +435,31 @@ def replies(records: Records) -> Iterator[Messages]:
                 yield from ([*prompt, *reply] for tier in tiers for reply in tier)
 
 
+def replies_of(needed: Callable[[Records], object]) -> Callable[[Records], Iterator[Messages]]:
+    """:func:`replies`, of records that have what is ``needed``: what they lack is said before a tokenizer is trained on nothing."""
+
+    def texts(records: Records) -> Iterator[Messages]:
+        needed(records)
+        return replies(records)
+
+    return texts
+
+
+def _kind_for(records: Records, kind: type[Any]) -> type[Any]:
+    """What comes closest to what a loss of this kind compares: single replies stay single."""
+    return UnpairedLogps if any(isinstance(example, Judgement) for example in records.examples) else kind
+
+
+def _examples(records: Records, kind: type[Any]) -> object:
+    """The records as what a loss of this kind compares; an error if they cannot be that."""
+    given: dict[type[Any], Callable[[], object]] = {UnpairedLogps: records.judgements, ListLogps: records.rankings}
+    return given.get(_kind_for(records, kind), records.comparisons)()
+
+
 def _compared(tokenizer: Any, records: Records, kind: type[Any]) -> list[Compared]:
     """The records as the examples that come closest to what a loss of this kind compares."""
-    if kind is UnpairedLogps or any(isinstance(example, Judgement) for example in records.examples):
+    kind = _kind_for(records, kind)
+    if kind is UnpairedLogps:
         return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
     if kind is ListLogps:
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,17 @@ from minirlhf.data.loaders import Records
 from minirlhf.data.types import Compared, Stepped, labelled, ranked
 from minirlhf.feedback.judge import Judge, lessons
 from minirlhf.models.heads import POOLINGS, RewardModel, ScalarModel, ValueModel
-from minirlhf.stages.from_files import NOTHING, Messages, Source, answer, conversations, pairs, prepare, read, replies
+from minirlhf.stages.from_files import (
+    NOTHING,
+    Messages,
+    Source,
+    answer,
+    conversations,
+    pairs,
+    prepare,
+    read,
+    replies_of,
+)
 from minirlhf.trainers.config import setting
 from minirlhf.trainers.evaluation import wilson_interval
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
@@ -58,8 +68,9 @@ def run_reward(
     """
     head = _Head(RewardModel, source, config.nll_coefficient, pooling=source.pooling, seed=config.seed)
     encoded = {"bradley_terry": pairs, "plackett_luce": _rankings, "regression": _rated}
+    needed: Callable[[Records], object] = Records.comparisons if config.fitted == "bradley_terry" else Records.rankings
     run = prepare(
-        source, read(source, config.seed), replies, encoded[config.fitted], config, given=given, resume=resume,
+        source, read(source, config.seed), replies_of(needed), encoded[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
     held = pairs_of(run.held)
@@ -107,7 +118,8 @@ def run_orm(
         Held-out accuracy of the last token's logit with its 95 % interval, beside the share of right replies.
     """
     head = _Head(ValueModel, source, config.nll_coefficient)
-    run = prepare(source, read(source, config.seed), replies, _judged, config, given=given, resume=resume, head=head)
+    texts = replies_of(Records.judgements)
+    run = prepare(source, read(source, config.seed), texts, _judged, config, given=given, resume=resume, head=head)
 
     def accuracy() -> float:
         scores = token_scores(run.model, [e.chosen for e in run.held], pad_token_id=run.pad)
@@ -136,7 +148,7 @@ def run_prm(
         Held-out accuracy on the steps that are right or wrong with its 95 % interval, beside that of one answer for all.
     """
     run = prepare(
-        source, read(source, config.seed), replies, _stepped, config, given=given, resume=resume,
+        source, read(source, config.seed), replies_of(Records.stepped), _stepped, config, given=given, resume=resume,
         head=lambda model: ValueModel.from_causal_lm(model),
     )  # fmt: skip
 
