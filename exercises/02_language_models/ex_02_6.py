@@ -115,7 +115,7 @@ from minirlhf.classroom.testing import expect, fail, test, tidy
 DRAWS = 1000
 
 
-def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=True):
+def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=True, ends=True):
     """The distribution by the definition, token by token."""
     rows = []
     for row in (logits / temperature).exp().tolist():
@@ -127,7 +127,7 @@ def written_out(logits, temperature, top_k, top_p, renormalised=True, crossing=T
                 break
             kept.append(i)
             mass += row[i] / total
-        whole = sum(row[i] for i in kept)
+        whole = sum(row[i] for i in kept) if ends else total
         rows.append([row[i] / whole if i in kept else 0.0 for i in range(len(row))])
     return torch.tensor(rows, dtype=torch.float64)
 
@@ -160,6 +160,7 @@ def truncates(sub, draw):
                 "the temperature multiplies": written_out(logits, 1 / temperature, k, p),
                 "the token that crosses the line is dropped": written_out(logits, temperature, k, p, crossing=False),
                 "what top-k leaves is not renormalised before top-p": written_out(logits, temperature, k, p, False),
+                "what is left is not renormalised at the end": written_out(logits, temperature, k, p, ends=False),
                 "the temperature comes last": written_out(
                     (written_out(logits, 1.0, k, p) + 1e-300).log(), temperature, 0, 1.0
                 ),
@@ -171,7 +172,7 @@ def truncates(sub, draw):
     points=2,
     hints=(
         "Count how often each token comes, in a few thousand rows that are all alike. Which distribution do they come from?",
-        "`torch.multinomial(probs, 1, generator=rng)` with the probabilities of `token_probs`, and `rng = torch.Generator().manual_seed(seed)`.",
+        "`torch.multinomial(probs, 1, generator=rng)` with the probabilities of `token_probs`; `rng` is a `torch.Generator` that the function makes anew at each call and seeds with `seed`.",
     ),
     rounds=1,
 )
