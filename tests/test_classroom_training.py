@@ -128,8 +128,13 @@ def test_a_mean_within_the_bar_is_not_enough_where_the_seeds_leave_more_open():
 
 
 def test_a_run_that_explodes_is_named():
-    with pytest.raises(Failure, match="NaN or infinite"):
+    with pytest.raises(Failure, match=r"NaN or infinite in a run$"):
         training.judge([[0.0, math.nan]] * 3, [[0.0, 1.0]] * 3, 2.0, "the height")
+
+
+def test_a_run_that_falls_without_end_gets_worse():
+    with pytest.raises(Failure, match="NaN or infinite in a run; it gets worse as it trains"):
+        training.judge([[0.0, -math.inf], [0.0, -9.0], [0.0, -9.0]], [[0.0, 1.0]] * 3, 2.0, "the height")
 
 
 def test_reference_runs_once_for_a_whole_class(course, fresh_seed, monkeypatch):

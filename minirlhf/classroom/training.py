@@ -98,18 +98,21 @@ def judge(mine: Sequence[Sequence[float]], ours: Sequence[Sequence[float]], bar:
     """
     middle = tuple(_mean(curves) for curves in (mine, ours))
     lines = tuple(f"{whose} {_picture(c, middle)}" for whose, c in zip(("yours:", "ours: "), middle, strict=True))
+    starts, ends = [c[0] for c in mine], [c[-1] for c in mine]
+    sinks = all(map(math.isfinite, starts)) and all(x < math.inf for x in ends)  # −∞ is below every start; NaN is not
+    worse = (
+        ("it gets worse as it trains",) if sinks and statistics.fmean(ends) < statistics.fmean(starts) - bar / 2 else ()
+    )
     if not all(math.isfinite(x) for curve in mine for x in curve):
-        raise Failure(f"{what} is NaN or infinite in a run", lines)
+        raise Failure("; ".join((f"{what} is NaN or infinite in a run", *worse)), lines, worse)
     found = paired.differences({"yours": [c[-1] for c in mine], "ours": [c[-1] for c in ours]})["yours", "ours"]
     low, high = found.interval
     if low >= -bar:
         return
     said = f"{what} ends {_signed(found.mean)} ours over {found.seeds} paired runs (95 % interval {low:+.3g} to {high:+.3g}); at most {bar:g} below is right"
-    named: tuple[str, ...] = ()
+    named = worse
     if all(max(curve) - min(curve) < FLAT for curve in mine):
         named = ("nothing changes: the run ends where it began",)
-    elif statistics.fmean(c[-1] for c in mine) < statistics.fmean(c[0] for c in mine) - bar / 2:
-        named = ("it gets worse as it trains",)
     raise Failure("; ".join((said, *named)), lines, named)
 
 
