@@ -91,6 +91,8 @@ def looks_ahead(sub, draw):
                 "the end of the episode is overlooked": reward + gamma * max(values),
                 "γ is forgotten": reward + max(values),
                 "the mean of the next values is taken": reward + ahead * sum(values) / 3,
+                "the smallest of the next values is taken": reward + ahead * min(values),
+                "the reward of the step is left out": reward if over else gamma * max(values),
                 "γ discounts the reward, too": gamma * reward + ahead * max(values),
             },
         )

@@ -89,6 +89,7 @@ def places(sub, draw):
             "it stands in reverse: the last place comes first": want.flip(0),
             "the weights are not normalised": (-theta * j).exp(),
             "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
+            "all places are equally likely": torch.full((size,), 1 / size, dtype=torch.float64),
         },
     )
 

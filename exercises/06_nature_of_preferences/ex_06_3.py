@@ -88,6 +88,11 @@ def costs(rows):
     )
 
 
+def copeland(rows):
+    """The order by the number of majorities won; among equals, the lower number first."""
+    return (2 * tally(rows) > len(rows)).sum(-1).argsort(descending=True, stable=True)
+
+
 def problem(draw, circle):
     """Rankings with or without a Condorcet winner, one best order, and a best order that is none of the simple guesses."""
     while True:
@@ -97,7 +102,8 @@ def problem(draw, circle):
         winner = [a for a in range(size) if all(2 * above[a, b] > people for b in range(size) if b != a)]
         (best, order), (second, _), *_ = costs(rows)
         borda = above.sum(-1).argsort(descending=True, stable=True).tolist()
-        if best < second and bool(winner) != circle and (circle or list(order) != borda):
+        easy = copeland(rows).tolist() if circle else borda
+        if best < second and bool(winner) != circle and list(order) != easy:
             return torch.tensor(rows), winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
 
 
@@ -172,6 +178,7 @@ def fewest_disagreements(sub, draw):
             given={"rankings": rankings},
             mistakes={
                 "it is the Borda order": borda,
+                "it is the order by the number of majorities won": copeland(rankings.tolist()),
                 "disagreements are maximised": torch.tensor(costs(rankings.tolist())[-1][1]),
                 "places are returned, not answers": order.argsort(),
             },

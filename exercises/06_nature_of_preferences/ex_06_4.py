@@ -86,6 +86,9 @@ def bayes(wins, rewards, shares):
 def posterior(sub, draw):
     "`belonging` is the posterior probability of each group."
     wins, rewards, shares = problem(draw)
+    first = torch.cat([wins[:, :1], torch.zeros_like(wins[:, 1:])], 1)
+    alike = bayes(wins, rewards, torch.full_like(shares, 1 / len(shares)))
+    mean = shares * alike ** (1 / wins.sum((1, 2)).clamp(min=1)[:, None])
     expect(
         sub.belonging(wins, rewards, shares),
         bayes(wins, rewards, shares),
@@ -95,6 +98,8 @@ def posterior(sub, draw):
             "the shares are left out": bayes(wins, rewards, torch.full_like(shares, 1 / len(shares))),
             "wins are read as losses": bayes(wins.mT, rewards, shares),
             "all people are thrown together": bayes(wins.sum(0, keepdim=True), rewards, shares).expand(3, -1),
+            "only the wins of the first answer count": bayes(first, rewards, shares),
+            "the mean over the labels is taken, not the sum": mean / mean.sum(-1, keepdim=True),
             "rows do not sum to 1: the groups are normalised over people": (
                 bayes(wins, rewards, shares) / bayes(wins, rewards, shares).sum(0)
             ),
@@ -150,7 +155,12 @@ def many_labels(sub, draw):
     joint += shares.log()
     joint -= joint.amax(-1, keepdim=True)
     want = joint.exp() / joint.exp().sum(-1, keepdim=True)
-    expect(sub.belonging(wins, rewards, shares), want, what="who belongs to whom, after thousands of labels")
+    expect(
+        sub.belonging(wins, rewards, shares),
+        want,
+        what="who belongs to whom, after thousands of labels",
+        mistakes={"all products are too small for a float, and only the shares are left": shares.expand(2, -1)},
+    )
 
 
 # %% [probes]

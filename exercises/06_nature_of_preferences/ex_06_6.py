@@ -70,6 +70,23 @@ def one_after_the_other(games, players, k, scale=400.0):
     return torch.tensor(ratings, dtype=torch.float64)
 
 
+def at_the_start(games, players, k):
+    """As if nobody's rating moved until the season is over."""
+    ratings = torch.full((players,), 1500.0, dtype=torch.float64)
+    for a, b, score in games:
+        ratings[a] += k * (score - 0.5)
+        ratings[b] -= k * (score - 0.5)
+    return ratings
+
+
+def only_the_second(games, players, k):
+    """As if the first player of a game stayed where they are."""
+    ratings = [1500.0] * players
+    for a, b, score in games:
+        ratings[b] -= k * (score - 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400)))
+    return torch.tensor(ratings, dtype=torch.float64)
+
+
 def season(draw, scores, players=4, count=40):
     """Games of random pairs with these scores, the lower numbers being stronger."""
     games = []
@@ -100,6 +117,7 @@ def no_inflation(sub, draw):
         given={"games": games[:4], "k": k},
         mistakes={
             "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k).mean(),
+            "only the second player's rating is moved": only_the_second(games, 4, k).mean(),
             "… (with the other bugs still in)": one_after_the_other(games, 4, k, 4000.0).mean(),
         },
     )
@@ -124,6 +142,10 @@ def scale(sub, draw):
             "400 points are odds of ten to the tenth of one": by_hand(games, 4, k, 4000.0),
             "400 points are odds of e to one": by_hand(games, 4, k, 400.0 * math.log(10)),
             "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k),
+            "the second player is judged by the first one's new rating, and the mean put right at the end": (
+                one_after_the_other(games, 4, k) - one_after_the_other(games, 4, k).mean() + 1500
+            ),
+            "all games are judged by the ratings at the start": at_the_start(games, 4, k),
         },
     )
 

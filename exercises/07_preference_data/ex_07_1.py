@@ -70,6 +70,7 @@ def how_many(sub, draw):
             "every pair is counted twice, once in each order": 2.0 * sum(each),
             "only neighbours in the ranking are paired": float(sum(k - 1 for k in sizes)),
             "a reply is paired with itself": float(sum(each) + sum(sizes)),
+            "K² is halved, where K (K − 1) should be": sum(k * k for k in sizes) / 2,
             "the pairs of all replies, also of different prompts": sum(sizes) * (sum(sizes) - 1) / 2,
         },
     )
@@ -94,6 +95,7 @@ def share(sub, draw):
         reveal=False,
         mistakes={
             "it is the share of the replies": max(sizes) / sum(sizes),
+            "it is the share of the pairs with the first reply": (max(sizes) - 1) / sum(k - 1 for k in sizes),
             "every prompt is taken as equally loud": 1 / len(sizes),
             "it is in percent": 100 * max(each) / sum(each),
         },
@@ -121,6 +123,7 @@ def weight(sub, draw):
             "all pairs weigh the same": 1 / sum(each),
             "the prompt's weight is one, so all weights add up to the number of prompts": 1 / max(each),
             "it is the weight of the whole prompt": 1 / len(each),
+            "the prompt's weight is shared among the pairs of all prompts": 1 / len(each) / sum(each),
         },
     )
 

@@ -44,6 +44,8 @@ def worth_of_best(K):
 
 
 # %% [tests]
+import math
+
 import torch
 
 from minirlhf.classroom.testing import expect, test, tidy
@@ -91,6 +93,8 @@ def matrix(sub, draw):
             ),
             "the sign is turned round": torch.outer(p, p) - torch.diag(p),
             "the mean is not taken away": torch.diag(p),
+            "rewards stand on the diagonal, not probabilities": torch.diag(rewards) - torch.outer(p, p),
+            "all rewards are taken as equal": torch.eye(len(p)).double() / len(p) - 1 / len(p) ** 2,
         },
     )
 
@@ -121,6 +125,7 @@ def worth(sub, draw):
         tolerance=1e-6,
         mistakes={
             "it counts the pairs that the best one wins": float(size - 1),
+            "it is the information of a pick in bits": math.log2(size),
             "it is the trace of the pick alone, not in units of a comparison": 1 - 1 / size,
             "it is the worth of a whole ranking": 2 * (size - sum(1 / m for m in range(1, size + 1))),
         },

@@ -62,7 +62,7 @@ def team(draw, gaps):
     return labels, posterior
 
 
-def counted(labels, posterior, over_truth=False):
+def counted(labels, posterior, over_truth=False, over=2):
     """The shares, one annotator, one truth and one label at a time."""
     _, raters = labels.shape
     out = torch.full((raters, 2, 2), 1e-3, dtype=torch.float64)
@@ -70,7 +70,7 @@ def counted(labels, posterior, over_truth=False):
         for a, said in enumerate(row):
             if said >= 0:
                 out[a, :, said] += posterior[n]
-    return out / out.sum(1 if over_truth else 2, keepdim=True)
+    return out / out.sum(1 if over_truth else over, keepdim=True)
 
 
 @test(
@@ -88,7 +88,10 @@ def rows(sub, draw):
         counted(labels, posterior),
         what="the confusions",
         given={"labels": labels, "posterior": posterior},
-        mistakes={"it is normalised over the truth": counted(labels, posterior, over_truth=True)},
+        mistakes={
+            "it is normalised over the truth": counted(labels, posterior, over_truth=True),
+            "it is normalised over the annotators": counted(labels, posterior, over=0),
+        },
     )
 
 
@@ -138,12 +141,18 @@ def bayes(sub, draw):
                     joint = joint * confusion[a, :, said]
             rows.append(joint / joint.sum())
         out.append(torch.stack(rows))
+    often = out[1] * prior ** (labels >= 0).sum(-1, keepdim=True)
+    added = out[1] * prior.exp()
     expect(
         sub.posteriors(labels, prior, confusion),
         out[0],
         what="the posterior",
         given={"labels": labels, "prior": prior, "confusion": confusion},
-        mistakes={"every label is taken as equally frequent": out[1]},
+        mistakes={
+            "every label is taken as equally frequent": out[1],
+            "the prior counts once for every label": often / often.sum(-1, keepdim=True),
+            "the prior is added to logarithms as it is": added / added.sum(-1, keepdim=True),
+        },
     )
 
 

@@ -88,9 +88,10 @@ def right_so_far(sub, draw):
             mistakes={
                 "slips that cancel are forgotten": (1 - error) ** m,
                 "it converges to 0 instead of 1/M": (1 - error * modulus / (modulus - 1)) ** m,
+                "a slip may also lead to the right sum": 1 / modulus + (1 - error) ** m * (1 - 1 / modulus),
             }
             if m
-            else {},
+            else {"one line too many is walked": 1 - error},
         )
 
 
@@ -133,7 +134,11 @@ def any_of(sub, draw):
             sub.monte_carlo_label(off == 0, left, error, modulus, count),
             1 - fails,
             given={"so_far_right": off == 0, "left": left, "error": error, "modulus": modulus, "count": count},
-            mistakes={"the mean share instead of any": q, "the chance that all end well": q**count},
+            mistakes={
+                "the mean share instead of any": q,
+                "the chance that all end well": q**count,
+                "chances are added up": min(1.0, count * q),
+            },
         )
 
 

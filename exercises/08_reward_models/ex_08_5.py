@@ -144,7 +144,11 @@ def enough(sub, draw):
         want,
         reveal=False,
         tolerance=1e-4,
-        mistakes={"the whole width is .02": 4 * want, "the square is missing": (a * (1 - a)) ** 0.5 * 1.96 / 0.02},
+        mistakes={
+            "the whole width is .02": 4 * want,
+            "the square is missing": (a * (1 - a)) ** 0.5 * 1.96 / 0.02,
+            "two standard errors are taken, not 1.96": a * (1 - a) * (2 / 0.02) ** 2,
+        },
     )
 
 

@@ -157,6 +157,10 @@ def whatever_the_size(sub, draw):
                 -float(o[m].sum() / mask.sum()),
                 what=f"loss {i} of {count}, which is to be computed from its own rows alone,",
                 given={"objective": objective, "mask": mask, "size": size},
+                mistakes={
+                    "the whole loss is in one piece": 0.0 if i else total,
+                    "it is an equal share of the whole loss": total / count,
+                },
             )
 
 

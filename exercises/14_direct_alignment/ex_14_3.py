@@ -176,6 +176,10 @@ def settles(sub, draw):
     rounds = ref
     for _ in range(1001):
         rounds = torch.softmax(ref.log() + wins @ rounds / beta, -1)
+    alone = ref.log()  # slowly, towards the best response without a reference
+    for _ in range(1000):
+        alone = (0.95 * alone + 0.05 * (wins @ alone.exp() / beta).log_softmax(-1)).log_softmax(-1)
+    alone = alone.exp()
     best, _ = most(ref, wins, found, beta)
     expect(
         found,
@@ -183,7 +187,11 @@ def settles(sub, draw):
         what="the equilibrium, against the best response to it",
         given={"ref": ref, "wins": wins, "beta": beta},
         tolerance=1e-4,
-        mistakes={"full best responses go round in circles": most(ref, wins, rounds, beta)[0]},
+        mistakes={
+            "full best responses go round in circles": most(ref, wins, rounds, beta)[0],
+            "all answers are alike": torch.full_like(ref, 1 / 3),
+            "the reference is left out of the best response": alone,
+        },
     )
 
 

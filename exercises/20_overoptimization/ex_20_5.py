@@ -70,6 +70,10 @@ def trails(sub, draw):
         whole.append(sum(last) / window)
         following = [grades[j] for j in range(7) if i <= j < i + window]
         ahead.append(sum(following) / len(following))
+
+    def past(taken):
+        return torch.tensor([sum(taken(i)) / len(taken(i)) for i in range(7)], dtype=torch.float64)
+
     expect(
         torch.as_tensor(sub.smoothed(grades, window), dtype=torch.float64),
         torch.tensor(right, dtype=torch.float64),
@@ -78,6 +82,9 @@ def trails(sub, draw):
         mistakes={
             "the first sums are divided by the whole window": torch.tensor(whole, dtype=torch.float64),
             "the window looks ahead": torch.tensor(ahead, dtype=torch.float64),
+            "the window is one too wide": past(lambda i: grades[max(0, i - window) : i + 1]),
+            "it is the mean of all grades so far": past(lambda i: grades[: i + 1]),
+            "it is the smallest of the window": past(lambda i: [min(grades[max(0, i - window + 1) : i + 1])]),
         },
     )
 
