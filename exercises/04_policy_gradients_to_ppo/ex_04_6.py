@@ -151,6 +151,7 @@ def looks_back(sub, draw):
             "the value after the end counts": summed(gamma, lam, over, 1.0),
             "λ is 1": summed(gamma, 1.0, over),
             "λ is 0": summed(gamma, 0.0, over),
+            "errors are weighted by powers of λ, without γ": summed(gamma, lam / gamma, over),
         },
     )
 

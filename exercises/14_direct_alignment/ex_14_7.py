@@ -88,6 +88,9 @@ def four_numbers(sub, draw):
         mistakes={
             "the reference is left out": torch.tensor([p[x][w] - p[x][l] for x, w, l in triples], dtype=torch.float64),
             "chosen and rejected are exchanged": -right,
+            "the two log-ratios are added": torch.tensor(
+                [p[x][w] - r[x][w] + p[x][l] - r[x][l] for x, w, l in triples], dtype=torch.float64
+            ),
             "the rejected answer is left out": torch.tensor(
                 [p[x][w] - r[x][w] for x, w, _ in triples], dtype=torch.float64
             ),
