@@ -349,7 +349,11 @@ def test_everybody_on_the_roster_has_a_row_and_a_total(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("names", "says"),
-    [("adda\n", "did you mean 'adda'?"), ("ada\nada\n", "'ada' stands there twice"), ("\n", "is empty; expected one student id per line")],
+    [
+        ("adda\n", "did you mean 'adda'?"),
+        ("ada\nada\n", "'ada' stands there twice"),
+        ("\n", "is empty; expected one student id per line"),
+    ],
 )
 def test_a_roster_that_does_not_fit_is_refused(names, says, tmp_path, capsys):
     hand_in(tmp_path, "ada/a.py", answered("05.4", loaded("05.4").solution))
