@@ -457,7 +457,7 @@ def test_every_recipe_runs_on_an_enumerable_model_and_with_a_sampler_behind():
     for recipe in recipes.RECIPES.values():
         if recipe.credit.critic is not None or recipe is recipes.GRPO_PROCESS:
             continue
-        if recipe in (DAPO, recipes.RECIPES["high_entropy"]):
+        if recipe in (DAPO, recipes.HIGH_ENTROPY):
             recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong
         lm, ref = ToyLM(3, 2, seed=1), ToyLM(3, 2, seed=1)
         start = lm.distribution().detach()
