@@ -85,6 +85,9 @@ class Browser:
 
     def _hear(self, message: dict[str, Any]) -> None:
         method, about = message.get("method", ""), message.get("params", {})
+        of = about.get("response") or about.get("entry") or {}
+        if of.get("url", "").endswith("/favicon.ico"):  # Chromium asks for it when it likes; no page of ours has one
+            return
         if method == "Network.requestWillBeSent":
             self.page.requests.append(about["request"]["url"])
         elif method == "Network.responseReceived" and about["response"]["status"] >= 400:

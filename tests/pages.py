@@ -102,7 +102,7 @@ def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], ba
     texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
     texts += [f"broken image: {src[:120]}" for src in look["broken"]]
     texts += [f"formula wider than its column: {t}" for t in look["cut"]]
-    texts += [f"complaint: {t}" for t in complaints if not t.endswith("/favicon.ico")]
+    texts += [f"complaint: {t}" for t in complaints]
     texts += [f"leaves the site: {url}" for url in requests if not url.startswith((base, "data:", "blob:"))]
     if not look["title"].strip():
         texts.append("no title")

@@ -286,6 +286,12 @@ def test_a_variant_is_called_after_its_changes_and_claims_no_paper():
     text = describe(variant)
     assert "as GRPO (Shao et al. (2024)" in text and "except beta=0.1, epsilon_high=0.28" in text
     assert "in nothing" not in text and "in nothing" in describe(GRPO)
+    named = GRPO.with_(name="mine", beta=0.1)
+    assert (
+        named.name == "mine"
+        and describe(named).startswith("mine: as GRPO (Shao")
+        and "except beta=0.1" in describe(named)
+    )
     mine = GRPO.with_(name="mine", source="a blackboard", beta=0.1)
     assert mine.with_(beta=0.2).name == "MINE with beta=0.2" and describe(mine).startswith("mine: a blackboard")
 

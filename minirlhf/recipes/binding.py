@@ -79,7 +79,7 @@ class Bindable:
     def with_(self, **changes: Any) -> Self:
         """This recipe with other choices: fields, or hyperparameters of its functions, by name.
 
-        A variant is called after its row and its changes. With a ``name`` and a ``source`` it is a row by itself, declared by whoever made it.
+        A variant is called after its row and its changes, or by the ``name`` given. With a ``name`` and a ``source`` it is a row by itself, declared by whoever made it.
 
         Raises:
             UserError: nothing takes one of the names, two values are given for it, or a row of its own has no name.
@@ -100,7 +100,7 @@ class Bindable:
             return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
         made = replace(made, row=base, changes=wanted)
         shown = made.differs()
-        return replace(made, name=shown.get("name", f"{_title(base)} with {_listed(shown)}")) if shown else made
+        return replace(made, name=wanted.get("name", f"{_title(base)} with {_listed(shown)}")) if shown else made
 
     def differs(self) -> dict[str, Any]:
         """In what this is another recipe than its row; nothing for a row, and for one that was told its own values."""
