@@ -180,20 +180,17 @@ def when_it_is_safe(sub, draw):
     n = draw.integer(3, 4)
     _, feedback, _ = problem(draw, n)
     alike = feedback[0][None, :] + tidy(draw.normal(n))[:, None]
-    praise = alike.clone()
-    action = draw.integer(0, n - 1)
-    praise[action, draw.integer(0, n - 1)] += [1.0, -1.0][
-        draw.integer(0, 1)
-    ]  # to carry one out changes what one is worth
-    hidden = alike.clone()
-    hidden[action] += torch.arange(n) - (n - 1) / 2  # its mean is what it was
-    for grades, want in (
-        (alike, True),
-        (feedback[:1].expand(n, n).clone(), True),
-        (praise, False),
-        (hidden, False),
-        (1e-3 * praise, False),
-    ):
+    cases = [(alike, True), (feedback[:1].expand(n, n).clone(), True)]
+    for action in range(n):
+        for liked in range(n):  # to carry one action out changes what one is worth
+            praise = alike.clone()
+            praise[action, liked] += [1.0, -1.0][draw.integer(0, 1)]
+            cases.append((praise, False))
+        hidden = alike.clone()
+        hidden[action] += torch.arange(n) - (n - 1) / 2  # its mean is what it was
+        cases.append((hidden, False))
+    cases.append((1e-3 * praise, False))
+    for grades, want in cases:
         got = sub.safe(grades)
         if bool(got) is not want:
             fail(f"`safe` says {bool(got)}, and it should be {want}", feedback=grades)
