@@ -93,18 +93,27 @@ def copeland(rows):
     return (2 * tally(rows) > len(rows)).sum(-1).argsort(descending=True, stable=True)
 
 
+def misread(rankings):
+    """The majorities of a reader who takes rows for places."""
+    return 2 * (rankings[:, :, None] < rankings[:, None, :]).sum(0) > len(rankings)
+
+
 def problem(draw, circle):
-    """Rankings with or without a Condorcet winner, one best order, and a best order that is none of the simple guesses."""
+    """Rankings with or without a Condorcet winner, and one best order that is none of the simple guesses."""
     while True:
         size, people = (draw.integer(3, 4), draw.integer(3, 4) * 2 + 1) if circle else (4, 7)
-        rows = [draw.permutation(size).tolist() for _ in range(people)]
+        rankings = torch.stack([draw.permutation(size) for _ in range(people)])
+        rows = rankings.tolist()
         above = tally(rows)
-        winner = [a for a in range(size) if all(2 * above[a, b] > people for b in range(size) if b != a)]
+        beats = 2 * above > people
+        winner = (beats.sum(-1) == size - 1).nonzero().flatten().tolist()
+        if bool(winner) == circle or bool((misread(rankings) == beats).all()):
+            continue
         (best, order), (second, _), *_ = costs(rows)
         borda = above.sum(-1).argsort(descending=True, stable=True).tolist()
         easy = copeland(rows).tolist() if circle else borda
-        if best < second and bool(winner) != circle and list(order) != easy:
-            return torch.tensor(rows), winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
+        if best < second and list(order) not in (easy, rows[0], rows[-1]):
+            return rankings, winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
 
 
 def plurality(rankings):
@@ -122,14 +131,13 @@ def pairs(sub, draw):
     "`majority` says for every pair what more than half of the people think."
     rankings, *_ = problem(draw, circle=bool(draw.integer(0, 1)))
     above, people = tally(rankings.tolist()), len(rankings)
-    misread = (rankings[:, :, None] < rankings[:, None, :]).sum(0)
     expect(
         sub.majority(rankings),
         2 * above > people,
         what="the majority of each pair",
         given={"rankings": rankings},
         mistakes={
-            "a row is read as places, not as answers": 2 * misread > people,
+            "a row is read as places, not as answers": misread(rankings),
             "losing counts as winning": people < 2 * above.T,
         },
     )
