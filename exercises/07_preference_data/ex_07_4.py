@@ -54,11 +54,14 @@ from minirlhf.classroom.testing import fail, test
 
 
 def tree(draw, depth, ties=False):
-    """A conversation of so many turns; grades differ unless there may be ties."""
+    """A conversation of so many turns, each with its best reply at another place; grades differ unless there may be ties."""
     node = None
+    count = draw.integer(3, 4)
+    places = draw.permutation(count).tolist()
     for level in reversed(range(depth)):
-        count = draw.integer(3, 4)
         grades = [int(g) for g in draw.permutation(count)]
+        best, place = grades.index(count - 1), places[level]
+        grades[best], grades[place] = grades[place], grades[best]
         if ties:
             grades = [3, 1, 3, 1][:count] if level else [2] * count
         node = {

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# `labelled(seed)` gives 500 pairs that somebody has labelled: `(x, length, first_won)`.
+# `labelled(seed)` gives 1,000 pairs that somebody has labelled: `(x, length, first_won)`.
 #
 # * `x`, shape `(N, 4)`: what makes a reply good, the first reply less the second;
 # * `length`, shape `(N,)`: how much longer the first reply is. It goes with the first column of `x`: good replies tend to be longer;
@@ -28,11 +28,11 @@ from minirlhf.ledger.registry import Draw
 def labelled(seed):
     """Pairs of replies and what a biased labeller said about them."""
     draw = Draw("07.7", seed)
-    x = draw.normal(500, 4)
-    length = 0.8 * x[:, 0] + 0.6 * draw.normal(500)
+    x = draw.normal(1000, 4)
+    length = 0.8 * x[:, 0] + 0.6 * draw.normal(1000)
     weights = torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)
-    felt = x @ weights + 1.5 * length + 0.8
-    return x, length, draw.uniform(500) < torch.sigmoid(felt)
+    felt = x @ weights + 1.5 * length + 2.0
+    return x, length, draw.uniform(1000) < torch.sigmoid(felt)
 
 
 # %% [stub]
@@ -172,6 +172,24 @@ def train(x, length, first_won):
 # says: no better
 def train(x, length, first_won):
     columns = torch.cat([x, torch.ones_like(length)[:, None]], -1)
+    weights = torch.zeros(5, dtype=x.dtype, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights], max_iter=30)
+
+    def loss():
+        optimiser.zero_grad()
+        value = torch.nn.functional.binary_cross_entropy_with_logits(columns @ weights, first_won.to(x.dtype))
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    return weights.detach()[:4]
+
+
+# %% [mutant] only the length is known
+# caught by: size
+# says: too small
+def train(x, length, first_won):
+    columns = torch.cat([x, length[:, None]], -1)
     weights = torch.zeros(5, dtype=x.dtype, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=30)
 
