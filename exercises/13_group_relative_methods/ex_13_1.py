@@ -116,7 +116,8 @@ def relative(sub, draw):
 
 def batch(draw):
     """Two groups of two, three tokens; every place of the ratio, with both signs of the advantage."""
-    a = tidy(draw.uniform(2, 2, low=0.4, high=1.5)) * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    size = tidy(draw.uniform(2, 2, low=0.4, high=0.9)) + torch.tensor([[0.0, 0.6], [0.0, 0.0]])  # never symmetric
+    a = size * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     ratios = torch.tensor([[0.5, 1.05, 1.9]], dtype=torch.float64) + tidy(draw.uniform(4, 3, low=-0.04, high=0.05), 2)
     old_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))
     ref_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))

@@ -188,7 +188,8 @@ def pushes(sub, draw):
 def settles(sub, draw):
     "`best_margin` is where mixed labels leave the policy."
     beta = [0.3, 0.5, 2.0][draw.integer(0, 2)]
-    p = tidy(draw.away_from([0.5], 3, low=0.15, high=0.85, margin=0.08), 2)
+    rare, usual = tidy(draw.uniform(2, low=0.15, high=0.42), 2), tidy(draw.uniform(1, low=0.58, high=0.85), 2)
+    p = torch.cat([rare, usual])[draw.permutation(3)]
     low, high = torch.full_like(p, -40.0), torch.full_like(p, 40.0)
     for _ in range(80):  # the mean loss is convex: bisect on its slope, taken by differences
         middle = (low + high) / 2
