@@ -116,8 +116,8 @@ Markdown("\n".join(lines))
 
 # %%
 # figure: pipeline
-# alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 5 and 0, mean about minus 1.9;
-#   those of SFT between minus 2 and 2.6, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 35 steps of RL both the reward model's opinion and
+# alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 6 and 1, mean about minus 1.9;
+#   those of SFT between minus 3 and 2.5, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 35 steps of RL both the reward model's opinion and
 #   the true reward rise.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.2), layout="constrained")
 jitter = torch.rand(128, generator=generator("jitter")) * 0.5 - 0.25
@@ -139,12 +139,18 @@ means = {name: found.reward.mean for name, found in answers.items()}
 
 # %%
 assert means["base"] < -1 < 0.5 < means["SFT"] < means["RL"]
+assert abs(means["RL"] - sum(people) / len(people)) < 0.2  # the gap is closed
+lowest, highest = (
+    {name: float(getattr(found.rewards, f"a{end}")()) for name, found in answers.items()} for end in ("min", "max")
+)
+assert lowest["base"] > -6 and highest["base"] < 1.2  # as the figure is described
+assert lowest["SFT"] > -3 and highest["SFT"] < 2.6
 assert seen.holds("gold_base", below=-1) and seen.holds("gold_sft", above=0.5) and seen.holds("rl_gain", above=0.0)
 
 # %% [markdown]
 # **What to notice.** SFT gains more than two and a half points. Its replies are still worth less than those of the people it imitates (dotted line), and it
-# has learned their *um* as well. RL saw no further demonstration. The model wrote replies of its own, the reward model said which were better, and this closed most
-# of the remaining gap.
+# has learned their *um* as well. RL saw no further demonstration. The model wrote replies of its own, the reward model said which were better, and this closed
+# the remaining gap.
 #
 # ## Four ways of being told
 #
@@ -237,13 +243,16 @@ plt.show()
 # %%
 assert imitated[bad] > 0 > imitated[most_probable]  # the false reply gains, the most probable one loses
 assert [i for i in range(len(replies)) if avoided[i] > 0] == [most_probable]
+graded = relative["each earns its reward"]
+assert pushes["each earns its reward"].argmax() == most_probable and graded[good] < 0 < graded[most_probable]
+assert int(earned.argmax()) == good and 0 < earned[most_probable] - p @ earned < 0.05
 
 # %% [markdown]
 # **What to notice.** The upper row and the lower row differ by a constant in each panel: a probability rises where its push is above the *average* push Σ π g. The example pushes
 # all other logits down, but the rare ones so little that their probabilities *rise*, and "cats bark", which is false, is one of them. "Not this" pushes four logits up, and
 # nearly all of the probability that it sets free goes to the reply that was most probable before. The comparison moves two logits; all other probabilities change
-# by one and the same small factor. The reward raises the logit of the polite reply, the best of the five, and lowers its probability: so far the model
-# gains more by preferring the better of its two frequent replies.
+# by one and the same small factor. The reward raises the logit of the polite reply, the best of the five, and lowers its probability: a push is the advantage
+# times the probability, and "cats nap", whose grade is a hair above the average, is so frequent that it is pushed hardest.
 #
 # What if "not this" is repeated, as it is in training?
 
@@ -496,7 +505,7 @@ right.set(xlabel="KL of SFT from base at this token, nats")
 plt.show()
 
 # %% [markdown]
-# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal the reply is about, how it begins, its polite words, and that it *ends*; least
+# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal the reply is about, how it begins, its polite words and praise, and then that it *ends*; least
 # of all which facts are told. The **superficial alignment** view expects this: knowledge comes from pretraining, the manner of speaking from tuning.
 #
 # **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well.
@@ -658,7 +667,7 @@ for name, line in learned.items():
 # %%
 # figure: garden
 # alt: Left, the value of each cell recovered from 800 comparisons of aimless walks: the bench is highest and the two flower beds clearly lowest. Right, worth of the learned policy
-#   against the number of human answers, lines through the mean of twenty seeds with the range of the middle half shaded: TAMER is near the best value 30 after 50 answers, comparisons after 100 to 200,
+#   against the number of human answers, lines through the mean of twenty seeds with the range of the middle half shaded: TAMER is near the best value 30 after 100 answers, comparisons after 200,
 #   COACH approaches it gradually by 400.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 values = fitted[COUNTS[-1]] - fitted[COUNTS[-1]].median()
@@ -701,10 +710,19 @@ for gamma in (0.0, 0.5, 0.8, 0.95):
     print(
         f"γ = {gamma:4}: praise in 20 steps {applause:5.1f}, steps on the bench {at_goal:4.0f}, worth to the owner {worth(plan_for_praise):6.1f}"
     )
+here, walk, said, cells = int(start.argmax()), [], [], []
+for _ in range(hf.PATIENCE):
+    action = int(plan_for_praise[here].argmax())
+    walk, said = [*walk, ARROWS[action]], [*said, float(praise[here, action])]
+    here = int(still[here, action].argmax())
+    cells.append(GARDEN.cells[here])
+print(f"its walk at γ = .95: {' '.join(walk)}")
+print(f"{said.count(1.0)} steps praised, {said.count(-0.5)} blamed, {cells.count('*')} into a flower bed")
 applauded.reveal(at_goal)
 
 # %% [markdown]
-# The robot that looks ahead walks forward and back for ever: forward earns +1, back costs ½, and arriving would end the praise. Human feedback is not a reward; it is a statement
+# The robot that looks ahead never arrives, as arriving would end the praise. It walks in a ring for ever: four steps towards the bench, which are praised, and two back, which are blamed and lead
+# through a flower bed. Human feedback is not a reward; it is a statement
 # *about* actions, and TAMER and COACH differ in what they take it to state. This is the first policy of the book that does what it was told and not what was meant.
 #
 # ## One model from two
@@ -755,8 +773,8 @@ print(f"the second, units shuffled: the same function; the first merged with tha
 
 # %%
 # figure: merging
-# alt: Content against manners. The content specialist is at the lower right, the manners specialist at the upper left; merged models with shares of a quarter, a half and three quarters lie on a curve that
-#   bulges outwards beyond the straight line between them. SFT lies inside. A cross far inside marks the merger with a shuffled copy.
+# alt: Content against manners. The content specialist is at the lower right, the manners specialist at the upper left; the merged model with a quarter of the second lies on the straight line between them,
+#   those with a half and three quarters beyond it. SFT lies inside. A cross far inside marks the merger with a shuffled copy.
 fig, ax = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
 x, y, _ = zip(*line, strict=True)
 ax.plot(x, y, "o-", color=PALETTE["blue"], label="merged")

@@ -260,8 +260,9 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** Each cell is one factor of the chain rule, as surprise in nats; the row adds up. Length costs: going on can only lower
-# the probability, and here the barest reply is the most probable by far. And probability is not quality: the model finds a false claim, `cats bark`, as likely as a good
+# **What to notice.** Each cell is one factor of the chain rule, as surprise in nats; the row adds up. Length costs: each further word can only lower
+# the probability of the text so far, and here the barest reply is the most probable by far. (A reply must also *end*, and an end in the wrong place costs more than
+# two words that were to be expected, as the last lines below show.) And probability is not quality: the model finds a false claim, `cats bark`, as likely as a good
 # answer. It predicts what people *write* in this world. Making it say what people *want* is the rest of the book.
 
 # %%
@@ -273,6 +274,11 @@ for reply, (_, logps) in scores.items():
     print(
         f"perplexity {float(language.perplexity(row, torch.ones_like(row, dtype=torch.bool))):7.1f} per token   {reply}"
     )
+stopped, went_on = (sum(scored(reply)[1]) for reply in ("clever", "clever cats purr"))
+print(f"log π of clever: {stopped:.1f}; of clever cats purr: {went_on:.1f}".replace("-", "−"))
+
+# %%
+assert stopped < went_on - 2  # the longer reply is the more probable one
 
 # %% [markdown]
 # ## What the loss is made of

@@ -84,7 +84,7 @@ for a in range(6):
             twice[key][1] += p * (c == 5)
 ends = {before: twice[before, "middle"][1] / twice[before, "middle"][0] for before in ("s2", "s5", "middle")}
 for before, chance in ends.items():
-    print(f"P(s6 next | middle now, {before:6} before) = {chance:.3f}")
+    print(f"P(s6 next | middle now, {before:6} before) = {chance:.4f}")
 print(f"and truly: P(s6 | s3) = {P[2, 5]:.1f}, P(s6 | s4) = {P[3, 5]:.1f}, whatever was before")
 
 # %% [markdown]
@@ -186,7 +186,7 @@ away.reveal(lake.process.actions[Q[lake.columns].argmax()])
 
 # %%
 # figure: lake
-# alt: Four maps of the frozen lake after 2, 4, 10 and all sweeps of value iteration with discount 0.95. After two sweeps only the cells next to the
+# alt: Four maps of the frozen lake after 2, 4, 10 and all sweeps of value iteration with discount 0.95. After two sweeps only the three cells within two steps of the
 #   goal have a value; it spreads to the start. In the last map arrows show the best policy, which in several cells points away from
 #   holes and into the wall rather than towards the goal.
 shown = [2, 4, 10, len(plan.history) - 1]
@@ -294,7 +294,7 @@ waits.reveal(", then ".join(closer))
 # %%
 # figure: prediction
 # alt: Root mean square error of the values against episodes for TD(0), four-step TD and Monte Carlo on the random walk, mean over 100 learners with bands from the
-#   tenth to the ninetieth percentile. TD(0) falls slowly and ends lowest; four-step TD and Monte Carlo fall faster at first and then stay higher, Monte Carlo with the widest band.
+#   tenth to the ninetieth percentile. TD(0) falls slowly and ends lowest. Four-step TD falls faster at first and then stays higher. Monte Carlo falls about as fast as TD(0) at first and stays highest, with the widest band.
 fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
 for name, colour in zip(error, ("blue", "green", "red"), strict=True):
     ax.plot(error[name].mean(1), color=PALETTE[colour], label=name)
@@ -433,8 +433,8 @@ for n, x in lengths.items():
 
 # %%
 # figure: dyna
-# alt: Steps per episode over 20 episodes in the maze, on a logarithmic axis, for Q-learning and Dyna-Q with 5 and 20 planning steps, with bands. With 20 planning steps the way is
-#   nearly the shortest, 14, after five episodes; with 5 after about fifteen; Q-learning still needs about fifty steps after twenty.
+# alt: Steps per episode over 20 episodes in the maze, on a logarithmic axis, for Q-learning and Dyna-Q with 5 and 20 planning steps, with bands. The shortest way has 14. With 20 planning steps the learners
+#   need about 30 steps in the fifth episode, 20 in the eighth and 16 in the twentieth; with 5 about 24 in the fifteenth; Q-learning still needs about fifty in the twentieth.
 fig, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
 for (n, x), colour in zip(lengths.items(), ("black", "orange", "blue"), strict=True):
     ax.plot(range(1, 21), x.mean(0), color=PALETTE[colour], label=f"{n} planning steps" if n else "Q-learning")

@@ -31,9 +31,7 @@ torch.set_num_threads(1)
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 seen = evidence.Seen("ch04")  # five seeds of the runs on CartPole
-coefficients = evidence.Seen(
-    "ch04_coefficients"
-)  # three of these seeds: entropy bonuses, and gradients that are not clipped
+coefficients = evidence.Seen("ch04_coefficients")  # the same seeds: entropy bonuses, and gradients that are not clipped
 predict = Predictions("04")
 
 # %% [markdown]
@@ -549,8 +547,20 @@ for ax in axes[:, 0]:
     ax.set(ylabel="return")
 plt.show()
 
+# %%
+# table: settings
+rows = ["| | rollout | updates per rollout | step size | entropy bonus |", "|---|---|---|---|---|"]
+named = METHODS | {"ppo_adaptive": "PPO-penalty, adaptive"}
+for name, (method, settings) in poles.COMPARED.items():
+    steps_each = f"{settings.num_envs} × {settings.num_steps} steps"
+    rollout = steps_each if settings.num_steps else f"{settings.num_envs} whole episodes"
+    updates = method.num_iterations * method.num_minibatches
+    rows.append(f"| {named[name]} | {rollout} | {updates} | {settings.learning_rate:g} | {method.entropy_coef:g} |")
+rows.append(f"| TRPO | {config.num_envs} × {config.num_steps} steps | 1, and 20 of the critic | by the KL | 0 |")
+Markdown("\n".join(rows))
+
 # %% [markdown]
-# REINFORCE got *worse* with a learned baseline. That cannot be the baseline. What else has the critic in common with the actor? (Look at `ControlConfig` before you read on.)
+# All of them whiten Ψ over the rollout, so REINFORCE has a baseline, too: the rollout's mean. It got *worse* with a learned one. That cannot be the baseline. What else has the critic in common with the actor? (Look at `ControlConfig` before you read on.)
 
 # %%
 joint = seen.values("reinforce_with_baseline_score")
@@ -560,7 +570,7 @@ without_clip = po.train_policy(
 print(f"clipped, not clipped, seed 10: {joint[0]:.0f}, {poles.score(without_clip):.0f}")
 print("five seeds, gradients of both clipped to a common norm of .5:", ", ".join(f"{x:.0f}" for x in joint))
 print("five seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.values("unclipped_score")))
-print("five seeds, no baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
+print("five seeds, no learned baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
 
 # %% [markdown]
 # The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy.

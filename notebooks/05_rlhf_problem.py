@@ -517,12 +517,17 @@ plt.show()
 # %%
 for beta in (0.5, 2.0):  # with the right sign, 1.1 and 0.07 nats
     assert failures["reversed", beta]["exact_kl"][-1] > 1.5 and seen.holds(f"reversed_{beta:g}_kl", above=1.5)
+for sign, low, high in (("right", 0.0, 0.1), ("reversed", 0.5, 2.0)):  # how the KL at rest depends on β
+    assert low < failures[sign, 2.0]["exact_kl"][-1] / failures[sign, 0.5]["exact_kl"][-1] < high
+    ends = [seen.values(f"{'rloo' if sign == 'right' else sign}_{beta}_kl") for beta in (2, 0.5)]
+    assert all(low < a / b < high for a, b in zip(*ends, strict=True))
 assert failures["no KL", 0.0]["exact_kl"][-1] > 4.5 and seen.holds("no_kl_kl", above=4.5)
 assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and seen.holds("no_kl_gold", below=0.0)
 
 # %% [markdown]
 # With the sign reversed, moving away is *paid*, and the run ends like a run without any KL term, in one reply given nearly always (which one depends on the seed).
-# Its KL settles, too, so a level curve proves nothing. What the curves show at once, if somebody looks: **a KL that does not fall when β rises is a bug.**
+# Its KL settles, too, so a level curve proves nothing. What the curves show, if somebody looks at two of them: **a KL at rest that hardly depends on β is a bug.** With the right sign the KL at β = 2 is a
+# fifteenth of that at β = ½. With the sign reversed both are 4 nats or more, and which of the two is larger depends on the seed.
 #
 # A quieter failure: keep the formula, but take the *latest* policy as the new reference after every round. Each round is right; together
 # they are not. On the three replies of the start, β = 1:

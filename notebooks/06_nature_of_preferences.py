@@ -196,7 +196,7 @@ ax.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.17)
 plt.show()
 
 # %% [markdown]
-# At any moment this looks like a ranking, and there is nothing to rank. The ring has no part in it: three players who toss coins end as far apart (the study measures both). It is the noise of a step that
+# At any moment this looks like a ranking, and there is nothing to rank. Three players who toss coins end as far apart (the study measures both): it is the noise of a step that
 # never shrinks. A rating of one number per player has no place for "beats *this* one". What shows the circle is a test of fit: predict the
 # pair's win rates from the ratings and look at what is left over.
 
@@ -368,6 +368,8 @@ made = groups.label(torch.stack([taste, -taste]), 100, 20, generator)
 belongs, fitted = groups.find_groups(made.wins, generator)
 right_group = float(((belongs > 0.5) == (made.group == 0)).double().mean())
 print(f"with their own: {100 * max(right_group, 1 - right_group):.0f} of 100 people")
+by_coin = sum(math.comb(100, k) * max(k, 100 - k) for k in range(101)) / 2**100  # the groups have no names
+print(f"by tossing coins, under the better of the two namings: {by_coin:.0f} %")
 for each in (5, 20, 80):
     people = seen.values(f"groups_{each}_found")
     pairs = seen.values(f"groups_{each}_model")
@@ -476,7 +478,7 @@ print(
 copy.reveal("abc"[int(with_c.argmax())] + "'s")
 
 # %% [markdown]
-# Nobody changed their mind about a and b. What changed is the list. Bradley–Terry's fit to many people follows the Borda count, and Borda asks how often an answer beats *the others*, whichever they are.
+# Nobody changed their mind about a and b, and a majority prefers a to either of the others: a is the *Condorcet winner*. What changed is the list. Bradley–Terry's fit to many people follows the Borda count, and Borda asks how often an answer beats *the others*, whichever they are.
 # Arrow's theorem says that something like this must happen to every rule that is worth having.
 
 # %%

@@ -36,15 +36,19 @@ def _with(method: Method, config: ControlConfig | None = None, make: Make = cart
     return lambda seed, **changes: po.train_policy(make, method, replace(config, seed=seed, **changes))
 
 
+#: name -> what is compared in the chapter, but for TRPO: the method and its numbers. The notebook prints where they differ.
+COMPARED: dict[str, tuple[Method, ControlConfig]] = {
+    "reinforce": (po.REINFORCE, EPISODES),
+    "reinforce_with_baseline": (po.REINFORCE_WITH_BASELINE, EPISODES),
+    "actor_critic": (po.ACTOR_CRITIC, SHORT),
+    "a2c": (po.A2C, SHORT),
+    "ppo": (po.PPO, ControlConfig()),
+    "ppo_adaptive": (po.PPO_ADAPTIVE, ControlConfig()),
+}
 #: name -> run of a seed; changes to its :class:`ControlConfig` by name.
 RUNS: dict[str, Callable[..., ControlRun]] = {
-    "reinforce": _with(po.REINFORCE, EPISODES),
-    "reinforce_with_baseline": _with(po.REINFORCE_WITH_BASELINE, EPISODES),
-    "actor_critic": _with(po.ACTOR_CRITIC, SHORT),
-    "a2c": _with(po.A2C, SHORT),
+    **{name: _with(method, config) for name, (method, config) in COMPARED.items()},
     "trpo": lambda seed, **changes: trpo.train_trpo(cartpole, ControlConfig(seed=seed, **changes), max_kl=0.02)[0],
-    "ppo": _with(po.PPO),
-    "ppo_adaptive": _with(po.PPO_ADAPTIVE),
     "ppo_value_clip": _with(replace(po.PPO, cliprange_value=0.2)),
     "no_bootstrap": _with(mistakes.NO_BOOTSTRAP),
     "ends_forgotten": _with(mistakes.ENDS_FORGOTTEN),

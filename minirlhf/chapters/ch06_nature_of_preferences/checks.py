@@ -30,6 +30,12 @@ def _luce_choices(rewards: Tensor) -> float:
     return probability
 
 
+def _all_pairs(rewards: Tensor) -> Tensor:
+    """As if every pair of a ranking were a comparison by itself."""
+    pairs = itertools.combinations(range(rewards.shape[-1]), 2)
+    return torch.stack([torch.nn.functional.logsigmoid(rewards[..., i] - rewards[..., j]) for i, j in pairs]).sum(0)
+
+
 @check(
     "eq:plackett-luce",
     "value",
@@ -38,12 +44,7 @@ def _luce_choices(rewards: Tensor) -> float:
     wrong={
         "chosen answers stay in the denominator": lambda rewards: rewards.log_softmax(-1).sum(-1),
         "read from worst to best": lambda rewards: reward_losses.plackett_luce_logp(rewards.flip(-1)),
-        "product of all pairwise Bradley–Terry": lambda rewards: torch.stack(
-            [
-                torch.nn.functional.logsigmoid(rewards[..., i] - rewards[..., j])
-                for i, j in itertools.combinations(range(rewards.shape[-1]), 2)
-            ]
-        ).sum(0),
+        "product of all pairwise Bradley–Terry": _all_pairs,
     },
 )
 def _(plackett_luce_logp, draw: Draw) -> Comparison:
@@ -70,6 +71,27 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
     orders = torch.tensor([o for o in itertools.permutations(range(4)) if o.index(0) < o.index(1)])
     a, b = rewards[:2].exp()
     return plackett_luce_logp(rewards[orders]).exp().sum(), a / (a + b)
+
+
+@check(
+    "eq:plackett-luce",
+    "Luce's axiom",
+    of=reward_losses.plackett_luce_logp,
+    against="odds e^a : e^b for the first place, with one other answer on offer and with three",
+    wrong={
+        "product of all pairwise Bradley–Terry": _all_pairs,
+        "read from worst to best": lambda rewards: reward_losses.plackett_luce_logp(rewards.flip(-1)),
+    },
+)
+def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
+    "Summed over all orders that begin with it, the chances of two answers to come first keep their odds, whatever else is offered."
+    rewards = draw.uniform(5, low=0.2, high=2.0) * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    for offered in (3, 5):
+        first = [
+            plackett_luce_logp(rewards[torch.tensor([o for o in itertools.permutations(range(offered)) if o[0] == k])])
+            for k in (0, 1)
+        ]
+        yield first[0].exp().sum() / first[1].exp().sum(), (rewards[0] - rewards[1]).exp()
 
 
 @check(
