@@ -136,13 +136,12 @@ plt.show()
 
 # %%
 means = {name: found.reward.mean for name, found in answers.items()}
+lowest = {name: float(found.rewards.min()) for name, found in answers.items()}
+highest = {name: float(found.rewards.max()) for name, found in answers.items()}
 
 # %%
 assert means["base"] < -1 < 0.5 < means["SFT"] < means["RL"]
 assert abs(means["RL"] - sum(people) / len(people)) < 0.2  # the gap is closed
-lowest, highest = (
-    {name: float(getattr(found.rewards, f"a{end}")()) for name, found in answers.items()} for end in ("min", "max")
-)
 assert lowest["base"] > -6 and highest["base"] < 1.2  # as the figure is described
 assert lowest["SFT"] > -3 and highest["SFT"] < 2.6
 assert seen.holds("gold_base", below=-1) and seen.holds("gold_sft", above=0.5) and seen.holds("rl_gain", above=0.0)
@@ -206,6 +205,7 @@ print(f"{'':32}" + "".join(f"{name.splitlines()[0]:>26}" for name in relative))
 for i, reply in enumerate(replies):
     print(f"{reply:32}" + "".join(f"{float(change[i]):25.2f}%" for change in relative.values()))
 imitated, avoided = relative["say this:\nthe polite one"], relative["not this:\nthe false one"]
+graded = relative["each earns its reward"]
 most_probable = int(p.argmax())
 bark.reveal("it rises" if imitated[bad] > 0 else "it falls")
 
@@ -243,7 +243,6 @@ plt.show()
 # %%
 assert imitated[bad] > 0 > imitated[most_probable]  # the false reply gains, the most probable one loses
 assert [i for i in range(len(replies)) if avoided[i] > 0] == [most_probable]
-graded = relative["each earns its reward"]
 assert pushes["each earns its reward"].argmax() == most_probable and graded[good] < 0 < graded[most_probable]
 assert int(earned.argmax()) == good and 0 < earned[most_probable] - p @ earned < 0.05
 

@@ -1,6 +1,6 @@
 """Numbers that are typed in a chapter's words, and what vouches for each: ``python tools/typed_numbers.py [--open] [CHAPTER ...]``.
 
-The words are the text, its captions, the notebook's alt texts and the hints of the exercises. What ``{measured}`` and ``{quoted}`` print
+The words are the text, its captions, the notebook's alt texts, the hints of the exercises and the slides. What ``{measured}`` and ``{quoted}`` print
 is not typed. A typed number is vouched for if
 
 * its sentence cites a paper (``cited``),
@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "book" / "typed_numbers.toml"
-PLACES = ("text", "caption", "alt", "hint")
+PLACES = ("text", "caption", "alt", "hint", "slide")
 VOUCHERS = ("cited", "setting", "check", "output", "allowed", "open")
 
 #: Directives whose body is prose; of others nothing is read.
@@ -163,6 +163,9 @@ def of_chapter(number: str, root: Path = ROOT) -> list[Typed]:
     for notebook in sorted((root / "notebooks").glob(f"{number}_*.py")):
         for alt in re.findall(r"^# alt: (.*(?:\n#   .*)*)", notebook.read_text(encoding="utf-8"), flags=re.MULTILINE):
             found += typed(alt.replace("\n#  ", " "), "alt")
+    for deck in sorted((root / "book" / "slides").glob(f"{number}.md")):
+        for _, paragraph in blocks(deck.read_text(encoding="utf-8")):
+            found += typed(paragraph, "slide")
     for exercise in sorted((root / "exercises").glob(f"{number}_*/ex_*.py")):
         for hint in hints(exercise.read_text(encoding="utf-8")):
             found += typed(hint, "hint")

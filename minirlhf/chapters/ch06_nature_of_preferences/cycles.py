@@ -65,7 +65,7 @@ def elo_ratings(games: Tensor, size: int, *, k: float) -> Tensor:
 
 
 def misfit(wins: Tensor) -> Tensor:
-    """Deviance ``(...)`` of Bradley–Terry on win counts ``(..., K, K)``: twice what the best free probabilities gain in likelihood.
+    """Deviance ``(...)`` of Bradley–Terry on win counts ``(..., K, K)``: twice what the best free probabilities gain in log-likelihood.
 
     If Bradley–Terry holds it is about chi-squared, with (K−1)(K−2)/2 degrees of freedom when all pairs were compared.
     """
