@@ -512,9 +512,6 @@ assert reached >= 475
 assert seen.holds("ppo_score", above=475) and seen.holds("ppo_seconds", below=60)
 
 # %%
-# figure: methods
-# alt: Six panels, mean return against steps on CartPole with the range of five seeds: REINFORCE without and with a learned baseline, actor-critic, A2C, TRPO and PPO. PPO ends at 500 in all seeds, with
-#   a narrow band; the others reach less, later, or not in all seeds.
 METHODS = {
     "reinforce": "REINFORCE",
     "reinforce_with_baseline": "REINFORCE, learned baseline",
@@ -525,6 +522,10 @@ METHODS = {
 }
 
 
+# %%
+# figure: methods
+# alt: Six panels, mean return against steps on CartPole with the range of five seeds: REINFORCE without and with a learned baseline, actor-critic, A2C, TRPO and PPO. PPO ends at 500 in all seeds, with
+#   a narrow band; the others reach less, later, or not in all seeds.
 def draw_bands(ax, name, colour, scale=1.0, label=None):
     """Mean and range over the study's seeds; where there is no study, nothing."""
     curves = torch.tensor([seen.values(f"{name}_{i:02}") for i in range(poles.BINS)]) * scale  # (20, seeds)
