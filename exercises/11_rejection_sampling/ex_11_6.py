@@ -1,0 +1,294 @@
+# ---
+# title: Bug hunt: a loss below zero
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# Six prompts, five answers to each, and a policy that is a table of logits `(6, 5)`. The code below samples answers, keeps the best answer to each prompt and imitates what was kept, round after
+# round. It runs without an error, and `rounds` prints three curves that cannot be: the loss, a mean of $-\log\pi$, falls **below zero**; the mean reward of the policy **hardly rises** although the
+# best of eight is imitated every time; and sampled at temperature 2 the answers are **less** diverse than at 1.
+#
+# **There are three bugs, one in each function. Find and fix them.**
+#
+# * `replies(logits, size, temperature, seed)`: `size` answers to each prompt, drawn from $\mathrm{softmax}(\text{logits} / \text{temperature})$. Returns two tensors of $P\cdot\text{size}$ integers: the prompt
+#   and the answer of each row, all rows of prompt 0 first, then all of prompt 1.
+# * `kept(rewards, size)`: rewards `(P·size,)` in the same order. Returns the **rows** `(P,)` of the best answer to each prompt, of equal ones the first.
+# * `imitate(logits, prompts, answers, lr, steps)`: `steps` steps of gradient descent on the mean of $-\log\pi(\text{answer}\mid\text{prompt})$. Returns the new logits and the list of the losses before each step.
+
+# %% [given]
+import torch
+import torch.nn.functional as F
+
+
+def rounds(rewards, seed=0, size=8, temperature=1.0):
+    """Eight rounds on a reward table (P, K): prints the loss, the exact mean reward, and how many different answers were drawn per prompt."""
+    logits = torch.zeros_like(rewards)
+    for number in range(8):
+        prompts, answers = replies(logits, size, temperature, seed + number)
+        rows = kept(rewards[prompts, answers], size)
+        logits, losses = imitate(logits, prompts[rows], answers[rows], 4.0, 10)
+        different = sum(len(a.unique()) for a in answers.view(len(rewards), size)) / len(rewards)
+        reward = float((logits.softmax(-1) * rewards).sum(-1).mean())
+        print(f"round {number + 1}   loss {losses[-1]:7.3f}   reward {reward:6.3f}   different answers {different:.1f}")
+
+
+# %% [stub]
+def replies(logits, size, temperature, seed):
+    """logits: (P, K). Returns prompts (P·size,) and answers (P·size,)."""
+    prompts = torch.arange(len(logits)).repeat_interleave(size)
+    probs = F.softmax(logits[prompts] * temperature, -1)
+    rng = torch.Generator().manual_seed(seed)
+    return prompts, torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+def kept(rewards, size):
+    """rewards: (P·size,). Returns (P,) rows."""
+    return rewards.view(-1, size).argmax(-1)
+
+
+def imitate(logits, prompts, answers, lr, steps):
+    """prompts, answers: (N,). Returns the new logits (P, K) and the losses, a list."""
+    losses = []
+    for _ in range(steps):
+        logits = logits.detach().clone().requires_grad_()
+        loss = F.nll_loss(logits[prompts], answers)
+        losses.append(loss.item())
+        loss.backward()
+        logits = logits - lr * logits.grad
+    return logits.detach(), losses
+
+
+# %% [solution]
+def replies(logits, size, temperature, seed):
+    prompts = torch.arange(len(logits)).repeat_interleave(size)
+    probs = F.softmax(logits[prompts] / temperature, -1)
+    rng = torch.Generator().manual_seed(seed)
+    return prompts, torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+def kept(rewards, size):
+    table = rewards.view(-1, size)
+    best = (table == table.amax(-1, keepdim=True)).byte().argmax(-1)
+    return torch.arange(len(table)) * size + best
+
+
+def imitate(logits, prompts, answers, lr, steps):
+    losses = []
+    for _ in range(steps):
+        logits = logits.detach().clone().requires_grad_()
+        loss = F.cross_entropy(logits[prompts], answers)
+        losses.append(loss.item())
+        loss.backward()
+        logits = logits - lr * logits.grad
+    return logits.detach(), losses
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.chance import expect_draws
+from minirlhf.classroom.testing import expect, fail, test, tidy
+
+
+def pair(got, what):
+    if not isinstance(got, list | tuple) or len(got) != 2:
+        fail(f"the result of `{what}` is not a pair")
+    return got
+
+
+@test(
+    points=2,
+    hints=(
+        "What does a temperature of 2 do to the differences between logits? And of a half?",
+        "Logits are *divided* by the temperature. Which prompt a row answers was right already.",
+    ),
+)
+def diverse(sub, draw):
+    "`replies` draws from softmax(logits / temperature), prompt after prompt."
+    logits, temperature, size = tidy(draw.uniform(2, 4, low=-1.2, high=1.2)), [0.5, 2.0][draw.integer(0, 1)], 3000
+    logits[:, 0] += 1.0  # far from uniform
+    prompts, answers = pair(sub.replies(logits, size, temperature, draw.integer(0, 2**28)), "replies")
+    expect(prompts, torch.arange(2).repeat_interleave(size), what="the prompts of the rows")
+    for i in range(2):
+        expect_draws(
+            answers[i * size : (i + 1) * size],
+            (logits[i] / temperature).softmax(-1),
+            size,
+            f"answers to prompt {i} at temperature {temperature:g}",
+            mistakes={
+                "the logits are multiplied by the temperature": (logits[i] * temperature).softmax(-1),
+                "the temperature is not used": logits[i].softmax(-1),
+                "all answers are equally likely": torch.full((4,), 0.25, dtype=torch.float64),
+                "the rows belong to the other prompt": (logits[1 - i] / temperature).softmax(-1),
+            },
+        )
+
+
+def best_rows(rewards, size):
+    """Row by row, the first of the largest."""
+    values, found = rewards.tolist(), []
+    for begin in range(0, len(values), size):
+        group = values[begin : begin + size]
+        found.append(begin + group.index(max(group)))
+    return found
+
+
+@test(
+    points=2,
+    hints=(
+        "There are P·size rows. Between which numbers do the answers of `kept` lie?",
+        "The place within a group is not yet a row: the group of prompt i begins at row i · size. For equal rewards take the first place of the largest.",
+    ),
+)
+def one_each(sub, draw):
+    "`kept` gives the row of the best answer to each prompt, of equal ones the first."
+    for rewards in (tidy(draw.permutation(12).double() / 2), draw.permutation(12).double() // 4):
+        right = torch.tensor(best_rows(rewards, 4))
+        table = rewards.view(3, 4)
+        last = torch.tensor([4 * i + 3 - row.flip(0).argmax() for i, row in enumerate(table)])
+        expect(
+            sub.kept(rewards, 4),
+            right,
+            what="the rows",
+            given={"rewards": rewards, "size": 4},
+            mistakes={
+                "they are places within a group, so all rows are prompt 0's": right % 4,
+                "of equal ones the last is kept": last,
+                "the groups are taken along the wrong axis": rewards.view(4, 3).argmax(0),
+                "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
+            },
+        )
+
+
+def surprise(row, answer):
+    return math.log(sum(math.exp(x) for x in row)) - row[answer]
+
+
+@test(
+    points=2,
+    hints=(
+        "A probability is at most 1. Which sign has −log of it? And what does `nll_loss` expect as its input?",
+        "`F.nll_loss` wants log-probabilities and does not check it. Take `log_softmax` first, or use `F.cross_entropy`.",
+    ),
+)
+def learns(sub, draw):
+    "`imitate` descends on the mean of −log π of the kept answers."
+    logits, lr = tidy(draw.normal(3, 4)), 0.5
+    prompts, answers = torch.tensor([0, 1, 2, 1]), draw.permutation(4)
+    chosen = list(zip(prompts.tolist(), answers.tolist(), strict=True))
+    table, losses, bare, whole = logits.tolist(), [], [], []
+    for _ in range(3):
+        losses.append(sum(surprise(table[p], a) for p, a in chosen) / len(chosen))
+        whole.append(sum(surprise(table[p], a) for p, a in chosen))
+        new = [list(row) for row in table]
+        for p, a in chosen:
+            total = sum(math.exp(x) for x in table[p])
+            for k in range(4):
+                new[p][k] -= lr / len(chosen) * (math.exp(table[p][k]) / total - (k == a))
+        table = new
+    bare = -sum(logits[p, a] for p, a in chosen) / len(chosen)
+    given = {"logits": logits, "prompts": prompts, "answers": answers, "lr": lr, "steps": 3}
+    new, said = pair(sub.imitate(logits, prompts, answers, lr, 3), "imitate")
+    if not isinstance(said, list | tuple) or len(said) != 3:
+        fail("the losses are not a list of one number for each step")
+    expect(
+        torch.tensor([float(x) for x in said], dtype=torch.float64)[:1],
+        torch.tensor(losses[:1], dtype=torch.float64),
+        what="the first loss",
+        given=given,
+        mistakes={
+            "logits are taken for log-probabilities, so it has no lower bound": bare[None],
+            "it is the sum, not the mean": torch.tensor(whole[:1], dtype=torch.float64),
+        },
+    )
+    expect(new, torch.tensor(table, dtype=torch.float64), what="the new logits", given=given, tolerance=1e-6)
+    expect(
+        torch.tensor([float(x) for x in said], dtype=torch.float64),
+        torch.tensor(losses, dtype=torch.float64),
+        what="the losses before each step",
+        given=given,
+        tolerance=1e-6,
+    )
+
+
+# %% [probes]
+# no values, keywords, size, float32 of replies: any sampler of the right distribution is right
+# no gradient: places, draws and trained weights; nobody differentiates them
+
+
+# %% [mutant] times the temperature
+# caught by: diverse
+# says: multiplied by the temperature
+def replies(logits, size, temperature, seed):
+    prompts = torch.arange(len(logits)).repeat_interleave(size)
+    probs = F.softmax(logits[prompts] * temperature, -1)
+    rng = torch.Generator().manual_seed(seed)
+    return prompts, torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+# %% [mutant] the temperature divides the probabilities
+# caught by: diverse
+# says: the temperature is not used
+def replies(logits, size, temperature, seed):
+    prompts = torch.arange(len(logits)).repeat_interleave(size)
+    probs = F.softmax(logits[prompts], -1) / temperature
+    rng = torch.Generator().manual_seed(seed)
+    return prompts, torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+# %% [mutant] places within the group
+# caught by: one_each
+# says: all rows are prompt 0's
+def kept(rewards, size):
+    return rewards.view(-1, size).argmax(-1)
+
+
+# %% [mutant] the last of equal ones
+# caught by: one_each
+# says: the last is kept
+def kept(rewards, size):
+    table = rewards.view(-1, size)
+    last = size - 1 - (table.flip(-1) == table.amax(-1, keepdim=True)).byte().argmax(-1)
+    return torch.arange(len(table)) * size + last
+
+
+# %% [mutant] logits as log-probabilities
+# caught by: learns
+# says: no lower bound
+def imitate(logits, prompts, answers, lr, steps):
+    losses = []
+    for _ in range(steps):
+        logits = logits.detach().clone().requires_grad_()
+        loss = F.nll_loss(logits[prompts], answers)
+        losses.append(loss.item())
+        loss.backward()
+        logits = logits - lr * logits.grad
+    return logits.detach(), losses
+
+
+# %% [mutant] the absolute value of the loss
+# caught by: learns
+def imitate(logits, prompts, answers, lr, steps):
+    losses = []
+    for _ in range(steps):
+        logits = logits.detach().clone().requires_grad_()
+        loss = F.nll_loss(logits[prompts], answers).abs()
+        losses.append(loss.item())
+        loss.backward()
+        logits = logits - lr * logits.grad
+    return logits.detach(), losses
+
+
+# %% [partial] 4: the loss still sinks below zero
+def imitate(logits, prompts, answers, lr, steps):
+    losses = []
+    for _ in range(steps):
+        logits = logits.detach().clone().requires_grad_()
+        loss = F.nll_loss(logits[prompts], answers)
+        losses.append(loss.item())
+        loss.backward()
+        logits = logits - lr * logits.grad
+    return logits.detach(), losses

@@ -1,0 +1,276 @@
+# ---
+# title: Rejection sampling, running
+# kind: implement
+# minutes: 40
+# uses: 02.6
+# seconds: 30
+# ---
+
+# %% [statement]
+# Here a policy learns from nothing but its own best replies, and the loop is yours. The world is the small shell game of exercises 12.7 and 13.6 (`minirlhf.data.nano_shell`, one page; you need not have
+# done those). A reply either blurts out a cup, one token, or thinks: four tokens. The replies are drawn by your `sample` (02.6). Every game has a teacher of its own, with marks on another scale: a right
+# reply earns more than a wrong one to the *same* game, and two games cannot be compared.
+#
+# 1. (five minutes) `worth_keeping(rewards)`: rewards `(P, G)`, the marks of `G` replies to each of `P` games. Returns `(P, G)`, True for every reply that earned the highest mark of its game. In a game in
+#    which *all* replies earned the same there is nothing to choose, and nothing is kept.
+# 2. `update(weights, games, tokens, mask, rewards, lr, steps)`: `steps` steps of supervised fine-tuning, one after the other, on the replies that are worth keeping, each by a gradient of size `lr`. `rewards` is
+#    `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`. The given `logps(weights, games, tokens)` is the policy, token by token; what stands where `mask` is False is padding. If no
+#    reply is worth keeping, return the weights as they are. What exactly is averaged is up to you; we take the mean over the kept replies of $-\log\pi(\text{reply})$.
+#
+# How it is judged: 12 rounds of 27 games with 8 replies each, five steps a round at `lr = 8`, on six seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below
+# ours, with the whole of its 95 % interval. A check shows both curves.
+
+# %% [given]
+import torch
+
+from minirlhf.data.nano_shell import logps
+
+
+# %% [stub]
+def worth_keeping(rewards):
+    """rewards: (P, G). Returns (P, G) bool."""
+    raise NotImplementedError
+
+
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    """weights: (12, 4). games, tokens, mask: (P·G, 4). rewards: (P, G). Returns new weights, (12, 4)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def worth_keeping(rewards):
+    best = rewards.amax(-1, keepdim=True)
+    return (rewards == best) & (best > rewards.amin(-1, keepdim=True))
+
+
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        each = torch.where(mask[rows], logps(weights, games[rows], tokens[rows]), 0.0).sum(-1)
+        (-each.mean()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.training import trains, weights_of
+from minirlhf.data import nano_shell
+
+
+def first_only(rewards):
+    out = torch.zeros_like(rewards, dtype=torch.bool)
+    for row, values in zip(out, rewards.tolist(), strict=True):
+        row[values.index(max(values))] = len(set(values)) > 1
+    return out
+
+
+@test(
+    points=1,
+    hints=(
+        "Write down a small matrix: one game with two best replies, one in which all earned the same.",
+        "Compare each mark with the largest of its row, and each row's largest with its smallest.",
+    ),
+)
+def chooses(sub, draw):
+    "`worth_keeping` marks every best reply of each game, and none where all are equal."
+    level = tidy(draw.uniform(4, 1, low=-2, high=2))
+    rewards = level + torch.stack([(draw.permutation(5).double() + 1) // 2 for _ in range(4)])
+    rewards[int(draw.integer(0, 3))] = float(tidy(draw.uniform(1, low=2, high=3)))
+    rows = rewards.tolist()
+    right = torch.tensor([[x == max(row) and min(row) < max(row) for x in row] for row in rows])
+    everywhere = torch.tensor([[x == max(row) for x in row] for row in rows])
+    highest = max(max(row) for row in rows)
+    expect(
+        sub.worth_keeping(rewards),
+        right,
+        what="`worth_keeping`",
+        given={"rewards": rewards},
+        mistakes={
+            "a game in which all replies earned the same has nothing to choose from": everywhere,
+            "of several best replies all are kept, not the first only": first_only(rewards),
+            "marks of different games cannot be compared": torch.tensor([[x == highest for x in row] for row in rows]),
+            "above the mean of the game is not yet the best": torch.tensor(
+                [[x > sum(row) / len(row) for x in row] for row in rows]
+            ),
+            "those are the worst": torch.tensor([[x == min(row) and min(row) < max(row) for x in row] for row in rows]),
+        },
+    )
+
+
+def played(sub, draw, weights, groups=27, size=8):
+    """Replies to a few games, by the student's own sampler."""
+    games = nano_shell.GAMES[draw.permutation(81)[:groups]].repeat_interleave(size, 0)
+    tokens, mask, earned = nano_shell.play(weights, games, sub.part("02.6").sample, draw.integer(0, 2**28))
+    return games, tokens, mask, earned.reshape(groups, size)
+
+
+@test(
+    points=1,
+    hints=(
+        "Which rows may the loss look at, and which of their tokens? And what is the mean of no replies?",
+        "Only kept rows, only tokens in the mask (`torch.where`, or select them). If nothing is kept return the weights before you divide by zero.",
+    ),
+)
+def only_these(sub, draw):
+    "`update` does not look at replies that are not kept, nor at padding; with nothing to keep it changes nothing."
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
+    games, tokens, mask, earned = played(sub, draw, weights)
+    earned[0], earned[1] = 1.0, 0.0  # two games without a choice
+    earned[2, 0], earned[2, 1:] = 1.0, 0.0  # one with a choice
+    same = torch.ones_like(earned) + torch.arange(len(earned))[:, None]
+    still = weights_of(sub.update(weights, games, tokens, mask, same, 2.0, 3), weights)
+    expect(still.softmax(-1), weights.softmax(-1), what="the policy after a round in which nothing was worth keeping")
+    new = weights_of(sub.update(weights, games, tokens, mask, earned, 2.0, 3), weights)
+    other = (tokens + 1) % 3
+    expect(
+        sub.update(weights, games, torch.where(mask, tokens, other), mask, earned, 2.0, 3),
+        new,
+        what="the update with other tokens after the ends",
+        reveal=False,
+    )
+    best = earned.amax(-1, keepdim=True)
+    rows = ((earned == best) & (best > earned.amin(-1, keepdim=True))).flatten()[:, None]
+    expect(
+        sub.update(weights, games, torch.where(rows, tokens, other), mask, earned, 2.0, 3),
+        new,
+        what="the update with other tokens in the replies that are not kept",
+        reveal=False,
+    )
+
+
+@trains(
+    points=3,
+    hints=(
+        "What is kept should become more likely, and only that. Which way is up? And is every step taken from the weights of the step before?",
+        "Minus the mean of the kept replies' log-probabilities is the loss; `weights - lr * gradient`, `steps` times, and return the last weights.",
+    ),
+    seeds=6,
+    bar=0.15,
+    what="the share of games won",
+)
+def learns(sub, draw):
+    "In 12 rounds the policy learns the game from its own best replies: six runs, each beside ours."
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
+    curve = [nano_shell.accuracy(weights)[0]]
+    for number in range(1, 13):
+        games, tokens, mask, earned = played(sub, draw, weights)
+        marks = draw.uniform(27, 1, low=-2, high=2) + draw.uniform(27, 1, low=0.6, high=1.6) * earned
+        weights = weights_of(sub.update(weights, games, tokens, mask, marks, 8.0, 5), weights)
+        if number % 2 == 0:
+            curve.append(nano_shell.accuracy(weights)[0])
+    return curve
+
+
+# %% [probes]
+# no keywords, size, values, float32, gradient of update: any update that learns is right
+# no gradient of worth_keeping: True or False
+
+
+# %% [mutant] nothing to choose, and all kept
+# caught by: chooses
+# says: nothing to choose from
+def worth_keeping(rewards):
+    return rewards == rewards.amax(-1, keepdim=True)
+
+
+# %% [mutant] the first of the best
+# caught by: chooses
+# says: not the first only
+def worth_keeping(rewards):
+    out = torch.zeros_like(rewards, dtype=torch.bool)
+    out[torch.arange(len(rewards)), rewards.argmax(-1)] = True
+    return out & (rewards.amax(-1, keepdim=True) > rewards.amin(-1, keepdim=True))
+
+
+# %% [mutant] the best of all games
+# caught by: chooses
+# says: cannot be compared
+def worth_keeping(rewards):
+    return rewards == rewards.amax()
+
+
+# %% [mutant] padding is imitated
+# caught by: only_these
+# says: other tokens after the ends
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        (-logps(weights, games[rows], tokens[rows]).sum(-1).mean()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] nought divided by nought
+# caught by: only_these
+# says: NaN
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten().double()
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        each = torch.where(mask, logps(weights, games, tokens), 0.0).sum(-1)
+        (-(rows * each).sum() / rows.sum()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] all replies are imitated, as in the control
+# caught by: only_these
+# says: not kept
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    if not worth_keeping(rewards).any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        (-torch.where(mask, logps(weights, games, tokens), 0.0).sum(-1).mean()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] away from what is kept
+# caught by: learns
+# says: below ours
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        each = torch.where(mask[rows], logps(weights, games[rows], tokens[rows]), 0.0).sum(-1)
+        (-each.mean()).backward()
+        weights = weights + lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] the old weights come back
+# caught by: learns
+# says: nothing changes
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    return weights
+
+
+# %% [mutant] only the first token is imitated
+# caught by: learns
+# says: below ours
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        (-logps(weights, games[rows], tokens[rows])[:, 0].mean()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [partial] 1: what is worth keeping
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    raise NotImplementedError
