@@ -14,7 +14,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
+from minirlhf.chapters.ch11_rejection_sampling import shell
 from minirlhf.chapters.ch11_rejection_sampling.poem import ROUNDS, by_rejection, place
+from minirlhf.chapters.ch11_rejection_sampling.study_shell import BUDGETS, RATES
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
@@ -22,11 +24,12 @@ from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import rlhf
 from minirlhf.equations.estimators import best_of_n_curve, best_of_n_distribution, best_of_n_kl
-from minirlhf.equations.selection import top_overall, top_per_prompt
+from minirlhf.equations.selection import best_of_several_cdf, top_overall, top_per_prompt
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.rejection import train_rejection
@@ -114,6 +117,26 @@ coin.reveal("0.69" if abs(far - math.log(2)) < 0.01 else "about 1.5" if far < 2 
 
 # %% [markdown]
 # Once every answer is right, there is nowhere further to go. With rewards that tie, the formula is a bound and a bad one.
+#
+# ## Two models, four tries
+#
+# One model answers sums with probability .9 and riddles with probability .1, another one the reverse. Half of the questions are sums.
+
+# %%
+mixed = predict(
+    "Four tries of one model find a right answer to 67 % of the questions. Two tries of each?", "50 %", "67 %", "99 %"
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+wrong = torch.tensor([[[0.1], [0.9]], [[0.9], [0.1]]], dtype=torch.float64)  # kind of question, model, F at "wrong"
+for tries in ((4, 0), (2, 2)):
+    solved = 1 - torch.stack([best_of_several_cdf(kind, counts=tries) for kind in wrong]).mean()
+    print(f"{tries[0]} tries of the first, {tries[1]} of the second: {solved:.4f}")
+mixed.reveal("99 %" if solved > 0.95 else "67 %")
+
+# %% [markdown]
+# What a second model adds is that it fails elsewhere.
 #
 # ## Temperature
 #
@@ -217,8 +240,8 @@ print(f"this run: {trained['per_prompt'][1].entropy:.2f}; mean of ten seeds: {en
 
 # %%
 # figure: finite
-# alt: Left, reward over eight rounds. Keeping the best of each eight rises from 0.7 to about 2.5 within four rounds; keeping replies at random stays between 0 and 1.5. Right, entropy:
-#   both fall towards zero, far below the dotted curve of infinitely many samples.
+# alt: Left, reward over eight rounds. Keeping the best of each eight rises steeply for two rounds and then hardly; keeping replies at random scatters around where
+#   it began. Right, entropy: both fall towards zero, far below the dotted curve of infinitely many samples.
 at = (1, 2, 4, 8)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 ideal = [place(world, best_of_n_distribution(ref, reward, n=8**k)) for k in range(5)]
@@ -241,6 +264,61 @@ plt.show()
 # %%
 assert trained["per_prompt"][3].reward > 1.8 and seen.holds("per_prompt_reward_4", above=1.8)
 assert trained["random"][3].reward < 1.75 and seen.holds("random_reward_4", below=1.75)
+
+# %% [markdown]
+# ## What a sampled token buys
+#
+# The shell game: a model that thinks aloud one time in five, and should find out that thinking pays. Rejection sampling keeps the best of each eight replies and takes eight steps on these. GRPO takes one update on all 128, or
+# eight. Sampling is what costs, so they are compared at equal numbers of sampled tokens.
+
+# %%
+cheap = predict(
+    "After 4,000 sampled tokens: which has the highest reward?",
+    "rejection sampling",
+    "GRPO, one update on a rollout",
+    "GRPO, eight updates on a rollout",
+)
+
+# %%
+told = evidence.Seen("ch11_shell")  # ten seeds
+names = {
+    "raft": "rejection sampling",
+    "grpo": "GRPO, one update on a rollout",
+    "grpo_eight": "GRPO, eight updates on a rollout",
+}
+means = {}
+print("sampled tokens".ljust(34) + "".join(f"{budget:>8,}" for budget in BUDGETS))
+for name, label in names.items():
+    columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]
+    means[name] = [sum(column) / len(column) for column in columns]
+    print(label.ljust(34) + "".join(f"{mean:8.2f}" for mean in means[name]))
+cheap.reveal(names[max(means, key=lambda name: means[name][0])])
+
+# %%
+begin = Trained(*zoo.load("shell-game-sft", quiet=True))
+few = RejectionConfig(**{**vars(shell.REJECTION), "max_steps": 56, "learning_rate": RATES["raft"]})
+one = shell.by_rejection(begin, few)
+print("one run: " + ", ".join(f"{reward:.2f}" for reward in one["reward"]))
+
+# %%
+# figure: tokens
+# alt: Reward against sampled tokens in the shell game, ten seeds. Rejection sampling is nearly always right after 4,000 tokens; GRPO with eight updates on a rollout
+#   lies below it, and GRPO with one update lowest; after 12,000 tokens all three are above nine in ten.
+fig, ax = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+for (name, label), colour in zip(names.items(), ("blue", "orange", "green"), strict=True):
+    columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]
+    ax.fill_between(
+        BUDGETS, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.2, lw=0
+    )
+    ax.plot(BUDGETS, means[name], "o-", ms=4, color=PALETTE[colour], label=label)
+sampled = torch.tensor(one["sampled_tokens"]).cumsum(0)
+ax.plot(sampled, one["reward"], ":", color=PALETTE["black"], label="rejection sampling, this run")
+ax.set(xlabel="sampled tokens", ylabel="reward of the samples", ylim=(0, 1.02))
+ax.legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+assert max(one["reward"]) > 0.5 and told.holds("raft_reward_4000", above=0.5)
 
 # %% [markdown]
 # ## A language model

@@ -3,6 +3,8 @@
 import copy
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
@@ -16,10 +18,13 @@ from minirlhf.data.records import Problem
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations.estimators import best_of_n_distribution
 from minirlhf.models import checkpoints
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.parts import Graded
 from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.loop import Loop
 from minirlhf.trainers.online import Problems
 from minirlhf.trainers.rejection import kept, rejection_in_world, train_rejection
 from minirlhf.trainers.toy import EnumerableWorld
@@ -173,6 +178,74 @@ def test_the_command(tmp_path, capsys):
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 2 and all(math.isfinite(row["reward_kept"]) for row in rows)
     assert main([*asked, "--keep", "3"]) == 2
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A model, a reward model, a file of prompts with answers, and a grader of one's own."""
+    where = tmp_path_factory.mktemp("rs")
+    checkpoints.save(where / "model", tiny_model("nano", WORDS, seed=0), WORDS)
+    checkpoints.save(where / "judge", RewardModel(tiny_model("nano", WORDS, seed=1)), WORDS)
+    names = ("cats", "dogs", "birds", "purr") * 3
+    rows = [{"prompt": f"say {name} {'say ' * i}", "answer": name} for i, name in enumerate(names)]
+    (where / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (where / "mine.py").write_text("def words(completion, reference):\n    return float(len(completion.split()))\n")
+    return where
+
+
+@pytest.mark.parametrize("judged_by", ["--grader", "--reward-model"])
+@pytest.mark.parametrize("ends", ["is interrupted", "dies"])
+def test_a_run_from_files_that_is_stopped_within_a_round_goes_on_to_the_same_bits(
+    files, tmp_path, monkeypatch, ends, judged_by
+):
+    """Rounds of three steps; the run is stopped after the fifth, in the middle of the second round."""
+    judge = {"--grader": f"{files}/mine.py:words", "--reward-model": str(files / "judge")}[judged_by]
+
+    def train(out, *more):
+        asked = [
+            "train",
+            "rs",
+            "--model",
+            str(files / "model"),
+            "--data",
+            str(files / "prompts.jsonl"),
+            judged_by,
+            judge,
+        ]
+        size = {"max-steps": 8, "steps-per-round": 3, "num-prompts": 4, "num-generations": 4, "batch-size": 2,
+                "max-completion-length": 4, "learning-rate": 0.01, "save-steps": 2}  # fmt: skip
+        flags = [word for key, value in size.items() for word in (f"--{key}", str(value))]
+        return main([*asked, *flags, "--out", str(tmp_path / out), *more])
+
+    def outcome(out):
+        model, _ = load_folder(tmp_path / out / "model")
+        rows = [json.loads(line) for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
+        return model.state_dict(), rows
+
+    assert train("whole") == 0
+    update = Loop.update
+
+    def stopped(self, *losses, **more):
+        if self.step == 4 and ends == "dies":
+            raise RuntimeError("the power went")
+        if self.step == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return update(self, *losses, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Loop, "update", stopped)
+        if ends == "dies":
+            with pytest.raises(RuntimeError, match="the power went"):
+                train("parts")
+        else:
+            assert train("parts") == 130
+    assert not (tmp_path / "parts" / "model").exists()
+    assert train("parts", "--resume") == 0
+    (weights, rows), (again, others) = outcome("whole"), outcome("parts")
+    assert weights.keys() == again.keys() and all(torch.equal(weights[key], again[key]) for key in weights)
+    assert rows == others and [row["step"] for row in rows if "reward_kept" in row] == [0, 3, 6]
+    first, _ = load_folder(files / "model")
+    assert any(not torch.equal(weights[key], value) for key, value in first.state_dict().items())
 
 
 # -- best of n of a file -------------------------------------------------------------------------------------------

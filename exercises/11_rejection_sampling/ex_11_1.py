@@ -19,10 +19,15 @@ from minirlhf.ledger.registry import Draw
 
 
 def rewards(student):
-    """(6, 5): this student's reward matrix; prompts differ in how easy they are."""
-    draw = Draw("11.1", student)
-    easy = draw.permutation(6).double()[:, None] * 0.25
-    return ((easy + draw.normal(6, 5, scale=0.6)) * 100).round() / 100
+    """(6, 5): this student's reward matrix; prompts differ in how easy they are, and no two rewards are equal."""
+    for attempt in range(1000):
+        draw = Draw("11.1", student, attempt)
+        easy = draw.permutation(6).double()[:, None] * 0.25
+        found = ((easy + draw.normal(6, 5, scale=0.6)) * 100).round() / 100
+        best = found.flatten().argsort(descending=True)[:6]
+        if len(found.unique()) == 30 and 3 != len((best // 5).unique()) != len((best % 5).unique()):
+            break  # else some mistakes would be right by chance
+    return found
 
 
 # %% [stub]
@@ -110,7 +115,7 @@ def lost_prompts(sub, draw):
         float(6 - len(kept)),
         what="`forgotten`",
         reveal=False,
-        mistakes={"the prompts that are left were counted": float(len(kept))} if len(kept) != 3 else {},
+        mistakes={"the prompts that are left were counted": float(len(kept))},
     )
 
 
@@ -158,7 +163,7 @@ mean_overall = R.flatten().sort(descending=True).values[:5].mean()
 # caught by: lost_prompts
 R = rewards(STUDENT)
 places = R.flatten().argsort(descending=True)[:6]
-forgotten = 6 - len((places % 5).unique()) + 6
+forgotten = 6 - len((places % 5).unique())
 
 
 # %% [mutant] the control keeps the best of a random row

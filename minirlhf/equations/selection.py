@@ -5,6 +5,8 @@ A *reward matrix* ``(M, N)`` holds the rewards of N replies to each of M prompts
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,26 @@ def top_overall(rewards: Tensor, *, k: int) -> Tensor:
     if k > rewards.numel():
         raise ValueError(f"k = {k}, but rewards of shape {tuple(rewards.shape)} has {rewards.numel()} replies")
     return rewards.flatten().argsort(descending=True, stable=True)[:k]
+
+
+@takes(quantile=finite("...", "[0, 1]"), n=at_least(1), k=at_least(1))
+def top_k_density_ratio(quantile: Tensor, *, n: int, k: int) -> Tensor:
+    """How much likelier a reply is among the k best of n than among all: n/k · Σ C(n−1, i−1) u^(n−i) (1−u)^(i−1), i = 1 … k.
+
+    Without ties. With k = 1 it is :func:`~minirlhf.equations.estimators.best_of_n_density_ratio`, with k = n it is 1.
+
+    Label: eq:top-k-density
+    Source: the mean density of the k highest order statistics of n uniform draws; derived in chapter 11.
+    Args:
+        quantile: u = F(r_y).
+    Raises: ValueError too if k > n.
+    """
+    if k > n:
+        raise ValueError(f"k = {k}, but there are n = {n} replies")
+    place = torch.arange(1, k + 1, device=quantile.device)  # the i-th best has i − 1 of the others above it
+    ways = torch.tensor([math.comb(n - 1, i) for i in range(k)]).to(quantile)
+    u = quantile.unsqueeze(-1)
+    return n / k * (ways * u ** (n - place) * (1 - u) ** (place - 1)).sum(-1)
 
 
 @takes(cdfs=finite("S N", "[0, 1]"))

@@ -381,6 +381,39 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
 
 
 @check(
+    "eq:top-k-density",
+    "value",
+    of=selection.top_k_density_ratio,
+    against="all ways to draw n of five equally likely bands of quantiles, those that meet in a band ranked in all orders, by quadrature",
+    wrong={
+        "the best one alone": lambda quantile, *, n, k: n * quantile ** (n - 1),
+        "cut off at the share that is kept, as with infinitely many": lambda quantile, *, n, k: (
+            n / k * (quantile > 1 - k / n).to(quantile.dtype)
+        ),
+        "not divided by k": lambda quantile, *, n, k: k * selection.top_k_density_ratio(quantile, n=n, k=k),
+        "the k worst": lambda quantile, *, n, k: selection.top_k_density_ratio(1 - quantile, n=n, k=k),
+    },
+)
+def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
+    "The mass of each band is the expected share of the kept replies that lie in it; kept replies are the k best of n."
+    bands, n = 5, draw.integer(3, 4)
+    for k in (draw.integer(2, n - 1), 1, n):
+        share = torch.zeros(bands, dtype=torch.float64)
+        for drawn in itertools.product(range(bands), repeat=n):
+            for place in sorted(drawn, reverse=True)[:k]:
+                share[place] += 1 / (k * bands**n)
+        edges = [i / bands for i in range(bands + 1)]
+        masses = [
+            exact.integrate(lambda u, k=k: top_k_density_ratio(u, n=n, k=k), low, high, nodes=8)
+            for low, high in itertools.pairwise(edges)
+        ]
+        yield torch.stack(masses), share
+    u = draw.uniform(3, low=0.1, high=0.9)
+    yield top_k_density_ratio(u, n=n, k=1), estimators.best_of_n_density_ratio(u, n=n)
+    yield top_k_density_ratio(u, n=n, k=n), torch.ones(3)
+
+
+@check(
     "eq:best-of-several",
     "value",
     of=selection.best_of_several_cdf,

@@ -89,6 +89,21 @@ def _(draw: Draw) -> Legend:
     return {"s": range(3), "F_s(x)": cdfs, "n_s": torch.tensor(counts).double(), r"P(\text{best}\le x)": found}
 
 
+@ink("eq:top-k-density")
+def _(draw: Draw) -> Legend:
+    u, n, prob = draw.uniform(low=0.3, high=0.8), draw.integer(5, 7), float(draw.uniform(low=0.01, high=0.1))
+    k = draw.integer(2, 3)
+    return {
+        "u": u,
+        "i": range(1, n + 1),
+        "N": n,
+        "K": k,
+        r"\binom{#}{#}": lambda a, b: float(math.comb(int(a), int(b))),
+        r"\pi(y)": prob,
+        r"\pi_{K:N}(y)": prob * selection.top_k_density_ratio(u, n=n, k=k),
+    }
+
+
 @ink("eq:best-of-n-estimator")
 def _(draw: Draw) -> Legend:
     scores, values, n = draw.permutation(6).double(), draw.normal(6), draw.integer(2, 4)
