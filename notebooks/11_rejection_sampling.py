@@ -297,7 +297,7 @@ cheap.reveal(names[max(means, key=lambda name: means[name][0])])
 # %%
 begin = Trained(*zoo.load("shell-game-sft", quiet=True))
 few = RejectionConfig(**{**vars(shell.REJECTION), "max_steps": 56, "learning_rate": RATES["raft"]})
-one = shell.by_rejection(begin, few)
+[one] = [shell.by_rejection(begin, config) for config in progress([few], "training")]
 print("one run: " + ", ".join(f"{reward:.2f}" for reward in one["reward"]))
 
 # %%

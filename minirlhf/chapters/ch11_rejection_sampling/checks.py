@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -404,7 +405,7 @@ def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
                 share[place] += 1 / (k * bands**n)
         edges = [i / bands for i in range(bands + 1)]
         masses = [
-            exact.integrate(lambda u, k=k: top_k_density_ratio(u, n=n, k=k), low, high, nodes=8)
+            exact.integrate(functools.partial(top_k_density_ratio, n=n, k=k), low, high, nodes=8)
             for low, high in itertools.pairwise(edges)
         ]
         yield torch.stack(masses), share
