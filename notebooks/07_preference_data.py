@@ -141,6 +141,14 @@ fig, axes = plt.subplots(1, 2, figsize=(9.2, 3.0), layout="constrained")
 figures.worth(axes, sizes)
 plt.show()
 
+# %%
+# NBVAL_CHECK_OUTPUT
+print("information of one label      gap 0    gap 2    gap 4")
+gaps = torch.tensor([0.0, 2.0, 4.0], dtype=torch.float64)
+at = {n: worth.graded_information(gaps, torch.arange(n - 1, dtype=torch.float64) - (n - 2) / 2) for n in (2, 3, 5, 8)}
+for n, found in at.items():
+    print(f"{n} levels, over two levels {' ':4}" + "".join(f"{x:9.2f}" for x in found / at[2]))
+
 # %% [markdown]
 # ## Several people
 #
@@ -182,7 +190,7 @@ assert seen.exceeds("contrarian_model", "contrarian_majority") and seen.exceeds(
 assert all(one["contrarian model"] > one["contrarian majority"] for one in teams)
 
 # %% [markdown]
-# The model never sees the truth. It sees who agrees with whom: a contrarian is as useful as an expert, once turned round. With equals there is nothing to weigh and nothing to gain.
+# The model never sees the truth. It sees who agrees with whom: somebody who errs four times in five is as useful as somebody who is right four times in five, once turned round. With equals there is nothing to weigh and nothing to gain.
 #
 # ## A failure on purpose
 #

@@ -199,7 +199,7 @@ one_mean.reveal(noises[advantages.batch_center] / noises[advantages.leave_one_ou
 # The batch mean compares the replies to a hard question with those to an easy one: everything said to the easy prompt looks good. Dividing by the batch's deviation as well makes four samples
 # *noisier than no baseline*, because the deviation of four rewards is a matter of luck, and it turns the gradient a little.
 #
-# The row `reinforce_pp` whitens over tokens, as most code does, and not over replies: a long reply then counts more in mean and deviation.
+# The row `reinforce_pp` whitens over tokens, as the paper does, and not over replies: a long reply then counts more in mean and deviation.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -538,7 +538,7 @@ print(f"token mean of the batch, times two                                 {each
 #
 # ## A critic on the shell game
 #
-# A ball lies under one of four cups; six swaps; where is it? The supervised model gives one reply in five as a chain of thought and blurts the others; only the
+# A ball lies under one of four cups; six swaps; where is it? The supervised model gives about one reply in four as a chain of thought and blurts the others; only the
 # answer is graded. PPO trains a critic beside the policy. For the first eight rollouts only the critic learns (value pretraining). What does it
 # come to expect **before** the first word, and **after** it?
 

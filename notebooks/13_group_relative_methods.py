@@ -222,7 +222,7 @@ favoured.reveal(("neither", "hard ones", "easy ones", "both")[(hard > half) + 2 
 # %%
 # figure: difficulty
 # alt: Left, the weight of a prompt's gradient against its pass rate: constant for Dr. GRPO, U-shaped for GRPO, falling from high values for MaxRL. Right, how
-#   fast the logit of the pass rate rises: a parabola with its peak at one half for Dr. GRPO, a flatter arch for GRPO, a curve that peaks at small pass rates for MaxRL.
+#   fast the logit of the pass rate rises: a parabola with its peak at one half for Dr. GRPO, an arch twice as high and broader for GRPO, a curve that peaks at small pass rates for MaxRL.
 p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
 for (name, method), colour in zip(methods.items(), ("blue", "red", "green"), strict=True):
@@ -604,7 +604,7 @@ mean_per_reply.reveal(
 # %%
 # figure: worlds
 # alt: Paired differences of mean reward to GRPO's clip over the first 16,000 sampled tokens, a dot for each of ten seeds and a 95 percent interval. Mixed difficulty: going on without a ratio is lower in every seed, the others
-#   lie at zero or a little below. Long replies: the mean over tokens, Dr. GRPO, GSPO and PPO lie above zero.
+#   lie at zero or a little below. Long replies: the mean over tokens, Dr. GRPO, GSPO and PPO lie above zero, no ratio too but for the end of its interval.
 fig, axes = plt.subplots(1, 2, figsize=(8.4, 2.8), layout="constrained")
 for ax, (title, (found, others)) in zip(axes, contests.items(), strict=True):
     for place, name in enumerate(reversed(others)):
@@ -622,6 +622,9 @@ assert gains["mixed difficulty", "no_ratio"].apart and gains["mixed difficulty",
 assert gains["long replies", "dr_grpo"].apart and gains["long replies", "dr_grpo"].mean > 0
 
 # %% [markdown]
+# (The interval of a row holds for all five rows together. Holm's test, which says *apart*, asks less of a row once the clearer ones have passed; so a row can be apart whose interval still
+# reaches 0.)
+#
 # With eight updates on a rollout a ratio matters: going on without one loses reward where the policy has much to lose. In the world of long replies the mean per reply is what holds GRPO back. How prompts are
 # weighed these ten seeds cannot tell; a ratio per reply, with a tuned range, gains on long replies and nothing on mixed difficulty.
 #

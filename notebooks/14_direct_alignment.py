@@ -643,8 +643,8 @@ sure.reveal(float(paths["DPO"][-1, WORDS.index("sure")]))
 
 # %%
 # figure: displacement
-# alt: Four panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure climbs to nearly one while no, the chosen answer,
-#   falls. Under DPO-Positive no stays where it was. With a likelihood term or with Cal-DPO no rises.
+# alt: Six panels of the probabilities of no, never and sure over 1,000 gradient steps. Under DPO sure climbs to nearly one while no, the chosen answer,
+#   falls; under IPO the same, and it stops sooner. Under DPO-Positive no stays where it was. With a likelihood term or with Cal-DPO no rises. Under BCO on the pair sure rises first, then no.
 fig, axes = plt.subplots(2, 3, figsize=(9, 4.4), sharex=True, sharey=True, layout="constrained")
 for ax, (name, path) in zip(axes.flat, paths.items(), strict=True):
     for k, (word, colour) in enumerate(zip(WORDS, ("blue", "orange", "red"), strict=True)):
@@ -705,7 +705,7 @@ print(f"the equilibrium itself {0.5 - beta * float(exact.divergence(nash.exp(), 
 # %%
 # figure: game
 # alt: Two panels. Left, repeated best responses without mixing: the probability of the first answer swings between nearly 0 and nearly 1. Nash-MD settles
-#   within a hundred rounds. Right, the worst win rate against any single answer: lowest for DPO, about twice that for IPO, highest for Nash-MD.
+#   within a hundred rounds. Right, the worst win rate against any single answer: lowest for DPO, about twice that for IPO, highest for Nash-MD and the equilibrium, which are alike and below one half.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), width_ratios=(3, 2), layout="constrained")
 left.plot([float(x[0].exp()) for x in swinging[:31]], color=PALETTE["orange"], label="best response, each round")
 left.plot([float(x[0].exp()) for x in settling], color=PALETTE["blue"], label="Nash-MD, η = ½")
@@ -774,7 +774,7 @@ assert after.gold > before.gold + 0.3 and seen.holds("dpo_gold", above=before.go
 
 # %%
 # figure: curves
-# alt: Four panels over the steps of a DPO run: the loss falls from ln 2; implicit rewards of chosen and rejected replies part, the rejected one falling;
+# alt: Four panels over the steps of a DPO run: the loss falls from ln 2; implicit rewards of chosen and rejected replies both fall, the rejected one further;
 #   the share of pairs in the right order rises; log-probabilities of both chosen and rejected replies fall.
 history = aligned.history
 fig, axes = plt.subplots(1, 4, figsize=(11, 2.7), layout="constrained")

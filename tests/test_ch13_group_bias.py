@@ -13,7 +13,7 @@ from minirlhf.chapters.ch13_group_relative_methods.group_bias import (
     sampled_step,
 )
 from minirlhf.core import exact
-from minirlhf.equations.advantages import group_center, group_zscore, leave_one_out
+from minirlhf.equations.advantages import group_center, group_zscore, leave_one_out, process_zscore
 from minirlhf.equations.aggregation import fixed_length, sequence_mean, sequence_sum, token_mean
 from minirlhf.equations.difficulty import maxrl
 
@@ -88,3 +88,38 @@ def test_bad_input():
         prompt_weight(torch.tensor([0.0]), group_center, num_generations=4)
     with pytest.raises(ValueError, match="num_generations"):
         prompt_weight(torch.tensor([0.5]), group_center, num_generations=1)
+
+
+@pytest.mark.parametrize(
+    ("one_logit", "constant", "middle", "ends"), [(True, 1.2, 0.714, 2.16), (False, 6.0, 6.43, 6.48)]
+)
+def test_which_weight_has_the_least_noise_depends_on_what_the_score_is(one_logit, constant, middle, ends):
+    """One reply with reward 0 or 1 to each prompt, pass rates uniform: the variance of the sum of moves over their squared mean.
+
+    With one logit the score is r − p; with a score whose size does not know the reward (a direction of its own, of length 1,
+    beside which the logit's part is small) the constant weight is the best.
+    """
+    p = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    for w, wanted in ((torch.ones_like(p), constant), (p * (1 - p), middle), ((p * (1 - p)).rsqrt(), ends)):
+        mean = w * (p * (1 - p) * (1 - p) + (1 - p) * (-p) * (-p))  # E[w (r − p) · (r − p)]
+        if one_logit:
+            variance = p * (w * (1 - p) ** 2) ** 2 + (1 - p) * (w * p**2) ** 2 - mean**2
+        else:
+            variance = p * (w * (1 - p)) ** 2 + (1 - p) * (w * p) ** 2  # E[A²] times a squared length of 1
+        assert float(variance.mean() / mean.mean() ** 2) == pytest.approx(wanted, rel=2e-3)
+
+
+def test_nine_right_steps_and_one_wrong_one():
+    grades = torch.tensor([[1.0] * 5, [1.0] * 4 + [0.0]], dtype=torch.float64)
+    ends = torch.ones(2, 5, dtype=torch.bool)
+    found = process_zscore(grades, ends, ends, num_generations=2, ddof=0, eps=0.0)
+    steps = found - torch.cat([found[:, 1:], torch.zeros(2, 1, dtype=torch.float64)], 1)  # of each step by itself
+    torch.testing.assert_close(steps, torch.tensor([[1 / 3] * 5, [1 / 3] * 4 + [-3.0]], dtype=torch.float64))
+
+
+def test_a_good_step_below_the_mean_counts_against_its_reply():
+    grades = torch.tensor([[0.8, 0.8], [1.0, 1.0]], dtype=torch.float64)
+    ends = torch.tensor([[True, True], [True, True]])
+    few = process_zscore(grades, torch.tensor([[True, False], [True, True]]), ends, num_generations=2)
+    many = process_zscore(grades, ends, ends, num_generations=2)
+    assert many[0, 0] < few[0, 0] < 0

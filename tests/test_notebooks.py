@@ -58,6 +58,23 @@ def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
     assert all(len(c["metadata"]["mystnb"]["image"]["alt"]) > 20 for c in drawn)
 
 
+NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "nine": 9}
+
+
+@each_source
+def test_an_alternative_text_counts_the_panels_that_there_are(source: Path) -> None:
+    """Where it says how many; and a figure of several has none but panels (a colour bar would be an axes, too)."""
+    for cell in json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]:
+        alt = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
+        said = re.search(r"\b(\w+) (?:\w+ )?panels\b", alt)
+        made = re.search(
+            r"with (\d+) Axes",
+            "".join("".join(o.get("data", {}).get("text/plain", "")) for o in cell.get("outputs", [])),
+        )
+        if said and made and said[1].lower() in NUMBERS:
+            assert NUMBERS[said[1].lower()] == int(made[1]), alt
+
+
 def code_cells(source: Path) -> list[tuple[dict[str, Any], str]]:
     """Metadata and code of each cell of the committed notebook but the first, which holds IPython's commands."""
     cells = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -415,3 +416,21 @@ def test_every_recipe_describes_itself():
         assert recipe.source in text and recipe.name in text
         assert "<lambda>" not in text
         assert dataclasses.asdict(recipe)["name"] == recipe.name
+
+
+def test_the_books_tables_of_names_say_what_is_here():
+    """What a chapter's "Names elsewhere" calls ours is in the library, and what it says is not here is no option of a recipe."""
+    root = Path(__file__).resolve().parents[1]
+    library = "\n".join(path.read_text(encoding="utf-8") for path in (root / "minirlhf").rglob("*.py"))
+    options = {name for recipe in recipes.RECIPES.values() for name in recipe.choices()}
+    seen = []
+    for page in sorted((root / "book").glob("[0-9][0-9]-*.md")):
+        table = page.read_text(encoding="utf-8").partition("\n## Names elsewhere\n")[2].partition("\n## ")[0]
+        for row in re.findall(r"^\| (?!here)(.*) \|$", table, flags=re.MULTILINE):
+            ours = re.findall(r"`([a-z]\w+)", row.split(" | ")[0])
+            if "not here" in row.split(" | ")[0]:
+                assert not options & set(re.findall(r"[a-z]\w+", row)), f"{page.name}: {row}"
+            else:
+                assert all(re.search(rf"\b{name}\b", library) for name in ours), f"{page.name}: {row}"
+            seen += ours
+    assert {"top_entropy_quantile", "group_zscore"} <= set(seen)

@@ -7,7 +7,7 @@
 # %% [statement]
 # A generation engine was asked for `G` samples of each of `P` prompts. It answers **sample-major**: first one completion of every prompt, then a second one of every
 # prompt, and so on, so that row `i` belongs to prompt `i % P`. The code below turns its rewards into advantages and a KL penalty. It runs without an error. In the
-# first run nothing was learned; somebody added prompts that are always solved, and all weights became NaN; and when a penalty was added to hold the policy, it ran
+# first run hardly anything was learned; somebody added prompts that are always solved, and all weights became NaN; and when a penalty was added to hold the policy, it ran
 # away faster the larger `beta` was.
 #
 # **There are three bugs. Find and fix them.**

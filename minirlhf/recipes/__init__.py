@@ -91,14 +91,7 @@ REINFORCE_PP = Recipe(
     "arXiv:2501.03262",
     credit=ToGo(),
     update=Update(ppo_clip, token_mean, kl=InReward(k1, 0.01)),
-    deviations=(
-        Deviation(
-            "advantages are scaled over the batch's tokens, as in OpenRLHF, so that a long reply counts more often in mean and "
-            "deviation; eq:reinforce-pp-advantage scales over its replies",
-            "whiten_advantages",
-        ),
-        NO_NUMBERS,
-    ),
+    deviations=(NO_NUMBERS,),
 )
 REINFORCE_PP_BASELINE = REINFORCE_PP.with_(
     name="reinforce_pp_baseline",
