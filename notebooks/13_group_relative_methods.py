@@ -637,7 +637,6 @@ watched = group_family.train(
     begin,
     DR_GRPO.with_(kl=InLoss(k3, 0.0), num_iterations=4),
     replace(group_family.RUN, max_steps=16),
-    quiet=False,
 )
 
 # %%

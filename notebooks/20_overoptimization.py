@@ -9,6 +9,7 @@
 
 # %%
 
+import logging
 import statistics
 
 import matplotlib.pyplot as plt
@@ -499,6 +500,7 @@ plan = language_model.LanguagePlan()
 DPO_STOPS = (5, 10, 15, 20, 30, 50, 75, 100, 150)  # three passes over the pairs
 assistant = language_model.language_world(tasks.get("assistant"), start, plan, quiet=False)
 print(f"the reward model ranks {assistant.accuracy:.0%} of held-out pairs as the labeller did")
+logging.getLogger("minirlhf.trainers.online").setLevel("ERROR")  # a KL term of weight 0: it is measured, not charged
 rl, history, policy = language_model.rloo(assistant, plan, monitors=counts(), quiet=False)
 trained = {
     "RLOO": [rl],
