@@ -66,11 +66,13 @@ from minirlhf.classroom.testing import expect, test, tidy_distribution
 
 
 def problem(draw):
-    """A distribution over four tokens, two or three of which are kept, and the distribution that is sampled from."""
-    probs = tidy_distribution(draw, 4)
-    keep = torch.ones(4, dtype=torch.bool)
-    keep[draw.permutation(4)[: draw.integer(1, 2)]] = False
-    return probs, keep
+    """A distribution over four tokens, and which two or three of them are kept."""
+    while True:
+        probs = tidy_distribution(draw, 4)
+        keep = torch.ones(4, dtype=torch.bool)
+        keep[draw.permutation(4)[: draw.integer(1, 2)]] = False
+        if abs(float(probs[keep].sum()) - 0.5) > 0.04:  # what is kept and what is cut are never the same mass
+            return probs, keep
 
 
 def truncated(probs, keep):

@@ -94,8 +94,17 @@ def circles(sub, draw):
     top = [n for n, likes in enumerate(everybody) if not (likes.sum(-1) == 3).any()]
     if list(given) == top:
         fail("`pumped` lists those who have no favourite: one can have a favourite and a circle below it")
-    if list(given) != want:
-        fail("`pumped` is wrong")
+    if list(given) == [n + 1 for n in want]:
+        fail("`pumped` counts the friends from 1, and they have the numbers 0 to 6")
+    if list(given) == [n for n, likes in enumerate(everybody) if (likes.sum(-1) == 3).any()]:
+        fail("`pumped` lists those who have a favourite, and most of these have no circle")
+    if list(given) == [n for n, likes in enumerate(everybody) if not (likes.sum(-1) == 0).any()]:
+        fail("`pumped` lists those who have no least-liked dessert: one can have one below a circle")
+    if list(given) != want and sorted(set(given)) == want:
+        fail("`pumped` has the right friends, and not each once in rising order")
+    missed, blamed = len(set(want) - set(given)), len(set(given) - set(want))
+    if missed or blamed:
+        fail(f"of those in `pumped` {blamed} cannot be pumped, and {missed} who can be are missing")
 
 
 @test(
@@ -133,7 +142,7 @@ pumped = [n for n, likes in enumerate(friends(STUDENT)) if not (likes.sum(-1) ==
 
 # %% [mutant] numbered from one
 # caught by: circles
-# says: is wrong
+# says: from 1
 pumped = [n + 1 for n in pumped]
 
 # %% [mutant] the one with a worst dessert

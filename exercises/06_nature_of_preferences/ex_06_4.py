@@ -88,7 +88,10 @@ def posterior(sub, draw):
     wins, rewards, shares = problem(draw)
     first = torch.cat([wins[:, :1], torch.zeros_like(wins[:, 1:])], 1)
     alike = bayes(wins, rewards, torch.full_like(shares, 1 / len(shares)))
-    mean = shares * alike ** (1 / wins.sum((1, 2)).clamp(min=1)[:, None])
+    labels = wins.sum((1, 2))[:, None]
+    mean = shares * alike ** (1 / labels.clamp(min=1))
+    often = alike * shares**labels
+    joint = shares * torch.einsum("nab,gab->ng", wins, (rewards[:, :, None] - rewards[:, None]).sigmoid().log()).exp()
     expect(
         sub.belonging(wins, rewards, shares),
         bayes(wins, rewards, shares),
@@ -100,6 +103,9 @@ def posterior(sub, draw):
             "all people are thrown together": bayes(wins.sum(0, keepdim=True), rewards, shares).expand(3, -1),
             "only the wins of the first answer count": bayes(first, rewards, shares),
             "the mean over the labels is taken, not the sum": mean / mean.sum(-1, keepdim=True),
+            "a group's share counts once for every label; a person belongs to one group": often
+            / often.sum(-1, keepdim=True),
+            "the softmax runs over the people, not over the groups": joint / joint.sum(0),
             "rows do not sum to 1: the groups are normalised over people": (
                 bayes(wins, rewards, shares) / bayes(wins, rewards, shares).sum(0)
             ),

@@ -149,6 +149,9 @@ def circle(sub, draw):
         {
             "the last step is taken from A to C instead of from C to A": ab + bc + ac,
             "it is the mean of the three steps": (ab + bc - ac) / 3,
+            "wins are added and subtracted, which is done with leads": 0.4
+            * (sum(tournament(sub.student)[:2]) - tournament(sub.student)[2] - 500),
+            "it is taken for granted that ratings fit": 0.0,
             "the circle is walked the other way round": ac - ab - bc,
         },
     )
@@ -174,6 +177,8 @@ def fit(sub, draw):
             "it is in nats, not in points": nats,
             "C is put ahead of A: wins and losses are confused, or the rewards": -nats * 400 / math.log(10),
             "nats are multiplied by 400 only": 400 * nats,
+            "the games of A against C are left out": sum(leads(sub.student)[:2]),
+            "the way over B and the games of A against C are averaged": sum(leads(sub.student)) / 2,
             "it is the lead of A over C in their own games": ac,
         },
     )

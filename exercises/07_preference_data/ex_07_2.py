@@ -93,6 +93,7 @@ def matrix(sub, draw):
             ),
             "the sign is turned round": torch.outer(p, p) - torch.diag(p),
             "the mean is not taken away": torch.diag(p),
+            "the products of two probabilities have the wrong sign": torch.diag(p) + torch.outer(p, p),
             "rewards stand on the diagonal, not probabilities": torch.diag(rewards) - torch.outer(p, p),
             "all rewards are taken as equal": torch.eye(len(p)).double() / len(p) - 1 / len(p) ** 2,
         },

@@ -89,6 +89,10 @@ def costs(sub, draw):
             "one pool of grades for both annotators": 1
             - ((a - b) ** 2).double().mean() / ((pool[:, None] - pool) ** 2).mean(),
             "it is the quotient of the costs, not 1 minus it": 1 - want,
+            "an item is not compared with itself below the line": 1 - (1 - want) * (len(a) - 1) / (len(a) - (1 - want)),
+            "it is a correlation, which does not mind that one of them grades higher": float(
+                torch.corrcoef(torch.stack([a, b]).double())[0, 1]
+            ),
         },
     )
 
@@ -106,13 +110,20 @@ def gaps(sub, draw):
     a[3], b[5] = -1, -1
     given = {"a": a, "b": b}
     zeros = slowly(a.clamp(min=0), b.clamp(min=0))
+    both = (a >= 0) & (b >= 0)
+    of_all = ((a[a >= 0][:, None] - b[b >= 0]) ** 2).double().mean()
+    loose = 1 - ((a - b)[both] ** 2).double().mean() / of_all
     raw = 1 - ((a - b) ** 2).double().mean() / ((a[:, None] - b[None]) ** 2).double().mean()
     expect(
         sub.weighted_kappa(a, b),
         slowly(a, b),
         what="the weighted κ with gaps",
         given=given,
-        mistakes={"a missing grade is read as 0": zeros, "a missing grade is read as −1": raw},
+        mistakes={
+            "a missing grade is read as 0": zeros,
+            "a missing grade is read as −1": raw,
+            "below the line stand grades of items that the other one did not grade": loose,
+        },
     )
 
 

@@ -157,6 +157,7 @@ def labels(sub, draw):
             "the errors fall with the root of the number": math.sqrt(want),
             "the edge alone: it would be found in half of the studies": (1.96 * error / w) ** 2,
             "it is upside down": 1 / want,
+            "the edge is that of a one-sided test": (2.487 * error / w) ** 2,
             "it is how many more, not how many times as many": want - 1,
         },
     )

@@ -83,12 +83,15 @@ def counted(labels, posterior, over_truth=False, over=2):
 def rows(sub, draw):
     "What somebody says where c is true is a distribution over what is said."
     labels, posterior = team(draw, gaps=False)
+    said = torch.nn.functional.one_hot(labels, 2).double()
+    smoothed = torch.einsum("nc,nal->acl", posterior, said) + 1
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
         what="the confusions",
         given={"labels": labels, "posterior": posterior},
         mistakes={
+            "1 is added to every count, not 0.001": smoothed / smoothed.sum(-1, keepdim=True),
             "it is normalised over the truth": counted(labels, posterior, over_truth=True),
             "it is normalised over the annotators": counted(labels, posterior, over=0),
         },

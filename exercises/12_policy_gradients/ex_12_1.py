@@ -109,6 +109,7 @@ def not_graded(sub, draw):
     valid[0, draw.integer(0, rewards.shape[1] - 1)] = False
     zeros = torch.where(valid, rewards, 0.0)
     size = rewards.shape[1]
+    centred = zeros - zeros.sum(-1, keepdim=True) / valid.sum(-1, keepdim=True)
     expect(
         sub.leave_one_out(torch.where(valid, rewards, torch.nan), valid),
         one_by_one(rewards, valid),
@@ -117,6 +118,9 @@ def not_graded(sub, draw):
         mistakes={
             "a reply without a grade counts as one of reward 0": torch.where(
                 valid, zeros - (zeros.sum(-1, keepdim=True) - zeros) / (size - 1), 0.0
+            ),
+            "the factor G/(G − 1) counts replies that have no grade": torch.where(
+                valid, centred * size / (size - 1), 0.0
             ),
             "a reply without a grade still gets an advantage": torch.where(
                 valid, one_by_one(rewards, valid), -zeros.sum(-1, keepdim=True) / (size - 1)

@@ -82,6 +82,9 @@ def first_update(sub, draw, temperature, mistakes):
     }
     wrong |= {
         "padding is counted in the mean": -advantages[mask].sum() / mask.numel(),
+        "the clip holds ratio · A; it belongs to the ratio alone": -torch.minimum(
+            advantages, advantages.clamp(1 - EPSILON, 1 + EPSILON)
+        )[mask].mean(),
         "the log-probabilities are divided by the temperature, not the logits": loss(
             token_logps(logits, ids, 1.0) / temperature, old, advantages, mask, torch.minimum
         ),

@@ -87,6 +87,7 @@ def punishment(sub, draw):
             "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
             "short replies are paid for": -(over / cache).clamp(max=1.0),
             "it is charged from the first token": -(lengths / limit).clamp(max=1.0),
+            "the line begins at the limit, and it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
             "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),
             "the line has the slope of the limit, not of the cache": -(over.clamp(min=0) / limit).clamp(max=1.0),
         },

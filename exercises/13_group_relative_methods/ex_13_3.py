@@ -218,7 +218,11 @@ def by_hand(sub, draw):
     "The two objectives of the example."
     mistakes = {"the clip lifts .4 to .8; the minimum does not": 1.0, "nothing is clipped": 1.2}
     expect(sub.number("grpo_value"), (1.2 + 0.4) / 2, what="`grpo_value`", mistakes=mistakes, reveal=False)
-    mistakes = {"the root is missing": 0.8, "the arithmetic mean is clipped": 1.2}
+    mistakes = {
+        "the root is missing": 0.8,
+        "the arithmetic mean is clipped": 1.2,
+        "every token is clipped before the mean is taken": math.sqrt(1.2 * 0.8),
+    }
     expect(
         sub.number("gspo_value"), math.sqrt(0.8), what="`gspo_value`", mistakes=mistakes, tolerance=1e-3, reveal=False
     )

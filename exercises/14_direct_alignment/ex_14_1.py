@@ -137,6 +137,8 @@ def cancels(sub, draw):
             ),
             "chosen and rejected are swapped": normal(-beta * margin),
             "these people follow Bradley and Terry": torch.sigmoid(beta * margin),
+            "a logistic function with 1.702 in it is near Φ, and not Φ": torch.sigmoid(1.702 * beta * margin),
+            "only the rejected answer is looked at": normal(-beta * (rejected - ref_rejected)),
         },
     )
 
@@ -171,6 +173,8 @@ def pushes(sub, draw):
             * (-0.5 * (beta * gap) ** 2).exp()
             / normal(beta * gap),
             "the factor β is lost": -bell(beta * gap) / normal(beta * gap),
+            "the loss rises along it: it is minus the derivative": beta * bell(beta * gap) / normal(beta * gap),
+            "it is the derivative in the margin times β twice": -beta * beta * bell(beta * gap) / normal(beta * gap),
             "it is not divided by Φ: this is the slope of −Φ, not of −log Φ": -beta * bell(beta * gap),
             "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
         },
@@ -204,6 +208,7 @@ def settles(sub, draw):
         tolerance=1e-4,
         mistakes={
             "β multiplies": beta * beta * (low + high) / 2,
+            "p is taken for the share of the turned labels": -(low + high) / 2,
             "it is the implicit reward, β times the margin": beta * (low + high) / 2,
             "these people follow Bradley and Terry": torch.log(p / (1 - p)) / beta,
             "the margin is held at 0 where people mostly prefer the other": ((low + high) / 2).clamp(min=0),

@@ -155,6 +155,9 @@ def names_the_best(sub, draw):
         given={"logps": logps, "ref_logps": ref, "beta": beta},
         mistakes={
             "the positive is missing from the denominator": s[:, 1:].logsumexp(-1) - s[:, 0],
+            "the best is compared with each other one in a pair of its own": torch.nn.functional.softplus(
+                s[:, 1:] - s[:, :1]
+            ).sum(-1),
             "the whole ranking is scored": torch.tensor([-drawn_log(row) for row in s.tolist()], dtype=torch.float64),
         },
     )

@@ -121,6 +121,7 @@ def paid_most(sub, draw):
             "β multiplies the win rates instead of dividing them": beta * torch.logsumexp(ref.log() + beta * rate, -1),
             "the reference is taken for the opponent": beta * torch.logsumexp(ref.log() + wins @ ref / beta, -1),
             "log Z is not multiplied by β": want / beta,
+            "the price is paid twice": want - beta * exact.divergence(best, ref),
             "the mean is taken before the exponential": ref @ rate,
             "the chance of losing is counted": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
         },

@@ -173,6 +173,7 @@ def its_beta(sub, draw):
             "it is β times the margin": want * h,
             "the first loss, ln 2, is divided by the margin": math.log(2) / h,
             "it is upside down": 1 / want,
+            "the loss is divided by the margin, as if no logarithm were in it": last[1] / h,
             "the loss was read as a probability": -math.log(last[1]) / h,
         },
     )

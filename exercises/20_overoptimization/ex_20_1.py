@@ -129,6 +129,8 @@ def bend_of_gold(sub, draw):
         given={"ref": ref, "proxy": proxy, "gold": gold, "strength": strength},
         mistakes={
             "gold is not centred": exact.expectation(p, gold * centred**2),
+            "a derivative is lost: this is λ times the covariance": strength * exact.expectation(p, gold * centred),
+            "the third moment of the proxy stands where gold belongs": central(p, proxy, 3),
             "this is the first derivative, a covariance": exact.expectation(p, gold * centred),
             "gold is squared instead of the proxy": exact.expectation(p, gold_centred**2 * centred),
             "only one of the two proxies is centred: the mean proxy moves too": exact.expectation(
@@ -168,6 +170,9 @@ def bend_of_kl(sub, draw):
         given={"ref": ref, "proxy": proxy, "strength": strength},
         mistakes={
             "the variance is taken to be constant": variance,
+            "the third moment is that of the proxy, not of the centred proxy": variance
+            + strength * exact.expectation(p, proxy**3),
+            "the change of the variance is measured at the reference": variance + strength * central(ref, proxy, 3),
             "only the variance's own change is there": strength * skew,
             "this is the first derivative": strength * variance,
             "the strength is missing": variance + skew,

@@ -139,6 +139,12 @@ def the_fit(sub, draw):
             "gold is fitted, not the gold gained": raw[0],
             "the curve has an intercept of its own": free[0],
             "the column is d², not d": beta,
+            "the gain is divided by the square of the distance, row by row": float(
+                ((run(sub.student)[1:, 1] - run(sub.student)[0, 1]) / run(sub.student)[1:, 0] ** 2).mean()
+            ),
+            "the gain is divided by the distance, row by row, as if nothing bent": float(
+                ((run(sub.student)[1:, 1] - run(sub.student)[0, 1]) / run(sub.student)[1:, 0]).mean()
+            ),
         },
     )
     near(
@@ -177,6 +183,7 @@ def how_exactly(sub, draw):
                 "this is a distance, the root of the KL": want**0.5,
                 "low and high are exchanged": other,
                 "it is the peak itself": peak,
+                "it encloses 90 % of the largest gain": peak * (1 + sign * 0.1**0.5) ** 2,
                 "95 % of the peak's KL is not 95 % of its gain": peak * (1 + sign * 0.05),
                 "5 % of the peak's distance is not 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
                 "the root of 5 % is taken off the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
@@ -207,6 +214,7 @@ def at_a_price(sub, draw):
             "the price is not paid": (alpha / (2 * beta)) ** 2,
             "the price is paid per unit of distance, not per nat": ((alpha - cost) / (2 * beta)) ** 2,
             "the price is a gain": (alpha / (2 * (beta - cost))) ** 2,
+            "the price is counted twice": (alpha / (2 * (beta + 2 * cost))) ** 2,
             "the net gain is given, not where it is": float(net.max()),
             "it is the last row measured": float(run(sub.student)[-1, 0] ** 2),
         },

@@ -82,6 +82,9 @@ def trails(sub, draw):
         mistakes={
             "the first sums are divided by the whole window": torch.tensor(whole, dtype=torch.float64),
             "the window looks ahead": torch.tensor(ahead, dtype=torch.float64),
+            "the grade stands in the middle of its window, which looks ahead": past(
+                lambda i: grades[max(0, i - window // 2) : i + window // 2 + 1]
+            ),
             "the window is one too wide": past(lambda i: grades[max(0, i - window) : i + 1]),
             "it is the mean of all grades so far": past(lambda i: grades[: i + 1]),
             "it is the smallest of the window": past(lambda i: [min(grades[max(0, i - window + 1) : i + 1])]),
