@@ -67,9 +67,9 @@ def batch(draw):
     ids, mask = torch.full((3, 7), EOS), torch.zeros(3, 7, dtype=torch.long)
     prompts, want = torch.zeros(3, dtype=torch.long), torch.full((3, 7), -100)
     lengths = torch.tensor([1, 2, draw.integer(1, 2)])[draw.permutation(3)].tolist()
+    replies = torch.tensor([2, 3, draw.integer(2, 3)])[draw.permutation(3)].tolist()
     for i, prompt in enumerate(lengths):
-        reply = draw.integer(2, 3)
-        end = prompt + reply + 1
+        end = prompt + replies[i] + 1
         ids[i, : end - 1] = (draw.uniform(end - 1) * 6).long() + 1
         mask[i, :end], prompts[i] = 1, prompt
         want[i, prompt:end] = ids[i, prompt:end]

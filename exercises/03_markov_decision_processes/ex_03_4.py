@@ -46,11 +46,12 @@ from minirlhf.classroom.testing import expect, test, tidy
 def problem(draw):
     """A table of three states and two actions, a step from 0 to 1, and the other numbers."""
     q = tidy(draw.uniform(3, 2, low=1, high=2)) + torch.tensor([[0.0], [2.0], [4.0]], dtype=torch.float64)
-    q[1, draw.integer(0, 1)] += 1.2  # the two actions of the state that is reached are never worth the same
+    action = draw.integer(0, 1)
+    q[1, 1 - action] += 1.2  # in the state that is reached, the action just taken is never the best
     reward = 1.0 + draw.integer(1, 9) / 10
     return (
         q,
-        (0, draw.integer(0, 1), reward, 1),
+        (0, action, reward, 1),
         [0.1, 0.25, 0.5][draw.integer(0, 2)],
         [0.5, 0.8, 0.9][draw.integer(0, 2)],
     )
