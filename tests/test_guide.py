@@ -71,9 +71,10 @@ def test_the_guide_s_commands_run_and_leave_what_it_says(course):
     assert (folder / "back" / "canvas-feedback.zip").is_file()
     (late,) = [r for r in rows(folder / "homework" / "collected.csv") if r["late"]]
     assert late["student"] in (folder / "canvas" / "who.txt").read_text()
+    assert (folder / "slope.png").is_file() and "04.5  0 of" in printed
     assert "not all points" in printed, "the disputed mark was right after all: the guide's example shows nothing"
-    assert "✓ 05.6 What odds cost" in printed
-    assert "## 05.6 What odds cost" in (folder / "handout" / "05_rlhf_problem.py").read_text(encoding="utf-8")
+    assert "✓ 05.7 What odds cost" in printed
+    assert "## 05.7 What odds cost" in (folder / "handout" / "05_rlhf_problem.py").read_text(encoding="utf-8")
     assert rows(folder / "nb" / "grades.csv")[0]["student_id"] == "ada"
     assert (folder / "nb" / "feedback" / "ada").is_dir()
 

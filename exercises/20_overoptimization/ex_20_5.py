@@ -14,7 +14,7 @@
 # 2. `stop(proxy, grades)`: called after every evaluation with two lists, the proxy's values and the grades so far. Return True to stop there, False to go on. How you
 #    decide is up to you.
 #
-# How it is judged: over six seeds, each with 25 runs of up to 40 evaluations. In each run rewards, replies and noise are new, and so is the point at which gold turns. The
+# How it is judged: over six seeds, each with 40 runs of up to 40 evaluations. In each run rewards, replies and noise are new, and so is the point at which gold turns. The
 # score is the *true* gold of the policies that you stopped at, averaged, and compared with our rule's on the same runs. Ours is a simple one. Its mean may lie 0.4 below
 # ours, with the whole of its 95 % interval; gold has a standard deviation of about 1 over replies.
 
@@ -117,9 +117,9 @@ def run(draw):
     what="the gold of the policies that were stopped at",
 )
 def in_time(sub, draw):
-    "`stop` stops near the top of gold: six seeds of 25 runs, each beside our rule."
+    "`stop` stops near the top of gold: six seeds of 40 runs, each beside our rule."
     begun, reached = [], []
-    for _ in range(25):
+    for _ in range(40):
         proxy, gold, grades = run(draw)
         for n in range(1, LENGTH + 1):
             answer = sub.stop(proxy[:n].tolist(), grades[:n].tolist())
