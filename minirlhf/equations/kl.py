@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.logprobs import token_entropies
-from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, POSITIVE, number, shape, takes
+from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, POSITIVE, number, sampled, shape, takes
 
 _two_policies = takes(logits=shape("... V"), ref_logits=shape("... V"))
 
@@ -229,6 +229,37 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return torch.expm1(log_r) - log_r
 
 
+@takes(logps=shape("..."), values=shape("..."))
+def with_score(values: Tensor, logps: Tensor) -> Tensor:
+    """The same values, with a gradient whose expectation is that of E_π[value]: ∇value + value · ∇log π.
+
+    An estimate of a sample depends on π twice, by what it says and by how often it is sampled. As a loss it has the first
+    part of the gradient only, as a reward the second only; here are both. ``logps`` are of what was sampled: tokens with
+    their own estimates, or responses ``(B,)`` with theirs.
+
+    Label: eq:estimator-gradient
+    Source: the product rule; for KL estimates Tang and Munos (2025), "On a few pitfalls in KL divergence gradient
+        estimation for RL".
+    """
+    return values + values.detach() * (logps - logps.detach())
+
+
+@takes(shift=shape("..."))
+def gaussian_estimators(shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Bias and standard deviation of k1, k2 and k3, in units of the KL, ``(..., 3)`` each: π = N(0, 1), π_ref = N(shift, 1).
+
+    The KL is shift²/2; the shift is not 0. k1's deviation grows without bound as the two come together, k3's without
+    bound as they part: it is the larger of the two from a KL of .628 on.
+
+    Label: eq:gaussian-estimators
+    Source: Gaussian moments; the numbers of Schulman (2020), "Approximating KL divergence", at shifts .1 and 1.
+    """
+    square = shift**2
+    none = torch.zeros_like(shift)
+    deviation = torch.stack([shift.abs(), square * (square + 2).sqrt() / 2, (torch.expm1(square) - square).sqrt()], -1)
+    return torch.stack([none, square / 4, none], -1), 2 * deviation / square[..., None]
+
+
 @takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"))
 def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     """KL of whole responses ``(B,)`` from their positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
@@ -240,8 +271,31 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     Label: eq:full-kl
     Source: the chain rule, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
     """
+    return _position_kls(logits, ref_logits, mask).sum(-1)
+
+
+@takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"), logps=sampled(gradient=True))
+def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
+    """:func:`full_kl`, ``(B,)``, with the part of the gradient that comes from the choice of prefixes.
+
+    Each sampled token answers for the KLs of the positions *after* it: Σ_t [∇KL_t + ∇log π(y_t) Σ_{k>t} KL_k]. Its
+    expectation over responses of π is ∇KL(π‖π_ref) of whole responses; a KL of tokens in the loss has the first sum only.
+
+    Label: eq:full-kl-gradient
+    Source: the product rule along the chain rule of KL; Tang and Munos (2025), "On a few pitfalls in KL divergence
+        gradient estimation for RL".
+    Args:
+        logps: log-probabilities of the tokens that π sampled.
+    """
+    here = _position_kls(logits, ref_logits, mask)
+    later = here.detach().flip(-1).cumsum(-1).flip(-1) - here.detach()
+    return here.sum(-1) + (later * (logps - logps.detach())).sum(-1)
+
+
+def _position_kls(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
+    """KL(π‖π_ref) at each position, ``(B, T)``, 0 outside the mask."""
     padding = ~mask.bool().unsqueeze(-1)  # filled before the softmax, so that no NaN of the padding reaches a gradient
-    return reverse_kl(logits.masked_fill(padding, 0.0), ref_logits.masked_fill(padding, 0.0)).sum(-1)
+    return reverse_kl(logits.masked_fill(padding, 0.0), ref_logits.masked_fill(padding, 0.0))
 
 
 # -- keeping it in bounds ----------------------------------------------------------------------------------------
