@@ -49,7 +49,7 @@ class Kept:
     steps: int
 
 
-class Pupil:
+class LetterReader:
     """The base model of one seed, its world, and ways to teach it the new task."""
 
     def __init__(self, seed: int, pretraining: int = 400) -> None:

@@ -116,7 +116,7 @@ class Poem:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SampledRun:
     """A sampled run: Adam with a rate that falls linearly to 0, unless ``constant``."""
 
     steps: int = 200
@@ -147,7 +147,7 @@ class Steering:
         return reference
 
 
-def train(poem: Poem, arm: Arm, steering: Steering, plan: Plan, seed: int) -> Tensor:
+def train(poem: Poem, arm: Arm, steering: Steering, plan: SampledRun, seed: int) -> Tensor:
     """The table of the policy after a run; every step draws replies, and each is compared with the mean of the others."""
     rng = generator("ch09", "poem", seed)
     table = poem.start.clone().requires_grad_()
@@ -185,15 +185,20 @@ def drift(poem: Poem, arm: Arm, beta: float, table: Tensor) -> Tensor:
 def rest(poem: Poem, arm: Arm, beta: float, start: Tensor, most: int = 100) -> tuple[Tensor, float]:
     """Where the expected update is 0, by Newton's method from a table nearby, and the largest real part of its eigenvalues there.
 
+    A reply of probability 0 is not moved either; such points are no rest, since whatever brings the reply back is followed.
+
     Raises:
-        RuntimeError: no such point was found.
+        RuntimeError: no point was found at which every reply keeps some of its probability.
     """
     table = start.log_softmax(-1)
     for _ in range(most):
         leaf = table.clone().requires_grad_()
         now = drift(poem, arm, beta, leaf)
         slopes = torch.autograd.functional.jacobian(lambda x: drift(poem, arm, beta, x), table).view(table.numel(), -1)
-        if float(now.detach().abs().max()) < 1e-11:
+        if (
+            float(now.detach().abs().max()) < 1e-11
+            and float((poem.law(table) / poem.law(poem.start)).log().min()) > -15
+        ):
             values = torch.linalg.eigvals(slopes).real.sort(descending=True).values
             return table, float(
                 values[len(table)]
@@ -209,7 +214,7 @@ def at_kl(poem: Poem, arm: Arm, budget: float, high: float, low: float) -> tuple
     table = poem.start
     for beta in (8.0, 4.0, 2.0, high):
         table = rest(poem, arm, beta, table)[0]
-    for _ in range(20):
+    for _ in range(16):
         middle = (low * high) ** 0.5
         found = rest(poem, arm, middle, table)[0]
         if poem.place(found)["kl"] > budget:

@@ -6,22 +6,22 @@ The poem critic's forty replies, 64 sampled replies a step, ten seeds. Writes ``
 import statistics
 from dataclasses import replace
 
-from minirlhf.chapters.ch09_regularisation.poem import ARMS, Arm, Plan, Poem, Steering, train
+from minirlhf.chapters.ch09_regularisation.poem import ARMS, Arm, Poem, SampledRun, Steering, train
 from minirlhf.evidence import Study, settings
 
 BETA = 0.5
-SHORT = Plan()
-LONG = Plan(steps=300)
+SHORT = SampledRun()
+LONG = SampledRun(steps=300)
 #: Rate of a refresh, and after how many steps each.
 REFRESHES = {"hard": (1.0, 40), "average": (0.03, 1), "slow": (0.003, 1)}
 
 
-def one_seed(seed: int, plan: Plan = SHORT, long: Plan = LONG) -> dict[str, float]:
+def one_seed(seed: int, plan: SampledRun = SHORT, long: SampledRun = LONG) -> dict[str, float]:
     """Every run of the chapter on the poem."""
     poem, numbers = Poem(), {}
     in_reward = ARMS["k1_reward"]
 
-    def run(name: str, arm: Arm, steering: Steering, plan: Plan) -> None:
+    def run(name: str, arm: Arm, steering: Steering, plan: SampledRun) -> None:
         table = train(poem, arm, steering, plan, seed)
         numbers.update({f"{name}_{key}": value for key, value in poem.place(table).items()})
         last = steering.kls[-50:]
@@ -44,7 +44,7 @@ def one_seed(seed: int, plan: Plan = SHORT, long: Plan = LONG) -> dict[str, floa
 
 def probe() -> dict[str, float | str]:
     """Every run of the study, for three steps."""
-    return one_seed(0, Plan(steps=3), replace(LONG, steps=3)) | settings(plan=SHORT, long=LONG)
+    return one_seed(0, SampledRun(steps=3), replace(LONG, steps=3)) | settings(plan=SHORT, long=LONG)
 
 
 STUDY = Study(one_seed, probe, seeds=10)

@@ -4,7 +4,7 @@ Each way to teach at two learning rates, all until the new task is done equally 
 Writes ``study_forgetting.json``.
 """
 
-from minirlhf.chapters.ch09_regularisation.forgetting import MOST, Pupil
+from minirlhf.chapters.ch09_regularisation.forgetting import MOST, LetterReader
 from minirlhf.evidence import Study
 
 RATES = {"slow": 1e-3, "fast": 3e-3}
@@ -13,7 +13,7 @@ WAYS = ("rl", "nearest", "own", "true", "any", "one", "one_with_letters")
 
 def one_seed(seed: int, pretraining: int = 400, most: int = MOST) -> dict[str, float]:
     """The base model, and it taught in every way."""
-    pupil = Pupil(seed, pretraining)
+    pupil = LetterReader(seed, pretraining)
     base = pupil.look(pupil.base, 0)
     numbers = {"base_new": base.new, "base_old": base.old}
     for way in WAYS:
