@@ -1,0 +1,199 @@
+# ---
+# title: Two references
+# kind: derive
+# minutes: 25
+# ---
+
+# %% [statement]
+# A model is to please a reward model, stay near the *base* model, so that it forgets nothing, and stay near the *chat* model, so that it stays polite. The objective is
+#
+# $$J(\pi) = \mathbb{E}_\pi[r] - \beta_1\,\mathrm{KL}(\pi\|\pi_1) - \beta_2\,\mathrm{KL}(\pi\|\pi_2), \qquad \beta_1, \beta_2 > 0 .$$
+#
+# Derive, then write:
+#
+# 1. `best(ref1, ref2, rewards, beta1, beta2)`: the policy that maximises it, as probabilities;
+# 2. `worth(ref1, ref2, rewards, beta1, beta2)`: the value of $J$ there, without computing any divergence;
+# 3. `tension(ref1, ref2, beta1, beta2)`: what the two references cost when all rewards are 0, that is, $-\max_\pi J$. It is 0 if they agree.
+#
+# All arguments are `(N,)` tensors of probabilities, none 0, or rewards; the results count to seven digits, and gradients through `rewards` count. Rewards may be large.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def best(ref1, ref2, rewards, beta1, beta2):
+    """Returns (N,) probabilities."""
+    raise NotImplementedError
+
+
+def worth(ref1, ref2, rewards, beta1, beta2):
+    """Returns a scalar tensor."""
+    raise NotImplementedError
+
+
+def tension(ref1, ref2, beta1, beta2):
+    """Returns a scalar tensor, not negative."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def best(ref1, ref2, rewards, beta1, beta2):
+    return torch.softmax((beta1 * ref1.log() + beta2 * ref2.log() + rewards) / (beta1 + beta2), -1)
+
+
+def worth(ref1, ref2, rewards, beta1, beta2):
+    total = beta1 + beta2
+    return total * torch.logsumexp((beta1 * ref1.log() + beta2 * ref2.log() + rewards) / total, -1)
+
+
+def tension(ref1, ref2, beta1, beta2):
+    return -worth(ref1, ref2, torch.zeros_like(ref1), beta1, beta2)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf.core import exact
+
+
+def problem(draw):
+    """Two references, rewards, two prices that differ."""
+    prices = [(0.5, 1.5), (2.0, 0.4), (0.3, 0.9)][draw.integer(0, 2)]
+    return tidy_distribution(draw, 4), tidy_distribution(draw, 4), tidy(draw.normal(4)), *prices
+
+
+def searched(ref1, ref2, rewards, beta1, beta2):
+    """The largest J of all distributions, climbed in small steps from the uniform one, and where it is."""
+    logp = torch.full_like(ref1, 1 / len(ref1)).log()
+    for _ in range(150):  # up the gradient in π, with probabilities multiplied instead of added to
+        slope = rewards - beta1 * (logp - ref1.log()) - beta2 * (logp - ref2.log())
+        logp = (logp + 0.3 / (beta1 + beta2) * slope).log_softmax(-1)
+    p = logp.exp()
+    return p, (p * rewards).sum() - beta1 * exact.divergence(p, ref1) - beta2 * exact.divergence(p, ref2)
+
+
+@test(
+    points=2,
+    hints=(
+        "Collect what multiplies $\\log\\pi$: how often does it occur? Then write the rest as the logarithm of one distribution, up to a constant.",
+        "$J = \\mathbb{E}[r + \\beta_1\\log\\pi_1 + \\beta_2\\log\\pi_2 - (\\beta_1 + \\beta_2)\\log\\pi]$. Divide by $\\beta_1 + \\beta_2$ and complete the divergence.",
+    ),
+    against="climbing J step by step",
+)
+def optimum(sub, draw):
+    "`best` is the maximiser."
+    ref1, ref2, rewards, beta1, beta2 = problem(draw)
+    total = beta1 + beta2
+    mixture = (beta1 * ref1 + beta2 * ref2) / total
+    expect(
+        sub.best(ref1, ref2, rewards, beta1, beta2),
+        searched(ref1, ref2, rewards, beta1, beta2)[0],
+        what="`best`",
+        tolerance=1e-5,
+        given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
+        mistakes={
+            "the references are averaged as probabilities; it is their logarithms that are": torch.softmax(
+                mixture.log() + rewards / total, -1
+            ),
+            "the exponents are not divided by β₁ + β₂": torch.softmax(
+                beta1 * ref1.log() + beta2 * ref2.log() + rewards, -1
+            ),
+            "both references count alike": torch.softmax((ref1.log() + ref2.log()) / 2 + rewards / total, -1),
+            "each KL was solved by itself, and the tilts multiplied": torch.softmax(
+                ref1.log() + ref2.log() + rewards / beta1 + rewards / beta2, -1
+            ),
+        },
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "At the optimum the divergence that you have completed is 0. What is left?",
+        "A constant: $(\\beta_1+\\beta_2)$ times the logarithm of the normaliser.",
+    ),
+    against="climbing J step by step",
+)
+def value_there(sub, draw):
+    "`worth` is the largest value."
+    ref1, ref2, rewards, beta1, beta2 = problem(draw)
+    want = float(searched(ref1, ref2, rewards, beta1, beta2)[1])
+    expect(
+        sub.worth(ref1, ref2, rewards, beta1, beta2),
+        want,
+        what="`worth`",
+        tolerance=1e-7,
+        given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
+        mistakes={"the factor β₁ + β₂ is missing": want / (beta1 + beta2), "the sign": -want},
+    )
+    high = sub.worth(ref1, ref2, rewards + 3000.0, beta1, beta2)
+    expect(high, want + 3000.0, what="`worth` with 3000 added to all rewards", tolerance=1e-7)
+
+
+@test(
+    points=1,
+    hints=(
+        "Your `worth` with rewards of 0. And the sign?",
+        "$-(\\beta_1+\\beta_2)\\log\\sum_y \\pi_1^{\\beta_1/(\\beta_1+\\beta_2)}\\,\\pi_2^{\\beta_2/(\\beta_1+\\beta_2)}$, which is not negative by Hölder's inequality.",
+    ),
+    against="climbing J step by step",
+)
+def cost_of_two(sub, draw):
+    "`tension` is what two references cost."
+    ref1, ref2, rewards, beta1, beta2 = problem(draw)
+    want = -float(searched(ref1, ref2, torch.zeros_like(rewards), beta1, beta2)[1])
+    given = {"ref1": ref1, "ref2": ref2, "beta1": beta1, "beta2": beta2}
+    expect(sub.tension(ref1, ref2, beta1, beta2), want, what="`tension`", tolerance=1e-7, given=given, mistakes={"the sign": -want})
+    expect(sub.tension(ref1, ref1, beta1, beta2), 0.0, what="`tension` of a reference with itself", tolerance=1e-7)
+
+
+# %% [probes]
+# no gradient of best.ref1, best.ref2, worth.ref1, worth.ref2, tension.ref1, tension.ref2: the references are data
+
+
+# %% [mutant] references averaged as probabilities
+# caught by: optimum
+# says: averaged as probabilities
+def best(ref1, ref2, rewards, beta1, beta2):
+    total = beta1 + beta2
+    return torch.softmax(((beta1 * ref1 + beta2 * ref2) / total).log() + rewards / total, -1)
+
+
+# %% [mutant] not divided
+# caught by: optimum
+# says: not divided
+def best(ref1, ref2, rewards, beta1, beta2):
+    return torch.softmax(beta1 * ref1.log() + beta2 * ref2.log() + rewards, -1)
+
+
+# %% [mutant] the factor is missing
+# caught by: value_there
+# says: factor
+def worth(ref1, ref2, rewards, beta1, beta2):
+    return torch.logsumexp((beta1 * ref1.log() + beta2 * ref2.log() + rewards) / (beta1 + beta2), -1)
+
+
+# %% [mutant] overflows
+# caught by: value_there
+def worth(ref1, ref2, rewards, beta1, beta2):
+    total = beta1 + beta2
+    weights = ref1 ** (beta1 / total) * ref2 ** (beta2 / total)
+    return total * (weights * torch.exp(rewards / total)).sum().log()
+
+
+# %% [mutant] a negative cost
+# caught by: cost_of_two
+# says: the sign
+def tension(ref1, ref2, beta1, beta2):
+    return worth(ref1, ref2, torch.zeros_like(ref1), beta1, beta2)
+
+
+# %% [partial] 2: the policy only
+def worth(ref1, ref2, rewards, beta1, beta2):
+    return rewards.sum()
+
+
+def tension(ref1, ref2, beta1, beta2):
+    return ref1.sum()
