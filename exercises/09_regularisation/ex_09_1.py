@@ -120,7 +120,12 @@ def two_places(sub, draw):
 )
 def negative(sub, draw):
     "A negative k₁ (`q6`)."
-    ask(sub, "q6", "c" if k1(-2.0, -1.0) < 0 else "a", {"a": "a batch may be negative by chance", "b": "that need not be"})
+    ask(
+        sub,
+        "q6",
+        "c" if k1(-2.0, -1.0) < 0 else "a",
+        {"a": "a batch may be negative by chance", "b": "that need not be"},
+    )
 
 
 # %% [mutant] a charge is taken for a reward

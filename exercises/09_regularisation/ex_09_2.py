@@ -145,7 +145,14 @@ def cost_of_two(sub, draw):
     ref1, ref2, rewards, beta1, beta2 = problem(draw)
     want = -float(searched(ref1, ref2, torch.zeros_like(rewards), beta1, beta2)[1])
     given = {"ref1": ref1, "ref2": ref2, "beta1": beta1, "beta2": beta2}
-    expect(sub.tension(ref1, ref2, beta1, beta2), want, what="`tension`", tolerance=1e-7, given=given, mistakes={"the sign": -want})
+    expect(
+        sub.tension(ref1, ref2, beta1, beta2),
+        want,
+        what="`tension`",
+        tolerance=1e-7,
+        given=given,
+        mistakes={"the sign": -want},
+    )
     expect(sub.tension(ref1, ref1, beta1, beta2), 0.0, what="`tension` of a reference with itself", tolerance=1e-7)
 
 

@@ -1,0 +1,192 @@
+# ---
+# title: Four runs, four notes that were lost
+# kind: numeric
+# minutes: 15
+# ---
+
+# %% [statement]
+# Four people trained the poem's policy with "a KL penalty", each twice, with β = ½ and with β = 1. The same reward, the same optimiser, 200 steps, linear decay. `logs(STUDENT)` has what is left: for each run `P`, `Q`, `R`, `S`
+# and each β four rows, after 25, 50, 100 and 200 steps, of the KL *as the run logged it*, from the reference that it had just then, and of the KL *from the first model*. Which run belongs to whom is yours alone (put your student id
+# into `STUDENT` at the top of the notebook). The exact optimum of reward minus β KL is 1.10 nats from the first model for β = ½, .30 for β = 1, and the most that any policy can reach is 6.2.
+#
+# 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run that charged $k_1$ in the reward; of the one that had $k_1$ in the loss; of the one whose reference follows the policy by a moving average; and of the one
+#    that charged $k_3$ in the reward.
+# 2. `sold`: for the run whose reference follows, at β = ½ and with 3 % a step, compute from the chapter's formula the price that it has really paid after 200 steps, if it was always at its optimum: the β of a run with the first reference.
+#    Right to 1 %. It is not personal.
+
+# %% [given]
+from minirlhf.ledger.registry import Draw
+
+# runs of four kinds, in an order that means nothing; [[logged, from the first model] after 25, 50, 100, 200 steps] for β = ½ and for β = 1
+_RUNS = [
+    [[[0.69, 1.55], [0.47, 2.7], [0.16, 4.78], [0.0, 5.8]], [[0.24, 0.63], [0.2, 1.21], [0.13, 2.67], [0.02, 4.52]]],
+    [[[1.26, 1.26], [1.11, 1.11], [1.1, 1.1], [1.1, 1.1]], [[0.32, 0.32], [0.29, 0.29], [0.3, 0.3], [0.3, 0.3]]],
+    [[[2.81, 2.81], [5.31, 5.31], [5.99, 5.99], [6.08, 6.08]], [[2.82, 2.82], [5.18, 5.18], [5.94, 5.94], [6.05, 6.05]]],
+    [[[2.33, 2.33], [3.9, 3.9], [3.97, 3.97], [4.03, 4.03]], [[2.27, 2.27], [3.43, 3.43], [3.42, 3.42], [3.38, 3.38]]],
+    [[[2.39, 2.39], [3.91, 3.91], [5.95, 5.95], [6.05, 6.05]], [[2.15, 2.15], [4.61, 4.61], [5.91, 5.91], [6.01, 6.01]]],
+    [[[0.76, 1.77], [0.45, 3.04], [0.14, 5.04], [0.0, 5.85]], [[0.25, 0.69], [0.22, 1.34], [0.14, 2.89], [0.02, 4.69]]],
+    [[[2.83, 2.83], [4.0, 4.0], [3.73, 3.73], [3.71, 3.71]], [[2.74, 2.74], [3.67, 3.67], [3.48, 3.48], [3.47, 3.47]]],
+    [[[1.14, 1.14], [1.11, 1.11], [1.1, 1.1], [1.1, 1.1]], [[0.33, 0.33], [0.3, 0.3], [0.29, 0.29], [0.3, 0.3]]],
+]  # fmt: skip
+
+
+def _chosen(student):
+    """Which of the runs stand at P, Q, R and S: one of each kind."""
+    draw = Draw("09.4", student)
+    kinds = [[1, 7], [2, 4], [0, 5], [3, 6]]
+    picked = [kinds[kind][draw.integer(0, 1)] for kind in draw.permutation(4).tolist()]
+    return dict(zip("PQRS", picked))
+
+
+def logs(student):
+    """{letter: {β: [[logged KL, KL from the first model] after 25, 50, 100 and 200 steps]}}."""
+    return {letter: dict(zip((0.5, 1.0), _RUNS[run])) for letter, run in _chosen(student).items()}
+
+
+# %% [stub]
+for letter, betas in logs(STUDENT).items():
+    for beta, rows in betas.items():
+        print(f"{letter}  β = {beta:.1f}  logged / from the first model:", *(f"{a:.2f}/{b:.2f}" for a, b in rows))
+
+charged = None
+lost = None
+followed = None
+wrong_estimate = None
+sold = None
+
+# %% [solution]
+for letter, betas in logs(STUDENT).items():
+    rows, double = betas[0.5], betas[1.0]
+    if rows[-1][0] != rows[-1][1]:
+        followed = letter
+    elif abs(rows[-1][1] - 1.1) < 0.05:
+        charged = letter
+    elif rows[-1][1] > 5.5:
+        lost = letter
+    else:
+        wrong_estimate = letter
+sold = 0.5 / (1 + 200 * 0.03)
+
+# %% [tests]
+from minirlhf.classroom.testing import expect, fail, test
+
+TRUTH = {
+    1: "charged",
+    7: "charged",
+    2: "lost",
+    4: "lost",
+    0: "followed",
+    5: "followed",
+    3: "wrong_estimate",
+    6: "wrong_estimate",
+}
+
+
+def ask(sub, name, why):
+    """Is this the letter of the run?"""
+    got = sub.value(name)
+    got = got.strip().upper() if isinstance(got, str) else got
+    truth = {TRUTH[run]: letter for letter, run in _chosen(sub.student).items()}
+    if got not in list("PQRS"):
+        fail(f"`{name}` is {got!r}; expected one of the letters P, Q, R and S")
+    if got != truth[name]:
+        given = next(kind for kind, letter in truth.items() if letter == got)
+        fail(f"`{name}` is not {got!r}: {why.get(given, 'look again at both columns and at both prices')}")
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "One run ends where the exact optimum is, at both prices.",
+        "1.10 at β = ½ and .30 at β = 1, in both columns.",
+    ),
+)
+def right_place(sub, draw):
+    "`charged` is the run with k₁ in the reward."
+    ask(sub, "charged", {"followed": "its log is small, but look at the other column"})
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "When do the two columns differ?",
+        "The logged KL is from the reference of the moment. It falls to 0 while the policy walks away from the first model: the reference walks with it.",
+    ),
+)
+def moving(sub, draw):
+    "`followed` is the run whose reference follows."
+    ask(
+        sub,
+        "followed",
+        dict.fromkeys(("lost", "wrong_estimate", "charged"), "its two columns agree, so its reference stands still"),
+    )
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
+        "k₁ in the loss is nothing on average: the run goes to the best reply, about 6.1 nats, at either price. k₃ in the reward does push, only not towards the reference.",
+    ),
+)
+def estimates(sub, draw):
+    "`lost` is the run with k₁ in the loss, `wrong_estimate` the one with k₃ in the reward."
+    ask(sub, "lost", {"wrong_estimate": "something holds it at less than four nats, so its term has a gradient"})
+    ask(sub, "wrong_estimate", {"lost": "it ends where reward alone would lead, whatever the price"})
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "After n refreshes, which β and the *first* reference give the same policy?",
+        "β/(1 + nτ), with a refresh at every one of the 200 steps.",
+    ),
+)
+def price(sub, draw):
+    "`sold` is the price that was really paid."
+    log_tilt, beta, rate = 0.0, 0.5, 0.03  # what stands in front of the reward in log π_ref, refresh by refresh
+    for _ in range(200):
+        log_tilt += rate * (1 / beta)
+    want = 1 / (log_tilt + 1 / beta)
+    expect(
+        sub.number("sold"),
+        want,
+        what="`sold`",
+        tolerance=0.01 * want,
+        reveal=False,
+        mistakes={
+            "the tilt by r/β of the last optimum is forgotten": beta / (200 * rate),
+            "the reference was averaged, not copied: the rate is missing": beta / 201,
+            "the price is multiplied": beta * (1 + 200 * rate),
+            "the share of the first reference's weights decays like that, but its tilt does not": beta
+            * (1 - rate) ** 200,
+        },
+    )
+
+
+# %% [mutant] the small log is believed
+# caught by: right_place
+# says: look at the other column
+charged, followed = followed, charged
+
+# %% [mutant] the two estimates exchanged
+# caught by: estimates
+# says: something holds it
+lost, wrong_estimate = wrong_estimate, lost
+
+# %% [mutant] hard copies
+# caught by: price
+# says: the rate is missing
+sold = 0.5 / 201
+
+# %% [mutant] the moving reference is sought among those that stand still
+# caught by: moving
+# says: stands still
+followed = lost
+
+# %% [partial] 4: the letters, not the price
+sold = None

@@ -1,0 +1,261 @@
+# ---
+# title: Bug hunt: the controller that settles somewhere else
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# A policy over `N` replies is always at its optimum for the present β, $\pi \propto \pi_\text{ref}\,e^{r/\beta}$. A controller moves β so that $\mathrm{KL}(\pi\|\pi_\text{ref})$ becomes `target`:
+#
+# $$\beta' = \beta\,\big(1 + \eta\,\mathrm{clip}(\mathrm{KL}/\kappa - 1,\ -.2,\ .2)\big) .$$
+#
+# `regulate` returns one row for each step: the β that was *used* in it and the KL that it led to. It runs, and the KL that it reports even comes to rest at the target. But whoever measures the policy's KL finds another number, and a larger first β means a larger first KL.
+#
+# **There are four bugs. Find and fix them.** Two of them hide each other: repair only one, and the KL runs away. `minirlhf check 09.5 --picture mine.png` draws your KL beside the right one.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def regulate(ref, rewards, beta, target, gain, steps):
+    """ref: (N,) probabilities. rewards: (N,). beta: the first one. Returns (steps, 2): β used and KL."""
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards * beta, -1)
+        kl = (ref * (ref / policy).log()).sum()
+        error = torch.clamp(1 - kl / target, -0.2, 0.2)
+        beta = beta * (1 + gain * error)
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+    return torch.stack(rows)
+
+
+# %% [solution]
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        error = torch.clamp(kl / target - 1, -0.2, 0.2)
+        beta = beta * (1 + gain * error)
+    return torch.stack(rows)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+
+
+def problem(draw):
+    """A reference, rewards that differ, a first β."""
+    return tidy_distribution(draw, 4), tidy(draw.permutation(4).double() / 2), [0.6, 0.9, 1.4][draw.integer(0, 2)]
+
+
+def tilted(ref, rewards, power):
+    """π ∝ π_ref e^(power · r), in plain numbers, and both divergences."""
+    weights = [p * math.exp(power * r) for p, r in zip(ref.tolist(), rewards.tolist(), strict=True)]
+    law = [w / sum(weights) for w in weights]
+    reverse = sum(a * math.log(a / b) for a, b in zip(law, ref.tolist(), strict=True))
+    forward = sum(b * math.log(b / a) for a, b in zip(law, ref.tolist(), strict=True))
+    return reverse, forward
+
+
+def loop(ref, rewards, beta, target, gain, steps):
+    """The rows, in plain numbers."""
+    rows = []
+    for _ in range(steps):
+        spent = tilted(ref, rewards, 1 / beta)[0]
+        rows.append([beta, spent])
+        beta *= 1 + gain * min(0.2, max(-0.2, spent / target - 1))
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "Look at the first KL alone. Try β = 100: how far from the reference should the optimum be? And over whom does the KL average?",
+        "Divide the rewards by β, and let the policy stand in front of the logarithm: Σ π log(π/π_ref).",
+    ),
+)
+def first_distance(sub, draw):
+    "The first KL is that of the optimum for the first β."
+    ref, rewards, beta = problem(draw)
+    reverse, forward = tilted(ref, rewards, 1 / beta)
+    times_reverse, times_forward = tilted(ref, rewards, beta)
+    expect(
+        sub.regulate(ref, rewards, beta, 0.3, 0.1, 1)[0, 1],
+        reverse,
+        what="the first KL",
+        given={"ref": ref, "rewards": rewards, "beta": beta},
+        mistakes={
+            "rewards are multiplied by β, and the KL averages over the reference": times_forward,
+            "rewards are multiplied by β: it is a price, and a high one keeps the policy at home": times_reverse,
+            "the KL averages over the reference: that is the forward one": forward,
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "Which β led to the first KL, the first one or the second?",
+        "Store the row *before* β is changed.",
+    ),
+)
+def first_price(sub, draw):
+    "The first row has the β that was used, the one that was given."
+    ref, rewards, beta = problem(draw)
+    rows = loop(ref, rewards, beta, 0.3, 0.1, 2)
+    expect(
+        sub.regulate(ref, rewards, beta, 0.3, 0.1, 2)[0, 0],
+        beta,
+        what="the first β",
+        given={"ref": ref, "rewards": rewards, "beta": beta},
+        mistakes={"it is the next one, which was not used yet": float(rows[1, 0])},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "The KL is above the target. Should the price rise or fall?",
+        "kl / target − 1: too much KL, a positive error, a higher price.",
+    ),
+)
+def next_price(sub, draw):
+    "Too much KL raises β, too little lowers it, by at most a fifth of the gain."
+    ref, rewards, beta = problem(draw)
+    spent = tilted(ref, rewards, 1 / beta)[0]
+    gain = [0.1, 0.5, 0.9][draw.integer(0, 2)]
+    for part in (0.4, 0.95, 1.07, 3.0):
+        target = spent * part
+        error = min(0.2, max(-0.2, 1 / part - 1))
+        expect(
+            sub.regulate(ref, rewards, beta, target, gain, 2)[1, 0],
+            beta * (1 + gain * error),
+            what="the second β",
+            given={"ref": ref, "rewards": rewards, "beta": beta, "target": target, "gain": gain},
+            mistakes={
+                "too much KL lowers the price": beta * (1 + gain * min(0.2, max(-0.2, 1 - 1 / part))),
+                "the error is not clipped": beta * (1 + gain * (1 / part - 1)),
+            },
+        )
+
+
+@test(
+    points=1,
+    hints=(
+        "Let it run for some hundred steps. Which β does it end with, and what is the KL of the optimum for that β?",
+        "All of the bugs must be gone: the last KL is the target, and the last β is the one whose optimum has it.",
+    ),
+)
+def settles(sub, draw):
+    "The KL comes to rest at the target, at the β whose optimum has it."
+    ref, rewards, beta = problem(draw)
+    target = 0.3 * min(1.5, -math.log(float(ref[rewards.argmax()])))
+    rows = sub.regulate(ref, rewards, beta, target, 0.5, 150)
+    given = {"ref": ref, "rewards": rewards, "beta": beta, "target": target}
+    expect(rows[-1, 1], target, what="the KL after 150 steps", tolerance=1e-4, given=given)
+    want = loop(ref, rewards, beta, target, 0.5, 150)[-1, 0]
+    expect(rows[-1, 0], want, what="β after 150 steps", tolerance=1e-4, given=given)
+
+
+# %% [picture]
+from minirlhf.classroom.testing import Panel, Picture
+
+
+def picture(sub):
+    """KL and β over the steps."""
+    ref, rewards = torch.tensor([0.4, 0.3, 0.2, 0.1]).double(), torch.tensor([0.0, 0.5, 1.0, 1.5]).double()
+    yours = sub.regulate(ref, rewards, 0.4, 0.3, 0.5, 60).double()
+    right = loop(ref, rewards, 0.4, 0.3, 0.5, 60)
+    steps = torch.arange(60.0, dtype=torch.float64)
+    panels = [Panel(name, steps, yours[:, k], right[:, k], "step", name) for k, name in ((1, "KL"), (0, "β"))]
+    return Picture(
+        "KL and β over 60 steps of the controller. Right: the KL comes to rest at 0.3, from above.", tuple(panels)
+    )
+
+
+# %% [probes]
+# no gradient, keywords: a simulation
+# no size: the number of steps is asked in all tests
+
+
+# %% [mutant] the price is still a multiplier
+# caught by: first_distance
+# says: multiplied by β
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards * beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        beta = beta * (1 + gain * torch.clamp(kl / target - 1, -0.2, 0.2))
+    return torch.stack(rows)
+
+
+# %% [mutant] still the forward KL
+# caught by: first_distance
+# says: the forward one
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (ref * (ref / policy).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        beta = beta * (1 + gain * torch.clamp(kl / target - 1, -0.2, 0.2))
+    return torch.stack(rows)
+
+
+# %% [mutant] the sign is left
+# caught by: next_price
+# says: lowers the price
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        beta = beta * (1 + gain * torch.clamp(1 - kl / target, -0.2, 0.2))
+    return torch.stack(rows)
+
+
+# %% [mutant] the next price is stored
+# caught by: first_price
+# says: not used yet
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        beta = beta * (1 + gain * torch.clamp(kl / target - 1, -0.2, 0.2))
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+    return torch.stack(rows)
+
+
+# %% [mutant] no clip
+# caught by: next_price
+# says: not clipped
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        beta = beta * (1 + gain * (kl / target - 1))
+    return torch.stack(rows)
+
+
+# %% [partial] 3: the policy is right, the controller is not
+def regulate(ref, rewards, beta, target, gain, steps):
+    rows = []
+    for _ in range(steps):
+        policy = torch.softmax(ref.log() + rewards / beta, -1)
+        kl = (policy * (policy / ref).log()).sum()
+        rows.append(torch.stack([torch.as_tensor(beta, dtype=kl.dtype), kl]))
+        beta = beta * (1 + gain * torch.clamp(1 - kl / target, -0.2, 0.2))
+    return torch.stack(rows)

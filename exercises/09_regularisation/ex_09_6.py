@@ -1,0 +1,188 @@
+# ---
+# title: Something new, and nothing lost
+# kind: implement
+# minutes: 30
+# seconds: 30
+# ---
+
+# %% [statement]
+# A linear classifier knows three kinds of points. It shall learn three new kinds that lie elsewhere, and go on knowing the old ones. At each step it sees 32 new points and only 4 old ones, since old data are scarce.
+#
+# 1. (five minutes) `rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight)`: the mean negative log-likelihood of the new points plus `weight` times that of the old ones, each mean over its *own* points. Logits `(n, 6)` and
+#    `(m, 6)`, labels `(n,)` and `(m,)`; returns a scalar.
+# 2. `step(weights, new_x, new_y, old_x, old_y, lr)`: one step of training. `weights` is `(6, 7)`, the logits of points `x`, `(n, 7)`, are `x @ weights.T`. Return new weights. How you hold on to the old kinds is up to you; gradient descent of
+#    size `lr` on the loss of part 1 with weight 1 is what we do.
+#
+# How it is judged: your `step` runs 60 times on six seeds at `lr = 0.5`. The score is the *worse* of two numbers, the mean probability of the right label on fresh new points and on fresh old ones. Over the six seeds the mean may lie .04
+# below ours, with the whole of its 95 % interval. A check shows both curves.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
+    """Returns a scalar."""
+    raise NotImplementedError
+
+
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    """weights: (6, 7). new_x: (32, 7), new_y: (32,), old_x: (4, 7), old_y: (4,). Returns (6, 7)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
+    new = torch.nn.functional.cross_entropy(new_logits, new_labels)
+    return new + weight * torch.nn.functional.cross_entropy(old_logits, old_labels)
+
+
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    weights = weights.clone().requires_grad_()
+    loss = rehearsed_loss(new_x @ weights.T, new_y, old_x @ weights.T, old_y, 1.0)
+    loss.backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.training import trains, weights_of
+
+
+def surprise(logits, labels):
+    """−log of the right label's share, point by point, in plain numbers."""
+    return [
+        math.log(sum(math.exp(z) for z in row)) - row[k]
+        for row, k in zip(logits.tolist(), labels.tolist(), strict=True)
+    ]
+
+
+@test(
+    points=2,
+    hints=(
+        "Two means, one for each set. What is each divided by?",
+        "`cross_entropy` takes the mean over its own points. Add `weight` times the second to the first.",
+    ),
+    against="the definition, point by point",
+)
+def two_means(sub, draw):
+    "`rehearsed_loss` is the sum of two means, the second weighted."
+    new, old = tidy(draw.normal(4, 6)), tidy(draw.normal(2, 6))
+    new_y, old_y = ((6 * draw.uniform(n)).long() for n in (4, 2))
+    weight = [0.5, 2.0, 3.0][draw.integer(0, 2)]
+    a, b = surprise(new, new_y), surprise(old, old_y)
+    expect(
+        sub.rehearsed_loss(new, new_y, old, old_y, weight),
+        sum(a) / 4 + weight * sum(b) / 2,
+        what="the loss",
+        given={"new_logits": new, "new_labels": new_y, "old_logits": old, "old_labels": old_y, "weight": weight},
+        mistakes={
+            "one mean over all points: four old ones among 32 new hardly count": (sum(a) + weight * sum(b)) / 6,
+            "the old points are left out": sum(a) / 4,
+            "sums instead of means": sum(a) + weight * sum(b),
+            "the weight is on the new points": weight * sum(a) / 4 + sum(b) / 2,
+            "the sign: that is a likelihood": -(sum(a) / 4 + weight * sum(b) / 2),
+        },
+    )
+
+
+class World:
+    """Six kinds of points around centres, of which three are old; and a classifier that knows the old ones."""
+
+    def __init__(self, draw):
+        self.draw_more = draw
+        self.centres = 1.6 * draw.normal(6, 6)
+        self.weights = torch.zeros(6, 7, dtype=torch.float64)
+        for _ in range(60):
+            x, y = self.points(32, new=False)
+            share = (x @ self.weights.T).softmax(-1)
+            self.weights = self.weights - 0.5 * (share - torch.eye(6, dtype=torch.float64)[y]).T @ x / 32
+
+    def points(self, count, *, new):
+        """Points (count, 7), the last coordinate 1, and their kinds."""
+        kinds = (self.draw_more.uniform(count) * 3).long() + 3 * new
+        x = self.centres[kinds] + self.draw_more.normal(count, 6)
+        return torch.cat([x, torch.ones(count, 1, dtype=torch.float64)], 1), kinds
+
+
+@trains(
+    points=3,
+    hints=(
+        "Draw the curve of the old kinds alone. Who reminds the classifier of them, and how loudly?",
+        "Descend on the loss of part 1 with weight 1: mean over the new points plus mean over the old ones. `weights - lr * gradient`, and return it.",
+    ),
+    seeds=6,
+    bar=0.04,
+    what="the worse of old and new",
+)
+def keeps(sub, draw):
+    "In 60 steps the new kinds are learned and the old ones kept: six runs, each beside ours."
+    world = World(draw)
+    weights = world.weights
+    held = [world.points(300, new=new) for new in (False, True)]
+
+    def score():
+        shares = [(x @ weights.T).softmax(-1).gather(-1, y[:, None]).mean() for x, y in held]
+        return float(torch.stack(shares).min())
+
+    curve = [score()]
+    for number in range(1, 61):
+        new_x, new_y = world.points(32, new=True)
+        old_x, old_y = world.points(4, new=False)
+        weights = weights_of(sub.step(weights, new_x, new_y, old_x, old_y, 0.5), weights)
+        if number % 10 == 0:
+            curve.append(score())
+    return curve
+
+
+# %% [probes]
+# no keywords, size, values, float32, gradient of step: any step that learns is right
+# no gradient of rehearsed_loss.new_labels, rehearsed_loss.old_labels: labels
+
+
+# %% [mutant] one mean over all points
+# caught by: two_means
+# says: hardly count
+def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
+    new = torch.nn.functional.cross_entropy(new_logits, new_labels, reduction="sum")
+    old = torch.nn.functional.cross_entropy(old_logits, old_labels, reduction="sum")
+    return (new + weight * old) / (len(new_labels) + len(old_labels))
+
+
+# %% [mutant] the old ones are left out
+# caught by: keeps
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    weights = weights.clone().requires_grad_()
+    torch.nn.functional.cross_entropy(new_x @ weights.T, new_y).backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] upwards
+# caught by: keeps
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    weights = weights.clone().requires_grad_()
+    rehearsed_loss(new_x @ weights.T, new_y, old_x @ weights.T, old_y, 1.0).backward()
+    return (weights + lr * weights.grad).detach()
+
+
+# %% [mutant] the weight on the wrong side
+# caught by: two_means
+# says: on the new points
+def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
+    new = torch.nn.functional.cross_entropy(new_logits, new_labels)
+    return weight * new + torch.nn.functional.cross_entropy(old_logits, old_labels)
+
+
+# %% [mutant] holds the old so fast that nothing new is learned
+# caught by: keeps
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    return weights.clone()
+
+
+# %% [partial] 2: the loss, no training
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    return weights.clone()
