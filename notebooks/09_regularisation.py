@@ -262,8 +262,8 @@ follow.reveal("about 1.1" if far < 1.5 else "about 2" if far < 3 else "more than
 
 # %%
 # figure: control
-# alt: Left, KL over 300 steps: three runs under a controller with a target of half a nat meet at it; the one begun at β = 0.1 first passes four nats. A fourth, with a target of eight nats, rises to 6.2 and stays.
-#   Right, KL from the first reference over 200 steps: flat at 1.1 with a fixed reference; with a copy every 40 steps it climbs in stairs to 5.6, with an average of three per cent to 5.8, with 0.3 per cent steadily to 2.1.
+# alt: Left, KL over 300 steps: three runs under a controller with a target of half a nat meet at it; the one begun at β = 0.1 first passes four nats. A fourth, with a target of eight nats, rises to more than six and stays below it.
+#   Right, KL from the first reference over 200 steps: flat at little more than one nat with a fixed reference; with a copy every 40 steps it climbs in stairs to between five and six, with an average of three per cent smoothly as far, with a tenth of that rate steadily to two.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for ax, group in zip(axes, (controlled, refreshed), strict=True):
     for (name, steering), colour in zip(group.items(), ("blue", "green", "orange", "red"), strict=True):
@@ -321,8 +321,8 @@ for what, title in (("kl", "KL(π‖base)"), ("forward", "KL(base‖π)"), ("ste
 
 # %%
 # figure: forgetting
-# alt: Share of letters still named rightly against KL from the base model on the new task, ten seeds, two learning rates. RL (at half a nat) and the true digit (0.67) keep most, about 0.8; the nearest
-#   right policy (0.33) keeps less although it is closest; random right answers (0.74) half; always 0 or 1 (2.3) least. The same with letters mixed in, also at 2.3, keeps 0.98.
+# alt: Share of letters still named rightly against KL from the base model on the new task, ten seeds, two learning rates. RL and the true digit keep most, though they are not the closest. The nearest
+#   right policy and the base model's right answers lie furthest left and keep less. Random right answers, a little further than the true digit, keep about half; always 0 or 1, far to the right, keeps least. The same with letters mixed in, as far to the right, keeps nearly all.
 titles = {
     "rl": ("RL", "red"),
     "true": ("true digit", "blue"),

@@ -92,9 +92,9 @@ def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
         for n, shift in enumerate(shifts.tolist()):
             values = lambda x, f=estimator, m=shift: f(logp(x, 0.0), logp(x, m)) / (m**2 / 2)
             mean = exact.gaussian_expectation(values)
-            spread = exact.gaussian_expectation(lambda x, v=values, m=mean: (v(x) - m) ** 2)
+            squares = lambda x, v=values: v(x) ** 2
             yield bias[n, k], mean - 1
-            yield deviation[n, k], spread.sqrt()
+            yield deviation[n, k], (exact.gaussian_expectation(squares) - mean**2).sqrt()
 
 
 @check(

@@ -84,10 +84,8 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
     "With the bonus the reference counts with a smaller exponent, and the reward less."
     ref, rewards, beta = problem(draw)
     for price, coef in ((beta, 0.4 * beta), (0.5 * beta, 1.5)):
-        found = exact.maximise(
-            lambda p, b=price, c=coef: exact.regularised_value(p, ref, rewards, b) + c * exact.entropy(p), 4
-        )
-        yield optimum(ref.log(), rewards, beta=price, coef=coef).exp(), found
+        value = lambda p, b=price, c=coef: exact.regularised_value(p, ref, rewards, b) + c * exact.entropy(p)
+        yield optimum(ref.log(), rewards, beta=price, coef=coef).exp(), exact.maximise(value, 4)
 
 
 @check(
