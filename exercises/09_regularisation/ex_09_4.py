@@ -99,7 +99,7 @@ def ask(sub, name, why):
     rounds=1,
     hints=(
         "One run ends where the exact optimum is, at both prices.",
-        "1.10 at β = ½ and .30 at β = 1, in both columns.",
+        "The statement says where that is, for either price; both columns agree there.",
     ),
 )
 def right_place(sub, draw):
@@ -129,7 +129,7 @@ def moving(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
-        "k₁ in the loss is nothing on average: the run goes to the best reply, about 6.1 nats, at either price. k₃ in the reward does push, only not towards the reference.",
+        "k₁ in the loss is nothing on average: the run goes to the best reply, nearly as far as any policy can, at either price. k₃ in the reward does push, only not towards the reference.",
     ),
 )
 def estimates(sub, draw):
