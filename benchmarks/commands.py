@@ -3,7 +3,8 @@
     python benchmarks/commands.py --json benchmarks/commands.json
 
 Wall-clock and processor seconds of whole processes, on one thread. *Cold* is without any compiled Python files, as after an installation
-(each process is given an empty folder for them); *warm* is the same once more.
+(each process is given an empty folder for them); *warm* is the same once more. On a machine that does other work, the processor seconds
+are what can be compared.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ ROWS = 500
 def timed(argv: list[str], place: Path, bytecode: Path, until: str = "") -> dict[str, float]:
     """A command of ``minirlhf``: seconds until a line with these words, and until its end."""
     env = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every run would be a cold one
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "minirlhf.cli", *argv],
@@ -94,12 +96,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    load = os.getloadavg()[0]
+    load = [round(os.getloadavg()[0], 1)]
     found = measured(args.rounds)
+    load.append(round(os.getloadavg()[0], 1))
     for name, seconds in found.items():
         print(f"{name:44}", "  ".join(f"{key} {value:.1f} s" for key, value in seconds.items()))
     if args.json:
-        told = {"load": round(load, 1), "processors": os.cpu_count(), "seconds": {
+        told = {"load at begin and end": load, "processors": os.cpu_count(), "seconds": {
             name: {key: round(value, 2) for key, value in one.items()} for name, one in found.items()
         }}  # fmt: skip
         args.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

@@ -1,10 +1,13 @@
 """Whole optimizer steps here and in TRL on the same data: gradients by parameter name, after each step."""
 
+import ast
 import functools
 import importlib
+import json
 import tempfile
 import zlib
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -12,17 +15,25 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices
-from minirlhf.data.records import Problem
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.data.types import Rollout, pair
 from minirlhf.feedback.rewards import task_problems
+from minirlhf.models.classifiers import as_classifier
+from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages import from_files
+from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
+from minirlhf.stages.bridge.mapped import Told
+from minirlhf.stages.from_files import Source
 from minirlhf.trainers import collecting
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import train_online
+from minirlhf.trainers.reward import train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORLD = tasks.get("shell_game")
@@ -212,4 +223,87 @@ def trl_offline(mapped):
     )
     with captured(trainer.model) as grads:
         trainer.train()
+    return grads
+
+
+# -- trainers without a recipe ------------------------------------------------------------------------------------
+
+#: Conversations: of one reply, and of two, all of which are learned.
+ONE = [Conversation(conversation(prompt, good), context=1) for prompt, good, _ in pairs()]
+TWO = [Conversation(conversation(prompt, good, prompt, bad)) for prompt, good, bad in pairs()]
+PAIRS = [
+    Comparison(
+        *([{"role": who, "content": text}] for who, text in zip(("user", "assistant", "assistant"), row, strict=True)),
+        margin=0.3 * i,
+    )
+    for i, row in enumerate(pairs())
+]
+STEPS = {"max_steps": 2, "learning_rate": 1e-3, "max_grad_norm": 1e9}
+
+
+def exported(trainer, records, config):
+    """The options of the script that such a run becomes, and its rows."""
+    told = Told(trainer, Source(out="x", data="d"), config, None)
+    measured = write._measured(records, TOKENIZER, adapter=False, reference=False)
+    engine = write.ENGINES["trl"]
+    text = scripts.for_trl(told, engine.mapped(told), measured)
+    options = ast.literal_eval(
+        text.partition("OPTIONS = ")[2].partition("\n\nworld")[0].replace(str(scripts.HALF), "False")
+    )
+    with tempfile.TemporaryDirectory() as place:
+        write._lines(Path(place), records)
+        rows = [json.loads(line) for line in Path(place, "data.jsonl").read_text().splitlines()]
+    return options, rows
+
+
+def ours_plain(trainer, records, config):
+    """Our gradients of two steps on all records."""
+    found = Records("made", "made", tuple(records))
+    model = policy() if trainer == "sft" else judge()
+    with captured(model) as steps:
+        if trainer == "sft":
+            train_sft(
+                model,
+                from_files.conversations(TOKENIZER, found),
+                config,
+                pad_token_id=TOKENIZER.pad_token_id,
+                quiet=True,
+            )
+        else:
+            train_reward(
+                model, from_files.pairs(TOKENIZER, found), config, pad_token_id=TOKENIZER.pad_token_id, quiet=True
+            )
+    return steps if trainer == "sft" else [as_theirs(step) for step in steps]
+
+
+def judge():
+    """A reward model on the policy, in float64."""
+    return RewardModel.from_causal_lm(policy(), seed=1).double()
+
+
+def as_theirs(gradients):
+    """Under the names of the classifier, which has no bias."""
+    names = {"head.weight": "score.weight"}
+    return {
+        names.get(name, name.replace("backbone.", "model.")): g for name, g in gradients.items() if name != "head.bias"
+    }
+
+
+def trl_plain(trainer, options, rows):
+    """TRL's, as the exported script trains."""
+    import trl
+    from datasets import Dataset
+
+    kind = {"sft": "SFT", "reward": "Reward"}[trainer]
+    model = policy() if trainer == "sft" else as_classifier(judge(), TOKENIZER)[0]
+    ignored = {"output_dir", "logging_steps", *BARE}
+    settings = getattr(trl, f"{kind}Config")(
+        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=len(rows), optim="adamw_torch", **BARE,
+        **{name: value for name, value in options.items() if name not in ignored},
+    )  # fmt: skip
+    trained = getattr(trl, f"{kind}Trainer")(
+        model=model, args=settings, train_dataset=Dataset.from_list(rows), processing_class=TOKENIZER
+    )
+    with captured(trained.model) as grads:
+        trained.train()
     return grads

@@ -130,6 +130,42 @@ def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
     assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) > 100 * EXACT
 
 
+PLAIN = {
+    "sft of one reply": ("sft", bridged.ONE, SFTConfig(batch_size=6, **bridged.STEPS)),
+    "sft of two replies": ("sft", bridged.TWO, SFTConfig(batch_size=6, **bridged.STEPS)),
+    "reward": ("reward", bridged.PAIRS, RewardConfig(batch_size=6, **bridged.STEPS)),
+}
+CENTRED = ("reward", bridged.PAIRS, RewardConfig(batch_size=6, center_rewards_coefficient=0.1, **bridged.STEPS))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_two_steps_without_a_recipe_are_trls(name):
+    ours, theirs = bridged.ours_plain(*PLAIN[name]), bridged.trl_plain(PLAIN[name][0], *bridged.exported(*PLAIN[name]))
+    assert len(ours) == len(theirs) == 2
+    assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("sft of two replies", {"assistant_only_loss": False}),  # learns the questions too
+        ("reward", {"center_rewards_coefficient": 0.1}),
+        ("sft of one reply", {"max_length": 6}),
+    ],
+)
+def test_wrong_options_without_a_recipe_are_seen(name, wrong):
+    options, rows = bridged.exported(*PLAIN[name])
+    ours, theirs = bridged.ours_plain(*PLAIN[name]), bridged.trl_plain(PLAIN[name][0], {**options, **wrong}, rows)
+    assert max(bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True)) > 100 * EXACT
+
+
+def test_a_bias_that_only_we_have_learns_to_centre():
+    ours, theirs = bridged.ours_plain(*CENTRED), bridged.trl_plain("reward", *bridged.exported(*CENTRED))
+    first, second = (bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert first < EXACT < 100 * EXACT < second
+    assert "no bias" in trl.reward(CENTRED[2]).differs[0] and not trl.reward(RewardConfig()).differs
+
+
 def mine(rewards, valid=None):
     """A reader's own advantage, in a file of theirs."""
     return rewards

@@ -5,14 +5,16 @@ The names of their options are those of a version, in ``samples/engine_options.j
 """
 
 import asyncio
+import contextlib
 import importlib.util
+import inspect
 import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,9 @@ from minirlhf.recipes.parts import (
 from minirlhf.stages.bridge import tables
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
 from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
-from minirlhf.stages.bridge.write import ENGINES
-from minirlhf.stages.from_files import OnlineSource, Source
+from minirlhf.stages.bridge.write import ENGINES, differences
+from minirlhf.stages.from_files import OfflineSource, OnlineSource, SFTSource, Source
+from minirlhf.stages.judges_from_files import RewardSource
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig
@@ -537,3 +540,113 @@ def test_what_a_lora_run_learned_goes_as_an_adapter_and_comes_back(trainer, tmp_
         ours, theirs, start = (x - x.mean() for x in (ours, theirs, start))  # the bias stays here
     torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
     assert float((start - ours).detach().abs().max()) > 1e-3
+
+
+# -- what somebody asked for reaches the script, or is said, or refused ---------------------------------------------
+
+
+def told_of(kind):
+    """A run of this trainer, as it would be without a choice."""
+    configs = {"sft": SFTConfig, "reward": RewardConfig, "online": OnlineConfig}
+    sources = {"sft": SFTSource, "reward": RewardSource, "online": OnlineSource}
+    recipe = recipes.GRPO if kind == "online" else PREFERENCES.get(kind)
+    more = {"batch_size": 16, "num_generations": 4} if kind == "online" else {}
+    return Told(kind, sources.get(kind, OfflineSource)(out="x"), configs.get(kind, OfflineConfig)(**more), recipe)
+
+
+def outcome(engine, told):
+    """The script and what is said to differ; None where it is refused."""
+    try:
+        found = ENGINES[engine].mapped(told)
+        return SCRIPTS[engine][1](told, found, DATA), differences(told, found, ENGINES[engine], "start")
+    except UserError:
+        return None
+
+
+def others(value):
+    """Other values of an option, to be tried until one is taken."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value * 4]
+    return [value / 2 + 0.01, value * 0.9 + 0.02] if isinstance(value, float) else [0.3, 2]
+
+
+#: Said in a sentence that is there in any case, of which these are words.
+SAID = {"vf_coef": "vf_coef", "max_refills": "sampled anew|max_refills", "renormalise": "no overlong filtering"}
+#: The length of a reply is the run's; the command line has one word for both.
+OF_THE_RUN = {"max_completion_length"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_number_of_a_recipe_reaches_the_script_or_is_said_or_refused(engine):
+    silent, tried = [], 0
+    base = told_of("online")
+    for name, row in recipes.RECIPES.items():
+        before = outcome(engine, replace(base, recipe=row.filled(max_completion_length=32)))
+        for option, found in row.numbers().items() if before else ():
+            for value in others(found.value):
+                with contextlib.suppress(UserError, ValueError):
+                    changed = row.with_(**{option: value}).filled(max_completion_length=32)
+                    idle = " ".join(
+                        one for r in (row.filled(max_completion_length=32), changed) for one in r.without_effect(4)
+                    )
+                    after = outcome(engine, replace(base, recipe=replace(changed, name=row.name)))
+                    tried += 1
+                    grader = option in {o for f in row.collect.shape for o in inspect.signature(f).parameters}
+                    said = option in SAID and re.search(SAID[option], before[1])
+                    known = said or option in OF_THE_RUN or option in idle or (engine == "trl" and grader)
+                    silent += [] if known or after != before else [(name, option, value)]
+                    break
+    assert tried > 100 and silent == []
+
+
+@pytest.mark.parametrize("engine", ["trl", "openrlhf"])
+def test_every_number_of_a_loss_reaches_the_script_or_is_refused(engine):
+    silent, tried = [], 0
+    for name, row in PREFERENCES.items():
+        before = outcome(engine, told_of(name))
+        for option, found in row.numbers().items() if before else ():
+            for value in others(found.value):
+                with contextlib.suppress(UserError, ValueError):
+                    changed = replace(row.with_(**{option: value}), name=row.name)
+                    tried += 1
+                    after = outcome(engine, replace(told_of(name), recipe=changed))
+                    silent += [] if after != before else [(name, option, value)]
+                    break
+    assert tried > 4 and silent == []
+
+
+#: Settings that are no part of a step: where things lie, how often something is written, how a preset is made, how memory is saved.
+NO_PART = {
+    "out", "device", "report_to", "eval_data", "eval_steps", "save_steps", "keep_samples", "max_invalid", "micro_batch_size",
+}  # fmt: skip
+#: What goes as files of the folder, which the tests of the folder look at: data, model, tokenizer, reference, grader.
+AS_FILES = {
+    "data", "format", "split", "limit", "held_out", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
+    "vocab_size", "context", "chat_template", "ref_model", "grader", "grader_seconds", "reward_model", "combine",
+}  # fmt: skip
+VALUES = {"lr_scheduler_type": "linear", "dtype": "float64", "pooling": "mean", "loss": "regression", "bf16": True}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["online", "dpo", "sft", "reward"])
+def test_every_setting_reaches_the_script_or_is_said_or_refused(engine, kind):
+    told = told_of(kind)
+    told = replace(told, source=replace(told.source, lora_r=4))
+    before = outcome(engine, told)
+    silent, tried = [], 0
+    for part in ("config", "source"):
+        for field in fields(getattr(told, part)) if before else ():
+            if field.name in NO_PART | AS_FILES:
+                continue
+            choices = [VALUES[field.name]] if field.name in VALUES else others(getattr(getattr(told, part), field.name))
+            for value in choices:
+                with contextlib.suppress(UserError):
+                    changed = replace(told, **{part: replace(getattr(told, part), **{field.name: value})})
+                    tried += 1
+                    silent += [] if outcome(engine, changed) != before else [field.name]
+                    break
+    # verl and OpenRLHF compute in bfloat16 in any case, and say so
+    assert set(silent) <= ({"bf16"} if engine != "trl" else set())
+    assert tried > 8 or before is None

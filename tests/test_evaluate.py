@@ -3,7 +3,9 @@
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from minirlhf.cli import main
 from minirlhf.data import loaders
@@ -13,8 +15,8 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import as_json, measure
-from minirlhf.trainers.evaluation import candidates, evaluate, wilson_interval
+from minirlhf.stages.measure import Number, as_json, measure
+from minirlhf.trainers.evaluation import Measured, candidates, evaluate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
 POLICY, OTHER = (tiny_model("nano", WORDS, seed=seed) for seed in (0, 1))
@@ -58,7 +60,37 @@ def test_several_replies_give_pass_at_k_with_errors_over_problems():
     assert numbers["pass@4"]["value"] == pytest.approx((right > 0).double().mean().item())
     assert numbers["pass@1"]["value"] == pytest.approx(numbers["accuracy"]["value"])
     spread = (right / 4).double().std().item() / math.sqrt(len(PROBLEMS))
-    assert numbers["accuracy"]["high"] - numbers["accuracy"]["value"] == pytest.approx(1.96 * spread)
+    mean = numbers["accuracy"]["value"]
+    alone = mean * (1 - mean) / spread**2  # so many independent replies would have this standard error
+    assert len(PROBLEMS) - 1 <= alone <= 4 * len(PROBLEMS)
+    assert (numbers["accuracy"]["low"], numbers["accuracy"]["high"]) == pytest.approx(
+        wilson_interval(mean * alone, alone)
+    )
+
+
+@pytest.mark.parametrize(("grade", "end"), [(1.0, "high"), (0.0, "low")])
+def test_where_all_are_right_or_wrong_nothing_is_certain(grade, end):
+    """Of one draw from each prompt, as replies to a prompt may be all alike; and no share is below 0 or above 1."""
+    always = lambda problems, completions: [grade] * len(problems)
+    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, always, SAMPLING, num_generations=4, against=OTHER))
+    for name in ("accuracy", "pass@1", "pass@4"):
+        assert numbers[name]["value"] == numbers[name][end] == grade
+        assert (numbers[name]["low"], numbers[name]["high"]) == wilson_interval(grade * len(PROBLEMS), len(PROBLEMS))
+    for name, number in numbers.items():
+        if name not in ("length (tokens)", "reward of the other"):
+            assert 0 <= number["low"] <= number["value"] <= number["high"] <= 1, name
+
+
+def test_intervals_of_shares_hold_what_they_say():
+    """Prompts of different difficulty, four replies each: 95 % intervals hold the truth about as often, near an end as well."""
+    for concentration in (0.5, 5.0):
+        held, rounds, rng = 0, 400, np.random.default_rng(0)
+        for _ in range(rounds):
+            chances = rng.beta(0.1 * concentration, 0.9 * concentration, size=(60, 1))
+            right = torch.from_numpy(rng.binomial(4, chances)[:, 0] / 4)
+            found = Number.of_shares("share", Measured.of(right), 60, 240)
+            held += found.low <= 0.1 <= found.high
+        assert 0.92 <= held / rounds <= 0.99
 
 
 def test_what_cannot_be_graded_is_left_out_and_counted():
@@ -112,6 +144,9 @@ def test_the_command_writes_what_it_measured_on(files, capsys):
         (["--device", "cuda:7"], "device = 'cuda:7': not there"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--against", "nano"], "untrained model"),
+        (["--seed", "-1"], "--seed -1: expected at least 0"),
+        (["--split", "test"], "a file, which has no splits"),
+        (["--combine", "worst_case"], "combine = 'worst_case' with less than two reward models"),
     ],
 )
 def test_bad_input_is_one_line(change, words, files, capsys):
@@ -120,6 +155,28 @@ def test_bad_input_is_one_line(change, words, files, capsys):
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
     assert words in line
     assert not (files / "never.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [(".", "a folder"), ("model", "a folder"), ("test.jsonl/x.json", "is a file")]
+)
+def test_a_file_that_cannot_be_written_is_told_before_the_work(name, words, files, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    argv = [
+        "evaluate",
+        "model",
+        "--data",
+        "test.jsonl",
+        "--grader",
+        "contains",
+        "--max-completion-length",
+        "4",
+        "--json",
+        name,
+    ]
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert words in err and not out
 
 
 # -- formats that others write ---------------------------------------------------------------------------------------
@@ -158,3 +215,41 @@ def test_json_over_several_lines(tmp_path):
     assert len(read(tmp_path, pretty, "d.json")) == 3
     with pytest.raises(loaders.UserError, match=r"d.json, line 8: not valid JSON"):
         read(tmp_path, pretty.replace('"a1"', "a1"), "d.json")
+
+
+def test_turns_of_sharegpt_by_other_names(tmp_path):
+    by = lambda who, said: {"from": who, "value": said}
+    talk = [by("human", "3 + 4?"), by("function_call", "add(3, 4)"), by("observation", "7"), by("gpt", "It is 7.")]
+    [one] = read(tmp_path, json.dumps({"conversations": talk}))
+    assert [m["role"] for m in one.messages] == ["user", "assistant", "tool", "assistant"]
+    [two] = read(tmp_path, json.dumps({"conversations": conversation("hi", "yo"), "system": "be kind"}))
+    assert two.messages == [{"role": "system", "content": "be kind"}, *conversation("hi", "yo")]
+
+
+def test_what_a_message_has_beside_its_words_is_told(tmp_path):
+    """A call of a tool would be an empty reply; a weight of 0 says not to learn it."""
+    ask, reply = conversation("w?", "rain")
+    call = {"type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    for content in (None, ""):
+        with pytest.raises(loaders.UserError, match=r"messages\[1\] has tool_calls"):
+            read(
+                tmp_path,
+                json.dumps({"messages": [ask, {**reply, "content": content, "tool_calls": [call]}, ask, reply]}),
+            )
+    (tmp_path / "d.jsonl").write_text(json.dumps({"messages": [ask, {**reply, "weight": 0, "tool_calls": None}]}))
+    assert "fields not used: messages.weight" in str(loaders.load(tmp_path / "d.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps([{"prompt": "a", "completion": "b"}], indent=1), "a file whose name ends in .json"),
+        (json.dumps({"prompt": "a", "completion": "b"}, indent=1), "a file whose name ends in .json"),
+        (json.dumps([{"prompt": "a", "completion": "b"}]), "a list of rows is read from a .json file"),
+        ('{"question": "1+1", "answer": "2"}', "from the fields 'prompt' and 'answer'"),
+        ('{"instruction": "a", "chosen": "b", "rejected": "c"}', "its question in the field 'prompt'"),
+    ],
+)
+def test_near_misses_are_told_what_would_be_right(text, words, tmp_path):
+    with pytest.raises(loaders.UserError, match=words):
+        read(tmp_path, text)

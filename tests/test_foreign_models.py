@@ -192,11 +192,13 @@ def started(tmp_path_factory):
         ("adapter", ["--lora-r", "2"]),
         ("numbers", ["--bf16", "true"]),
         ("reference", ["--ref-model", "FOLDER/run"]),
+        ("texts", ["--ptx-data", "FOLDER/texts.jsonl"]),
     ],
 )  # fmt: skip
 def test_a_resumed_run_with_something_else_is_refused(name, change, started, capsys):
     folder, argv = started
     (folder / "template.jinja").write_text(chat.TRANSCRIPT)
+    rows(folder / "texts.jsonl", CHATS)
     rows(folder / "other.jsonl", [{"prompt": f"tell {n}", "reference": str(n)} for n in range(12)])
     before = {p: p.read_bytes() for p in (folder / "run").rglob("*") if p.is_file()}
     change = [word.replace("FOLDER", str(folder)) for word in change]
@@ -215,6 +217,82 @@ def test_a_resumed_run_with_the_same_things_goes_on(started, tmp_path):
     noted = json.loads((tmp_path / "run/config.json").read_text())["noted"]
     assert noted["given"]["trainer"] == noted["given"]["recipe"] == "grpo" and noted["given"]["max_steps"] == "2"
     assert noted["source"]["data"].endswith("d.jsonl") and noted["versions"]["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--beta", "0.5"], "recipe was grpo: "),
+        (["--beta", "0.5"], "now it is GRPO with beta=0.5"),
+        (["--learning-rate", "0.5"], "learning_rate was 0.001, now it is 0.5; a resumed run keeps its settings"),
+    ],
+)
+def test_a_resumed_run_with_other_settings_names_the_difference(change, words, started, capsys):
+    _, argv = started
+    status, text = said([*argv, *change, "--resume", "--max-steps", "3"], capsys)
+    assert status == 2
+    assert words in text.splitlines()[-1] and len(text.splitlines()[-1]) < 600
+
+
+@pytest.mark.parametrize("text", ['{"a":', "[]", ""])
+def test_a_resumed_run_with_damaged_settings_is_one_line(text, started, tmp_path, capsys):
+    folder, argv = started
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run/config.json").write_text(text)
+    argv = [str(tmp_path / "run") if word == str(folder / "run") else word for word in argv]
+    status, text = said([*argv, "--resume", "--max-steps", "3"], capsys)
+    assert status == 2 and "config.json: damaged" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("hello", "writes nothing of what the assistant says"),
+        ("{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor %}", "writes nothing of what"),
+        ("{% for m in messages %}{{ m['role'] ~ ': ' ~ m['content'] ~ ' ' }}{% endfor %}{{ 'assistant: ' if add_generation_prompt }}", None),
+    ],
+)  # fmt: skip
+def test_a_template_that_teaches_no_end_or_nothing_is_told(template, words, tmp_path, capsys):
+    (tmp_path / "t.jinja").write_text(template)
+    data = rows(tmp_path / "d.jsonl", CHATS)
+    argv = [
+        "train",
+        "sft",
+        "--data",
+        data,
+        "--chat-template",
+        f"{tmp_path}/t.jinja",
+        "--out",
+        str(tmp_path / "run"),
+        *QUICK,
+    ]
+    status, text = said(argv, capsys)
+    if words is None:
+        assert status == 0 and "<eos> (tokenizer), which the chat template does not write behind a reply" in text
+    else:
+        assert status == 2 and words in text.splitlines()[-1] and not (tmp_path / "run").exists()
+
+
+def test_an_adapter_is_a_model_to_begin_with(tmp_path, capsys):
+    """peft freezes what it wraps; a run that goes on from base and adapter trains every weight."""
+    pytest.importorskip("peft")
+    data = rows(tmp_path / "d.jsonl", CHATS)
+    first = [
+        "train",
+        "sft",
+        "--data",
+        data,
+        "--model",
+        str(foreign.stranger(tmp_path / "model", "Qwen2", torch.float32)),
+    ]
+    first += [*QUICK, "--learning-rate", "1e-2"]
+    assert main([*first, "--lora-r", "2", "--out", str(tmp_path / "a")]) == 0
+    [checkpoint] = (tmp_path / "a/checkpoints").glob("step-*")
+    assert main([*first, "--model", str(checkpoint), "--out", str(tmp_path / "b")]) == 0
+    before, after = load_folder(checkpoint)[0], load_folder(tmp_path / "b/model")[0]
+    assert all(weight.requires_grad for weight in before.parameters())
+    moved = [float((a - b).detach().abs().max()) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
+    assert sum(change > 0 for change in moved) > len(moved) / 2  # biases of keys have no gradient
 
 
 def test_curves_of_other_data_are_no_seeds_of_one_run(started, tmp_path):
@@ -372,6 +450,31 @@ def test_a_grader_that_cannot_grade_ends_the_run_before_it_begins(text, words, t
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
     assert words in line
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "__pycache__") == ["d.jsonl", "my.py"]
+
+
+def test_a_grader_that_swallows_everything_ends_the_process(tmp_path, monkeypatch, capsys):
+    """``except:`` in an endless loop cannot be stopped in any other way."""
+    ended = []
+
+    def end(status):
+        ended.append(status)
+        (tmp_path / "enough").touch()
+
+    monkeypatch.setattr(own.os, "_exit", end)
+    text = """
+from pathlib import Path
+from time import sleep
+def fn(completion):
+    while not Path(__file__).with_name("enough").exists():
+        try:
+            sleep(9)
+        except:
+            pass
+    return 1.0
+"""
+    own.own_reward(grader(tmp_path, text), seconds=0.1)([PROBLEM], ["4"])
+    assert ended == [2]
+    assert "my.py: does not end within 0.1 s and swallows every exception" in capsys.readouterr().err
 
 
 def test_a_grader_that_fails_on_one_completion_costs_one_sample(tmp_path):

@@ -28,11 +28,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the table; write what is asked for."""
     import dataclasses
 
+    from minirlhf.models.checkpoints import require_writable
     from minirlhf.stages import named, start
     from minirlhf.stages.answering import Answering, Request
     from minirlhf.stages.measure import measure
     from minirlhf.stages.measure_reward import is_reward_model
 
+    if args.json is not None:
+        require_writable(args.json)
     asked = Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)})
     if is_reward_model(args.model):
         return _of_reward_model(args, start.device_of(args.device))

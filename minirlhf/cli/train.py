@@ -180,7 +180,7 @@ def told(run: Path) -> Told:
     config = dataclasses.replace(config, **fitted)
     if isinstance(recipe, Recipe):
         recipe = for_run(recipe, config)
-    return Told(settings["noted"]["given"]["trainer"], source, config, recipe)
+    return Told(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
 
 
 def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference:

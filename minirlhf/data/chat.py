@@ -132,7 +132,16 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
         raise UserError("the tokenizer's chat template makes an empty text of this conversation")
     # A token belongs to the assistant if it starts in its span: one that straddles the start was part of the prompt.
     inside = [any(start <= at < end for start, end in spans) for at, _ in coded["offset_mapping"]]
+    if turns and not any(inside):
+        raise UserError(
+            "the tokenizer's chat template writes nothing of what the assistant says, so there is nothing to learn"
+        )
     return Tokens(list(coded["input_ids"]), inside)
+
+
+def is_marked(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Does the chat template mark by ``{% generation %}`` what the assistant writes?"""
+    return bool(_MARKED.search(tokenizer.get_chat_template()))
 
 
 def stepwise(steps: Sequence[str]) -> Message:
@@ -173,7 +182,7 @@ def assistant_spans(
     template that rewrites earlier turns (it takes out their thoughts, say) can thus serve where the last one alone is wanted.
     """
     text, spans = _render(tokenizer, messages)
-    if _MARKED.search(tokenizer.get_chat_template()):
+    if is_marked(tokenizer):
         earlier = sum(message["role"] == "assistant" for message in messages[:first_turn])
         return text, spans[earlier:]
     for turn, message in enumerate(messages):
@@ -241,6 +250,17 @@ def ends_of(tokenizer: PreTrainedTokenizerBase, model: Any = None) -> Ends:
             if i is not None:
                 found.setdefault(int(i), where)
     return Ends(found, closing, {i: str(tokenizer.convert_ids_to_tokens(i)) for i in found})
+
+
+def declare_ends(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let the model's ``generation_config`` name what ends a reply, in place: other libraries look there, and not into the template.
+
+    A model that gives scores has none and stays as it is.
+    """
+    config: Any = getattr(model, "generation_config", None)
+    if config is not None:
+        ids = ends_of(tokenizer, model).ids
+        config.eos_token_id = ids[0] if len(ids) == 1 else ids
 
 
 def _closing_of(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int | None]:

@@ -56,9 +56,12 @@ def parse_messages(row: Row) -> Conversation:
 def parse_sharegpt(row: Row) -> Conversation:
     """``{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}`` (ShareGPT).
 
-    ``system`` beside them, as text, is the first message.
+    ``system`` beside them, as text, is the first message. Turns may also have ``role`` and ``content``, as messages do. A call of a
+    tool (``function_call``) is a turn of the assistant, what the tool says (``observation``) one of the tool.
     """
-    turns = _turns(row["conversations"])
+    said = row["conversations"]
+    plain = isinstance(said, list) and bool(said) and isinstance(said[0], Mapping) and "role" in said[0]
+    turns = _messages(row, "conversations") if plain else _turns(said)
     opening = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
     return _to_imitate([*opening, *turns], 0)
 
@@ -179,7 +182,10 @@ def parse_gsm8k(row: Row) -> Problem:
     answer = _text(row, "answer")
     final = final_answer(answer)
     if final is None:
-        raise UserError("field 'answer' has no '#### number' at its end, as GSM8K has")
+        raise UserError(
+            "field 'answer' has no '#### number' at its end, as GSM8K has; a question with a plain answer is read from the fields "
+            "'prompt' and 'answer'"
+        )
     return Problem([_user(_text(row, "question").strip())], final, re.sub(r"<<[^<>]*>>", "", answer).strip())
 
 
@@ -208,6 +214,9 @@ SPEAKERS = {
     "user": "user",
     "gpt": "assistant",
     "assistant": "assistant",
+    "chatgpt": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
     "tool": "tool",
 }
 
@@ -281,7 +290,8 @@ def transcript(text: str, field: str = "text") -> list[Message]:
     opening, *rest = _TURN.split(text)
     if opening.strip() or not rest:
         raise UserError(
-            f"field {field!r} is no transcript: it should begin with '\\n\\nHuman:', it begins {text[:30]!r}"
+            f"field {field!r} is no transcript: it should begin with '\\n\\nHuman:', it begins {text[:30]!r}; a pair of "
+            "replies has its question in the field 'prompt'"
         )
     messages: list[Message] = []
     for speaker, said in zip(rest[::2], rest[1::2], strict=True):
@@ -337,6 +347,10 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
         role = SAME_ROLE.get(str(message["role"]), message["role"])
         if role not in ROLES:
             raise UserError(f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}")
+        if message.get("tool_calls"):
+            raise UserError(
+                f"{where} has tool_calls, which no trainer here learns; expected the call as text, in content"
+            )
         messages.append({"role": role, "content": _require_text(message["content"], f"{where}.content")})
     if not messages:
         raise Unusable(f"{field} is empty")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -167,6 +167,7 @@ class Scan:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
         known = (*self.form.fields, *self.form.optional)
         self.ignored.update(dict.fromkeys(str(name) for name in row if name not in known))
+        self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
         return _parse(row, self.form)
 
 
@@ -212,6 +213,19 @@ def load(
             f"{dropped[0].where}: {dropped[0].reason}; none of the {len(dropped)} rows of {source} can be used"
         )
     return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
+
+
+def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
+    """What messages have beside who says what: ``messages.weight``."""
+    for name in known:
+        value = row.get(name)
+        for message in value if isinstance(value, list) else ():
+            if isinstance(message, dict) and "role" in message:
+                yield from (f"{name}.{key}" for key, value in message.items() if key not in SAID and value is not None)
+
+
+#: What a message is read for.
+SAID = ("role", "content", "tool_calls")
 
 
 def _parse(row: Row, form: Format) -> Example:

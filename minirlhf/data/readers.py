@@ -35,6 +35,10 @@ def read_rows(source: str, split: str | None = None) -> Rows:
     if path.is_dir():
         return _folder_rows(path, split)
     if path.exists():
+        if split is not None:
+            raise UserError(
+                f"{source}: a file, which has no splits (split = {split!r}); expected a folder or a hub name"
+            )
         return _file_rows(path)
     if source.startswith((".", "/", "~")) or _suffix(path) in READERS:
         raise UserError(f"{source}: there is no such file or folder{_nearest(path)}")
@@ -133,7 +137,21 @@ def _read_jsonl(path: Path) -> Rows:
                 )
             if line.strip():
                 where = f"{path}, line {number}"
-                yield where, _parse_json(line, where)
+                try:
+                    row = _parse_json(line, where)
+                except UserError as problem:
+                    several = number == 1 and line.strip() in ("{", "[")
+                    hint = (
+                        "; rows that go over several lines are read from a file whose name ends in .json"
+                        if several
+                        else ""
+                    )
+                    raise UserError(f"{problem}{hint}") from problem
+                if number == 1 and isinstance(row, list):
+                    raise UserError(
+                        f"{where}: a list; expected one row on each line (a list of rows is read from a .json file)"
+                    )
+                yield where, row
 
 
 def _read_json(path: Path) -> Rows:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,23 +37,33 @@ def is_named(grader: str) -> bool:
     return ".py:" in grader or grader.endswith(".py")
 
 
+def place(named: str) -> tuple[Path, str]:
+    """The file and the name in ``FILE.py:NAME``.
+
+    Raises:
+        UserError: not of this form, or no such file.
+    """
+    before, _, name = named.rpartition(":")
+    file = Path(before).expanduser()
+    if not before or not name:
+        raise UserError(f"grader {named!r}: expected FILE.py:FUNCTION")
+    if not file.is_file():
+        raise UserError(f"grader {named!r}: there is no file {file}")
+    return file, name
+
+
 def function(named: str) -> tuple[Path, Callable[..., Any]]:
     """The file and the function of ``FILE.py:NAME``.
 
     Raises:
         UserError: no such file or function, a file that fails when it is read, or a function with other parameters.
     """
-    place, _, name = named.rpartition(":")
-    file = Path(place).expanduser()
-    if not place or not name:
-        raise UserError(f"grader {named!r}: expected FILE.py:FUNCTION")
-    if not file.is_file():
-        raise UserError(f"grader {named!r}: there is no file {file}")
+    file, name = place(named)
     spec = importlib.util.spec_from_file_location(f"grader_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
-        with _within(READING):
+        with _within(READING, file):
             spec.loader.exec_module(module)
     except _OutOfTimeError:
         raise UserError(f"{file}: not read within {READING:g} s; what it does by itself must end") from None
@@ -84,7 +96,7 @@ def own_reward(named: str, *, seconds: float = 10.0) -> Reward:
         late = 0
         for problem, text in zip(problems, completions, strict=True):
             try:
-                with _within(seconds):
+                with _within(seconds, file):
                     value = grade(*(text, problem.reference, problem.prompt)[:count])
             except _OutOfTimeError:
                 late += 1
@@ -116,17 +128,32 @@ class _OutOfTimeError(BaseException):
 
 
 @contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Stop the block after so much time, in the main thread; elsewhere there is no such signal and it runs on."""
+def _within(seconds: float, file: Path) -> Iterator[None]:
+    """Stop the block after so much time, in the main thread; elsewhere there is no such signal and it runs on.
+
+    A program that swallows the exception (``except:`` in an endless loop) cannot be stopped from within: after :data:`PATIENCE` more
+    such spans of time the process ends, with exit status 2.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
+    left = PATIENCE
+
     def stop(*_: object) -> None:
+        nonlocal left
+        if left == 0:
+            print(
+                f"minirlhf: {file}: does not end within {seconds:g} s and swallows every exception",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(2)
+        left -= 1
         raise _OutOfTimeError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield
     finally:

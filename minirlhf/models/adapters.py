@@ -146,7 +146,8 @@ def merge(base: Any, folder: str | Path) -> Any:
         UserError: no ``peft``, or an adapter of another model.
     """
     try:
-        return require_peft().PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+        merged: Any = require_peft().PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+        return merged.requires_grad_(True)  # peft froze the base
     except (RuntimeError, ValueError, KeyError, OSError) as problem:
         reason = str(problem).strip().splitlines()[0]
         raise UserError(f"{folder}: this adapter does not fit its base ({reason[:160]})") from problem

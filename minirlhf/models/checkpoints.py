@@ -235,6 +235,16 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
         raise UserError(f"{folder}: its weights do not fit this {kind.__name__} ({reason})") from problem
 
 
+def require_writable(path: str | Path) -> None:
+    """Raise :class:`UserError` if no file can be written there, before there is anything to write."""
+    target = Path(path)
+    if target.is_dir() or not target.name:
+        raise UserError(f"{path}: a folder; expected the name of a file")
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise UserError(f"{path}: cannot be written ({above} is {'read-only' if above.is_dir() else 'a file'})")
+
+
 def write_text_atomic(path: str | Path, text: str) -> None:
     """Write a small file whole or not at all, replacing an older one; the folder above is made if needed.
 

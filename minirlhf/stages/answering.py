@@ -54,6 +54,8 @@ class Request:
         for name in ("num_generations", "batch_size", "max_completion_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1")
+        if self.seed < 0:
+            raise UserError(f"--seed {self.seed}: expected at least 0")
         if self.temperature == 0 and self.num_generations > 1:
             raise UserError("--temperature 0 gives the same reply every time; expected --num-generations 1")
 

@@ -24,7 +24,7 @@ from minirlhf.core.calling import context_length, evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import Message, conversation, encode, encode_prompt, ends_of, stepwise
+from minirlhf.data.chat import Message, conversation, declare_ends, encode, encode_prompt, ends_of, stepwise
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Example, Judgement, Problem, Ranking, SteppedReply
 from minirlhf.data.tasks.base import Split, Task
@@ -207,7 +207,9 @@ class Prepared(Generic[E]):
         """Write the model and ``result.json``, which is also returned."""
         result = {"train": len(self.train), "held_out": len(self.held), **measured}
         out = Path(self.keep["out"])
-        checkpoints.save(out / "model", adapters.merged(self.model), self.tokenizer)
+        plain = adapters.merged(self.model)
+        declare_ends(plain, self.tokenizer)
+        checkpoints.save(out / "model", plain, self.tokenizer)
         checkpoints.write_text_atomic(out / "result.json", json.dumps(result, indent=2) + "\n")
         return result
 
@@ -538,14 +540,16 @@ def run_online(
     """Improve a policy on a task or on problems with a grader. Returns the held-out reward before and after."""
     for_run(recipe, config)  # an error comes before anything is loaded
     reference = Reference.load(source.ref_model)
-    asked = OwnReplies.of(source, config, resume=resume, given=given, reference=_digest(reference))
+    texts = loaders.load(source.ptx_data) if source.ptx_data else None
+    likely = None if texts is None else start.digest(texts.examples)
+    asked = OwnReplies.of(source, config, resume=resume, given=given, reference=_digest(reference), texts=likely)
     run = asked.run
     recipe = for_run(recipe, run.config)
     print(recipes.describe(recipe))
 
     def train(model: Any, problems: list[Problem], reward: Reward, config: OnlineConfig, **keep: Any) -> None:
-        texts = conversations(run.tokenizer, loaders.load(source.ptx_data)) if source.ptx_data else None
-        more = {"ref_model": run.reference(reference), "pretraining": texts}
+        pretraining = None if texts is None else conversations(run.tokenizer, texts)
+        more = {"ref_model": run.reference(reference), "pretraining": pretraining}
         train_online(model, problems, reward, recipe, config, **more, **keep)
 
     return asked.trained(train)
@@ -571,9 +575,11 @@ def grading(
             "give either --grader NAME, to compare with the references (or FILE.py:FUNCTION, to grade by your own), or "
             "--reward-model FOLDER"
         )
+    if combine not in COMBINATIONS:
+        raise unknown("combine", combine[:80], COMBINATIONS)
+    if combine != "mean" and "," not in (reward_model or ""):
+        raise UserError(f"combine = {combine!r} with less than two reward models; expected --reward-model A,B")
     if reward_model is not None:
-        if combine not in COMBINATIONS:
-            raise unknown("combine", combine[:80], COMBINATIONS)
         folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
         models = [RewardModel.from_pretrained(folder).to(device) for folder in folders]
         judges = [model_reward(model, load_tokenizer(folder)) for model, folder in zip(models, folders, strict=True)]

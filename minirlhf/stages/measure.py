@@ -45,6 +45,20 @@ class Number:
         """With Wilson's interval of a share."""
         return cls(name, successes / trials, *wilson_interval(successes, trials))
 
+    @classmethod
+    def of_shares(cls, name: str, found: Measured, prompts: int, draws: int) -> Number:
+        """Of a mean of shares, one of each prompt, from so many draws of 0 or 1.
+
+        With Wilson's interval of as many independent draws as would have this standard error (Dean and Pagano, 2015, Evaluating
+        confidence interval methods for binomial proportions in clustered surveys): it stays in [0, 1], and where all shares are 0
+        or all are 1, so that there is no error to be seen, it is that of one draw from each prompt.
+        """
+        if not prompts:
+            return cls(name, math.nan, math.nan, math.nan)
+        alike = not found.stderr > 0
+        alone = prompts if alike else min(draws, found.mean * (1 - found.mean) / found.stderr**2)
+        return cls(name, found.mean, *wilson_interval(found.mean * max(alone, 1), max(alone, 1)))
+
     def __str__(self) -> str:
         return f"{self.name:<26} {self.value:8.3f}   [{self.low:.3f}, {self.high:.3f}]"
 
@@ -98,28 +112,34 @@ def measure(
     rewards, tokens, ended, kl = drawn(model, num_generations)
     graded = rewards.isfinite()
     over_prompts = lambda values: Measured.of(values.double().mean(1))
+    share = lambda name, said: Number.of_shares(name, over_prompts(said), len(said), said.numel())
     numbers = []
     right_or_wrong = bool(((rewards == 0) | (rewards == 1))[graded].all())
     if right_or_wrong and num_generations == 1:
         numbers.append(Number.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
+    elif right_or_wrong:
+        shares = Measured.of(rewards.nanmean(1)[graded.any(1)])
+        numbers.append(Number.of_shares("accuracy", shares, int(graded.any(1).sum()), int(graded.sum())))
     else:
-        name = "accuracy" if right_or_wrong else "reward"
-        numbers.append(Number.of(name, Measured.of(rewards.nanmean(1)[graded.any(1)])))
+        numbers.append(Number.of("reward", Measured.of(rewards.nanmean(1)[graded.any(1)])))
     if right_or_wrong and num_generations > 1:
         whole = graded.all(1)  # pass@k is about all of the replies
         for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):
             found = pass_at_k(num_generations, rewards[whole].sum(1).long(), k=k)
-            numbers.append(Number.of(f"pass@{k}", Measured.of(found)))
+            count = int(whole.sum())
+            numbers.append(Number.of_shares(f"pass@{k}", Measured.of(found), count, count * (num_generations // k)))
     if against is not None:
         other = drawn(against, num_generations)[0]
         numbers.append(Number.of("reward of the other", Measured.of(other.nanmean(1)[other.isfinite().any(1)])))
-        numbers.append(Number.of("win rate", win_rate(rewards.nanmean(1), other.nanmean(1))))
+        both = int((graded.any(1) & other.isfinite().any(1)).sum())
+        won = win_rate(rewards.nanmean(1), other.nanmean(1))
+        numbers.append(Number.of_shares("win rate", won, both, both * num_generations))
     if kl is not None:
         numbers.append(Number.of("KL to the reference (nats)", over_prompts(kl)))
     numbers.append(Number.of("length (tokens)", over_prompts(tokens)))
-    numbers.append(Number.of("ended", over_prompts(ended)))
+    numbers.append(share("ended", ended))
     if not graded.all():
-        numbers.append(Number.of("not graded", over_prompts(~graded)))
+        numbers.append(share("not graded", ~graded))
     return numbers
 
 

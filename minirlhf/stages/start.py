@@ -88,10 +88,14 @@ def first_line(name: str, model: nn.Module, ends: Ends, config: TrainerConfig, s
     count, context = parameters(model), context_length(model)
     size = f"{count / 1e6:,.1f} M" if count >= 1e6 else f"{count:,}"
     kind = type(getattr(model, "backbone", model)).__name__
+    taught = "chat template" in ends.found.values()
+    untaught = (
+        "" if taught else ", which the chat template does not write behind a reply: nothing teaches the model to end"
+    )
     settings = ", ".join(f"{key} {getattr(config, key):g} ({where})" for key, where in source.items())
     return (
         f"{name}: {kind}, {size} parameters, {str(weight.dtype).removeprefix('torch.')} on {weight.device}; replies end at "
-        f"{ends}; reads {'any number of' if context is None else context} tokens; {settings}"
+        f"{ends}{untaught}; reads {'any number of' if context is None else context} tokens; {settings}"
     )
 
 

@@ -235,7 +235,7 @@ def _frac_invalid(rewards: Tensor) -> float:
     return float((~rewards.isfinite()).double().mean())
 
 
-def wilson_interval(successes: float, trials: int, z: float = 1.96) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: float, z: float = 1.96) -> tuple[float, float]:
     """Interval for a proportion that stays inside [0, 1]; 95 % by default.
 
     Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.

@@ -132,12 +132,12 @@ class Loop:
             file = out / "config.json"
             if not file.is_file():
                 raise UserError(f"{out}: no run to resume (no config.json)")
-            before = json.loads(file.read_text(encoding="utf-8"))
+            before = _settings_in(file)
             changed = [k for k, v in self.settings.items() if before.get(k) != v and k != "max_steps"]
             if changed:
-                raise UserError(
-                    f"{file}: {changed[0]} was {before.get(changed[0])!r}; a resumed run keeps its settings"
-                )
+                values = before.get(changed[0]), self.settings[changed[0]]
+                was, now = _apart(*values), _apart(*values[::-1])
+                raise UserError(f"{file}: {changed[0]} was {was}, now it is {now}; a resumed run keeps its settings")
             known = before.get("depends", {})  # a run of an older version wrote down less
             for key in [key for key, value in record.get("depends", {}).items() if known.get(key, value) != value]:
                 raise UserError(
@@ -265,6 +265,23 @@ class Loop:
             self._bar.set_postfix_str(shown, refresh=False)
         elif not self.quiet and self.out is not None and (self.step == 0 or (self.step + 1) % self._tenth == 0):
             print(f"{self.name}: step {self.step + 1} of {self.config.max_steps}: {shown}", file=sys.stderr, flush=True)
+
+
+def _settings_in(file: Path) -> dict[str, Any]:
+    """What a run wrote down when it began."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise UserError(f"{file}: damaged ({problem}); expected the settings of the run") from problem
+    if not isinstance(found, dict):
+        raise UserError(f"{file}: damaged; expected the settings of the run")
+    return found
+
+
+def _apart(mine: Any, other: Any) -> str:
+    """A setting as text; of a description over several lines, those that the other one has not."""
+    theirs = str(other).splitlines()
+    return "; ".join(" ".join(line.split()) for line in str(mine).splitlines() if line not in theirs)
 
 
 @contextmanager

@@ -18,17 +18,32 @@ from minirlhf.trainers.reward import RewardConfig
 
 @dataclass(frozen=True)
 class Told:
-    """A run as it was asked for: what :func:`minirlhf.cli.train.told` reads from its ``config.json``."""
+    """A run as it was asked for: what :func:`minirlhf.cli.train.told` reads from its ``config.json``.
+
+    Attributes:
+        depends: what tells its data, model and grader from others.
+    """
 
     trainer: str
     source: Source
     config: TrainerConfig
     recipe: Recipe | Preference | None
+    depends: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Of the recipe, or of the trainer that has none."""
         return self.trainer if self.recipe is None else self.recipe.name
+
+    @property
+    def compares(self) -> bool:
+        """Does it ask a reference?"""
+        match self.recipe:
+            case Recipe():
+                return self.recipe.update.kl is not None
+            case Preference():
+                return self.recipe.needs.reference
+        return False
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,17 @@ def refuse(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]
     parts += [f"shape={head(f).__name__}" for f in recipe.collect.shape if head(f) not in shapes]
     if parts:
         raise NoCounterpartError(engine, recipe.name, parts[0])
+
+
+def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> None:
+    """Refuse another value of a number that is fixed there.
+
+    Raises:
+        NoCounterpartError: naming the first.
+    """
+    for name, value in fixed.items():
+        if number(function, name) != value:
+            raise NoCounterpartError(engine, told, f"{name} = {number(function, name):g} (there it is {value:g})")
 
 
 def refuse_settings(engine: str, told: str, **values: Any) -> None:

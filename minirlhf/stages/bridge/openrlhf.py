@@ -27,6 +27,7 @@ from minirlhf.stages.bridge.mapped import (
     head,
     number,
     refuse,
+    refuse_numbers,
     refuse_reward_settings,
     single,
 )
@@ -83,11 +84,11 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     """``algo.advantage.estimator`` and what belongs to it."""
     match recipe.credit:
         case Grouped(advantage) if head(advantage) in ADVANTAGES:
-            if head(advantage) is advantages.group_zscore and number(advantage, "ddof") != 1:
-                raise NoCounterpartError(ENGINE, recipe.name, "ddof of the advantage other than 1")
             if head(advantage) is advantages.group_zscore:
+                refuse_numbers(ENGINE, recipe.name, advantage, ddof=1)
                 differs.append(f"1e-9 is added to a group's deviation, here {number(advantage, 'eps'):g}")
             if head(advantage) is advantages.reinforce_pp_baseline:
+                refuse_numbers(ENGINE, recipe.name, advantage, ddof=1, eps=1e-8)
                 differs.append("the deviation is that of the batch's tokens, here of its replies")
             return {"algo.advantage.estimator": ADVANTAGES[head(advantage)]}
         case Grouped(advantage):

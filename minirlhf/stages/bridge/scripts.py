@@ -29,12 +29,18 @@ class Data:
         prompt: tokens of the longest prompt.
         whole: tokens of the longest row, prompt and reply.
         adapter: whether a trained adapter lies beside the model.
+        reference: whether a reference lies beside the model, as it is another one.
+        several: whether several replies of one conversation are learned from.
+        marked: whether the chat template marks what the assistant writes.
     """
 
     rows: int
     prompt: int
     whole: int
     adapter: bool = False
+    reference: bool = False
+    several: bool = False
+    marked: bool = True
 
 
 _ACTOR, _ROLLOUT = verl.ACTOR, "actor_rollout_ref.rollout"
@@ -75,10 +81,24 @@ def _lora(told: Told) -> dict[str, Any]:
 # -- TRL ---------------------------------------------------------------------------------------------------------
 
 
+class Code(str):
+    """What the script finds out when it runs."""
+
+    __repr__ = str.__str__
+
+
+#: Does this machine compute in bfloat16? As here: on a GPU, if nobody said otherwise.
+HALF = Code("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
+
+
 def for_trl(told: Told, found: Mapped, data: Data) -> str:
-    """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``."""
+    """``train.py``: for ``python train.py``, or ``torchrun --nproc-per-node N train.py``.
+
+    Raises:
+        NoCounterpartError: a setting that cannot be told.
+    """
     module, _, trainer = found.trainer.rpartition(".")
-    config = told.config
+    config, source = told.config, told.source
     rows, steps = config.batch_size, config.max_steps
     of_run = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"]
     if isinstance(config, OnlineConfig) and isinstance(told.recipe, Recipe):
@@ -87,10 +107,14 @@ def for_trl(told: Told, found: Mapped, data: Data) -> str:
         steps *= update.num_iterations * update.num_minibatches  # optimizer steps
         of_run += ["num_generations", "max_completion_length", "temperature", "top_k", "top_p", "min_p"]
     options = {
-        "output_dir": "out", **_named(0, {name: getattr(config, name) for name in of_run}), "max_steps": steps, "bf16": False,
-        "logging_steps": 1, "save_strategy": "no", "report_to": [], **found.options,
+        "output_dir": "out", **_named(0, {name: getattr(config, name) for name in of_run}), "max_steps": steps,
+        "bf16": HALF if source.bf16 is None else source.bf16, "logging_steps": 1, "save_strategy": "no", "report_to": [],
+        **found.options, **_replies(told, data),
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
+    # Their defaults: what is longer than 1,024 tokens is cut; dropout where we have none, and none where we have it.
+    options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": None}
+    options |= {"disable_dropout": False} if told.trainer == "reward" else {}
     kind = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
     lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
     fresh = (
@@ -114,9 +138,26 @@ def for_trl(told: Told, found: Mapped, data: Data) -> str:
         rows=rows,
         options=pprint.pformat(options, width=110, sort_dicts=False),
         extra=needs.get(trainer, PLAIN).format(
-            trainer=adapted, more=more, before=before, reference="" if lora else "\n    ref_model=reference,"
+            trainer=adapted,
+            more=more,
+            before=before + (ELSEWHERE if data.reference else ""),
+            reference="" if lora else "\n    ref_model=reference,",
+            place="reference" if data.reference else "model",
         ),
     )
+
+
+def _replies(told: Told, data: Data) -> dict[str, Any]:
+    """Which words of a conversation are learned."""
+    if not data.several:
+        return {}
+    if not data.marked:
+        raise NoCounterpartError(
+            "TRL",
+            told.name,
+            "several replies of a conversation to learn from, without {% generation %} in the chat template",
+        )
+    return {"assistant_only_loss": True, "completion_only_loss": False}
 
 
 def _hook(trainer: str, found: Mapped) -> tuple[str, str]:
@@ -145,6 +186,7 @@ SCRIPT = '''"""{name}, as minirlhf ran it; see DIFFERENCES.md.
 
 import os
 
+import torch
 from datasets import load_dataset
 from {module} import {config}, {trainer}
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -166,6 +208,8 @@ tokenizer.save_pretrained("out/model")
 '''
 ADAPTER = """model = PeftModel.from_pretrained(model, "adapter", is_trainable=True)
 """
+ELSEWHERE = """model.config._name_or_path = "reference"  # where the trainer reads its reference from
+"""
 PLAIN = """model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
 {before}trainer = {trainer}(
     model=model, args=arguments, train_dataset=data, processing_class=tokenizer,{more}
@@ -176,7 +220,7 @@ model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
 {before}trainer = {trainer}(
     model=model, reward_funcs=[grader.trl_reward], args=arguments, train_dataset=data, processing_class=tokenizer,{more}
 )"""
-COMPARED = """model, reference = (AutoModelForCausalLM.from_pretrained("model", dtype="float32") for _ in range(2))
+COMPARED = """model, reference = (AutoModelForCausalLM.from_pretrained(f, dtype="float32") for f in ("model", "{place}"))
 {before}trainer = {trainer}(
     model=model, args=arguments, train_dataset=data, processing_class=tokenizer,{reference}{more}
 )"""
@@ -275,6 +319,8 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
     config = told.config
     if data.adapter:
         raise NoCounterpartError("OpenRLHF", told.name, "a trained adapter to go on from; take --model end")
+    if data.several:
+        raise NoCounterpartError("OpenRLHF", told.name, "several replies of a conversation to learn from")
     warm = config.warmup_steps and config.lr_scheduler_type == "constant"
     rate = {"lr_scheduler": "constant_with_warmup" if warm else config.lr_scheduler_type,
             "lr_warmup_ratio": config.warmup_steps / config.max_steps, "max_norm": config.max_grad_norm,
@@ -293,7 +339,7 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
             "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **rate, **shared,
         }  # fmt: skip
         if told.recipe is not None:
-            options["ref.model_name_or_path"] = Here("model")
+            options["ref.model_name_or_path"] = Here("reference" if data.reference else "model")
         return _openrlhf('deepspeed --num_gpus "$GPUS" --module', told, found, options)
     update = told.recipe.update
     refuse_settings(openrlhf.ENGINE, told.name, top_k=config.top_k, min_p=config.min_p)

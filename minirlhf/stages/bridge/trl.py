@@ -32,6 +32,7 @@ from minirlhf.stages.bridge.mapped import (
     head,
     number,
     refuse,
+    refuse_numbers,
     refuse_reward_settings,
     single,
 )
@@ -235,7 +236,7 @@ _LOSSES: dict[Any, tuple[str, Any]] = {
     pairs.cdpo: (DPO_TRAINER, lambda f: _cdpo(**_both(f))),
     pointwise.apo_zero: (DPO_TRAINER, lambda f: {"loss_type": ["apo_zero"], "beta": number(f, "beta")}),
     pointwise.apo_down: (DPO_TRAINER, lambda f: {"loss_type": ["apo_down"], "beta": number(f, "beta")}),
-    pointwise.sppo: (DPO_TRAINER, lambda f: {"loss_type": ["sppo_hard"], "beta": number(f, "beta")}),
+    pointwise.sppo: (DPO_TRAINER, lambda f: _sppo(f)),
     unpaired.bco_pair: (DPO_TRAINER, lambda f: {"loss_type": ["bco_pair"], "beta": number(f, "beta")}),
     lists.nca_pair: (DPO_TRAINER, lambda f: {"loss_type": ["nca_pair"], "beta": number(f, "beta")}),
     lists.exo_pair: (DPO_TRAINER, lambda f: {"loss_type": ["exo_pair"], **_both(f)}),
@@ -279,6 +280,12 @@ def _f_dpo(loss: Any) -> dict[str, Any]:
     return {"loss_type": ["sigmoid"], "f_divergence_type": "js_divergence", "beta": number(loss, "beta") / 2}
 
 
+def _sppo(loss: Any) -> dict[str, Any]:
+    """TRL's chosen answer always wins."""
+    refuse_numbers(ENGINE, "sppo", loss, chosen_win_rate=1.0, rejected_win_rate=0.0)
+    return {"loss_type": ["sppo_hard"], "beta": number(loss, "beta")}
+
+
 def _ipo(loss: Any) -> dict[str, Any]:
     """TRL's IPO is of means over tokens."""
     if not number(loss, "length_normalised"):
@@ -306,7 +313,7 @@ def offline(recipe: Preference) -> Mapped:
 
 def sft(config: TrainerConfig) -> Mapped:
     """Supervised fine-tuning."""
-    return Mapped("trl.SFTTrainer", {"max_length": None, "completion_only_loss": True})
+    return Mapped("trl.SFTTrainer", {"completion_only_loss": True})
 
 
 def reward(config: TrainerConfig) -> Mapped:
@@ -317,4 +324,5 @@ def reward(config: TrainerConfig) -> Mapped:
     """
     refuse_reward_settings(ENGINE, config)
     coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
-    return Mapped("trl.RewardTrainer", {"max_length": None, "center_rewards_coefficient": coefficient})
+    bias = "from the second step on, the head there has no bias that could keep the rewards' mean at 0, and here it has"
+    return Mapped("trl.RewardTrainer", {"center_rewards_coefficient": coefficient}, (bias,) if coefficient else ())

@@ -22,7 +22,7 @@ from minirlhf.recipes.parts import (
     soft_overlong,
     truncated_importance,
 )
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_numbers
 from minirlhf.trainers.config import TrainerConfig
 
 ENGINE, VERSION = "verl", "0.9.1"
@@ -137,6 +137,7 @@ def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> d
             differs.append(f"1e-6 is added to a group's deviation, here {number(given, 'eps'):g}")
         return {"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": True}
     if function is advantages.reinforce_pp_baseline:
+        refuse_numbers(ENGINE, recipe.name, given, ddof=1, eps=1e-8)
         differs.append("the deviation is that of the batch's tokens, here of its replies")
         return {"algorithm.adv_estimator": "reinforce_plus_plus_baseline"}
     raise NoCounterpartError(

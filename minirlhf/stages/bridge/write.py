@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
-from minirlhf.data.chat import encode_prompt
+from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.feedback import own
 from minirlhf.feedback.rewards import task_problems
@@ -23,13 +25,16 @@ from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import Preference
-from minirlhf.stages import from_files, named
+from minirlhf.stages import from_files, named, start
 from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told
+from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, refuse_settings
 from minirlhf.stages.bridge.scripts import SCRIPTS, Data
 
 Row = Conversation | Comparison | Problem
+
+#: The file of a grader of one's own, over there: whatever it was called, it takes no other file's name.
+OWN = "own_grader.py"
 
 #: What a run anywhere else does otherwise, whatever the recipe.
 ELSEWHERE = ("random numbers: other prompts meet in a batch, and other replies are sampled",)
@@ -72,6 +77,8 @@ class Engine:
         Raises:
             NoCounterpartError: a part of it has no counterpart.
         """
+        dtype = getattr(told.source, "dtype", "float32")
+        refuse_settings(self.title, told.name, dtype="" if dtype == "float32" else dtype)
         match told.recipe:
             case Recipe():
                 return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
@@ -100,6 +107,11 @@ def export(
     """
     engine = ENGINES[to]
     found = engine.mapped(told)
+    if told.source.lora_r and getattr(told.source, "ref_model", None) and told.compares:
+        raise NoCounterpartError(engine.title, told.name, "a reference beside an adapter (ref_model)")
+    anchor = _anchor(told, found, to, model)
+    if anchor is None:
+        found = dataclasses.replace(found, differs=(*found.differs, MOVED))
     if found.differs and not accept_differences:
         listed = "; ".join(found.differs)
         raise UserError(
@@ -109,17 +121,20 @@ def export(
         raise UserError(f"{out}: exists already; --out names a new folder")
     if model == "adapter" and not told.source.lora_r:
         raise UserError(f"{run}: has no adapter (it was trained without --lora-r); take --model end")
-    records = _records(told)
     policy, tokenizer = _model(run, told, model)
+    reference = _model(run, told, anchor)[0] if anchor else None
+    records = _fitting(told, _records(told), policy, tokenizer)
     file, write = SCRIPTS[to]
-    started = write(told, found, _measured(records, tokenizer, adapter=model == "adapter"))
+    started = write(told, found, _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference)))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         with checkpoints.quietly():
-            policy.save_pretrained(partial / "model")
-            tokenizer.save_pretrained(partial / "model")
+            for name, kept in (("model", policy), ("reference", reference)):
+                if kept is not None:
+                    kept.save_pretrained(partial / name)
+                    tokenizer.save_pretrained(partial / name)
         if model == "adapter":
             _adapter(run, policy, partial / "adapter")
         engine.rows(partial, records)
@@ -160,7 +175,8 @@ def differences(told: Told, found: Mapped, engine: Engine, model: str) -> str:
 
 def _lines(folder: Path, records: list[Row]) -> None:
     """``data.jsonl``, with the fields of TRL, which OpenRLHF can be told."""
-    lines = (json.dumps(_row(record), ensure_ascii=False) for record in records)
+    row = _conversation if _several(records) else _row
+    lines = (json.dumps(row(record), ensure_ascii=False) for record in records)
     (folder / "data.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -210,22 +226,66 @@ ENGINES: dict[str, Engine] = {
 # -- inside ------------------------------------------------------------------------------------------------------
 
 
+#: What is said of an engine that cannot be given the reference of the run.
+MOVED = "the reference is the exported model; here it was another one"
+
+
+def _anchor(told: Told, found: Mapped, to: str, which: str) -> str | None:
+    """Which model the reference is (see :func:`_model`): "" for the exported one, None where it would have to be another one and cannot.
+
+    Raises:
+        NoCounterpartError: the run was given one, and the engine cannot be.
+    """
+    named_one = getattr(told.source, "ref_model", None) is not None
+    if not told.compares or not (named_one or which == "end"):
+        return ""
+    if not told.source.lora_r and (to == "trl" or found.trainer == openrlhf.TRAINERS["dpo"]):
+        return "reference" if named_one else "start"
+    if named_one:
+        raise NoCounterpartError(
+            ENGINES[to].title, told.name, "a reference that is not the model to begin with (ref_model)"
+        )
+    return None
+
+
 def _model(run: Path, told: Told, which: str) -> tuple[Any, Any]:
-    """The model to go on from, and its tokenizer."""
+    """The model to go on from (or that of ``--ref-model``, for "reference"), and its tokenizer; it says itself what ends a reply.
+
+    Raises:
+        UserError: the model that the run began with is not what it was.
+    """
     source, seed, folder = told.source, told.config.seed, named.model_folder(run)
+    tokenizer = load_tokenizer(folder)
     if which == "end" and told.trainer == "reward":
-        judge, words = RewardModel.load_with_tokenizer(folder)
-        return as_classifier(judge, words)[0], words
+        return as_classifier(RewardModel.from_pretrained(folder), tokenizer)[0], tokenizer
     if which == "end":
-        return load_folder(folder)
-    if source.model in tiny.PRESETS:
-        tokenizer = load_tokenizer(folder)
-        model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+        model = load_folder(folder)[0]
+    elif which == "reference":
+        model = named.model_by_name(source.ref_model)[0]  # type: ignore[attr-defined]
+        _unchanged(told, "reference", start.model_digest(model), source.ref_model)  # type: ignore[attr-defined]
     else:
-        model, tokenizer = named.model_by_name(source.model)
+        if source.model in tiny.PRESETS:
+            model = tiny.tiny_model(source.model, tokenizer, seed=seed, context=source.context)
+        else:
+            model = named.model_by_name(source.model)[0]
+        _unchanged(told, "model", start.model_digest(model), source.model)
     if told.trainer == "reward":
         return as_classifier(RewardModel.from_causal_lm(model, seed=seed), tokenizer)[0], tokenizer
+    declare_ends(model, tokenizer)
     return model, tokenizer
+
+
+def _unchanged(told: Told, part: str, now: Any, where: Any) -> None:
+    """Refuse what is no longer what the run was given; a run of an older version did not write down what that was.
+
+    Raises:
+        UserError: naming it.
+    """
+    before = told.depends.get(part, now)
+    if now != before:
+        raise UserError(
+            f"{where}: not what the run was given: its {part} was {before}, now it is {now}; expected the same, to export it"
+        )
 
 
 def _adapter(run: Path, base: Any, folder: Path) -> None:
@@ -244,27 +304,54 @@ def _records(told: Told) -> list[Row]:
     world = getattr(source, "task", None)
     if world is not None and isinstance(source, from_files.OnlineSource):
         records: Iterable[Any] = task_problems(tasks.get(world), "train")
+        _unchanged(told, "data", {**told.depends.get("data", {}), "train": start.digest(records)}, world)
     elif world is not None:
         raise UserError(f"{told.trainer}: demonstrations of a tiny world are made anew for every run; give --data")
     else:
-        train, _ = from_files.read(source, told.config.seed)
+        train, held = from_files.read(source, told.config.seed)
+        digests = {"train": start.digest(train.examples), "held out": start.digest(held.examples)}
+        _unchanged(told, "data", digests, source.data)
         kinds: dict[str, Any] = {"sft": train.conversations, "reward": train.comparisons}
         of_recipe = train.problems if isinstance(told.recipe, Recipe) else train.comparisons
         records = kinds.get(told.trainer, of_recipe)()
+        if told.trainer == "reward" and len({record.margin is None for record in records}) == 2:
+            raise UserError(f"{source.data}: some of its pairs have a margin; expected all or none, to export them")
     return list(records)
 
 
-def _measured(records: list[Row], tokenizer: Any, *, adapter: bool) -> Data:
-    """The sizes of the data, in tokens of the model."""
-    longest, whole = 0, 0
-    for record in records:
-        row = _row(record)
-        longest = max(longest, len(encode_prompt(tokenizer, row["prompt"])))
-        replies = [row[name] for name in ("completion", "chosen", "rejected") if name in row]
-        for reply in replies:
-            text = tokenizer.apply_chat_template([*row["prompt"], *reply], tokenize=False)
-            whole = max(whole, len(tokenizer(text, add_special_tokens=False)["input_ids"]))
-    return Data(len(records), longest, whole, adapter)
+def _fitting(told: Told, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
+    """Without those that the run left out, as they are longer than what the model reads."""
+    context, room = context_length(model), getattr(told.config, "max_completion_length", 0)
+    if not told.source.drop_long or context is None:
+        return records
+    return [record for record in records if _sizes(record, tokenizer)[1] + room <= context]
+
+
+def _sizes(record: Row, tokenizer: Any) -> tuple[int, int]:
+    """The tokens of a prompt, and of the longest text that begins with it."""
+    row = _row(record)
+    before = len(encode_prompt(tokenizer, row["prompt"])) if row["prompt"] else 0
+    replies = [row[name] for name in ("completion", "chosen", "rejected") if name in row]
+    whole = (len(encode(tokenizer, [*row["prompt"], *reply], first_turn=len(row["prompt"]))) for reply in replies)
+    return before, max([before, *whole])
+
+
+def _measured(records: list[Row], tokenizer: Any, *, adapter: bool, reference: bool) -> Data:
+    """What a script must know of the data."""
+    prompts, whole = zip(*(_sizes(record, tokenizer) for record in records), strict=True)
+    return Data(len(records), max(prompts), max(whole), adapter, reference, _several(records), is_marked(tokenizer))
+
+
+def _several(records: list[Row]) -> bool:
+    """Is more than the last reply of some conversation learned?"""
+    found = (r.messages[r.context :] for r in records if isinstance(r, Conversation))
+    return any(len(learned) == 1 or sum(m["role"] == "assistant" for m in learned) > 1 for learned in found)
+
+
+def _conversation(record: Row) -> dict[str, Any]:
+    """A record of which every reply is learned."""
+    assert isinstance(record, Conversation)
+    return {"messages": record.messages}
 
 
 def _row(record: Row) -> dict[str, Any]:
@@ -288,6 +375,12 @@ def _grader(told: Told, folder: Path, asked: str) -> str:
     """``grader.py``: the run's grader, and how the engine asks it."""
     source, recipe = told.source, told.recipe
     assert isinstance(source, from_files.OnlineSource) and isinstance(recipe, Recipe)
+    if source.task is None:
+        device = start.device_of("cpu")
+        asks = from_files.grading(
+            source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
+        )[1]
+        _unchanged(told, "grader", asks, source.grader or source.reward_model)
     if source.task is not None:
         made = f"rewards.task_reward(tasks.get({source.task!r}))"
     elif source.reward_model is not None:
@@ -295,12 +388,13 @@ def _grader(told: Told, folder: Path, asked: str) -> str:
             raise UserError(
                 f"reward_model = {source.reward_model!r}: one reward model goes with the folder; expected one"
             )
-        shutil.copytree(named.model_folder(Path(source.reward_model)), folder / "reward_model")
+        judge, words = RewardModel.load_with_tokenizer(named.model_folder(Path(source.reward_model)))
+        checkpoints.save(folder / "reward_model", judge, words)
         made = 'rewards.model_reward(*RewardModel.load_with_tokenizer(HERE / "reward_model"))'
     elif own.is_named(str(source.grader)):
-        file, function = own.function(str(source.grader))
-        shutil.copy(file, folder / file.name)
-        made = f'own.own_reward(f"{{HERE}}/{file.name}:{function.__name__}", seconds={source.grader_seconds})'
+        file, name = own.place(str(source.grader))
+        shutil.copy(file, folder / OWN)
+        made = f'own.own_reward(f"{{HERE}}/{OWN}:{name}", seconds={source.grader_seconds})'
     else:
         made = f"rewards.reference_reward(graders.get({source.grader!r}))"
     shape = ", ".join(
