@@ -150,7 +150,6 @@ def test_two_steps_without_a_recipe_are_trls(name):
     [
         ("sft of two replies", {"assistant_only_loss": False}),  # learns the questions too
         ("reward", {"center_rewards_coefficient": 0.1}),
-        ("sft of one reply", {"max_length": 6}),
     ],
 )
 def test_wrong_options_without_a_recipe_are_seen(name, wrong):

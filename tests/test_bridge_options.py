@@ -352,7 +352,7 @@ def test_verl_asks_the_grader_and_reads_the_data(runs, tmp_path):
     from datasets import load_dataset
 
     out = exported(runs, "grpo", "verl", tmp_path)
-    assert {"model", "data.parquet", "grader.py", "my.py", "train.sh", "DIFFERENCES.md"} == {
+    assert {"model", "data.parquet", "grader.py", "own_grader.py", "train.sh", "DIFFERENCES.md"} == {
         p.name for p in out.iterdir()
     }
     rows = load_dataset("parquet", data_files=str(out / "data.parquet"), cache_dir=str(tmp_path / "cache"))["train"]

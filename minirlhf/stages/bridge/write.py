@@ -107,8 +107,6 @@ def export(
     """
     engine = ENGINES[to]
     found = engine.mapped(told)
-    if told.source.lora_r and getattr(told.source, "ref_model", None) and told.compares:
-        raise NoCounterpartError(engine.title, told.name, "a reference beside an adapter (ref_model)")
     anchor = _anchor(told, found, to, model)
     if anchor is None:
         found = dataclasses.replace(found, differs=(*found.differs, MOVED))
