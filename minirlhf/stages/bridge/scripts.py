@@ -81,14 +81,14 @@ def _lora(told: Told) -> dict[str, Any]:
 # -- TRL ---------------------------------------------------------------------------------------------------------
 
 
-class Code(str):
+class AtRunTime(str):
     """What the script finds out when it runs."""
 
     __repr__ = str.__str__
 
 
 #: Does this machine compute in bfloat16? As here: on a GPU, if nobody said otherwise.
-HALF = Code("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
+HALF = AtRunTime("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
 
 
 def for_trl(told: Told, found: Mapped, data: Data) -> str:
