@@ -150,6 +150,8 @@ def test_reward_truth_and_distance_of_the_best_poems(poem):
     too_large = {n: math.log(n) - (n - 1) / n - poem.distance(poem.best_of(n)) for n in (4, 16, 256)}
     assert too_large == pytest.approx({4: 0.05, 16: 0.11, 256: 0.43}, abs=6e-3)
     assert poem.entropy(poem.best_of(64)) == pytest.approx(1.81, abs=6e-3)
+    assert poem.entropy(poem.start) == pytest.approx(2.30, abs=6e-3)
+    assert poem.entropy(poem.best_of(8)) == pytest.approx(2.49, abs=6e-3)
     assert poem.mean(poem.best_of(4096), poem.reward) == pytest.approx(3.0, abs=1e-3)
 
 
