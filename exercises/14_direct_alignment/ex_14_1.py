@@ -173,7 +173,7 @@ def pushes(sub, draw):
             * (-0.5 * (beta * gap) ** 2).exp()
             / normal(beta * gap),
             "the factor β is lost": -bell(beta * gap) / normal(beta * gap),
-            "the loss rises along it: it is minus the derivative": beta * bell(beta * gap) / normal(beta * gap),
+            "the sign is turned, and the loss rises along it": beta * bell(beta * gap) / normal(beta * gap),
             "it is the derivative in the margin times β twice": -beta * beta * bell(beta * gap) / normal(beta * gap),
             "it is not divided by Φ: this is the slope of −Φ, not of −log Φ": -beta * bell(beta * gap),
             "these people follow Bradley and Terry": -beta * torch.sigmoid(-beta * gap),
