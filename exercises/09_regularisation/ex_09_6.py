@@ -13,7 +13,7 @@
 # 2. `step(weights, new_x, new_y, old_x, old_y, lr)`: one step of training. `weights` is `(6, 7)`, the logits of points `x`, `(n, 7)`, are `x @ weights.T`. Return new weights. How you hold on to the old kinds is up to you; gradient descent of
 #    size `lr` on the loss of part 1 with weight 1 is what we do.
 #
-# How it is judged: your `step` runs 60 times on six seeds at `lr = 0.5`. The score is the *worse* of two numbers, the mean probability of the right label on fresh new points and on fresh old ones. Over the six seeds the mean may lie .04
+# How it is judged: your `step` runs 60 times on six seeds at `lr = 0.5`. The score is the *worse* of two numbers, the mean probability of the right label on fresh new points and on fresh old ones. Over the six seeds the mean may lie .06
 # below ours, with the whole of its 95 % interval. A check shows both curves.
 
 # %% [given]
@@ -95,7 +95,7 @@ class World:
 
     def __init__(self, draw):
         self.draw_more = draw
-        self.centres = 1.6 * draw.normal(6, 6)
+        self.centres = 3 * torch.eye(6, dtype=torch.float64)  # the same in every run: less noise
         self.weights = torch.zeros(6, 7, dtype=torch.float64)
         for _ in range(60):
             x, y = self.points(32, new=False)
@@ -116,7 +116,7 @@ class World:
         "Descend on the loss of part 1 with weight 1: mean over the new points plus mean over the old ones. `weights - lr * gradient`, and return it.",
     ),
     seeds=6,
-    bar=0.04,
+    bar=0.06,
     what="the worse of old and new",
 )
 def keeps(sub, draw):
@@ -158,6 +158,15 @@ def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
 def step(weights, new_x, new_y, old_x, old_y, lr):
     weights = weights.clone().requires_grad_()
     torch.nn.functional.cross_entropy(new_x @ weights.T, new_y).backward()
+    return (weights - lr * weights.grad).detach()
+
+
+# %% [mutant] in training, one mean over all points
+# caught by: keeps
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    weights = weights.clone().requires_grad_()
+    logits = torch.cat([new_x, old_x]) @ weights.T
+    torch.nn.functional.cross_entropy(logits, torch.cat([new_y, old_y])).backward()
     return (weights - lr * weights.grad).detach()
 
 
