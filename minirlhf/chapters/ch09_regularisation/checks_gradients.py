@@ -85,7 +85,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
 )
 def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
     "k1 and k3 are unbiased, k2 is too large by KL²/2; which of them has the least noise depends on the distance."
-    shifts = draw.uniform(3, low=0.3, high=1.4)
+    shifts = draw.away_from([0.0], 3, low=-1.4, high=1.4, margin=0.3)
     bias, deviation = gaussian_estimators(shifts)
     logp = lambda x, mean: -0.5 * (x - mean) ** 2
     for k, estimator in enumerate((kl.k1, kl.k2, kl.k3)):
