@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from minirlhf import evidence
-from minirlhf.stages import from_files
+from minirlhf.stages import from_files, judges_from_files, sources
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 
@@ -22,14 +22,14 @@ SEEDS = 3
 def one_seed(seed: int, hh: str, gsm8k: str) -> dict[str, float]:
     """Both runs with one seed; the held-out split changes with it."""
     with tempfile.TemporaryDirectory() as folder:
-        judged = from_files.run_reward(
-            from_files.RewardSource(
+        judged = judges_from_files.run_reward(
+            sources.RewardSource(
                 out=f"{folder}/reward", data=hh, held_out=0.25, context=512, vocab_size=1024, drop_long=True
             ),
             RewardConfig(max_steps=100, batch_size=16, learning_rate=5e-4, lr_scheduler_type="linear", seed=seed),
         )
         told = from_files.run_sft(
-            from_files.SFTSource(out=f"{folder}/sft", data=gsm8k, context=512, vocab_size=1024, drop_long=True),
+            sources.SFTSource(out=f"{folder}/sft", data=gsm8k, context=512, vocab_size=1024, drop_long=True),
             SFTConfig(max_steps=200, batch_size=16, learning_rate=3e-3, lr_scheduler_type="cosine", seed=seed),
         )
     return {

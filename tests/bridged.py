@@ -28,7 +28,7 @@ from minirlhf.stages import from_files
 from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
 from minirlhf.stages.bridge.mapped import Told
-from minirlhf.stages.from_files import Source
+from minirlhf.stages.sources import Source
 from minirlhf.trainers import collecting
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline

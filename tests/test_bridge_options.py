@@ -49,8 +49,7 @@ from minirlhf.stages.bridge import tables
 from minirlhf.stages.bridge.mapped import NoCounterpartError, Told
 from minirlhf.stages.bridge.scripts import SCRIPTS, SETTINGS, Data
 from minirlhf.stages.bridge.write import ENGINES, differences
-from minirlhf.stages.from_files import OfflineSource, OnlineSource, SFTSource, Source
-from minirlhf.stages.judges_from_files import RewardSource
+from minirlhf.stages.sources import OfflineSource, OnlineSource, RewardSource, SFTSource, Source
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.reward import RewardConfig

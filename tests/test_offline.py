@@ -16,6 +16,7 @@ from minirlhf.models import reference as reference_module
 from minirlhf.models.reference import answer_logps, reference_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.binding import Deviation
 from minirlhf.recipes.offline import PREFERENCES, describe_preference, get_preference
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, _Data, _losses, as_kind, train_offline
 
@@ -166,9 +167,14 @@ def test_bcos_shift_is_a_moving_mean_that_a_resumed_run_remembers(data, model, t
     states = [checkpoints.load(tmp_path / name / "checkpoints/step-000004").tensors for name in ("whole", "parts")]
     assert float(states[0]["memory.delta"].abs()) > 0
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    with pytest.raises(UserError, match="recipe was"):
+    with pytest.raises(UserError, match=r"recipe\.loss\.beta was 0\.1"):
         other = recipe.with_(beta=0.2)
         train_offline(model, data[UnpairedLogps], other, config, out=tmp_path / "parts", resume=True, **run)
+    # other words about the same choices are no other recipe
+    told = dataclasses.replace(recipe, name="bco as I call it", deviations=(Deviation("none that we know of"),))
+    assert describe_preference(told) != describe_preference(recipe)
+    longer = dataclasses.replace(config, max_steps=5)
+    train_offline(model, data[UnpairedLogps], told, longer, out=tmp_path / "parts", resume=True, **run)
 
 
 def test_ktos_mismatched_answers_belong_to_other_prompts(data, tokenizer):

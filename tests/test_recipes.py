@@ -327,6 +327,35 @@ def test_a_deviation_speaks_of_options_that_its_row_has():
                 assert {"num_minibatches", "num_iterations"} & set(deviation.options), deviation
 
 
+#: Numbers that papers give, as TRL's index of papers repeats them (SimPO's: the authors' table, for Llama-3-Base).
+GIVEN = {
+    "dpo": {"beta": 0.1},
+    "discopop": {"beta": 0.05, "tau": 0.05},
+    "apo_zero": {"beta": 0.1},
+    "apo_down": {"beta": 0.1},
+    "exo_pair": {"beta": 0.1},
+    "exo": {"beta": 0.1},
+    "kto": {"beta": 0.1},
+    "simpo": {"beta": 2.0, "gamma": 2.0 * 0.5},
+    "robust_dpo": {"beta": 0.01, "label_smoothing": 0.1},
+    "nca_pair": {"beta": 0.01},
+    "bco_pair": {"beta": 0.01},
+    "sppo": {"beta": 0.001},
+    "dpo_length_normalised": {"beta": 5.0},
+    "alpha_po": {"beta": 2.5, "alpha": 0.25, "gamma": 0.1},
+}
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_preference_loss_has_the_numbers_of_its_paper_or_declares_whose_they_are(name):
+    row = PREFERENCES[name]
+    declared = {option for deviation in row.deviations for option in deviation.options}
+    others = {option for option, value in GIVEN.get(name, {}).items() if row.options()[option] != value}
+    assert others <= declared
+    unknown = {"beta", "weight", "delta"} & row.numbers().keys() - GIVEN.get(name, {}).keys()
+    assert unknown <= declared, "whose is the number?"
+
+
 def test_every_choice_of_a_row_says_what_it_means():
     for row in (*recipes.RECIPES.values(), *PREFERENCES.values()):
         for option in row.numbers().values():

@@ -16,17 +16,23 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
-from minirlhf.data.types import Tokens, pair
-from minirlhf.feedback.rewards import reference_reward
-from minirlhf.models.heads import RewardModel
+from minirlhf.data.types import Tokens, pair, ranked
+from minirlhf.feedback.rewards import model_reward, reference_reward
+from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.offline import get_preference
 from minirlhf.trainers.config import TrainerConfig
+from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
+from minirlhf.trainers.likelihood import mean_nll, nll_losses
 from minirlhf.trainers.loop import Loop, NonFiniteLoss
+from minirlhf.trainers.offline import HeldOut
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
-from minirlhf.trainers.sft import SFTConfig, mean_nll, nll_losses, prediction_weights, train_sft
+from minirlhf.trainers.sft import SFTConfig, prediction_weights, train_sft
+from minirlhf.trainers.verifiers import token_scores
 
 WORDS = ("one", "two", "three", "go", "stop")
 
@@ -239,6 +245,63 @@ def test_first_update_is_on_policy_and_monitors_are_logged(model, tokenizer):
     assert history["policy_log_ratio_max"][0] < 1e-5  # log-probabilities taken while sampling are the model's own
     assert history["kl"][0] == pytest.approx(0, abs=1e-6)
     assert all(0 <= n <= 3 for n in history["words"])
+
+
+def test_margins_are_those_of_all_pairs_of_a_run_or_of_none(chats, tokenizer):
+    def trained(margins, coefficient=1.0):
+        judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=3), seed=0)
+        pairs = [pair(chats[1], chats[0], margin) for margin in margins]
+        config = RewardConfig(max_steps=2, batch_size=2, margin_coefficient=coefficient)
+        return train_reward(judge, pairs, config, pad_token_id=tokenizer.pad_token_id, quiet=True)["loss"]
+
+    with pytest.raises(UserError, match="1 of 4 pairs have no margin"):
+        trained([2.0, 2.0, 2.0, None])
+    without = trained([None] * 4)
+    assert trained([2.0, 2.0, 2.0, None], 0.0) == without == trained([0.0] * 4)
+    assert all(loss > plain + 0.1 for loss, plain in zip(trained([2.0] * 4), without, strict=True))
+
+
+def test_scores_are_asked_for_before_the_first_step(chats, tokenizer):
+    judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=3), seed=0)
+    rated = [ranked(chats[:2], (2.0, 1.0)), ranked(chats[:2], None)]
+    before = weights_of(judge)
+    with pytest.raises(UserError, match="no scores"):
+        config = RewardConfig(loss="regression", max_steps=2, batch_size=1)
+        train_reward(judge, rated, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    assert torch.equal(weights_of(judge), before)
+
+
+def test_who_measures_switches_dropout_off_and_leaves_the_model_as_it_was(chats, tokenizer):
+    pad = tokenizer.pad_token_id
+    policy = tiny_model("nano", tokenizer, seed=3)
+    judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=4), seed=0)
+    critic = ValueModel.from_causal_lm(tiny_model("nano", tokenizer, seed=5))
+    pairs, problems = [pair(chats[1], chats[0])], [Problem([{"role": "user", "content": "go one"}], "one")]
+    held = HeldOut(pairs, get_preference("dpo"), tiny_model("nano", tokenizer, seed=6), pad_token_id=pad)
+    exact = reference_reward(lambda completion, reference: 1.0)
+    run = {"tokenizer": tokenizer, "sampling": Sampling(max_completion_length=3)}
+    measures = {
+        "mean_nll": (policy, lambda: mean_nll(policy, chats, pad_token_id=pad)),
+        "pair_accuracy": (judge, lambda: pair_accuracy(judge, pairs, pad_token_id=pad)),
+        "token_scores": (critic, lambda: token_scores(critic, chats, pad_token_id=pad)),
+        "HeldOut": (policy, lambda: held.measure(policy)),
+        "evaluate": (policy, lambda: evaluate(policy, problems, exact, **run)),
+        "evaluate with a reference": (policy, lambda: evaluate(policy, problems, exact, ref_model=policy, **run)),
+        "candidates": (policy, lambda: candidates(policy, problems, exact, num_generations=2, **run)),
+        "model_reward": (judge, lambda: model_reward(judge, tokenizer)(problems, ["one"])),
+    }
+    for name, (model, measure) in measures.items():
+        called = []
+        hooks = [
+            m.register_forward_pre_hook(lambda m, _, seen=called: seen.append(m.training)) for m in model.modules()
+        ]
+        for mode in (True, False):
+            model.train(mode)
+            measure()
+            assert called and not any(called), name
+            assert all(m.training is mode for m in model.modules()), name
+        for hook in hooks:
+            hook.remove()
 
 
 # -- runs: resume, interruption, failure --------------------------------------------------------------------------

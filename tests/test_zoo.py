@@ -22,7 +22,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO, GRPO
 from minirlhf.recipes.offline import get_preference
 from minirlhf.stages import pipeline, zoo
-from minirlhf.trainers import loop, reward, sft
+from minirlhf.trainers import likelihood, loop, reward, sft
 from minirlhf.trainers.sft import SFTConfig
 
 
@@ -152,7 +152,7 @@ def fails(*args, **options):
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [
-        pytest.param({(sft, "aggregate"): scaled(sft.aggregate)}, EVERYTHING, id="the SFT loss"),
+        pytest.param({(likelihood, "aggregate"): scaled(likelihood.aggregate)}, EVERYTHING, id="the SFT loss"),
         pytest.param(
             {(sft, "prediction_weights"): lambda mask: sft.token_mean(mask[:, 1:] | True)},
             EVERYTHING - {"phrasebook-base"},  # its pages are equally long, so every token is marked anyway
@@ -165,7 +165,7 @@ def fails(*args, **options):
             {(recipes, "GRPO"): GRPO.with_(beta=0.7), (policy_losses, "ppo_clip"): fails}, set(), id="a recipe"
         ),
         pytest.param(
-            dict.fromkeys(((pipeline, "train_online"), (pipeline, "align"), (sft, "mean_nll")), fails),
+            dict.fromkeys(((pipeline, "train_online"), (pipeline, "align"), (likelihood, "mean_nll")), fails),
             set(),
             id="what no entry calls",
         ),

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minirlhf.cli.settings import add_answering
+
+if TYPE_CHECKING:
+    from minirlhf.stages.answering import Request
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     import dataclasses
 
     from minirlhf.models.checkpoints import require_writable
-    from minirlhf.stages import named, start
+    from minirlhf.stages import named
     from minirlhf.stages.answering import Answering, Request
     from minirlhf.stages.measure import measure
     from minirlhf.stages.measure_reward import is_reward_model
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         require_writable(args.json)
     asked = Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)})
     if is_reward_model(args.model):
-        return _of_reward_model(args, start.device_of(args.device))
+        return _of_reward_model(args, asked)
     found = Answering.load(asked)
     others = [
         None if name is None else named.model_by_name(name)[0].to(found.device)
@@ -55,25 +58,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_reward_model(args: argparse.Namespace, device: Any) -> int:
+def _of_reward_model(args: argparse.Namespace, asked: Request) -> int:
     """A reward model is measured on comparisons; nothing is sampled and nobody else grades."""
     from minirlhf.core.errors import UserError
     from minirlhf.data import loaders
     from minirlhf.models.heads import RewardModel
+    from minirlhf.models.tiny import num_parameters
     from minirlhf.stages import named, start
+    from minirlhf.stages.answering import OF_SAMPLING
     from minirlhf.stages.measure_reward import measure_reward
+    from minirlhf.trainers.config import idle_of
 
     for name in ("grader", "reward_model", "against", "ref_model"):
         if getattr(args, name) is not None:
             raise UserError(
                 f"--{name.replace('_', '-')}: {args.model} is a reward model, which is measured on pairs alone"
             )
+    start.announce(
+        idle_of(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
+    )
     records = loaders.load(args.data, split=args.split, format=args.format, limit=args.limit)
     print(records)
     pairs = records.comparisons()
     model, tokenizer = RewardModel.load_with_tokenizer(named.model_folder(Path(args.model).expanduser()))
+    device = start.device_of(args.device)
     model = model.to(device).eval()
-    print(f"{args.model}: a reward model, {start.parameters(model):,} parameters on {device}")
+    print(f"{args.model}: a reward model, {num_parameters(model):,} parameters on {device}")
     numbers = measure_reward(model, tokenizer, pairs, batch_size=args.batch_size)
     print(f"\n{len(pairs)} pairs; 95 % intervals over pairs")
     print("\n".join(f"  {number}" for number in numbers))

@@ -6,7 +6,8 @@ minirlhf studies NAME ...   the same for some of them
 
 A study is stale if its script or the sizes of its runs have changed, or if its probe, a few seconds of it, gives other numbers.
 --record is for a probe that was itself rewritten: it is refused where the study has changed, where the same probe has moved, and where
-a number that it had before is another one now, unless that number is named by --accept. So is a new setting that is not 0, 1 or nothing.
+a number that it had before is another one now or gone, also under another name, unless that number is named by --accept. So is a new
+setting that is not 0, 1 or nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NUMBER",
-        help="with --record and one name: a number of the probe that is another one because the probe was rewritten, or a new "
-        "setting whose value is what was done without it; repeat it for each",
+        help="with --record and one name: a number of the probe that is another one or gone because the probe was rewritten, or a new "
+        "setting whose value is what was done without it; 'sizes', if the lab's stand in another order only; repeat it for each",
     )
 
 

@@ -24,9 +24,9 @@ from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_va
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PREFERENCES, Preference
-from minirlhf.stages import from_files, judges_from_files, start
+from minirlhf.stages import from_files, judges_from_files, sources, start
 from minirlhf.stages.bridge.mapped import Told
-from minirlhf.stages.from_files import Source
+from minirlhf.stages.sources import Source
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, TrainerConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.online import for_run
@@ -62,7 +62,7 @@ class Trainer:
 
 ONLINE = Trainer(
     "improve on own samples, by --recipe NAME",
-    from_files.OnlineSource,
+    sources.OnlineSource,
     OnlineConfig,
     from_files.run_online,
     "recipe",
@@ -70,17 +70,17 @@ ONLINE = Trainer(
 )
 OFFLINE = Trainer(
     "learn from given preferences, by --loss NAME",
-    from_files.OfflineSource,
+    sources.OfflineSource,
     OfflineConfig,
     from_files.run_offline,
     "loss",
     PREFERENCES,
 )
 TRAINERS: dict[str, Trainer] = {
-    "sft": Trainer("imitate conversations", from_files.SFTSource, SFTConfig, from_files.run_sft),
+    "sft": Trainer("imitate conversations", sources.SFTSource, SFTConfig, from_files.run_sft),
     "reward": Trainer(
         "learn which of two replies is better",
-        judges_from_files.RewardSource,
+        sources.RewardSource,
         RewardConfig,
         judges_from_files.run_reward,
     ),
@@ -98,7 +98,7 @@ TRAINERS: dict[str, Trainer] = {
     ),
     "rs": Trainer(
         "imitate the best of own samples (rejection sampling, RAFT)",
-        from_files.GradedSource,
+        sources.GradedSource,
         RejectionConfig,
         from_files.run_rejection,
     ),

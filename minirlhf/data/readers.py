@@ -34,6 +34,8 @@ def read_rows(source: str, split: str | None = None) -> Rows:
     path = Path(source).expanduser()
     if path.is_dir():
         return _folder_rows(path, split)
+    if path.exists() and split is not None:
+        raise UserError(f"{source}: split = {split!r} of a single file; expected a folder or a name on the hub")
     if path.exists():
         if split is not None:
             raise UserError(

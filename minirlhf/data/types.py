@@ -160,6 +160,11 @@ class TokenBatch(_Rows):
     def __len__(self) -> int:
         return self.input_ids.shape[0]
 
+    @property
+    def mask(self) -> Tensor:
+        """``(B, S − 1)``, the marks of what is predicted: every token but the first of its row."""
+        return self.loss_mask[:, 1:]
+
 
 @dataclass(frozen=True)
 class AnswerBatch(_Rows):

@@ -2,8 +2,8 @@
 that stand in it, and the *sizes* in its lab, the modules written for its chapter alone.
 
 They follow names from the script's ``STUDY = Study(one_seed, probe, ...)``; what is not reached from ``one_seed`` does not count.
-Moving a module, renaming a function, adding one that nobody calls change none of them: a name of the library is another one only
-while the old one still means something else.
+Moving a module, renaming a function, adding one that nobody calls change none of them: a name of the library that means nothing any
+more has another in its place if that is defined by the same words (:func:`definition`).
 """
 
 from __future__ import annotations
@@ -113,16 +113,30 @@ def home(dotted: str, known: Collection[str]) -> str | None:
     return None
 
 
-def renamed(was: str, now: str) -> bool:
-    """Is one name of ours another only because what it meant has moved, or has another name in its old place?
+def definition(name: str) -> str | None:
+    """A hash (16 hex digits) of the words by which a dotted name of ours is defined, up to that name and its module; None without one.
 
-    The old one then means nothing else. What is gone, with something of another name elsewhere in its place, was exchanged.
+    Of a method or a function in a function it is that of what holds them.
+    """
+    known = provenance.all_modules()
+    match _split(name.split("."), known):
+        case (module, [outermost, *_]) if said := parsed(provenance.source(module)).statements.get(outermost):
+            words = _Words(module, outermost, known)
+            return _hash("\n".join(words.said(statement) for statement in said))
+        case (module, []):
+            return _hash(provenance.code_without_docs(provenance.source(module)))
+    return None
+
+
+def renamed(was: str, now: str, defined: str | None) -> bool:
+    """Is one name of ours another only because what it meant has moved, or is called otherwise?
+
+    The old one then means nothing else, and the new one is ``defined`` by the words that the old one was.
     """
     if not (is_ours(was) and is_ours(now)):
         return False
-    (old_place, _, old), (place, _, new) = was.rpartition("."), now.rpartition(".")
     meant = home(was, provenance.all_modules())
-    return meant == now or (meant is None and (old == new or old_place == place))
+    return meant == now or (meant is None and defined is not None and defined == definition(now))
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -144,9 +158,17 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
         yield from (child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST))
 
 
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands below, but not what stands in functions there."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield from _inside(child)
+
+
 def _bound_in(function: ast.FunctionDef | ast.Lambda) -> set[str]:
-    """Names that get a value within a function: parameters, variables, functions of its own."""
-    nodes = [node for child in ast.iter_child_nodes(function) for node in ast.walk(child)]
+    """Names that get a value within a function itself: parameters, variables, functions of its own."""
+    nodes = list(_inside(function))
     names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     return (
         names
@@ -239,10 +261,8 @@ class _Eraser:
         return name == "name" or (name == "arg" and isinstance(node, ast.arg))
 
     def _name(self, root: str, *rest: str) -> str:
-        if root in self._module.bound:
-            return ".".join([self._number(root), *rest])
-        if root not in self._module.imports:
-            return ".".join([root, *rest])  # a builtin
+        if root not in self._module.imports:  # what is imported is that, though something else here may have its name
+            return ".".join([self._number(root) if root in self._module.bound else root, *rest])  # or a builtin
         dotted = [*self._module.imports[root].split("."), *rest]
         match _split(dotted, self._known):
             case None:
@@ -252,6 +272,17 @@ class _Eraser:
             case (module, _):
                 return self._number(module)
         raise AssertionError
+
+
+class _Words(_Eraser):
+    """Syntax trees as text in which all names stay, but for the name that is defined, and its module's in what it names there."""
+
+    def __init__(self, module: str, name: str, known: Collection[str]) -> None:
+        super().__init__(parsed(provenance.source(module)), known)
+        self._place, self._itself = f"{module}.", name
+
+    def _number(self, name: str) -> str:
+        return "#" if name.removeprefix(self._place) == self._itself else name.removeprefix(self._place)
 
 
 def literals(node: ast.AST) -> Iterator[str]:
@@ -278,7 +309,7 @@ class Code:
     Attributes:
         shape: hash (16 hex digits) of what the script does, our own names erased.
         names: those of the library's names that stand in it, by where they are defined, in the order in which they come.
-        sizes: the numbers and strings that stand in the lab, where the script reaches it, sorted.
+        sizes: the numbers and strings that stand in the lab, in the order in which the script reaches them.
         probe: hash of what the probe does, that part of the script and :mod:`.starts`, all our names as they are.
         seeds: how many are measured, None for the default.
         reached: functions and methods of the lab that the script reaches: file and name each.
@@ -326,7 +357,7 @@ def read(path: Path, text: str) -> Code:
     return Code(
         shape=_hash(shape),
         names=eraser.names,
-        sizes=sorted(literal for statement in reach.lab for literal in literals(statement)),
+        sizes=[literal for statement in reach.lab for literal in literals(statement)],
         probe=_hash("\n".join(provenance.code_without_docs(ast.unparse(s)) for s in [*tried.script, *tried.lab])),
         seeds=ast.literal_eval(options["seeds"]) if "seeds" in options else None,
         reached=[(places[lab], name) for lab in sorted(labs) for name in _functions(lab, reach.lab)],

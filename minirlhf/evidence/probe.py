@@ -6,26 +6,27 @@ A probe begins with small or untrained models, so that it needs no checkpoint, a
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from minirlhf.evidence import code
-from minirlhf.recipes.binding import Bindable
+from minirlhf.recipes.spelling import NOTHING, dotted, leaves
 
 #: How far a change of machine may move a number of a probe. Measured with SSE instead of the default in PyTorch, MKL and oneDNN: of 932
 #: numbers of the eleven probes none moved by more than 9e-4 of itself or, near 0, 5e-6, and no sampled token was another. A sign, a mask or
 #: a step less moves some by tens of percents.
 RELATIVE, ABSOLUTE = 3e-3, 2e-5
 
-#: Between the name of a plan and a path in it, in what :func:`settings` calls a setting; the value of what is not there; and what a new
-#: setting may be without a change: nothing, 0 or 1, also as truth values.
-SETTING, NOTHING = ": ", "none"
+#: Between the name of a plan and a path in it, in what :func:`settings` calls a setting; and what a new setting may be without a change:
+#: nothing, 0 or 1, also as truth values.
+SETTING = ": "
 NEUTRAL = (NOTHING, 0, 1)
 
-#: Fields of a recipe that are words about it.
-WORDS = {f.name for f in dataclasses.fields(Bindable)} | {"source"}
+#: What a function of the study itself is called, and where one is defined: the script's own shape tells which it is.
+OWN = "the study's own"
+OWN_MODULES = re.compile(r"__main__|study of .*")
 
 Numbers = Mapping[str, float | str]
 
@@ -55,43 +56,20 @@ def settings(**plans: Any) -> dict[str, float | str]:
     return {
         f"{name}{SETTING}{'.'.join(path)}": value
         for name, plan in plans.items()
-        for path, value in _leaves(plan)
+        for path, value in leaves(plan, called=_called)
         if path or not dataclasses.is_dataclass(plan)
     }
 
 
-def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], float | str]]:
-    """What is said below, each with its path."""
-    inner: Iterable[tuple[str, Any]] = ()
-    if value is None or value == ():
-        yield (), NOTHING
-    elif isinstance(value, int | float | str):
-        yield (), value
-    elif isinstance(value, tuple):
-        inner = ((str(place), item) for place, item in enumerate(value))
-    elif dataclasses.is_dataclass(value):
-        yield (), _called(type(value))
-        words = WORDS if isinstance(value, Bindable) else ()
-        inner = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in words)
-    elif callable(value):
-        yield (), _called(inspect.unwrap(getattr(value, "func", value)))
-        given = {p.name: p.default for p in inspect.signature(value).parameters.values() if p.default is not p.empty}
-        needed = [p.name for p in inspect.signature(value).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        inner = (dict.fromkeys(needed) | given).items()  # what it needs and was not given, the run decides
-    else:
-        raise TypeError(f"{value!r} of type {type(value).__name__} is no setting")
-    for name, part in inner:
-        yield from (((name, *path), leaf) for path, leaf in _leaves(part))
-
-
 def _called(thing: Any) -> str:
     """Where a class or function is defined; of one that the study itself defines, its shape tells."""
-    name = f"{thing.__module__}.{thing.__qualname__}"
-    return name if code.is_ours(name) and "<" not in name else "the study's own"
+    return OWN if OWN_MODULES.fullmatch(str(thing.__module__)) else dotted(thing)
 
 
-def moved(stored: Numbers, found: Numbers) -> list[str]:
+def moved(stored: Numbers, found: Numbers, defined: Mapping[str, str | None]) -> list[str]:
     """The numbers that a change of machine does not explain, "name from → to" each.
+
+    Functions that are settings may be renamed: ``defined`` holds what :func:`~minirlhf.evidence.code.definition` said of the stored ones.
 
     A setting that is new, or is gone, is forgiven where it is neutral: nothing, 0 or 1. What it then does, the numbers of the runs tell.
     """
@@ -99,17 +77,19 @@ def moved(stored: Numbers, found: Numbers) -> list[str]:
         f"{name} {_text(stored.get(name))} → {_text(found.get(name))}"
         for name in dict.fromkeys([*stored, *found])
         if not (
-            _alike(stored[name], found[name], exact=SETTING in name)
+            _alike(stored[name], found[name], defined, exact=SETTING in name)
             if name in stored and name in found
             else SETTING in name and stored.get(name, found.get(name)) in NEUTRAL
         )
     ]
 
 
-def _alike(was: float | str, now: float | str, *, exact: bool) -> bool:
+def _alike(was: float | str, now: float | str, defined: Mapping[str, str | None], *, exact: bool) -> bool:
     """Are two numbers, or two names, the same up to a change of machine (or exactly, as a setting is)?"""
     if isinstance(was, str) or isinstance(now, str):
-        return was == now or (isinstance(was, str) and isinstance(now, str) and code.renamed(was, now))
+        return was == now or (
+            isinstance(was, str) and isinstance(now, str) and code.renamed(was, now, defined.get(was))
+        )
     if exact:
         return was == now or (math.isnan(was) and math.isnan(now))
     return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(was) and math.isnan(now))

@@ -36,6 +36,9 @@ from minirlhf.evidence import code, paired
 from minirlhf.evidence.paired import name_of
 from minirlhf.evidence.probe import SETTING, Numbers, moved
 
+#: What is said of a lab whose sizes are the same and stand elsewhere; and the name by which somebody accepts it.
+ORDER, SIZES = "sizes stand in another order", "sizes"
+
 Seeds = Mapping[int, Mapping[str, float]]
 
 
@@ -125,7 +128,11 @@ class Script:
     def behaviour(self, study: Study) -> dict[str, Any]:
         """What is stored beside the numbers, so that one can tell later whether the code still behaves like this."""
         made_by = {"shape": self.code.shape, "names": self.code.names, "sizes": self.code.sizes}
-        return {**made_by, "probed_by": self.code.probe, "probe": probed(study)}
+        found = probed(study)
+        settings = [value for name, value in found.items() if SETTING in name and isinstance(value, str)]
+        named = sorted({name for name in [*self.code.names, *settings] if code.is_ours(name)})
+        defined = {name: code.definition(name) for name in named}
+        return {**made_by, "defined": defined, "probed_by": self.code.probe, "probe": found}
 
     def stale(self) -> list[str]:
         """Why the study has to run again, one line each; nothing if it is fresh. Runs its probe if the code has changed at all."""
@@ -139,19 +146,21 @@ class Script:
         seeds = Study.seeds if self.code.seeds is None else self.code.seeds
         if len(stored["seeds"]) < seeds:
             reasons.append(f"{len(stored['seeds'])} of {seeds} seeds were measured")
-        if not reasons and (changes := self._moved(stored["probe"])):
+        if not reasons and (changes := self._moved(stored)):
             reasons.append(f"its probe has moved: {_some(changes)}")
         return reasons
 
     def rewritten(self, stored: Mapping[str, Any]) -> list[str]:
         """What of the study itself is written otherwise than when it was measured."""
+        if "defined" not in stored:
+            return ["its result does not say how what it names was defined"]
         reasons = []
         if stored["shape"] != self.code.shape or len(stored["names"]) != len(self.code.names):
             reasons.append("its script has changed")
         elif exchanged := [
             f"{was} → {now}"
             for was, now in zip(stored["names"], self.code.names, strict=True)
-            if was != now and not code.renamed(was, now)
+            if was != now and not code.renamed(was, now, stored["defined"].get(was))
         ]:
             reasons.append(f"its script names others: {_some(exchanged)}")
         gone, new = (
@@ -159,14 +168,17 @@ class Script:
         )
         if gone or new:
             reasons.append(f"sizes have changed: {_some(gone.elements())} → {_some(new.elements())}")
+        elif stored["sizes"] != self.code.sizes:
+            pairs = zip(stored["sizes"], self.code.sizes, strict=True)
+            reasons.append(f"{ORDER}: {_some(f'{a} → {b}' for a, b in pairs if a != b)}")
         return reasons
 
-    def _moved(self, stored: Numbers) -> list[str]:
+    def _moved(self, stored: Mapping[str, Any]) -> list[str]:
         """What has changed in the probe; remembered as long as no code that it imports changes."""
-        record, now = cache_folder() / "probes" / self.name, self._everything(stored)
+        record, now = cache_folder() / "probes" / self.name, self._everything(stored["probe"])
         if record.is_file() and record.read_text(encoding="utf-8") == now:
             return []
-        changes = moved(stored, probed(self.load()))
+        changes = moved(stored["probe"], probed(self.load()), stored["defined"])
         if not changes:
             record.parent.mkdir(parents=True, exist_ok=True)
             record.write_text(now, encoding="utf-8")
@@ -183,9 +195,9 @@ class Script:
         """Store the behaviour of today's code beside numbers that were measured before, for a probe that was written anew.
 
         Args:
-            accepted: by name, numbers of the probe that may be others than they were, and settings that were not there before:
+            accepted: by name, numbers of the probe that may be others than they were, or gone, and settings that were not there before:
                 somebody knows that the probe's own change is the reason, and not the code that the study runs, or that a new
-                setting's value is what was done without it.
+                setting's value is what was done without it. ``sizes``: the lab's stand in another order because its code was moved about.
 
         Returns:
             What is taken on trust, one line each: that the study itself would still give its numbers is nothing that can be seen here.
@@ -196,18 +208,28 @@ class Script:
         """
         stored = paired.read(self.result)
         changed = self.rewritten(stored)
+        if SIZES in accepted and len(changed) == 1 and changed[0].startswith(ORDER):
+            moved_about, changed, accepted = changed, [], [name for name in accepted if name != SIZES]
+        else:
+            moved_about = []
         behaviour = self.behaviour(self.load())
         was, now = stored["probe"], behaviour["probe"]
         new = {name for name in accepted if SETTING in name and name in now and name not in was}
-        moves = moved(was, {name: value for name, value in now.items() if name not in new})
+        defined = stored["defined"]
+        moves = moved(was, {name: value for name, value in now.items() if name not in new}, defined)
         if not changed and moves and stored["probed_by"] == behaviour["probed_by"]:
             changed = [f"its probe has moved and is the same that it was: {_some(moves)}"]
         if changed:
             raise UserError(f"{self.name}: {'; '.join(changed)}; run it (minirlhf studies --run {self.name})")
-        both = {name: said[0] for name in was if name in now and (said := moved({name: was[name]}, {name: now[name]}))}
-        if both.keys() != set(accepted) - new:
-            unseen, wrong = both.keys() - set(accepted), set(accepted) - new - both.keys()
-            lines = [f"moved: {', '.join(both[name] for name in sorted(unseen))}"] * bool(unseen)
+        # A number that is gone may have moved under another name.
+        other = {
+            name: said[0]
+            for name in was
+            if (said := moved({name: was[name]}, {name: now[name]} if name in now else {}, defined))
+        }
+        if other.keys() != set(accepted) - new:
+            unseen, wrong = other.keys() - set(accepted), set(accepted) - new - other.keys()
+            lines = [f"moved: {', '.join(other[name] for name in sorted(unseen))}"] * bool(unseen)
             lines += [f"did not move: {', '.join(sorted(wrong))}"] * bool(wrong)
             raise UserError(
                 f"{self.name}: {'; '.join(lines)}; if the probe's own change is why, --accept each that moved, by its name"
@@ -215,8 +237,11 @@ class Script:
         _store(self.result, {**behaviour, **{k: stored[k] for k in ("torch", "machine", "seeds")}})
         return [
             f"the numbers of {len(stored['seeds'])} seeds stay as they were measured",
-            f"{len(moves) - len(both)} numbers of the probe are new or gone",
-            *(f"accepted: {text}" for text in [*both.values(), *(f"{name} = {now[name]}" for name in sorted(new))]),
+            f"{len(moves) - len(other)} numbers of the probe are new",
+            *(
+                f"accepted: {text}"
+                for text in [*moved_about, *other.values(), *(f"{name} = {now[name]}" for name in sorted(new))]
+            ),
         ]
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode
 from minirlhf.data.collate import collate
@@ -146,7 +147,6 @@ def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> 
 
     @torch.no_grad()
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        model.eval()
         rows = [
             encode(tokenizer, [*problem.prompt, {"role": "assistant", "content": completion}])
             for problem, completion in zip(problems, completions, strict=True)
@@ -155,10 +155,9 @@ def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> 
         for start in range(0, len(rows), batch_size):
             batch = collate(rows[start : start + batch_size], tokenizer.pad_token_id)
             batch = batch.to(next(model.parameters()).device)
-            prefix = (batch.loss_mask.cumsum(1) == 0).sum(
-                1
-            )  # what stands before the reply is the same in a whole group
-            scores += model(batch.input_ids, batch.attention_mask, prefix).tolist()
+            prefix = (batch.loss_mask.cumsum(1) == 0).sum(1)  # before the reply all is the same in a whole group
+            with evaluating(model):
+                scores += model(batch.input_ids, batch.attention_mask, prefix).tolist()
         return scores
 
     return reward

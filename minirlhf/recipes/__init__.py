@@ -151,6 +151,10 @@ VAPO = PPO.with_(
             *("shared", "critic_warmup"),
         ),
         Deviation("correct means a reward above 0", "positive_coef"),
+        Deviation(
+            "the critic learns at the policy's rate, where the paper has twice that, for it to keep pace",
+            "critic_learning_rate_ratio",
+        ),
     ),
 )
 RLOO = Recipe(
@@ -208,6 +212,9 @@ DAPO = GRPO.with_(
             "refill",
         ),
         Deviation("the groups that are left over once the batch is full are thrown away", "refill"),
+        Deviation(
+            "the soft punishment covers the last 4 tokens, where section 4.1 has 4,096 of 20,480", "soft_punish_cache"
+        ),
     ),
 )
 HIGH_ENTROPY = DAPO.with_(

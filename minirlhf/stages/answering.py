@@ -17,9 +17,17 @@ from minirlhf.equations.estimators import best_of_n_curve
 from minirlhf.equations.selection import top_per_prompt
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
+from minirlhf.models.tiny import num_parameters
 from minirlhf.stages import named, start
-from minirlhf.stages.from_files import grading
+from minirlhf.stages.grading import grading
+from minirlhf.stages.sources import grading_without_effect
+from minirlhf.trainers.config import idle_of
 from minirlhf.trainers.evaluation import Measured, candidates
+
+#: Fields of a request that say how replies are drawn and graded.
+OF_SAMPLING = (
+    *("grader_seconds", "combine", "num_generations", "max_completion_length", "temperature", "top_p", "seed"),
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Request:
     Attributes:
         model: a run, a model folder, a zoo entry or a hub name.
         data, format, split, limit: as :func:`minirlhf.data.loaders.load` takes them.
-        grader, reward_model, grader_seconds, combine: as :func:`~minirlhf.stages.from_files.grading` takes them.
+        grader, reward_model, grader_seconds, combine: as :func:`~minirlhf.stages.grading.grading` takes them.
         temperature: 0 takes the likeliest token.
     """
 
@@ -58,6 +66,11 @@ class Request:
             raise UserError(f"--seed {self.seed}: expected at least 0")
         if self.temperature == 0 and self.num_generations > 1:
             raise UserError("--temperature 0 gives the same reply every time; expected --num-generations 1")
+
+    def without_effect(self) -> dict[str, str]:
+        """The fields that do nothing at these settings, and why."""
+        greedy = {"top_p": "temperature = 0 takes the likeliest token"}
+        return grading_without_effect(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
     def sampling(self) -> Sampling:
@@ -92,6 +105,7 @@ class Answering:
     def load(cls, asked: Request) -> Answering:
         """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
         sampling = asked.sampling  # its errors come before anything is loaded
+        start.announce(idle_of(asked, asked.without_effect()))
         device = start.device_of(asked.device)
         reward, grader = grading(
             asked.grader, asked.reward_model, seconds=asked.grader_seconds, device=device, combine=asked.combine
@@ -110,7 +124,7 @@ class Answering:
             )
         model = model.to(device)
         print(
-            f"{asked.model}: {start.parameters(model):,} parameters on {device}; replies end at {ends_of(tokenizer, model)}"
+            f"{asked.model}: {num_parameters(model):,} parameters on {device}; replies end at {ends_of(tokenizer, model)}"
         )
         return cls(asked, model, tokenizer, problems, reward, grader)
 

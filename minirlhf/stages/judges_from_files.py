@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import UserError
 from minirlhf.data.chat import encode_steps
 from minirlhf.data.loaders import Records
-from minirlhf.data.types import Compared, Stepped, labelled, ranked
+from minirlhf.data.types import Compared, Stepped, ranked
 from minirlhf.feedback.judge import Judge, lessons
-from minirlhf.models.heads import POOLINGS, RewardModel, ScalarModel, ValueModel
-from minirlhf.stages.from_files import (
-    NOTHING,
-    Messages,
-    Source,
-    answer,
-    conversations,
-    pairs,
-    prepare,
-    read,
-    replies_of,
-)
-from minirlhf.trainers.config import setting
+from minirlhf.models.heads import RewardModel, ScalarModel, ValueModel
+from minirlhf.stages import start
+from minirlhf.stages.examples import Messages, answer, conversations, judged, pairs, rankings, replies_of
+from minirlhf.stages.prepared import prepare, read
+from minirlhf.stages.sources import NOTHING, RewardSource, Source
+from minirlhf.trainers.config import idle_of
 from minirlhf.trainers.evaluation import wilson_interval
+from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, pairs_of, train_reward
-from minirlhf.trainers.sft import SFTConfig, mean_nll, train_sft
+from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scores, train_outcome, train_process
-
-
-@dataclass(frozen=True)
-class RewardSource(Source):
-    """For a reward model."""
-
-    pooling: str = setting("last", f"what the reward is read from: {', '.join(POOLINGS)} (the last token, or the mean)")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pooling not in POOLINGS:
-            raise unknown("pooling", self.pooling[:80], POOLINGS)
 
 
 class _Head:
@@ -67,12 +48,13 @@ def run_reward(
         Held-out accuracy with its 95 % interval, beside the accuracy of "the longer reply wins".
     """
     head = _Head(RewardModel, source, config.nll_coefficient, pooling=source.pooling, seed=config.seed)
-    encoded = {"bradley_terry": pairs, "plackett_luce": _rankings, "regression": _rated}
+    encoded = {"bradley_terry": pairs, "plackett_luce": rankings, "regression": _rated}
     needed: Callable[[Records], object] = Records.comparisons if config.fitted == "bradley_terry" else Records.rankings
     run = prepare(
         source, read(source, config.seed), replies_of(needed), encoded[config.fitted], config, given=given, resume=resume,
         asks={"pooling": source.pooling}, head=head,
     )  # fmt: skip
+    start.announce(idle_of(config, _idle(run.train), given))
     held = pairs_of(run.held)
     with run.computing():
         right = partial(pair_accuracy, run.model, pad_token_id=run.pad)
@@ -90,9 +72,14 @@ def run_reward(
     return run.finish(accuracy=accuracy, interval=[low, high], longer_wins=longer, train_accuracy=train_accuracy)
 
 
-def _rankings(tokenizer: Any, records: Records) -> list[Compared]:
-    """From best to worst; of tied replies the first."""
-    return [ranked([answer(tokenizer, r.prompt, reply) for reply in r.strict()], r.scores) for r in records.rankings()]
+def _idle(examples: Sequence[Compared]) -> dict[str, str]:
+    """What the data give a reward model nothing to do with, and why."""
+    found = {}
+    if all(len(e.answers) == 2 and e.margin is None for e in examples):
+        found["margin_coefficient"] = "no pair has a margin"
+    if len({e.num_ranked for e in examples}) == 1:
+        found["balance_prompts"] = "every pair is from equally many replies, and counts as much already"
+    return found
 
 
 def _rated(tokenizer: Any, records: Records) -> list[Compared]:
@@ -119,7 +106,7 @@ def run_orm(
     """
     head = _Head(ValueModel, source, config.nll_coefficient)
     texts = replies_of(Records.judgements)
-    run = prepare(source, read(source, config.seed), texts, _judged, config, given=given, resume=resume, head=head)
+    run = prepare(source, read(source, config.seed), texts, judged, config, given=given, resume=resume, head=head)
 
     def accuracy() -> float:
         scores = token_scores(run.model, [e.chosen for e in run.held], pad_token_id=run.pad)
@@ -135,10 +122,6 @@ def run_orm(
     return _finish(run, "replies", right, len(run.held), max(desirable, 1 - desirable), desirable=desirable)
 
 
-def _judged(tokenizer: Any, records: Records) -> list[Compared]:
-    return [labelled(answer(tokenizer, j.prompt, j.completion), j.desirable) for j in records.judgements()]
-
-
 def run_prm(
     source: Source, config: ProcessConfig, *, resume: bool = False, given: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
@@ -152,7 +135,10 @@ def run_prm(
         head=lambda model: ValueModel.from_causal_lm(model),
     )  # fmt: skip
 
-    def judged() -> list[tuple[bool, bool]]:
+    if all(label for e in run.train for label in e.labels):
+        start.announce(idle_of(config, {"neutral": "every step is right or wrong"}, given))
+
+    def told() -> list[tuple[bool, bool]]:
         scores = token_scores(run.model, [e.tokens for e in run.held], pad_token_id=run.pad)
         steps = zip(scores, run.held, strict=True)
         return [
@@ -163,7 +149,7 @@ def run_prm(
         ]
 
     def accuracy() -> float:
-        found = judged()
+        found = told()
         return sum(said == true for said, true in found) / len(found)
 
     if not any(any(e.labels) for e in run.held):
@@ -171,7 +157,7 @@ def run_prm(
     with run.computing():
         keep = run.watching(lambda: {"accuracy": accuracy()})
         train_process(run.model, run.train, run.config, pad_token_id=run.pad, **keep)
-        found = judged()
+        found = told()
     valid = sum(true for _, true in found) / len(found)
     right = sum(said == true for said, true in found) / len(found)
     return _finish(run, "steps", right, len(found), max(valid, 1 - valid), valid=valid)

@@ -17,7 +17,7 @@ from minirlhf.equations.reward_losses import bradley_terry_loss, expected_calibr
 from minirlhf.models import classifiers
 from minirlhf.models.heads import HEAD_JSON
 from minirlhf.stages import named
-from minirlhf.stages.from_files import answer
+from minirlhf.stages.examples import answer
 from minirlhf.stages.measure import Number
 from minirlhf.trainers.evaluation import Measured
 from minirlhf.trainers.reward import pair_differences

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import logging
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,10 @@ from torch import nn
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import Ends
+from minirlhf.models.tiny import num_parameters
 from minirlhf.trainers.config import TrainerConfig
+
+log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=TrainerConfig)
 
@@ -68,7 +72,7 @@ def dtype_of(name: str) -> torch.dtype:
 def fit(config: C, given: Collection[str], model: nn.Module, *, adapter: bool) -> tuple[C, dict[str, str]]:
     """The settings, with those that nobody gave fit for the model's size; and for each such setting where its value is from."""
     source = {name: "given" if name in given else "default for a tiny model" for name in FIT[type(config).__name__]}
-    if parameters(model) < PRETRAINED:
+    if num_parameters(model) < PRETRAINED:
         return config, source
     changed = {name: value for name, value in FIT[type(config).__name__].items() if name not in given}
     if adapter and "learning_rate" in changed:
@@ -77,15 +81,16 @@ def fit(config: C, given: Collection[str], model: nn.Module, *, adapter: bool) -
     return dataclasses.replace(config, **changed), {**source, **dict.fromkeys(changed, f"default for {kind}")}
 
 
-def parameters(model: nn.Module) -> int:
-    """How many numbers the model has, shared ones counted once."""
-    return sum(p.numel() for p in model.parameters())
+def announce(idle: Iterable[str]) -> None:
+    """Say what somebody asked for and does nothing."""
+    for sentence in idle:
+        log.warning("%s", sentence)
 
 
 def first_line(name: str, model: nn.Module, ends: Ends, config: TrainerConfig, source: Mapping[str, str]) -> str:
     """Model, number format, device, end tokens, context and learning rate, and where each came from, in one line."""
     weight = next(model.parameters())
-    count, context = parameters(model), context_length(model)
+    count, context = num_parameters(model), context_length(model)
     size = f"{count / 1e6:,.1f} M" if count >= 1e6 else f"{count:,}"
     kind = type(getattr(model, "backbone", model)).__name__
     taught = "chat template" in ends.found.values()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,16 @@ from minirlhf.models.sampling import Sampling
 def setting(default: Any, text: str) -> Any:
     """A dataclass field with its line of help."""
     return field(default=default, metadata={"help": text})
+
+
+def idle_of(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[str]:
+    """A sentence for every field that has a reason to do nothing and that somebody chose: by name, or as it is not its default."""
+    plain = {f.name: f.default for f in dataclasses.fields(config)}
+    return [
+        f"no effect of {name} = {shown(getattr(config, name))}: {why}"
+        for name, why in reasons.items()
+        if name in plain and (name in given or getattr(config, name) != plain[name])
+    ]
 
 
 #: Learning-rate factors by name; progress runs from 0 to 1.
@@ -50,6 +61,15 @@ class TrainerConfig:
             _positive(self, name)
         if self.lr_scheduler_type not in SCHEDULES:
             raise unknown("lr_scheduler_type", self.lr_scheduler_type[:80], SCHEDULES)
+
+    def without_effect(self) -> dict[str, str]:
+        """The fields that do nothing at these settings, and why."""
+        found = {}
+        if self.save_steps >= self.max_steps:
+            found["save_steps"] = f"the run has {self.max_steps} steps, and writes a checkpoint at its end anyhow"
+        if self.warmup_steps >= self.max_steps:
+            found["lr_scheduler_type"] = f"the warm-up lasts the whole run of {self.max_steps} steps"
+        return found
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""

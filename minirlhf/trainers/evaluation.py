@@ -189,7 +189,6 @@ def evaluate(
     Raises:
         UserError: not one completion could be graded; it says what happened first.
     """
-    policy.eval()
     drawn = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
     rollout, texts = drawn.rollout, [text for (text,) in drawn.completions]
     kl = None

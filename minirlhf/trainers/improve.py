@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from minirlhf.models.forward import completion_logps
 from minirlhf.recipes.parts import Critic, Graded
 from minirlhf.recipes.recipe import Recipe
 from minirlhf.trainers.config import OnlineConfig, TrainerConfig
+from minirlhf.trainers.likelihood import nll_losses
 from minirlhf.trainers.loop import Loop
 
 
@@ -169,12 +171,8 @@ def value_losses(
 
 def pretraining_losses(model: nn.Module, batch: TokenBatch, ptx_coef: float, config: TrainerConfig) -> Iterator[Tensor]:
     """The loss of each micro-batch of texts to be kept likely, per marked token."""
-    mask = batch.loss_mask[:, 1:]
-    weights = token_mean(mask)
-    for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
-        part = batch.select(rows)
-        logps = completion_logps(model, part.input_ids, part.attention_mask, mask.shape[1], wanted=mask[rows])
-        yield -aggregate(log_likelihood(logps, mask[rows], ptx_coef=ptx_coef), weights[rows], mask[rows])
+    kept_likely = partial(log_likelihood, ptx_coef=ptx_coef)
+    return nll_losses(model, batch, token_mean(batch.mask), config.micro_batch_size, kept_likely)
 
 
 def moved(seen: list[TokenGradients], graded: Graded, advantages: Tensor) -> dict[str, float]:

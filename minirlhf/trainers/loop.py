@@ -32,6 +32,9 @@ from minirlhf.models import checkpoints
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 
+#: What a resumed run may have other than it was: its end, and the words about its recipe.
+MAY_CHANGE = ("max_steps", "recipe")
+
 
 class NonFiniteLoss(UserError):
     """The loss or the gradient became NaN or infinite; the last good checkpoint is kept."""
@@ -65,7 +68,7 @@ class Loop:
         name: shown beside the progress bar.
         model: what is trained; only parameters that require a gradient are.
         config: the trainer's settings, written to ``out/config.json``.
-        settings: more of them, as JSON values: what else a resumed run must have kept.
+        settings: more of them, as JSON values: what else a resumed run must have kept (but for :data:`MAY_CHANGE`).
         parts: further models that are trained beside it (a critic), saved in sub-folders of the checkpoint. Parameters that a
             part shares with the model are the model's.
         ratios: learning rate of a part over the model's; 1 by default.
@@ -133,7 +136,8 @@ class Loop:
             if not file.is_file():
                 raise UserError(f"{out}: no run to resume (no config.json)")
             before = _settings_in(file)
-            changed = [k for k, v in self.settings.items() if before.get(k) != v and k != "max_steps"]
+            settings = json.loads(json.dumps(self.settings))
+            changed = [k for k, v in settings.items() if before.get(k) != v and k not in MAY_CHANGE]
             if changed:
                 values = before.get(changed[0]), self.settings[changed[0]]
                 was, now = _apart(*values), _apart(*values[::-1])

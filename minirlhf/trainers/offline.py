@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.data.collate import batch_indices, collate_answers
@@ -19,6 +20,7 @@ from minirlhf.equations.preference_losses import ListLogps, Needs, PairLogps, Un
 from minirlhf.models.adapters import reference_of
 from minirlhf.models.reference import answer_logps, reference_logps, require_same_vocabulary
 from minirlhf.recipes.offline import OptimizerBatch, Preference, Record, describe_preference
+from minirlhf.recipes.spelling import spelled
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import Loop, Origin, Watch
@@ -115,7 +117,7 @@ def train_offline(
         name or recipe.name,
         model,
         config,
-        settings={} if out is None else {"recipe": describe_preference(recipe)},
+        settings={} if out is None else {"recipe": describe_preference(recipe), **spelled(recipe)},
         dropout=False,
         out=out,
         tokenizer=tokenizer,
@@ -170,7 +172,9 @@ class HeldOut:
     def measure(self, model: nn.Module, batch_size: int = 64) -> dict[str, float]:
         """The metrics of :func:`train_offline` but the loss, over all examples."""
         rows = torch.arange(len(self))
-        return self._data.observe(rows, [self._data.record(model, part)[1:] for part in rows.split(batch_size)])
+        with evaluating(model):
+            seen = [self._data.record(model, part)[1:] for part in rows.split(batch_size)]
+        return self._data.observe(rows, seen)
 
 
 class _Data:

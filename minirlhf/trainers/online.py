@@ -28,6 +28,7 @@ from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes.parts import Graded
 from minirlhf.recipes.recipe import Recipe, describe
+from minirlhf.recipes.spelling import spelled
 from minirlhf.trainers import samples
 from minirlhf.trainers.collecting import Sampler, World, collect, decouple, with_reference_and_values
 from minirlhf.trainers.config import OnlineConfig
@@ -119,7 +120,7 @@ def train_in_world(
         name or recipe.name,
         model,
         config,
-        settings={} if out is None else {"recipe": describe(recipe)},
+        settings={} if out is None else {"recipe": describe(recipe), **spelled(recipe)},
         parts=parts,
         ratios=ratios,
         dropout=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data.chat import ends_of
 from minirlhf.data.collate import batch_indices
 from minirlhf.data.formats import Problem
-from minirlhf.equations.aggregation import aggregate, token_mean
+from minirlhf.data.types import AnswerBatch
+from minirlhf.equations.aggregation import token_mean
 from minirlhf.equations.selection import top_overall, top_per_prompt
 from minirlhf.feedback.rewards import Reward
-from minirlhf.models.forward import completion_logps
 from minirlhf.recipes.parts import Graded
 from minirlhf.trainers.collecting import World
 from minirlhf.trainers.config import SELECTIONS, RejectionConfig
 from minirlhf.trainers.history import History
+from minirlhf.trainers.likelihood import nll_losses
 from minirlhf.trainers.loop import Loop, Origin, Watch
 from minirlhf.trainers.online import Problems, observe
 
@@ -81,22 +82,12 @@ def rejection_in_world(
         batch = batch_indices(
             len(loop.memory["mask"]), config.batch_size, turn, derive_seed("order", config.seed, number)
         )
-        part = {key: value.to(device)[torch.from_numpy(batch)] for key, value in loop.memory.items()}
-        metrics |= loop.update(_losses(model, config.micro_batch_size, **part))
+        part = AnswerBatch(**loop.memory).select(torch.from_numpy(batch)).to(device)
+        metrics |= loop.update(nll_losses(model, part, token_mean(part.mask), config.micro_batch_size))
         if turn == 0:
             metrics |= world.metrics()
-        loop.log(**metrics, tokens=int(part["mask"].sum()))
+        loop.log(**metrics, tokens=int(part.mask.sum()))
     return loop.history
-
-
-def _losses(
-    model: nn.Module, micro_batch_size: int | None, *, input_ids: Tensor, attention_mask: Tensor, mask: Tensor
-) -> Iterator[Tensor]:
-    """The loss of each micro-batch; they add up to the mean negative log-likelihood of the batch's completion tokens."""
-    weights = token_mean(mask)
-    for rows in torch.arange(len(mask)).split(micro_batch_size or len(mask)):
-        logps = completion_logps(model, input_ids[rows], attention_mask[rows], mask.shape[1], wanted=mask[rows])
-        yield -aggregate(logps, weights[rows], mask[rows])
 
 
 def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:

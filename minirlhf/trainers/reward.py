@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
-from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.data.types import Compared, pair
 from minirlhf.equations.reward_losses import (
     bradley_terry_loss,
     centring_penalty,
@@ -21,9 +22,9 @@ from minirlhf.equations.reward_losses import (
     plackett_luce_logp,
     regression_loss,
 )
-from minirlhf.models.forward import completion_logps
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
+from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import Loop, Origin, Watch
 
 
@@ -59,17 +60,22 @@ class RewardConfig(TrainerConfig):
             if getattr(self, name) and self.fitted != "bradley_terry":
                 raise UserError(f"{name} is for pairs; expected --loss bradley_terry, not {self.fitted}")
 
+    def without_effect(self) -> dict[str, str]:
+        """The fields that do nothing at these settings, and why."""
+        of_pairs = {"margin_coefficient": f"{self.fitted} takes no margins"}
+        return {**super().without_effect(), **(of_pairs if self.fitted != "bradley_terry" else {})}
+
     @property
     def fitted(self) -> str:
         """The name of the loss."""
         return self.loss or "bradley_terry"
 
 
-def _on_pairs(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
-    """Bradley–Terry; the margins count if all pairs of the optimizer batch have one."""
+def _on_pairs(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
+    """Bradley–Terry; with the margins, where the data have them."""
     chosen, rejected = rewards.view(-1, 2).unbind(-1)
     margin = None
-    if config.margin_coefficient and all(p.margin is not None for p in whole):
+    if config.margin_coefficient and part[0].margin is not None:  # all pairs of a run have one, or none has
         margin = config.margin_coefficient * torch.tensor([p.margin for p in part]).to(rewards)
     loss = bradley_terry_loss(chosen, rejected, margin=margin, label_smoothing=config.label_smoothing)
     if config.center_rewards_coefficient:
@@ -77,26 +83,20 @@ def _on_pairs(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compare
     return loss
 
 
-def _on_rankings(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _on_rankings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
     """Plackett–Luce; rankings may differ in length."""
     return torch.stack([-plackett_luce_logp(r) for r in rewards.split([len(p.answers) for p in part])])
 
 
-def _on_ratings(rewards: Tensor, part: Sequence[Compared], whole: Sequence[Compared], config: RewardConfig) -> Tensor:
+def _on_ratings(rewards: Tensor, part: Sequence[Compared], config: RewardConfig) -> Tensor:
     """Squared error, the mean over the answers to a prompt."""
-    given = torch.tensor([score for p in part for score in _scores(p)]).to(rewards)
+    given = torch.tensor([score for p in part for score in p.scores or ()]).to(rewards)
     errors = regression_loss(rewards, given).split([len(p.answers) for p in part])
     return torch.stack([error.mean() for error in errors])
 
 
-def _scores(example: Compared) -> tuple[float, ...]:
-    if example.scores is None:
-        raise UserError("an example has no scores; regression needs a rating of every reply")
-    return example.scores
-
-
-#: ``(rewards of all answers one after the other (N,), examples, the whole optimizer batch, settings) -> losses (B,)``.
-LOSSES: dict[str, Callable[[Tensor, Sequence[Compared], Sequence[Compared], RewardConfig], Tensor]] = {
+#: ``(rewards of all answers one after the other (N,), examples, settings) -> losses (B,)``.
+LOSSES: dict[str, Callable[[Tensor, Sequence[Compared], RewardConfig], Tensor]] = {
     "bradley_terry": _on_pairs,
     "plackett_luce": _on_rankings,
     "regression": _on_ratings,
@@ -130,12 +130,12 @@ def train_reward(
         (mean difference of the two), with ``nll_coefficient`` also ``nll`` (nats per token of the chosen).
 
     Raises:
-        ValueError: ``nll_coefficient`` without a language model, or one without the other.
+        UserError: some pairs have a margin and others none, or an example has no scores for ``regression``.
+        ValueError: ``nll_coefficient`` without a language model, or one without the other; answers that are no pair.
     """
     if (language_model is not None) != bool(config.nll_coefficient):
         raise ValueError("language_model and nll_coefficient go together; expected both or neither")
-    if config.fitted == "bradley_terry" and any(len(e.answers) != 2 for e in examples):
-        raise ValueError("an example has more than two answers; expected pairs, see pairs_of")
+    _require(examples, config)
     loop = Loop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
     )
@@ -152,6 +152,22 @@ def train_reward(
         said = {"nll": float(torch.stack(nll).sum())} if nll else {}
         loop.log(**metrics, accuracy=float((difference > 0).float().mean()), margin=float(difference.mean()), **said)
     return loop.history
+
+
+def _require(examples: Sequence[Compared], config: RewardConfig) -> None:
+    """What the loss needs of every example, before the first step: a batch cannot tell what the others have."""
+    if config.fitted == "regression" and any(e.scores is None for e in examples):
+        raise UserError("an example has no scores; regression needs a rating of every reply")
+    if config.fitted != "bradley_terry":
+        return
+    if any(len(e.answers) != 2 for e in examples):
+        raise ValueError("an example has more than two answers; expected pairs, see pairs_of")
+    without = sum(e.margin is None for e in examples)
+    if config.margin_coefficient and 0 < without < len(examples):
+        raise UserError(
+            f"{without} of {len(examples)} pairs have no margin; expected one with every pair, or margin_coefficient = 0, which "
+            "leaves all of them out"
+        )
 
 
 def _weights(examples: Sequence[Compared], config: RewardConfig) -> Tensor:
@@ -181,21 +197,13 @@ def _losses(
         firsts = torch.tensor([len(p.answers) for p in part]).cumsum(0)
         best, worst = rewards[firsts - torch.tensor([len(p.answers) for p in part])], rewards[firsts - 1]
         differences.append((best - worst).detach())
-        loss = LOSSES[config.fitted](rewards, part, whole, config)  # (b,)
+        loss = LOSSES[config.fitted](rewards, part, config)  # (b,)
         loss = (loss * weights[start : start + size].to(loss)).sum() / len(whole)
         if language_model is not None:
             term = negative_log_likelihood(language_model, [p.chosen for p in part], pad_token_id) / marked
             nll.append(term.detach())
             loss = loss + config.nll_coefficient * term
         yield loss
-
-
-def negative_log_likelihood(language_model: nn.Module, replies: Sequence[Tokens], pad_token_id: int) -> Tensor:
-    """``−Σ log π`` of the marked tokens, a scalar in nats."""
-    batch = collate(replies, pad_token_id).to(next(language_model.parameters()).device)
-    marked = batch.loss_mask[:, 1:]
-    logps = completion_logps(language_model, batch.input_ids, batch.attention_mask, marked.shape[1], wanted=marked)
-    return -logps[marked].sum()
 
 
 def answer_rewards(model: nn.Module, examples: Sequence[Compared], pad_token_id: int) -> Tensor:
@@ -238,7 +246,8 @@ def pair_differences(model: nn.Module, pairs: Sequence[Compared], *, pad_token_i
     found = torch.empty(len(pairs))
     for start in range(0, len(pairs), batch_size):
         rows = order[start : start + batch_size]
-        chosen, rejected = pair_rewards(model, [pairs[i] for i in rows], pad_token_id)
+        with evaluating(model):
+            chosen, rejected = pair_rewards(model, [pairs[i] for i in rows], pad_token_id)
         found[torch.tensor(rows)] = (chosen - rejected).float().cpu()
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.masking import last_index
 from minirlhf.data.collate import batch_indices, collate
@@ -19,8 +20,8 @@ from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.reward_losses import outcome_loss, process_loss
 from minirlhf.trainers.config import TrainerConfig, setting
 from minirlhf.trainers.history import History
+from minirlhf.trainers.likelihood import negative_log_likelihood
 from minirlhf.trainers.loop import Loop, Origin, Watch
-from minirlhf.trainers.reward import negative_log_likelihood
 
 E = TypeVar("E", Compared, Stepped)
 
@@ -209,6 +210,7 @@ def token_scores(
     for start in range(0, len(replies), batch_size):
         rows = order[start : start + batch_size]
         batch = collate([replies[i] for i in rows], pad_token_id).to(next(model.parameters()).device)
-        scores = model(batch.input_ids, batch.attention_mask).cpu()
+        with evaluating(model):
+            scores = model(batch.input_ids, batch.attention_mask).cpu()
         found |= {i: row[: len(replies[i])] for i, row in zip(rows, scores, strict=True)}
     return [found[i] for i in range(len(replies))]

@@ -31,7 +31,7 @@ def one_seed(seed: int) -> dict[str, float]:
 def probe() -> dict[str, float | str]:
     """Two rollouts of every method: how far the policy moves, and what the critic then says; how the last is scored."""
     numbers: dict[str, float | str] = dict(
-        settings(default=ControlConfig(), short=poles.SHORT, episodes=poles.EPISODES)
+        settings(**poles.RUNS, default=ControlConfig(), short=poles.SHORT, episodes=poles.EPISODES)
     )
     for name, train in poles.RUNS.items():
         run = train(10, total_steps=1024, num_envs=4)

@@ -41,7 +41,9 @@ def one_seed(seed: int, **changes: int) -> dict[str, float]:
 
 def probe() -> dict[str, float | str]:
     """The same, with two rollouts."""
-    return one_seed(10, total_steps=1024, num_envs=4) | settings(bonus=ControlConfig(), unclipped=NO_CLIP)
+    return one_seed(10, total_steps=1024, num_envs=4) | settings(
+        bonus=ControlConfig(), unclipped=NO_CLIP, ppo=po.PPO, baseline=po.REINFORCE_WITH_BASELINE
+    )
 
 
 STUDY = Study(one_seed, probe, first_seed=10)

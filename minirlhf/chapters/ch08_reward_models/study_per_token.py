@@ -22,6 +22,7 @@ from minirlhf.data.tasks.running_sum import RUNNING_SUM
 from minirlhf.evidence import Study, brief, settings, trace
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.reward import RewardConfig
 
 REPLIES = 200
 
@@ -68,7 +69,11 @@ def probe() -> dict[str, float | str]:
     plan = brief(pipeline.RUNNING_SUM_SFT, 20, batch_size=16, demonstrations=320)
     policy = pipeline.sft_from_scratch(tasks.get("running_sum"), plan, quiet=True)
     numbers = one_seed(0, HeadsPlan(prompts=60, steps=3, batch_size=16), policy, count=12)
-    return numbers | trace("sft", policy.history) | settings(plan=HeadsPlan(), sft=pipeline.RUNNING_SUM_SFT)
+    return (
+        numbers
+        | trace("sft", policy.history)
+        | settings(plan=HeadsPlan(), sft=pipeline.RUNNING_SUM_SFT, reward=RewardConfig())
+    )
 
 
 STUDY = Study(one_seed, probe)

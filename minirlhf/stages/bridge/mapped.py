@@ -11,7 +11,7 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import Preference
-from minirlhf.stages.from_files import Source
+from minirlhf.stages.sources import Source
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.reward import RewardConfig
 

@@ -25,7 +25,8 @@ from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.binding import name_of
 from minirlhf.recipes.offline import Preference
-from minirlhf.stages import from_files, named, start
+from minirlhf.stages import grading as graded_by
+from minirlhf.stages import named, prepared, sources, start
 from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
 from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, refuse_settings
@@ -300,13 +301,13 @@ def _records(told: Told) -> list[Row]:
     """What the run trained on."""
     source = told.source
     world = getattr(source, "task", None)
-    if world is not None and isinstance(source, from_files.OnlineSource):
+    if world is not None and isinstance(source, sources.OnlineSource):
         records: Iterable[Any] = task_problems(tasks.get(world), "train")
         _unchanged(told, "data", {**told.depends.get("data", {}), "train": start.digest(records)}, world)
     elif world is not None:
         raise UserError(f"{told.trainer}: demonstrations of a tiny world are made anew for every run; give --data")
     else:
-        train, held = from_files.read(source, told.config.seed)
+        train, held = prepared.read(source, told.config.seed)
         digests = {"train": start.digest(train.examples), "held out": start.digest(held.examples)}
         _unchanged(told, "data", digests, source.data)
         kinds: dict[str, Any] = {"sft": train.conversations, "reward": train.comparisons}
@@ -372,10 +373,10 @@ def _row(record: Row) -> dict[str, Any]:
 def _grader(told: Told, folder: Path, asked: str) -> str:
     """``grader.py``: the run's grader, and how the engine asks it."""
     source, recipe = told.source, told.recipe
-    assert isinstance(source, from_files.OnlineSource) and isinstance(recipe, Recipe)
+    assert isinstance(source, sources.OnlineSource) and isinstance(recipe, Recipe)
     if source.task is None:
         device = start.device_of("cpu")
-        asks = from_files.grading(
+        asks = graded_by.grading(
             source.grader, source.reward_model, seconds=source.grader_seconds, device=device, combine=source.combine
         )[1]
         _unchanged(told, "grader", asks, source.grader or source.reward_model)

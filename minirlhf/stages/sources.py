@@ -1,0 +1,168 @@
+"""What a run from files is given: data, a model, a grader, where results go. The fields become flags.
+
+Each says of its own fields which have no effect at these settings (:meth:`Source.without_effect`), and refuses what contradicts itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.data import tasks
+from minirlhf.feedback import graders, own
+from minirlhf.feedback.rewards import COMBINATIONS
+from minirlhf.models import tiny
+from minirlhf.models.heads import POOLINGS
+from minirlhf.report import live
+from minirlhf.trainers.config import setting, shown
+
+#: Settings of a run that somebody chose: none.
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+TASK = f"a tiny world in place of data: {', '.join(tasks.TASKS)}"
+REFERENCE = "frozen reference: model folder or hub name; None: the model as it starts"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data and model come from, and where results go."""
+
+    out: str = setting("", "folder of the run")
+    data: str | None = setting(None, "file (.jsonl, .json, .csv, .parquet), folder, or hub name")
+    format: str | None = setting(None, "format of the data; None: detected from its fields")
+    split: str | None = setting(None, "split of a folder or hub data set")
+    limit: int | None = setting(None, "read this many rows at most")
+    model: str = setting("nano", "tiny preset (nano, micro, small), model folder, or hub name")
+    vocab_size: int = setting(2048, "for a preset: size of the tokenizer that is trained on the data")
+    context: int = setting(512, "for a preset: tokens that the model can read")
+    chat_template: str | None = setting(None, "file with a chat template, in place of the model's own")
+    dtype: str = setting("float32", "number format of the weights: float32, bfloat16, float16, float64")
+    device: str | None = setting(None, "where to compute: cpu, cuda, cuda:1, mps; None: the first GPU, else the CPU")
+    bf16: bool | None = setting(None, "compute in bfloat16, weights stay as they are; None: on a GPU only")
+    held_out: float = setting(0.1, "share of the prompts kept for the evaluation")
+    eval_data: str | None = setting(None, "what to evaluate on, in place of a share of the data; read like them")
+    eval_steps: int = setting(0, "evaluate every so many steps as well; 0: at the end only")
+    report_to: str | None = setting(None, "tensorboard: write the metrics for it while the run goes on (--logdir OUT)")
+    lora_r: int = setting(0, "rank of LoRA adapters, which are then all that is trained; 0: train every weight")
+    lora_alpha: float | None = setting(
+        None, "LoRA: the adapter counts alpha / rank times; None: alpha is twice the rank"
+    )
+    lora_dropout: float = setting(0.0, "LoRA: dropout of the adapter's input (SFT and reward model only)")
+    drop_identical: bool = setting(False, "leave out pairs of equal replies, and count them; else they are an error")
+    drop_long: bool = setting(
+        False, "leave out examples longer than the context, and count them; else they are an error"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.out:
+            raise UserError("no output folder; give --out FOLDER")
+        if self.eval_steps < 0:
+            raise UserError(f"eval_steps = {self.eval_steps}; expected at least 0")
+        live.require(self.report_to)
+
+    def without_effect(self, max_steps: int) -> dict[str, str]:
+        """The fields that do nothing at these settings in a run of so many steps, and why."""
+        found: dict[str, str] = {}
+        if not self.lora_r:
+            found |= dict.fromkeys(("lora_alpha", "lora_dropout"), "without --lora-r there is no adapter")
+        if self.model not in tiny.PRESETS:
+            found |= dict.fromkeys(("vocab_size", "context"), f"{self.model} has its own; they are a preset's")
+        if self.eval_data is not None:
+            found["held_out"] = "what is evaluated on is --eval-data"
+        if self.eval_steps > max_steps:
+            found["eval_steps"] = f"the run has {max_steps} steps"
+        return found
+
+
+#: What a tiny world brings along, and settings of data, which it has none of.
+BROUGHT = ("data", "eval_data", "grader", "reward_model")
+OF_DATA = ("format", "split", "limit", "held_out", "vocab_size", "drop_identical", "grader_seconds", "combine")
+
+
+@dataclass(frozen=True)
+class WorldSource(Source):
+    """For trainers to which a tiny world may be data, and grader."""
+
+    task: str | None = setting(None, TASK)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        twice = [name for name in BROUGHT if self.task is not None and getattr(self, name, None) is not None]
+        if twice:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in twice)
+            raise UserError(
+                f"task = {shown(self.task)} beside {flags}, which the tiny world is in place of; give one of the two"
+            )
+
+    def without_effect(self, max_steps: int) -> dict[str, str]:
+        """With a tiny world also what is said of data."""
+        of_data = {} if self.task is None else dict.fromkeys(OF_DATA, f"{self.task} is a tiny world, not data")
+        return {**super().without_effect(max_steps), **of_data}
+
+
+@dataclass(frozen=True)
+class SFTSource(WorldSource):
+    """For supervised fine-tuning; a tiny world's demonstrations may take the place of data."""
+
+    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+
+    def without_effect(self, max_steps: int) -> dict[str, str]:
+        """Without a tiny world also what is said of it."""
+        of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
+        return {**super().without_effect(max_steps), **of_world}
+
+
+@dataclass(frozen=True)
+class RewardSource(Source):
+    """For a reward model."""
+
+    pooling: str = setting("last", f"what the reward is read from: {', '.join(POOLINGS)} (the last token, or the mean)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pooling not in POOLINGS:
+            raise unknown("pooling", self.pooling[:80], POOLINGS)
+
+
+@dataclass(frozen=True)
+class OfflineSource(Source):
+    """For learning from given preferences."""
+
+    ref_model: str | None = setting(None, REFERENCE)
+
+
+@dataclass(frozen=True)
+class GradedSource(WorldSource):
+    """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
+
+    grader: str | None = setting(
+        None, f"compare with the reference by: {', '.join(graders.GRADERS)}, or by your own function: FILE.py:NAME"
+    )
+    grader_seconds: float = setting(10.0, "time that your own function has for a completion")
+    reward_model: str | None = setting(None, "grade by the reward model in this folder; A,B: by several")
+    combine: str = setting("mean", f"what several reward models say together: {', '.join(COMBINATIONS)}")
+
+    def without_effect(self, max_steps: int) -> dict[str, str]:
+        """Also what is said of a grader of another kind."""
+        return {**grading_without_effect(self.grader, self.reward_model), **super().without_effect(max_steps)}
+
+
+def grading_without_effect(grader: str | None, reward_model: str | None) -> dict[str, str]:
+    """Settings of grading that do nothing with this grader, and why."""
+    found = {}
+    if grader is None or not own.is_named(grader):
+        found["grader_seconds"] = "only a function of your own, --grader FILE.py:NAME, has a time limit"
+    if reward_model is None or "," not in reward_model:
+        found["combine"] = "there are not several reward models"
+    return found
+
+
+@dataclass(frozen=True)
+class OnlineSource(GradedSource):
+    """For online reinforcement learning."""
+
+    ref_model: str | None = setting(None, REFERENCE)
+    ptx_data: str | None = setting(None, "texts that --ptx-coef keeps likely: conversations, as for sft")

@@ -1,0 +1,56 @@
+"""The likelihood of marked tokens under a language model: what is imitated, kept likely, or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.calling import evaluating
+from minirlhf.data.collate import collate
+from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
+from minirlhf.equations.aggregation import aggregate
+from minirlhf.models.forward import completion_logps
+
+
+def _log_likelihood(logps: Tensor, mask: Tensor) -> Tensor:
+    return logps
+
+
+def nll_losses(
+    model: nn.Module,
+    batch: TokenBatch | AnswerBatch,
+    weights: Tensor,
+    micro_batch_size: int | None,
+    of: Callable[[Tensor, Tensor], Tensor] = _log_likelihood,
+) -> Iterator[Tensor]:
+    """The loss of each micro-batch; they add up to the weighted negative log-likelihood of the batch.
+
+    Args:
+        weights: ``(B, T)``, of the batch's ``mask``, made before the batch is split.
+        of: ``(logps, mask) -> (b, T)``, what is made likely; by default the log-probabilities themselves.
+    """
+    for rows in torch.arange(len(batch)).split(micro_batch_size or len(batch)):
+        part = batch.select(rows)
+        yield -aggregate(of(marked_logps(model, part), part.mask), weights[rows], part.mask)
+
+
+def marked_logps(model: nn.Module, batch: TokenBatch | AnswerBatch) -> Tensor:
+    """Log-probabilities ``(B, T)`` of the tokens that the batch's ``mask`` marks; what stands elsewhere means nothing."""
+    return completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], wanted=batch.mask)
+
+
+def negative_log_likelihood(model: nn.Module, examples: Sequence[Tokens], pad_token_id: int) -> Tensor:
+    """``−Σ log π`` of the marked tokens, a scalar in nats."""
+    batch = collate(examples, pad_token_id).to(next(model.parameters()).device)
+    return -marked_logps(model, batch)[batch.mask].sum()
+
+
+@torch.no_grad()
+def mean_nll(model: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64) -> float:
+    """Mean negative log-likelihood, in nats per marked token, of held-out examples. Its exponential is the perplexity."""
+    parts = [examples[start : start + batch_size] for start in range(0, len(examples), batch_size)]
+    with evaluating(model):
+        total = sum(float(negative_log_likelihood(model, part, pad_token_id)) for part in parts)
+    return total / sum(sum(e.loss_mask[1:]) for e in examples)

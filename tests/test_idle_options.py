@@ -1,0 +1,202 @@
+"""An option without effect at the given settings says so at the start, or is refused: every option of every trainer is tried.
+
+Two runs that differ in one option must differ in what they leave in their folders. Where they do not, the second must have said "no
+effect of NAME"; and what says so must have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.cli.train import TRAINERS
+from minirlhf.models import checkpoints
+from minirlhf.models.heads import RewardModel
+from minirlhf.models.tiny import tiny_model
+from minirlhf.stages import answering
+from minirlhf.trainers.config import idle_of
+
+#: Another value for every option.
+OTHER = {
+    "limit": "9", "model": "micro", "vocab_size": "265", "context": "60", "dtype": "bfloat16", "bf16": "true",
+    "held_out": "0.4", "eval_steps": "1", "report_to": "tensorboard", "lora_r": "2", "lora_alpha": "3", "lora_dropout": "0.5",
+    "demonstrations": "30", "pooling": "mean", "combine": "worst_case", "grader": "contains",
+    "max_steps": "3", "batch_size": "3", "learning_rate": "0.01", "lr_scheduler_type": "linear",
+    "warmup_steps": "2", "weight_decay": "0.5", "max_grad_norm": "0.01", "seed": "1", "save_steps": "1",
+    "num_generations": "3", "max_completion_length": "5", "temperature": "0.5", "top_k": "2", "top_p": "0.3", "min_p": "0.5",
+    "staleness": "1", "keep_samples": "1", "num_prompts": "3", "steps_per_round": "1", "selection": "overall", "keep": "3",
+    "loss": "plackett_luce", "margin_coefficient": "3", "label_smoothing": "0.1", "balance_prompts": "true",
+    "center_rewards_coefficient": "0.1", "nll_coefficient": "0.1", "neutral": "right", "task": "sort_digits",
+    "format": "gsm8k", "grader_seconds": "3",
+}  # fmt: skip
+#: Those whose other value is a file: made below.
+FILES = {"data", "eval_data", "ptx_data", "ref_model", "reward_model", "chat_template"}
+#: What may do nothing without a word: ways to compute the same, limits and permissions that nothing in these data comes up against.
+SILENT = {
+    "out": "names the folder",
+    "split": "of a folder or hub data set; of a file it is an error (test_loaders.py)",
+    "device": "of the same kind computes the same",
+    "micro_batch_size": "does not change the result",
+    "grader_seconds": "a limit of time",
+    "drop_identical": "permits to leave out what is an error otherwise",
+    "drop_long": "permits to leave out what is an error otherwise",
+    "max_invalid": "a limit; nothing fails here",
+}
+
+ROWS = {
+    "chats": [{"messages": [{"role": "user", "content": f"say {n}"}, {"role": "assistant", "content": f"{n} it is"}]} for n in "abcdefghij"],
+    "more": [{"messages": [{"role": "user", "content": n}, {"role": "assistant", "content": f"{n} and {n}"}]} for n in "abcdefghij"],
+    "pairs": [{"prompt": f"q{n}", "chosen": f"good answer {n}", "rejected": f"bad {n}"} for n in range(10)],
+    "margins": [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}", "margin": n + 1} for n in range(10)],
+    "rated": [{"prompt": f"q{n}", "responses": [f"good {n}", f"so so {n}", f"bad {n}"][: 2 + n % 2], "scores": [3, 2, 1][: 2 + n % 2]} for n in range(10)],
+    "labels": [{"prompt": f"q{n}", "completion": f"some {n}", "label": n % 2 == 1} for n in range(10)],
+    "steps": [{"prompt": f"q{n}", "completions": ["one", "two"], "labels": [1, (n % 3) - 1]} for n in range(10)],
+    "sums": [{"question": f"What is {n}+1?", "answer": f"<<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(10)],
+}  # fmt: skip
+OF_FILE = {"vocab_size": "300", "context": "64", "held_out": "0.3"}
+SHORT = {"max_steps": "2", "batch_size": "2"}
+SAMPLED = {**SHORT, "num_generations": "2", "max_completion_length": "6"}
+
+#: trainer, the settings to begin from, the options to try; None: all those of the trainer that no case before has tried.
+CASES = {
+    "sft": ("sft", {"data": "chats", **OF_FILE, **SHORT}, None),
+    "sft on a world": ("sft", {"task": "shell_game", "demonstrations": "20", **SHORT},
+                       ("limit", "vocab_size", "held_out", "demonstrations", "format", "eval_data", "data")),
+    "sft from a folder": ("sft", {"data": "chats", "model": "MODEL", "held_out": "0.3", **SHORT}, ("vocab_size", "context")),
+    "adapter": ("sft", {"data": "chats", "lora_r": "2", **OF_FILE, **SHORT}, ("lora_alpha", "lora_dropout")),
+    "other held-out data": ("sft", {"data": "chats", "eval_data": "chats", "vocab_size": "300", "context": "64", **SHORT}, ("held_out",)),
+    "warm-up": ("sft", {"data": "chats", "warmup_steps": "2", **OF_FILE, **SHORT}, ("lr_scheduler_type",)),
+    "a late checkpoint": ("sft", {"data": "chats", **OF_FILE, "max_steps": "1", "batch_size": "2"}, ("save_steps",)),
+    "reward": ("reward", {"data": "margins", **OF_FILE, **SHORT}, None),
+    "reward without margins": ("reward", {"data": "pairs", **OF_FILE, **SHORT}, ("margin_coefficient", "balance_prompts")),
+    "reward on rankings": ("reward", {"data": "rated", "loss": "plackett_luce", **OF_FILE, **SHORT},
+                           ("margin_coefficient", "label_smoothing", "balance_prompts", "center_rewards_coefficient", "nll_coefficient")),
+    "reward on ratings": ("reward", {"data": "rated", "loss": "regression", **OF_FILE, **SHORT}, ("margin_coefficient",)),
+    "reward on pairs of rankings": ("reward", {"data": "rated", **OF_FILE, **SHORT}, ("balance_prompts",)),
+    "orm": ("orm", {"data": "labels", **OF_FILE, **SHORT}, ("nll_coefficient",)),
+    "prm": ("prm", {"data": "steps", **OF_FILE, **SHORT}, ("neutral",)),
+    "dpo": ("dpo", {"data": "pairs", **OF_FILE, **SHORT}, ("ref_model",)),
+    "simpo": ("simpo", {"data": "pairs", **OF_FILE, **SHORT}, ("ref_model",)),
+    "grpo": ("grpo", {"data": "sums", "grader": "SOME", **OF_FILE, **SAMPLED}, None),
+    "grpo on a world": ("grpo", {"task": "shell_game", "model": "MODEL", **SAMPLED},
+                        ("grader", "reward_model", "combine", "data", "limit", "ref_model", "grader_seconds")),
+    "ptx": ("grpo", {"task": "shell_game", "model": "MODEL", "ptx_coef": "0.5", "ptx_data": "chats", **SAMPLED}, ("ptx_data",)),
+    "one reward model": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGE", "held_out": "0.3", **SAMPLED}, ("combine", "grader")),
+    "two reward models": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGES", "held_out": "0.3", **SAMPLED}, ("combine",)),
+    "rs": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "steps_per_round": "2", **SAMPLED},
+           ("num_prompts", "steps_per_round", "selection", "keep")),
+    "rs overall": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "selection": "overall", **SAMPLED}, ("keep",)),
+}  # fmt: skip
+
+
+def fields(trainer: str) -> list[str]:
+    found = TRAINERS[trainer]
+    return [f.name for cls in (found.source, found.config) for f in dataclasses.fields(cls)]
+
+
+def tried(case: str) -> list[str]:
+    """The options of a case; a trainer's first case takes all that none before it has."""
+    before: set[str] = set()
+    for name, (trainer, _, options) in CASES.items():
+        mine = [o for o in fields(trainer) if o not in before | SILENT.keys()] if options is None else list(options)
+        if name == case:
+            return mine
+        before |= set(mine) if options is None else set()
+    raise KeyError(case)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """Files of every kind, a policy, two reward models."""
+    folder = tmp_path_factory.mktemp("world")
+    for name, rows in ROWS.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "template.jinja").write_text(
+        "{% for m in messages %}{{ m['role'] }}: {% generation %}{{ m['content'] }}{{ eos_token }}{% endgeneration %}{% endfor %}"
+    )
+    (folder / "own.py").write_text("def some(completion):\n    return float(sum(map(ord, completion)) % 7)\n")
+    texts = [text for name in ("chats", "sums", "pairs") for text in (folder / f"{name}.jsonl").read_text().split('"')]
+    from minirlhf.models.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(texts, 300)
+    for seed, name in enumerate(("model", "other")):
+        checkpoints.save(folder / name, tiny_model("nano", tokenizer, seed=seed), tokenizer)
+    for seed, name in enumerate(("judge1", "judge2")):
+        judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=seed), seed=seed)
+        with torch.no_grad():
+            judge.head.weight.normal_(generator=torch.Generator().manual_seed(seed))
+        checkpoints.save(folder / name, judge, tokenizer)
+    return folder
+
+
+def left_behind(out: Path) -> str:
+    """A hash of what a run has written, but for times and for the settings that it was given."""
+    found = hashlib.sha256()
+    for file in sorted(p for p in out.rglob("*") if p.is_file() and p != out / "config.json"):
+        found.update(file.name.split("tfevents")[0].encode())
+        if file.name == "metrics.jsonl":
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            found.update(repr([{k: v for k, v in row.items() if "seconds" not in k} for row in rows]).encode())
+        elif file.name in ("result.json", "config.json", "samples.jsonl") or (
+            file.suffix == ".safetensors" and "checkpoints" not in file.parts
+        ):
+            found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog) -> tuple[str, str]:
+    """What the run leaves behind, or "refused"; and what it said."""
+    named = {
+        **{name: str(world / f"{name}.jsonl") for name in ROWS}, "SOME": f"{world}/own.py:some",
+        "MODEL": str(world / "model"), "OTHER": str(world / "other"), "TEMPLATE": str(world / "template.jinja"),
+        "JUDGE": str(world / "judge1"), "JUDGES": f"{world}/judge1,{world}/judge2",
+    }  # fmt: skip
+    flags = [part for k, v in settings.items() for part in (f"--{k.replace('_', '-')}", named.get(v, v))]
+    caplog.clear()
+    status = main(["train", trainer, *flags, "--out", str(out)])
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    return (left_behind(out) if status == 0 else "refused"), said
+
+
+def other(option: str, settings: dict[str, str]) -> str:
+    made = {"data": "more", "eval_data": settings.get("data", "chats"), "ptx_data": "more", "ref_model": "OTHER"}
+    return OTHER.get(option) or {**made, "reward_model": "JUDGE", "chat_template": "TEMPLATE"}[option]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_option_changes_the_run_or_says_that_it_does_not(case, world, tmp_path, caplog, capsys):
+    trainer, settings, _ = CASES[case]
+    base, said = train(world, trainer, settings, tmp_path / "base", caplog)
+    assert base != "refused", capsys.readouterr().err
+    assert "no effect of" not in said.replace("no effect of epsilon", "")
+    wrong = {}
+    for option in tried(case):
+        found, said = train(world, trainer, {**settings, option: other(option, settings)}, tmp_path / option, caplog)
+        if (found == base) is not (f"no effect of {option} = " in said):
+            wrong[option] = (found == base, said)
+    assert not wrong
+
+
+def test_every_option_is_tried_or_has_a_reason_to_be_silent():
+    known = {option for case in CASES for option in tried(case)} | SILENT.keys()
+    assert {option for trainer in TRAINERS for option in fields(trainer)} == known
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"combine": "worst_case"}, "combine"),
+        ({"grader_seconds": 3.0}, "grader_seconds"),
+        ({"temperature": 0.0, "top_p": 0.5}, "top_p"),
+    ],
+)
+def test_so_does_a_command_that_answers(flags, named):
+    asked = answering.Request("model", "data", grader="exact", **flags)
+    assert [line.split(" = ")[0] for line in idle_of(asked, asked.without_effect())] == [f"no effect of {named}"]
+    assert not idle_of(answering.Request("m", "d", grader="exact"), asked.without_effect())
