@@ -3,13 +3,14 @@
 #
 # A reward model gives a number to any reply. **What does the number mean, where in the reply does it come from, and when should we stop believing it?**
 #
-# First a question that needs no training at all, then a bug that costs people weeks, then four heads that read the same reply token by token.
+# First a question that needs no training at all, then a bug that costs people weeks, then four heads that read the same reply token by token, then a model that reads the same pairs too often.
 
 # %%
 import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
+from minirlhf.chapters.ch08_reward_models.assistant_rewards import GradersPlan, epochs, labelled_pairs
 from minirlhf.chapters.ch08_reward_models.per_token import (
     HeadsPlan,
     largest_drop,
@@ -26,7 +27,7 @@ from minirlhf.equations.reward_losses import bradley_terry_loss, gated_reward
 from minirlhf.models.heads import RewardModel
 from minirlhf.report.plotting import PALETTE
 from minirlhf.stages import zoo
-from minirlhf.stages.pipeline import Trained, reply_tokens
+from minirlhf.stages.pipeline import RewardPlan, Trained, pair_tokens, reply_tokens
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 predict = Predictions("08")
@@ -141,7 +142,7 @@ recovers = predict(
 heads = {}
 for name in progress(("reward", "outcome", "process", "value"), "heads"):
     heads |= train_heads(sums, HeadsPlan(), only=(name,))
-found = planted(sums.tokenizer, RUNNING_SUM.prompts("test")[:100], seed=0)
+found = planted(sums.tokenizer, RUNNING_SUM.prompts("test")[:60], seed=0)
 place = torch.tensor([at for at, _, _ in found])
 bad = readings(sums, heads, [wrong for _, wrong, _ in found])
 one = {name: scores[0] for name, scores in readings(sums, heads, [example]).items()}
@@ -202,6 +203,90 @@ print(f"  {'process, not told the surprise':32}         {min(values):.2f} to {ma
 # %%
 for name in ("process", "outcome", "value", "policy"):
     assert float((largest_drop(bad[name]) == place).float().mean()) > 0.8 and seen.holds(f"{name}_found", above=0.8)
+
+# %% [markdown]
+# ## The same pairs again and again
+#
+# A reward model for the assistant world reads 256 labelled pairs, eight times. The annotators are noisy. After one, two, four and eight epochs we ask it about 200 pairs that it has not seen: which order it expects, and how surprised it is by what was chosen (a coin: 0.69 nats).
+
+# %%
+plan = GradersPlan(pairs=RewardPlan(pairs=256, held_out=200))
+start = Trained(policy, tokenizer)
+said, held_out = labelled_pairs(start, plan, seed=0)
+train, held = pair_tokens(tokenizer, said), pair_tokens(tokenizer, held_out)
+
+# %%
+worse = predict(
+    "From the first epoch to the eighth, what gets much worse on held-out pairs?",
+    "the accuracy",
+    "the surprise",
+    "both",
+    "neither",
+)
+
+# %%
+looks = epochs(start, train, held, plan, seed=0, after=(1, 2, 4, 8), quiet=False)
+print("epoch   accuracy seen   accuracy held out   surprise held out")
+for epoch, row in looks.items():
+    print(f"{epoch:5} {row['seen_accuracy']:15.2f} {row['held_accuracy']:19.2f} {row['held_nll']:19.2f}")
+falls = looks[1]["held_accuracy"] - looks[8]["held_accuracy"] > 0.1
+rises = looks[8]["held_nll"] - looks[1]["held_nll"] > 0.1
+worse.reveal(
+    {(True, True): "both", (True, False): "the accuracy", (False, True): "the surprise"}.get((falls, rises), "neither")
+)
+
+# %% [markdown]
+# Is it the noise of the labels, learned by heart? Then labels by gold itself would not overfit. Or is it the repetition? Then as many steps on pairs that come only once would not.
+
+# %%
+cause = predict(
+    "Which of the two changes takes the overfitting away?",
+    "labels without noise",
+    "pairs that come once",
+    "either",
+    "neither of them",
+)
+
+# %%
+many = evidence.Seen("ch08_assistant")  # ten seeds
+grows = {
+    arm: many.difference(f"{arm}held_nll_8", f"{arm}held_nll_1").interval[0] > 0 for arm in ("", "clean_", "fresh_")
+}
+cause.reveal(
+    {(True, True): "neither of them", (True, False): "pairs that come once", (False, True): "labels without noise"}.get(
+        (grows["clean_"], grows["fresh_"]), "either"
+    )
+)
+
+# %%
+# figure: epochs
+# alt: Two panels over the training steps of one, two, four and eight epochs of 256 pairs. Left, the surprise at held-out pairs: for noisy labels
+#   and for labels by gold it climbs far above the dotted line of a coin; for pairs that come once it stays a little below the line. Right, the
+#   accuracy on held-out pairs: near .6 in all three; for the 256 pairs it dips a little at the end, for pairs that come once it rises.
+fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.0), layout="constrained")
+arms = (
+    ("", "256 pairs, noisy labels", PALETTE["blue"], "o-"),
+    ("clean_", "256 pairs, labels by gold", PALETTE["orange"], "s-"),
+    ("fresh_", "pairs that come once, noisy labels", PALETTE["green"], "^-"),
+)
+seen_after = (1, 2, 4, 8)
+for ax, (what, title) in zip(axes, (("nll", "surprise, nats"), ("accuracy", "accuracy")), strict=True):
+    for arm, label, colour, style in arms:
+        values = torch.tensor([many.values(f"{arm}held_{what}_{epoch}") for epoch in seen_after])
+        mean, spread = values.mean(1), values.std(1)
+        ax.plot(seen_after, mean, style, color=colour, ms=4, lw=1.4, label=label)
+        ax.fill_between(seen_after, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
+    ax.axhline(0.6931 if what == "nll" else 0.5, color="0.3", lw=0.8, ls=":")
+    ax.set(title=f"{title}, held-out pairs", xlabel="steps, in epochs of 256 pairs", xticks=seen_after)
+    ax.title.set_fontsize(9)
+axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+plt.show()
+
+# %% [markdown]
+# **What to notice.** The accuracy does not tell. The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
+
+# %%
+assert rises and grows == {"": True, "clean_": True, "fresh_": False}
 
 # %% [markdown]
 # ## Two models, one number

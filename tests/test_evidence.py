@@ -665,6 +665,10 @@ FOR_OTHERS = {
         "grade",
         "require_preferences",
     },
+    "ch08_step_labels": {
+        "_Everywhere.__init__",
+        "_Everywhere.forward",
+    },  # reads a reward head; all heads here are process heads
     # each trains in one of the lab's two worlds; no demonstration of sorting differs from the reference
     "ch13_long": {f"MixedLists.{name}" for name in ("prompts", "reference", "demonstration", "grade")}
     | {"_lists", "HesitantGame.reference"},

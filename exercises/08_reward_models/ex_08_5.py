@@ -115,7 +115,7 @@ def agreement(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "What does the model claim on a pair to which it gave .2?",
+        "What does the model claim on a pair to which it gave less than one half?",
         "Compare the claimed agreement, as the statement defines it, with your `accuracy`.",
     ),
 )

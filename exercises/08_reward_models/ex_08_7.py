@@ -12,7 +12,7 @@
 # Write `fit(first, second, first_length, second_length, first_won)`: it **trains** a linear reward model and returns its weights $w$ of shape $(4,)$, such that $w\cdot x$ orders *new* replies by what they are worth,
 # whatever their length. `first` and `second` are $(N, 4)$, the lengths $(N,)$, `first_won` is $(N,)$ of zeros and ones.
 #
-# You are judged on ten data sets with 400 pairs each, by the share of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data; you must be better on at least nine of the ten, and by
+# You are judged on ten data sets with 400 pairs each, by the share of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data; you must be better on at least eight of the ten, and by
 # .01 on average. Without any liking for length you must be at least as good as .8 everywhere.
 
 # %% [given]
@@ -111,7 +111,7 @@ def without_bias(sub, draw):
     ),
 )
 def against_plain(sub, draw):
-    "With labels that like length, better than the plain fit on nine of ten data sets, and by .01 on average."
+    "With labels that like length, better than the plain fit on eight of ten data sets, and by .01 on average."
     gains = []
     while len(gains) < 10:
         taste, given, truth, gaps = data(draw, 0.8)
@@ -120,7 +120,7 @@ def against_plain(sub, draw):
         a, b, _, _, won = given
         gains.append(share(answered(sub, given), truth, gaps) - share(plain(a, b, won), truth, gaps))
     better = sum(gain > 0 for gain in gains)
-    if better < 9 or sum(gains) / len(gains) < 0.01:
+    if better < 8 or sum(gains) / len(gains) < 0.01:
         fail(f"better than the plain fit on {better} of 10 data sets, by {sum(gains) / len(gains):+.3f} on average")
 
 

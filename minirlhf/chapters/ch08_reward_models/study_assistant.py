@@ -1,6 +1,7 @@
-"""Reward models of the assistant world, five seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about two minutes of one core).
+"""Reward models of the assistant world, ten seeds: ``python -m minirlhf.chapters.ch08_reward_models.study_assistant`` (about four minutes of one core).
 
-Eight epochs on 384 pairs; last token against mean pooling, and centring, in one epoch of 1,600; a report card by kinds of damage. Writes ``study_assistant.json``.
+Eight epochs on 256 pairs, the same with labels without noise, and as many steps on pairs that are never repeated; last token against mean
+pooling, centring and margins, each for one epoch of 1,600; a report card by kinds of damage. Writes ``study_assistant.json``.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from dataclasses import replace
 
 from minirlhf.chapters.ch08_reward_models.assistant_rewards import (
     GradersPlan,
+    best_replies,
     epochs,
     labelled_pairs,
     offsets,
     quality,
+    relabelled,
     report_card,
     trained,
+    usual_replies,
+    with_margins,
 )
 from minirlhf.data import tasks
+from minirlhf.data.tasks.assistant import PRAISE
 from minirlhf.evidence import Study, brief, settings, starts
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import Trained
 
-#: The centring of the study, and the epochs after which it looks.
+#: The settings of the variants, and the epochs after which the study looks.
 CENTRING, AFTER = 0.01, (1, 2, 4, 8)
 
 
@@ -29,31 +35,38 @@ def one_seed(seed: int, plan: GradersPlan | None = None, start: Trained | None =
     """All reward models of one seed, which draws pairs, heads and orders."""
     plan = plan or GradersPlan()
     start = start or Trained(*zoo.load("assistant-sft", quiet=True))
-    pad = start.tokenizer.pad_token_id
+    pad, grade = start.tokenizer.pad_token_id, tasks.get("assistant").grade
     said, held_out = labelled_pairs(start, plan, seed)
     train, held = (pipeline.pair_tokens(start.tokenizer, pairs) for pairs in (said, held_out))
-    grade = tasks.get("assistant").grade
     agree = [grade(p.prompt, p.chosen) - grade(p.prompt, p.rejected) for p in held_out]
     numbers = {"gold_accuracy": sum((gap > 0) + 0.5 * (gap == 0) for gap in agree) / len(agree)}
 
-    history = epochs(start, train, held, plan, seed)
-    looked = [row for row in history.rows if "held_nll" in row]
-    for epoch in AFTER:
-        row = looked[epoch - 1]
-        numbers |= {f"{name}_{epoch}": row[name] for name in row if name.startswith(("seen_", "held_"))}
+    clean, clean_held = (
+        pipeline.pair_tokens(start.tokenizer, relabelled(pairs, seed)) for pairs in (said[: plan.few], held_out)
+    )
+    arms = {"": (train[: plan.few], held), "clean_": (clean, clean_held), "fresh_": (train, held)}
+    for arm, (examples, others) in arms.items():
+        for epoch, looked in epochs(start, examples, others, plan, seed, after=AFTER).items():
+            numbers |= {f"{arm}{name}_{epoch}": value for name, value in looked.items()}
 
-    config = replace(plan.once, seed=seed)
-    last = trained(start, train, config)
+    config, many = replace(plan.once, seed=seed), train[: plan.many]
+    last = trained(start, many, config)
     models = {
         "last": last,
-        "mean": trained(start, train, config, pooling="mean"),
-        "centred": trained(start, train, replace(config, center_rewards_coefficient=CENTRING)),
+        "mean": trained(start, many, config, pooling="mean"),
+        "centred": trained(start, many, replace(config, center_rewards_coefficient=CENTRING)),
+        "margin": trained(start, with_margins(many, said[: plan.many]), config),
     }
     for name, model in models.items():
         numbers |= {f"{name}_{key}": value for key, value in quality(model, held, pad).items()}
         away = offsets(model, held, pad)
         numbers |= {f"{name}_offset": float(away.mean().abs()), f"{name}_offset_sd": float(away.std())}
-    return numbers | {f"card_{kind}": share for kind, share in report_card(start, last, plan, seed).items()}
+    for name, replies in (("best", best_replies(plan)), ("usual", usual_replies(held_out))):
+        for kind, row in report_card(start, last, replies, seed).items():
+            numbers |= {f"{name}_{kind}_{key}": value for key, value in row.items()}
+    praised = [sum(word in PRAISE for word in r.split()) for p in said[: plan.many] for r in (p.chosen, p.rejected)]
+    once, more = (sum(x == 1 for x in praised), sum(x > 1 for x in praised))
+    return numbers | {"praised_once": once / len(praised), "praised_more": more / len(praised)}
 
 
 def probe() -> dict[str, float | str]:
@@ -64,6 +77,7 @@ def probe() -> dict[str, float | str]:
         GradersPlan(),
         pairs=brief(GradersPlan().pairs, pairs=48, held_out=16),
         few=16,
+        many=32,
         repeated=replace(GradersPlan().repeated, **few),
         once=replace(GradersPlan().once, **few),
         damaged=6,
@@ -71,7 +85,7 @@ def probe() -> dict[str, float | str]:
     return numbers | one_seed(0, plan, start) | settings(plan=GradersPlan())
 
 
-STUDY = Study(one_seed, probe)
+STUDY = Study(one_seed, probe, seeds=10)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
