@@ -222,8 +222,8 @@ def test_a_resumed_run_with_the_same_things_goes_on(started, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--beta", "0.5"], "recipe was grpo: "),
-        (["--beta", "0.5"], "now it is GRPO with beta=0.5"),
+        (["--beta", "0.5"], "recipe.update.kl.beta was 0.04"),
+        (["--beta", "0.5"], "now it is 0.5; a resumed run keeps its settings"),
         (["--learning-rate", "0.5"], "learning_rate was 0.001, now it is 0.5; a resumed run keeps its settings"),
     ],
 )
