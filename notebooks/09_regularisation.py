@@ -178,7 +178,7 @@ print(f"... and that one at beta = 1: {kl.reverse_kl(covering, ref.log()):.3f} n
 # %%
 # figure: places
 # alt: Two panels over the KL from the reference. Left, reward: the frontier of k1 in the reward is highest; k2 and k3 of tokens in the loss lie slightly below it; k3 of the whole reply lies clearly below.
-#   Right, true worth: the frontier is highest and falls slowly; k2 of tokens lies below, k3 of tokens further below, k3 of the reply falls fastest and is negative from about two nats on.
+#   Right, true worth: the frontier is highest and falls slowly; k2 of tokens lies below, k3 of tokens further below, k3 of the reply falls fastest and is negative before two nats.
 betas = torch.logspace(1, -0.6, 60, dtype=torch.float64).tolist()
 curves = {
     "k1 in the reward": [rlhf.optimal_logps(ref.log(), reward, beta=b).exp() for b in betas],
@@ -318,6 +318,12 @@ def together(what):
 print("letters kept, correlated over five ways and ten seeds with")
 for what, title in (("kl", "KL(π‖base)"), ("forward", "KL(base‖π)"), ("steps", "number of updates")):
     print(f"  {title:18} {together(what):6.2f}")
+print("within one way, over ten base models, from ... to ...")
+for what, title in (("kl", "KL(π‖base)"), ("steps", "number of updates")):
+    within = [
+        float(torch.corrcoef(torch.tensor([learned.values(f"{way}_slow_{what}"), kept[way]]))[0, 1]) for way in WAYS
+    ]
+    print(f"  {title:18} {min(within):6.2f} {max(within):6.2f}")
 
 # %%
 # figure: forgetting

@@ -240,9 +240,9 @@ print(f"this run: {trained['per_prompt'][1].entropy:.2f}; mean of ten seeds: {en
 
 # %%
 # figure: finite
-# alt: Left, reward over eight rounds. Keeping the best of each eight rises steeply for two rounds and then hardly; keeping replies at random scatters around where
-#   it began. Right, entropy: with the best of each eight it falls below the dotted curve of infinitely many samples in the first two rounds, which itself rises at first
-#   and reaches zero in the fourth; at random it falls too, more slowly.
+# alt: Left, reward over eight rounds. Keeping the best of each eight rises steeply for two rounds and then hardly; keeping replies at random scatters widely, on
+#   average a little below where it began. Right, entropy: with the best of each eight it hardly changes in the first round and then falls fast, below the dotted curve of infinitely many samples in the
+#   first two rounds, which itself rises at first and reaches zero in the fourth; at random it falls at once and then more slowly.
 at = (1, 2, 4, 8)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 ideal = [place(world, best_of_n_distribution(ref, reward, n=8**k)) for k in range(5)]
@@ -278,6 +278,7 @@ cheap = predict(
     "rejection sampling",
     "GRPO, one update on a rollout",
     "GRPO, eight updates on a rollout",
+    "rejection sampling and GRPO with eight updates, which ten seeds cannot tell apart",
 )
 
 # %%
@@ -293,7 +294,10 @@ for name, label in names.items():
     columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]
     means[name] = [sum(column) / len(column) for column in columns]
     print(label.ljust(34) + "".join(f"{mean:8.2f}" for mean in means[name]))
-cheap.reveal(names[max(means, key=lambda name: means[name][0])])
+first = max(means, key=lambda name: means[name][0])
+lead = told.difference("raft_reward_4000", "grpo_eight_reward_4000")
+alike = "rejection sampling and GRPO with eight updates, which ten seeds cannot tell apart"
+cheap.reveal(alike if first != "grpo" and not lead.apart else names[first])
 
 # %%
 begin = Trained(*zoo.load("shell-game-sft", quiet=True))
@@ -303,8 +307,8 @@ print("one run: " + ", ".join(f"{reward:.2f}" for reward in one["reward"]))
 
 # %%
 # figure: tokens
-# alt: Reward against sampled tokens in the shell game, ten seeds. Rejection sampling is nearly always right after 4,000 tokens; GRPO with eight updates on a rollout
-#   lies below it, and GRPO with one update lowest; after 12,000 tokens all three are above nine in ten.
+# alt: Reward against sampled tokens in the shell game, ten seeds. Rejection sampling is right nine times in ten after 4,000 tokens, with a wide band that begins
+#   below seven in ten; GRPO with eight updates on a rollout lies a little lower, in a narrower band, and GRPO with one update lowest; after 12,000 tokens all three are above nine in ten.
 fig, ax = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
 for (name, label), colour in zip(names.items(), ("blue", "orange", "green"), strict=True):
     columns = [told.values(f"{name}_reward_{budget}") for budget in BUDGETS]

@@ -25,6 +25,7 @@ def test_the_ways_of_keeping_on_the_chapters_matrix():
     table = {way: (len(x), round(float(flat[x].mean()), 2), len((x // 4).unique())) for way, x in ways.items()}
     assert table == {"best of each": (5, 0.76, 5), "best five": (5, 0.78, 4), "threshold": (8, 0.71, 5)}
     assert round(float(flat.mean()), 2) == 0.51
+    assert 5 * (1 - math.comb(16, 5) / math.comb(20, 5)) == pytest.approx(3.6, abs=0.01)  # prompts left by chance
     assert (
         float(MATRIX[4].max()) == pytest.approx(0.6) and [int(i) // 4 for i in top_overall(MATRIX, k=5)].count(2) == 2
     )
@@ -148,7 +149,7 @@ def test_reward_truth_and_distance_of_the_best_poems(poem):
         assert poem.mean(law, poem.reward) == pytest.approx(reward, abs=6e-4)
         assert poem.mean(law, poem.gold) == pytest.approx(gold, abs=6e-4)
     too_large = {n: math.log(n) - (n - 1) / n - poem.distance(poem.best_of(n)) for n in (4, 16, 256)}
-    assert too_large == pytest.approx({4: 0.05, 16: 0.11, 256: 0.43}, abs=6e-3)
+    assert too_large == pytest.approx({4: 0.05, 16: 0.11, 256: 0.44}, abs=5e-3)
     assert poem.entropy(poem.best_of(64)) == pytest.approx(1.81, abs=6e-3)
     assert poem.entropy(poem.start) == pytest.approx(2.30, abs=6e-3)
     assert poem.entropy(poem.best_of(8)) == pytest.approx(2.49, abs=6e-3)

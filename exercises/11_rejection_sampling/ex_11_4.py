@@ -35,6 +35,7 @@ def kept(ref, rewards, beta):
 
 
 def tries(ref, rewards, beta):
+    # as β → 0 only the best replies are kept, and this goes to 1/π_ref(the best)
     return 1 / (ref * torch.exp((rewards - rewards.max()) / beta)).sum()
 
 

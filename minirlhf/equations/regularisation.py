@@ -93,7 +93,8 @@ def refreshed_optimal_logps(ref_logps: Tensor, rewards: Tensor, *, beta: float, 
     """The optimum after a number of refreshes, each of which moves log π_ref by ``rate`` towards the optimum of the moment.
 
     log π_ref gains rate · r/β each time, so the n-th optimum is that of β/(1 + n · rate) and the first reference:
-    the constraint is not kept, it is sold, at a speed that the rate sets.
+    the constraint is not kept, it is sold, at a speed that the rate sets. Exact for one logit a reply, and for rate 1;
+    of token logits the rows are normalised one by one.
 
     Label: eq:refreshed-optimum
     Source: by induction from RLHF's optimum.
