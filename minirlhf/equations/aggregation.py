@@ -88,9 +88,9 @@ def sequence_sum(mask: Tensor, *, keep: Tensor | None = None, renormalise: bool 
     mask=MASK, weights=sampled(gradient=False), entropies=sampled(gradient=False), top_entropy_quantile=number("(0, 1]")
 )
 def most_uncertain(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entropy_quantile: float) -> Tensor:
-    """Only the share ρ of the tokens at which the policy was least sure: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
+    """Only the share ω of the tokens at which the policy was least sure: ``w_t · 1[H_t ≥ τ]``, scaled to the sum of ``w``.
 
-    τ is the ⌈ρN⌉-th largest of the N entropies of tokens that have a weight. With :func:`token_mean` this is the mean
+    τ is the ⌈ωN⌉-th largest of the N entropies of tokens that have a weight. With :func:`token_mean` this is the mean
     over the tokens that are left. No gradient flows.
 
     Label: eq:most-uncertain
@@ -99,7 +99,7 @@ def most_uncertain(weights: Tensor, entropies: Tensor, mask: Tensor, *, top_entr
     Args:
         weights: ``(B, T)`` of an optimizer batch.
         entropies: ``(B, T)``, nats, of the distributions that the tokens were sampled from.
-        top_entropy_quantile: ρ, in (0, 1].
+        top_entropy_quantile: ω, in (0, 1].
     """
     counted = entropies[weights > 0]
     if not len(counted):
