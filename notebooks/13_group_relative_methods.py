@@ -342,7 +342,9 @@ print(
     f"mean pass rate {float(pass_rates.mean()):.2f}, between questions {float(pass_rates.min()):.2f} to {float(pass_rates.max()):.2f}"
 )
 for count, a, b, c in zip(sizes, counted, own, average, strict=True):
-    print(f"G = {count:2}   counted {a:.3f}   from each question's own estimated rate {b:.3f}   from the mean rate {c:.3f}")
+    print(
+        f"G = {count:2}   counted {a:.3f}   from each question's own estimated rate {b:.3f}   from the mean rate {c:.3f}"
+    )
 dead_share.reveal(counted[sizes.index(8)])
 
 # %%
