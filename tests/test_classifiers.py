@@ -1,5 +1,7 @@
 """Reward models as sequence classifiers of ``transformers``, there and back."""
 
+import json
+
 import pytest
 import torch
 import transformers
@@ -8,6 +10,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.models import checkpoints
 from minirlhf.models.classifiers import as_classifier
 from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 
@@ -60,6 +63,34 @@ def test_the_same_scores_there_and_back(kind, tmp_path):
     assert constant == pytest.approx(0.7)
     torch.testing.assert_close(ours - constant, theirs, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(back, theirs, atol=1e-6, rtol=1e-6)
+
+
+def test_one_that_pads_with_its_end_scores_the_same(tmp_path):
+    """As TRL and Qwen have it: our own padding token gets a row of the model, and no score moves."""
+    plain, _ = as_classifier(judge("Qwen2"), WORDS)
+    plain.save_pretrained(tmp_path / "plain")
+    WORDS.save_pretrained(tmp_path / "plain")
+    about = json.loads((tmp_path / "plain" / "tokenizer_config.json").read_text())
+    about["pad_token"] = about["eos_token"]
+    (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps(about))
+    model, tokenizer = RewardModel.load_with_tokenizer(tmp_path / "plain")
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    ids, mask = rows()
+    ids = torch.where(mask.bool(), ids, tokenizer.pad_token_id)
+    with torch.no_grad():
+        for row, real in zip(ids, mask.bool(), strict=True):
+            alone = plain(input_ids=row[real][None]).logits[0]
+            torch.testing.assert_close(model(ids, mask)[(ids == row).all(-1)][:1], alone, atol=1e-6, rtol=1e-6)
+
+
+def test_no_language_model_and_no_tokenizer_are_called_so(tmp_path):
+    plain, _ = as_classifier(judge("Qwen2"), WORDS)
+    checkpoints.save(tmp_path / "plain", plain, WORDS)
+    with pytest.raises(UserError, match="or another classifier; a causal language model is needed"):
+        load_folder(tmp_path / "plain")
+    KINDS["Qwen2"]().save_pretrained(tmp_path / "bare")
+    with pytest.raises(UserError, match=r"bare: no tokenizer can be loaded from there \(no tokenizer.json"):
+        load_folder(tmp_path / "bare")
 
 
 def test_an_encoder_scores_another_place_and_is_refused(tmp_path):

@@ -170,9 +170,15 @@ class ScalarModel(nn.Module):
 
     @classmethod
     def load_with_tokenizer(cls, folder: str | Path) -> tuple[Self, PreTrainedTokenizerBase]:
-        """The model and the tokenizer saved beside it."""
+        """The model and the tokenizer saved beside it.
+
+        Where that pads with its end of sequence, as TRL's classifiers do, it gets a padding token, and the model a row for it.
+        """
         model = cls.from_pretrained(folder)
-        return model, load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder, own_padding=True)
+        if len(tokenizer) > model.backbone.get_input_embeddings().num_embeddings:
+            model.backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        return model, tokenizer
 
 
 class RewardModel(ScalarModel):

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.models import adapters, checkpoints, heads, tiny, tokenizers
+from minirlhf.models import adapters, checkpoints, classifiers, heads, tiny, tokenizers
 
 
 def load_model(
@@ -73,8 +73,8 @@ def load_folder(
         return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():
         raise UserError(f"{path}: not a model folder (no config.json in it)")
-    if (path / heads.HEAD_JSON).is_file():
-        raise UserError(f"{path}: a reward or value model; a causal language model is needed")
+    if (path / heads.HEAD_JSON).is_file() or classifiers.is_classifier(path):
+        raise UserError(f"{path}: a reward or value model or another classifier; a causal language model is needed")
     checkpoints.refuse_damage(path)
     try:
         with checkpoints.quietly():

@@ -17,6 +17,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
 
+#: What a folder with a tokenizer has at least one of.
+FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 #: The smallest vocabulary of :func:`train_tokenizer`: the special tokens and the 256 bytes.
 SMALLEST = len(chat.SPECIAL_TOKENS) + 256
 
@@ -88,16 +90,20 @@ def _wrap(core: Tokenizer, chat_template: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_tokenizer(name: str | Path, *, complete: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: bool = False) -> PreTrainedTokenizerBase:
     """The tokenizer of a local folder or of a hub name.
 
     Args:
         name: a folder with ``tokenizer.json``, or a hub name.
         complete: add what it lacks, see :func:`complete_tokenizer`.
+        own_padding: add a padding token alone; a template is asked for.
 
     Raises:
         UserError: it cannot be read, or lacks something (see :func:`require_usable`).
     """
+    if Path(name).is_dir() and not any(any(Path(name).glob(pattern)) for pattern in FILES):
+        # For some models transformers would make up one with hardly any words.
+        raise UserError(f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)")
     loader: Any = AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(name)
@@ -106,6 +112,8 @@ def load_tokenizer(name: str | Path, *, complete: bool = False) -> PreTrainedTok
         raise UserError(f"{name}: no tokenizer can be loaded from there ({reason})") from problem
     if complete:
         complete_tokenizer(tokenizer)
+    elif own_padding:
+        _own_padding(tokenizer)
     require_usable(tokenizer)
     return tokenizer
 
@@ -116,14 +124,18 @@ def complete_tokenizer(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     A padding token ``<pad>`` where there is none or it is the end-of-sequence token (then the model needs a row more:
     :func:`minirlhf.models.loading.fit_vocabulary`), and the plain-words template ``TRANSCRIPT`` where there is none.
     """
-    added = []
-    if tokenizer.pad_token is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
-        tokenizer.add_special_tokens({"pad_token": chat.PAD})
-        added.append(f"the padding token {chat.PAD}")
+    added = _own_padding(tokenizer)
     if not tokenizer.chat_template:
         tokenizer.chat_template = chat.TRANSCRIPT
         added.append("the chat template TRANSCRIPT ('User: ...', 'Assistant: ...')")
     return added
+
+
+def _own_padding(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    if tokenizer.pad_token is not None and tokenizer.pad_token_id != tokenizer.eos_token_id:
+        return []
+    tokenizer.add_special_tokens({"pad_token": chat.PAD})
+    return [f"the padding token {chat.PAD}"]
 
 
 def require_usable(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -10,7 +10,6 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.feedback import graders, own
 from minirlhf.feedback.rewards import COMBINATIONS, Reward, combined_reward, model_reward, reference_reward
 from minirlhf.models.heads import RewardModel
-from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.stages import named, start
 
 
@@ -33,9 +32,9 @@ def grading(
         raise UserError(f"combine = {combine!r} with less than two reward models; expected --reward-model A,B")
     if reward_model is not None:
         folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
-        models = [RewardModel.from_pretrained(folder).to(device) for folder in folders]
-        judges = [model_reward(model, load_tokenizer(folder)) for model, folder in zip(models, folders, strict=True)]
-        told = " and ".join(f"reward model {start.model_digest(model)}" for model in models)
+        loaded = [RewardModel.load_with_tokenizer(folder) for folder in folders]
+        judges = [model_reward(model.to(device), tokenizer) for model, tokenizer in loaded]
+        told = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
         if len(judges) == 1:
             return judges[0], told
         return combined_reward(judges, COMBINATIONS[combine]), f"{combine} of {told}"
