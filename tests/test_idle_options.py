@@ -143,8 +143,10 @@ def left_behind(out: Path) -> str:
         if file.name == "metrics.jsonl":
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             found.update(repr([{k: v for k, v in row.items() if "seconds" not in k} for row in rows]).encode())
-        elif file.name in ("result.json", "config.json", "samples.jsonl") or (
-            file.suffix == ".safetensors" and "checkpoints" not in file.parts
+        elif (
+            file.name in ("result.json", "config.json")
+            or file.parent.name == "samples"
+            or (file.suffix == ".safetensors" and "checkpoints" not in file.parts)
         ):
             found.update(file.read_bytes())
     return found.hexdigest()
