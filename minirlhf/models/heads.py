@@ -176,7 +176,8 @@ class ScalarModel(nn.Module):
         """
         model = cls.from_pretrained(folder)
         tokenizer = load_tokenizer(folder, own_padding=True)
-        if len(tokenizer) > model.backbone.get_input_embeddings().num_embeddings:
+        words: Any = model.backbone.get_input_embeddings()
+        if len(tokenizer) > words.num_embeddings:
             model.backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         return model, tokenizer
 
