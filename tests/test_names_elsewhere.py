@@ -15,7 +15,6 @@ OPTIONS = {engine: set().union(*(KNOWN[engine][name] for name in PROGRAMS[engine
 #: Page and name: why it is not on the list.
 ALLOWED = {
     ("11", "verl.trainer.main_generation_server"): "a program of verl 0.9.1 whose options are those of main_ppo",
-    ("20", "--remote_rm_url"): "to mend: OpenRLHF 0.11 has --reward.remote_url",
 }
 
 
