@@ -145,7 +145,7 @@ def test_the_command_writes_what_it_measured_on(files, capsys):
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--against", "nano"], "untrained model"),
         (["--seed", "-1"], "--seed -1: expected at least 0"),
-        (["--split", "test"], "a file, which has no splits"),
+        (["--split", "test"], "of a single file"),
         (["--combine", "worst_case"], "combine = 'worst_case' with less than two reward models"),
     ],
 )

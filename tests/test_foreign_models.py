@@ -176,6 +176,7 @@ def started(tmp_path_factory):
     data = rows(folder / "d.jsonl", [{"prompt": f"say {n}", "reference": str(n)} for n in range(12)])
     argv = ["train", "grpo", "--data", data, "--grader", f"{folder}/my.py:long", *QUICK]
     argv += ["--max-completion-length", "4", "--num-generations", "2", "--out", str(folder / "run")]
+    argv += ["--ptx-coef", "0.1", "--ptx-data", rows(folder / "learned.jsonl", CHATS[::-1])]
     assert main(argv) == 0
     return folder, argv
 
