@@ -260,7 +260,7 @@ def test_a_printed_formula_holds_and_its_legend_notices_misprints(label):
 WITHOUT_A_FUNCTION = {
     *("eq:baseline-identity", "eq:own-mean-shrinkage", "eq:quadratic-kl", "eq:rloo-sum-form", "eq:rloo-scaled-center"),
     *("eq:dpo-gradient", "eq:bco-bound", "eq:decoupled-approval", "eq:entropy-gradient", "eq:spin", "eq:dno"),
-    *("eq:reward-shift", "eq:best-of-n-kl-bound"),
+    *("eq:reward-shift", "eq:best-of-n-kl-bound", "eq:estimator-gradient", "eq:kl-in-reward"),
 }
 
 

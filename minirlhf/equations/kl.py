@@ -233,6 +233,7 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
 def with_score(values: Tensor, logps: Tensor) -> Tensor:
     """The same values, with a gradient whose expectation is that of E_π[value]: ∇value + value · ∇log π.
 
+    As a formula, ``value + sg[value] · (log π − sg[log π])``.
     An estimate of a sample depends on π twice, by what it says and by how often it is sampled. As a loss it has the first
     part of the gradient only, as a reward the second only; here are both. ``logps`` are of what was sampled: tokens with
     their own estimates, or responses ``(B,)`` with theirs.
@@ -280,6 +281,7 @@ def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: 
 
     Each sampled token answers for the KLs of the positions *after* it: Σ_t [∇KL_t + ∇log π(y_t) Σ_{k>t} KL_k]. Its
     expectation over responses of π is ∇KL(π‖π_ref) of whole responses; a KL of tokens in the loss has the first sum only.
+    As a formula, ``Σ_t KL_t + sg[Σ_{k>t} KL_k] · (log π(y_t) − sg[log π(y_t)])``.
 
     Label: eq:full-kl-gradient
     Source: the product rule along the chain rule of KL; Tang and Munos (2025), "On a few pitfalls in KL divergence

@@ -60,7 +60,7 @@ def nearest_correct_logps(ref_logps: Tensor, correct: Tensor) -> Tensor:
     """Of all policies that give correct responses only, the one with the smallest KL(π‖π_ref): π_ref given that it is correct.
 
     Its KL is −log π_ref(correct), at least one correct response per prompt; wrong responses get −inf. ``correct`` is
-    1 or True, no gradient flows through it. Any other policy over the correct responses is further away by its KL from this one.
+    1 or True. Any other policy over the correct responses is further away by its KL from this one.
 
     Label: eq:nearest-correct
     Source: the projection on an event, e.g. Csiszár (1975), "I-divergence geometry of probability distributions and
