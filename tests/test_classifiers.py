@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from minirlhf.core.errors import UserError
+from minirlhf.data import chat
 from minirlhf.models import checkpoints
 from minirlhf.models.classifiers import as_classifier
 from minirlhf.models.heads import RewardModel, ValueModel
@@ -65,8 +66,9 @@ def test_the_same_scores_there_and_back(kind, tmp_path):
     torch.testing.assert_close(back, theirs, atol=1e-6, rtol=1e-6)
 
 
-def test_one_that_pads_with_its_end_scores_the_same(tmp_path):
+def test_one_that_pads_with_its_end_scores_the_same(tmp_path, monkeypatch):
     """As TRL and Qwen have it: our own padding token gets a row of the model, and no score moves."""
+    monkeypatch.setattr(chat, "PAD", "<filler>")  # a token that these words do not have
     plain, _ = as_classifier(judge("Qwen2"), WORDS)
     plain.save_pretrained(tmp_path / "plain")
     WORDS.save_pretrained(tmp_path / "plain")
@@ -74,7 +76,7 @@ def test_one_that_pads_with_its_end_scores_the_same(tmp_path):
     about["pad_token"] = about["eos_token"]
     (tmp_path / "plain" / "tokenizer_config.json").write_text(json.dumps(about))
     model, tokenizer = RewardModel.load_with_tokenizer(tmp_path / "plain")
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    assert tokenizer.pad_token_id == len(WORDS) == model.backbone.get_input_embeddings().num_embeddings - 1
     ids, mask = rows()
     ids = torch.where(mask.bool(), ids, tokenizer.pad_token_id)
     with torch.no_grad():
