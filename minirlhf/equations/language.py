@@ -73,7 +73,7 @@ def nll(logps: Tensor, mask: Tensor) -> Tensor:
 
     Its expectation under data p is H(p) + KL(p‖π), so minimising it is minimising the forward KL.
 
-    Label: eq:nll
+    Label: eq:nll, eq:unrolled, eq:sft-policy-gradient
     Source: Shannon (1948), "A mathematical theory of communication", for the code length −log p.
     """
     return -masked_sum(logps, mask, -1)

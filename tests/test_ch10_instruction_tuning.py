@@ -1,0 +1,171 @@
+"""Chapter 10: the cases that its text works by hand, and its equations on a transformer of ours."""
+
+import math
+
+import pytest
+import torch
+
+from minirlhf.core import exact
+from minirlhf.data import tasks
+from minirlhf.equations import tuning
+from minirlhf.ledger.registry import Draw
+from minirlhf.stages import pipeline
+
+
+def close(got, want, digits=9):
+    torch.testing.assert_close(
+        torch.as_tensor(got, dtype=torch.float64),
+        torch.as_tensor(want, dtype=torch.float64),
+        atol=0.6 * 10**-digits,
+        rtol=0,
+    )
+
+
+# -- several documents in one row --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    found = pipeline.fresh(tasks.get("assistant"), seed=3).model.double().eval()
+    for parameter in found.parameters():
+        parameter.requires_grad_(False)
+    return found
+
+
+def packed_logits(model, row, documents, positions):
+    hidden = ~tuning.packed_mask(documents)[:, None]  # (1, 1, S, S)
+    bias = torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden, -math.inf)
+    return model(input_ids=row, attention_mask=bias, position_ids=positions).logits
+
+
+def test_a_packed_row_has_the_logits_of_its_documents(model):
+    lengths, vocab = (4, 1, 6), model.config.vocab_size
+    row = (torch.arange(11) * 7 % vocab)[None]
+    documents = torch.tensor([[5] * 4 + [2] + [9] * 6])
+    positions = tuning.packed_positions(documents)
+    assert positions.tolist() == [[0, 1, 2, 3, 0, 0, 1, 2, 3, 4, 5]]
+    alone = torch.cat([model(input_ids=part).logits for part in row.split(lengths, 1)], 1)
+    torch.testing.assert_close(packed_logits(model, row, documents, positions), alone, atol=1e-12, rtol=0)
+    # rotary positions: only distances count, so that positions through the row do as well, but for angles of single precision
+    through = packed_logits(model, row, documents, torch.arange(11)[None])
+    torch.testing.assert_close(through, alone, atol=1e-6, rtol=0)
+    # without the mask only the first document is what it was
+    leaking = model(input_ids=row).logits
+    torch.testing.assert_close(leaking[:, :4], alone[:, :4], atol=1e-12, rtol=0)
+    assert (leaking[:, 4:] - alone[:, 4:]).abs().amax(-1).min() > 1e-3
+
+
+def test_documents_that_come_back_are_one():
+    """A number says which document, wherever it stands: nothing asks that numbers ascend or that a document is not interrupted."""
+    documents = torch.tensor([[1, 0, 1]])
+    assert tuning.packed_mask(documents).tolist() == [[[True, False, False], [False, True, False], [True, False, True]]]
+    assert tuning.packed_positions(documents).tolist() == [[0, 0, 1]]
+
+
+def test_the_floor_of_a_row_of_six_in_one_of_three_languages():
+    prior = torch.full((3,), 1 / 3, dtype=torch.float64)
+    spoken = torch.eye(3, dtype=torch.float64)  # each language has its own word
+    close(tuning.packed_floor(prior, spoken, documents=1), math.log(3))
+    close(tuning.packed_floor(prior, spoken, documents=6), math.log(3) / 6)
+    close(math.log(3) / 6, 0.183, 3)
+    # documents that say nothing of their kind gain nothing from each other
+    same = torch.tensor([[0.2, 0.8]] * 3, dtype=torch.float64)
+    for count in (1, 2, 5):
+        close(tuning.packed_floor(prior, same, documents=count), exact.entropy(same[0]))
+
+
+# -- adapters ----------------------------------------------------------------------------------------------------
+
+
+def test_an_adapter_begins_where_the_model_is_and_moves_along_its_projection():
+    rank, inputs, outputs, alpha, rate = 3, 7, 4, 6.0, 0.25
+    draw = Draw("an adapter", 1)
+    weight, slope, down = draw.normal(outputs, inputs), draw.normal(outputs, inputs), draw.normal(rank, inputs)
+    down.requires_grad_()
+    up = torch.zeros(outputs, rank, dtype=torch.float64, requires_grad=True)
+    start = tuning.lora_weight(weight, down, up, lora_alpha=alpha)
+    close(start.detach(), weight)
+    by_down, by_up = torch.autograd.grad((start * slope).sum(), (down, up))
+    assert (by_down == 0).all()  # B is zero: A does not move
+    moved = tuning.lora_weight(weight, down, -rate * by_up, lora_alpha=alpha) - weight
+    close(moved.detach(), (-rate * (alpha / rank) ** 2 * slope @ down.T @ down).detach())
+    assert torch.linalg.matrix_rank(moved) == rank
+
+
+def test_the_mean_first_step_at_rank_16():
+    """(α²σ²/r) with σ² = 1/(3i), α = 2r: 4r/(3i)."""
+    rank, inputs = 16, 4096
+    share = (2 * rank) ** 2 / (3 * inputs) / rank
+    assert share == pytest.approx(4 * rank / (3 * inputs)) and 1 / share == pytest.approx(192)
+
+
+# -- four bits ---------------------------------------------------------------------------------------------------
+
+
+def test_four_bits_of_a_small_block():
+    levels = tuning.nf4_levels()
+    assert len(levels) == 16 and levels[7] == 0 and (levels.diff() > 0).all()
+    block = torch.tensor([[0.5, -2.0, 0.0, 1.3]], dtype=torch.float64)
+    close(
+        tuning.absmax_quantised(block, levels), [[2 * 0.24611, -2.0, 0.0, 2 * 0.72296]], 4
+    )  # .65 lies between .563 and .723
+    assert (block - tuning.absmax_quantised(block, levels)).abs().max() <= 2.0 * levels.diff().max() / 2
+    close(tuning.absmax_quantised(3 * block, levels), 3 * tuning.absmax_quantised(block, levels))
+    again = tuning.absmax_quantised(tuning.absmax_quantised(block, levels), levels)
+    close(again, tuning.absmax_quantised(block, levels))
+
+
+def test_normal_weights_lose_less_on_normal_levels_than_on_even_ones():
+    """Sixteen even levels from −1 to 1, the 0 among them, against the quantiles; a block of 64, by its own quantiles."""
+    block = torch.special.ndtri((torch.arange(64, dtype=torch.float64) + 0.5) / 64)[None]
+    even = torch.linspace(-1, 1, 17, dtype=torch.float64)[1:]
+    loss = {
+        name: float((block - tuning.absmax_quantised(block, levels)).square().mean())
+        for name, levels in (("normal", tuning.nf4_levels()), ("even", even))
+    }
+    assert loss["normal"] < loss["even"]
+
+
+def test_memory_of_65_billion_weights():
+    """Four bits a weight and one 32-bit scale for every block of 64: 4.5 bits; the text's 36.6 GB against 130 in 16 bits."""
+    bits = 4 + 32 / 64
+    assert bits == 4.5 and 65e9 * bits / 8 / 1e9 == pytest.approx(36.6, abs=0.05) and 65e9 * 16 / 8 / 1e9 == 130
+    twice = 4 + 8 / 64 + 32 / (64 * 256)  # scales in eight bits, theirs in 32
+    assert twice == pytest.approx(4.127, abs=5e-4)
+
+
+# -- imitation ---------------------------------------------------------------------------------------------------
+
+
+def test_imitation_pays_the_inverse_of_the_probability():
+    logits = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
+    probs = logits.softmax(-1)
+    for shown in range(3):
+        imitated = exact.gradient(logits.log_softmax(-1)[shown], logits)
+        rewards = torch.zeros(3, dtype=torch.float64)
+        rewards[shown] = 1 / probs.detach()[shown]
+        close(exact.gradient((logits.softmax(-1) * rewards).sum(), logits), imitated)
+        dynamic = exact.gradient(tuning.dynamic_nll(logits.log_softmax(-1)[shown]), logits)
+        close(dynamic, -float(probs[shown].detach()) * imitated)
+
+
+def test_from_one_in_ten_thousand_to_one_half():
+    start, half = torch.tensor(1e-4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    close(tuning.imitation_time(start, half), 10.2, 1)
+    assert round(float(tuning.dynamic_imitation_time(start, half))) == 10_017
+    # by steps of both: z moves at 1 − p, or at p (1 − p)
+    for time, speed in (
+        (tuning.imitation_time, lambda p: 1 - p),
+        (tuning.dynamic_imitation_time, lambda p: p * (1 - p)),
+    ):
+        start = torch.tensor(0.02, dtype=torch.float64)
+        z, waited, step = math.log(0.02 / 0.98), 0.0, 1e-3
+        while z < 0:
+            middle = z + step / 2 * speed(1 / (1 + math.exp(-z)))
+            z, waited = z + step * speed(1 / (1 + math.exp(-middle))), waited + step
+        close(time(start, half), waited, 2)
+    close(tuning.imitation_time(start, start), 0.0)
+    # of two stretches the times add up
+    middle = torch.tensor(0.2, dtype=torch.float64)
+    for time in (tuning.imitation_time, tuning.dynamic_imitation_time):
+        close(time(start, middle) + time(middle, half), time(start, half))
