@@ -12,9 +12,10 @@ import pytest
 from patience import finished
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import grading, marks, sandbox
+from minirlhf.classroom import grading, marks
 from minirlhf.classroom.runner import Limits, Server
 from minirlhf.core import provenance
+from minirlhf.sandbox import isolation
 
 ROOT = provenance.PACKAGE.parent / "exercises"
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
@@ -79,7 +80,7 @@ def server():
 @pytest.fixture(scope="module")
 def graded(server, tmp_path_factory, exercise, fresh_seed):
     """All hostile submissions graded in one run, at the best level of this system."""
-    paths = [p for p in HOSTILE if sandbox.isolated(server.level) or not header(p, "needs")]
+    paths = [p for p in HOSTILE if isolation.isolated(server.level) or not header(p, "needs")]
     return grade(tmp_path_factory.mktemp("best"), exercise, paths, fresh_seed, "namespaces")
 
 
@@ -142,7 +143,7 @@ def test_the_box_keeps_out_what_it_says(server):
         [ROOT, ROOT / "ruff.toml", provenance.PACKAGE / "classroom" / "grading.py", Path("/etc/passwd")]
     )
     assert found["no new processes"]
-    if not sandbox.isolated(server.level):
+    if not isolation.isolated(server.level):
         pytest.skip(f"level {server.level} has no file system of its own")
     assert {name for name, holds in found.items() if not holds} <= {"a user without rights"}
     assert found["a user without rights"] == (server.level == "namespaces")
@@ -161,25 +162,25 @@ def test_a_server_that_died_is_started_again(exercise, fresh_seed, tmp_path):
 AS_ORDINARY_USER = """
 import os, sys, tempfile
 from pathlib import Path
-from minirlhf.classroom import sandbox
+from minirlhf.sandbox import isolation
 
 # A private file system in which another user can reach Python and this repository, wherever they are.
-sandbox._call("unshare", sandbox.NEW_MOUNT)
-sandbox._mount("none", Path("/"), None, sandbox.RECURSIVE | sandbox.PRIVATE)
+isolation._call("unshare", isolation.NEW_MOUNT)
+isolation._mount("none", Path("/"), None, isolation.RECURSIVE | isolation.PRIVATE)
 held, closed = {}, set()
 for folder in map(Path, sys.argv[1:4]):
     blocked = [p for p in folder.parents if not p.stat().st_mode & 1]
     if blocked:
         held[folder] = Path(tempfile.mkdtemp())
-        sandbox._mount(str(folder), held[folder], None, sandbox.BIND)
+        isolation._mount(str(folder), held[folder], None, isolation.BIND)
         closed.add(blocked[-1])
 for folder in closed:
-    sandbox._mount("none", folder, "tmpfs", 0, "mode=0755")
+    isolation._mount("none", folder, "tmpfs", 0, "mode=0755")
 for folder, place in held.items():
     folder.mkdir(parents=True)
-    sandbox._mount(str(place), folder, None, 8192)  # move
+    isolation._mount(str(place), folder, None, 8192)  # move
     place.rmdir()
-sandbox._become_nobody()
+isolation._become_nobody()
 os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[4:]])
 """
 

@@ -169,9 +169,9 @@ def test_the_grader_s_own_time_does_not_count(server):
         server, [("cell 1", "import time\ndef f(seconds):\n    time.sleep(seconds)\n    return 1")], {}, "ada"
     )
     assert boxed.call("f", (0.0,), {}) == 1
-    before = boxed._left
+    before = boxed._box._left
     time.sleep(0.3)
-    assert boxed._left == before, "the grader slept, and the submission paid"
+    assert boxed._box._left == before, "the grader slept, and the submission paid"
     assert boxed.call("f", (0.3,), {}) == 1
-    assert before - boxed._left >= 0.3, "the submission slept, and paid nothing"
+    assert before - boxed._box._left >= 0.3, "the submission slept, and paid nothing"
     boxed.close()

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minirlhf.classroom import wire
-from minirlhf.classroom.wire import WireError, decode, encode
+from minirlhf.sandbox import wire
+from minirlhf.sandbox.wire import WireError, decode, encode
 
 scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8)
 plain = st.recursive(
@@ -28,7 +28,7 @@ json_values = st.recursive(
     scalars,
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["tensor", "tuple", "dict", "x"]), inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["tensor", "tuple", "dict", "set", "bytes", "x"]), inner, max_size=2)
     ),
     max_leaves=12,
 )
@@ -41,7 +41,41 @@ def test_plain_data_comes_back_unchanged(value):
     assert type(back) is type(value)
 
 
-@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=str)
+keys = st.text(max_size=4) | st.integers(-9, 9) | st.floats(allow_nan=False) | st.binary(max_size=3)
+wide = st.recursive(
+    scalars | st.binary(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.sets(keys | st.tuples(keys), max_size=3)
+        | st.dictionaries(keys, inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(wide)
+def test_what_programs_answer_comes_back_unchanged(value):
+    back = decode(encode(value, wide=True), wide=True)
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("data", [{"set": [1]}, {"bytes": "eA=="}, {"dict": [[1.5, 2]]}, {"dict": [[None, 2]]}])
+def test_what_only_programs_answer_is_refused_elsewhere(data):
+    decode(data, wide=True)
+    with pytest.raises(WireError):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    "data", [{"set": [[1]]}, {"dict": [[{"dict": []}, 1]]}, {"set": 1}, {"bytes": 7}, {"bytes": "!"}]
+)
+def test_malformed_sets_and_bytes_are_refused(data):
+    with pytest.raises(WireError):
+        decode(data, wide=True)
+
+
+@pytest.mark.parametrize("dtype", wire.dtypes().values(), ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
 def test_tensors_come_back_unchanged(dtype, shape):
     tensor = (10 * torch.rand(shape)).to(dtype)
@@ -92,8 +126,9 @@ def test_deep_nests_are_refused_on_both_sides():
 @given(json_values)
 @settings(max_examples=500)
 def test_whatever_arrives_is_data_or_an_error(value):
-    with contextlib.suppress(WireError):
-        decode(value)
+    for wide in (False, True):
+        with contextlib.suppress(WireError):
+            decode(value, wide=wide)
 
 
 @pytest.mark.parametrize(

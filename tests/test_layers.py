@@ -9,7 +9,7 @@ from minirlhf.core import provenance
 
 FLOORS = [
     {"core"},
-    {"equations", "engine"},
+    {"equations", "engine", "sandbox"},
     {"data"},
     {"models"},
     {"feedback"},
@@ -94,6 +94,14 @@ def test_the_engine_imports_the_core_only_and_is_entered_by_its_two_doors():
         else:
             behind = {t for t in targets if t.startswith("minirlhf.engine")} - doors
             assert not behind, f"{name} imports {behind}; the doors are {sorted(doors)}"
+
+
+def test_the_sandbox_imports_the_core_only():
+    """Worlds, graders and the classroom use it, and what it imports lies in every box."""
+    for name, targets in import_graph().items():
+        if name.startswith("minirlhf.sandbox"):
+            foreign = {t for t in targets if not t.startswith(("minirlhf.sandbox", "minirlhf.core"))}
+            assert not foreign, f"{name} imports {foreign}"
 
 
 def test_no_circular_imports():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.classroom import wire
+from minirlhf.sandbox import wire
 
 LARGEST_AXIS = 64  # a longer one is data, not a size that somebody could have fixed
 

@@ -1,30 +1,26 @@
-"""What may cross between the grader and a student's process: plain data in length-prefixed JSON, never an object.
+"""What may cross the wall of a box: plain data in length-prefixed JSON, never an object.
 
-Numbers, strings, lists, tuples, dictionaries and tensors are rebuilt from their bytes on arrival, so neither an
-overloaded operator nor a subclass nor a pickle of the other side can act here. Used on both sides; imports torch only.
+Numbers, strings, bytes, lists, tuples, sets, dictionaries and tensors are rebuilt on arrival, so neither an overloaded operator nor a
+subclass nor a pickle of the other side can act here. Used on both sides; torch is imported only where there are tensors.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import math
 import socket
 import struct
+import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 MAX_FRAME = 8 << 20  # bytes of one message
 MAX_DEPTH = 20
-DTYPES = {
-    str(t).removeprefix("torch."): t
-    for t in (
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
-        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
-    )
-}
 _HEADER = struct.Struct("!I")
 
 
@@ -32,8 +28,26 @@ class WireError(ValueError):
     """A value that may not cross, or a message that is malformed."""
 
 
-def encode(value: Any, depth: int = 0) -> Any:
+@functools.cache
+def dtypes() -> dict[str, torch.dtype]:
+    """The types of tensors that may cross, by name."""
+    import torch
+
+    floats = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    whole = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+    return {str(t).removeprefix("torch."): t for t in (*floats, *whole)}
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def encode(value: Any, depth: int = 0, *, wide: bool = False) -> Any:
     """``value`` as JSON data. NumPy arrays become tensors.
+
+    Args:
+        wide: also sets, bytes, and dictionaries with any key: what programs answer, where exercises ask for numbers and names.
 
     Raises:
         WireError: it is, or holds, something other than plain data.
@@ -43,28 +57,40 @@ def encode(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        import torch
+
         value = torch.as_tensor(value)
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         return {"tensor": _encode_tensor(value)}
+
+    def inner(part: Any) -> Any:
+        return encode(part, depth + 1, wide=wide)
+
     if isinstance(value, list):
-        return [encode(v, depth + 1) for v in value]
+        return [inner(v) for v in value]
     if isinstance(value, tuple):
-        return {"tuple": [encode(v, depth + 1) for v in value]}
-    if isinstance(value, dict) and all(isinstance(k, str | int) for k in value):
-        return {"dict": [[k, encode(v, depth + 1)] for k, v in value.items()]}
+        return {"tuple": [inner(v) for v in value]}
+    if isinstance(value, dict) and (wide or all(isinstance(k, str | int) for k in value)):
+        return {"dict": [[inner(k), inner(v)] for k, v in value.items()]}
+    if wide and isinstance(value, set | frozenset):
+        return {"set": [inner(v) for v in value]}
+    if wide and isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
     raise WireError(f"a {type(value).__name__}, where a tensor, a number, a string or a list of these is expected")
 
 
 def _encode_tensor(tensor: torch.Tensor) -> list[Any]:
+    import torch
+
     name = str(tensor.dtype).removeprefix("torch.")
-    if name not in DTYPES or tensor.layout != torch.strided:
+    if name not in dtypes() or tensor.layout != torch.strided:
         raise WireError(f"a tensor of dtype {name} and layout {tensor.layout}")
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     raw = flat.view(torch.uint8).numpy().tobytes()
     return [name, list(tensor.shape), base64.b64encode(raw).decode("ascii")]
 
 
-def decode(data: Any, depth: int = 0) -> Any:
+def decode(data: Any, depth: int = 0, *, wide: bool = False) -> Any:
     """The value that :func:`encode` wrote, rebuilt from scratch.
 
     Raises:
@@ -74,35 +100,60 @@ def decode(data: Any, depth: int = 0) -> Any:
         raise WireError(f"a value nested more than {MAX_DEPTH} deep")
     if data is None or isinstance(data, bool | int | float | str):
         return data
+
+    def inner(part: Any) -> Any:
+        return decode(part, depth + 1, wide=wide)
+
     if isinstance(data, list):
-        return [decode(v, depth + 1) for v in data]
+        return [inner(v) for v in data]
     if not isinstance(data, dict) or len(data) != 1:
         raise WireError("malformed data")
     ((kind, body),) = data.items()
     if kind == "tensor":
         return _decode_tensor(body)
     if kind == "tuple" and isinstance(body, list):
-        return tuple(decode(v, depth + 1) for v in body)
+        return tuple(inner(v) for v in body)
     if kind == "dict" and isinstance(body, list):
-        if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str | int) for p in body):
+        if not all(isinstance(p, list) and len(p) == 2 and (wide or isinstance(p[0], str | int)) for p in body):
             raise WireError("a malformed dictionary")
-        return {k: decode(v, depth + 1) for k, v in body}
+        return {_key(inner(k)): inner(v) for k, v in body}
+    if wide and kind == "set" and isinstance(body, list):
+        return {_key(inner(v)) for v in body}
+    if wide and kind == "bytes" and isinstance(body, str):
+        return _raw(body, "bytes")
     raise WireError(f"malformed data of kind {str(kind)[:20]!r}")
 
 
+def _key(value: Any) -> Any:
+    """A value that may stand in a set or name an entry of a dictionary."""
+    if isinstance(value, set):
+        return frozenset(value)
+    try:
+        hash(value)
+    except TypeError as problem:
+        raise WireError(f"a {type(value).__name__} as a key") from problem
+    return value
+
+
+def _raw(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as problem:
+        raise WireError(f"{what} of malformed bytes") from problem
+
+
 def _decode_tensor(body: Any) -> torch.Tensor:
+    import torch
+
     if not (isinstance(body, list) and len(body) == 3 and isinstance(body[2], str)):
         raise WireError("a malformed tensor")
     name, shape, text = body
-    if not isinstance(name, str) or name not in DTYPES:
+    if not isinstance(name, str) or name not in dtypes():
         raise WireError("a tensor of unknown dtype")
     if not isinstance(shape, list) or len(shape) > 8 or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise WireError("a tensor of malformed shape")
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except ValueError as problem:
-        raise WireError("a tensor of malformed bytes") from problem
-    dtype = DTYPES[name]
+    raw = _raw(text, "a tensor")
+    dtype = dtypes()[name]
     if len(raw) != math.prod(shape) * dtype.itemsize:
         raise WireError("a tensor whose bytes do not fit its shape")
     if not raw:
