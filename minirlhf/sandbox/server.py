@@ -68,7 +68,7 @@ class Boxes:
         start = (
             f"import sys; sys.path.insert(0, {str(provenance.PACKAGE.parent)!r}); "
             "from minirlhf.sandbox import inside; "
-            f"inside.main({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
+            f"inside.{inside.main.__name__}({fd}, {self.guest!r}, {self.at_most!r}, {[str(p) for p in self.hidden]!r})"
         )
         # A clean environment: what is in ours (tokens, paths) is none of a program's business.
         self._process = subprocess.Popen(
