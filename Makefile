@@ -20,7 +20,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast lint format types forecast verify mutants chapter studies fuzz book slides notebooks lab clean
+.PHONY: help setup tour test test-fast lint format types forecast verify mutants chapter studies fuzz chance book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -66,6 +66,9 @@ studies: setup ## run the studies whose code behaves otherwise than when they ra
 
 fuzz: setup ## 100,000 made-up inputs each for loaders, chat templates and settings
 	@OMP_NUM_THREADS=1 $(PY) tests/fuzz.py $(ARGS)
+
+chance: setup ## how often chance decides about an answer to an exercise: all, or those of CH=13
+	@OMP_NUM_THREADS=1 $(PY) tests/chance.py $(if $(CH),--chapter $(CH)) $(ARGS)
 
 book: setup ## the book: site, one page and PDF, in build/book
 	@OMP_NUM_THREADS=1 $(PY) tools/book.py $(ARGS)

@@ -21,6 +21,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ.setdefault("MINIRLHF_EXERCISE_SEED", os.environ.get("MINIRLHF_TEST_SEED", ""))  # see plan.own_seed
 os.environ.setdefault("MINIRLHF_TEST_SEED", str(secrets.randbelow(2**31)))
 
 import torch

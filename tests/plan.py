@@ -7,12 +7,15 @@ chapter of its file, so that a new chapter's notebook starts early too.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from minirlhf.core.randomness import derive_seed
 
 COSTS = Path(__file__).with_name("costs.json")
 BY_CHAPTER = ("tests/test_exercises.py", "tests/test_notebooks.py")
@@ -22,6 +25,16 @@ CHAPTER = re.compile(r"[\[-]ch(\d\d)-")
 def of_chapter(chapter: int | str, *values: Any, id: str, marks: Iterable[Any] = ()) -> Any:
     """A case for ``pytest.mark.parametrize`` that belongs to a chapter: its id begins with ``chNN-``."""
     return pytest.param(*values, id=f"ch{int(chapter):02}-{id}", marks=[pytest.mark.chapter(int(chapter)), *marks])
+
+
+def own_seed(*texts: str) -> int:
+    """A seed that follows from what it is used for: an exercise's text, a reader's answer.
+
+    An exercise of which one draw in a thousand is unlucky would make one suite in a few fail, at changes that have nothing to
+    do with it. So the suite's draws change with the texts alone; ``tests/chance.py`` measures over many draws, and
+    ``MINIRLHF_TEST_SEED`` changes these too.
+    """
+    return derive_seed(os.environ.get("MINIRLHF_EXERCISE_SEED", ""), *texts)
 
 
 def unit(nodeid: str) -> str:

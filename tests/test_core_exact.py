@@ -148,6 +148,16 @@ def test_maximise_finds_the_known_optimum(draw, beta):
     close(found, torch.softmax(ref.log() + rewards / beta, -1), atol=1e-7)
 
 
+@pytest.mark.parametrize("lead", [0.82, 0.88, 0.94])
+def test_maximise_comes_back_from_a_corner(lead):
+    """A step of L-BFGS into a corner of the simplex leaves hardly a gradient on logits; these are rewards where that happens."""
+    ref = torch.tensor([0.15, 0.15, 0.7], dtype=torch.float64)
+    for other in (0.91, 0.93, 0.95):
+        rewards = torch.tensor([0.35 + 0.05 * lead + 0.045, 0.06 + 0.25 * other, 0.699], dtype=torch.float64)
+        found = exact.maximise(lambda p, r=rewards: exact.regularised_value(p, ref, r, 0.08), 3)
+        close(found, torch.softmax(ref.log() + rewards / 0.08, -1), atol=1e-6)
+
+
 def test_maximise_with_restarts_keeps_the_best():
     """Two peaks: near outcome 0 a low one, near outcome 1 a high one."""
     peaks = lambda p: 5 * p[0] ** 4 + 6 * p[1] ** 4

@@ -116,7 +116,7 @@ def pulls_back(sub, draw):
     weights = reference + tidy(draw.uniform(12, 4, low=-1, high=1))
     games, tokens, mask, _ = played(sub, draw, weights, groups=16)
     nothing = torch.zeros(16, 8, dtype=torch.float64)
-    asked = (weights, reference, games, tokens, mask, nothing, 5, 8.0, 0.2)
+    asked = (weights, reference, games, tokens, mask, nothing, 5, 4.0, 0.2)
     still = weights_of(sub.update(*asked, 0.0), weights)
     expect(still.softmax(-1), weights.softmax(-1), what="the policy after an update without advantages and penalty")
     near = weights_of(sub.update(*asked, 0.5), weights)

@@ -222,28 +222,54 @@ def regularised_value(probs: Tensor, ref_probs: Tensor, rewards: Tensor, beta: f
 def maximise(value: Callable[[Tensor], Tensor], size: int, steps: int = 200, restarts: int = 1) -> Tensor:
     """The distribution over ``size`` outcomes that maximises ``value(probs)``, found numerically (L-BFGS on logits).
 
-    Knows nothing of any closed form; that is what makes it an oracle for one.
+    Knows nothing of any closed form; that is what makes it an oracle for one. A step that is too long saturates the
+    softmax, and there a gradient on logits is nearly nothing: such a search comes to rest far from the maximum. So one
+    natural step goes before each search (along ``∂value/∂probs``, which no softmax flattens), and both are repeated until
+    ``value`` gains nothing more.
     """
     best: Tensor | None = None
     for restart in range(restarts):
         start = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(restart))
-        logits = (0.1 * start).requires_grad_()
-        optimiser = torch.optim.LBFGS(
-            [logits], max_iter=steps, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
-        )
-
-        def closure(logits: Tensor = logits, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
-            optimiser.zero_grad()
-            loss = -value(logits.softmax(-1))
-            loss.backward()
-            return loss
-
-        optimiser.step(closure)
-        found = logits.detach().softmax(-1)
+        logits, reached, gain = 0.1 * start, -torch.inf, torch.inf
+        while gain > 1e-13:
+            logits = _searched(value, _natural_step(value, logits), steps)
+            now = float(value(logits.softmax(-1)))
+            reached, gain = now, now - reached
+        found = logits.softmax(-1)
         if best is None or value(found) > value(best):
             best = found
     assert best is not None
     return best
+
+
+def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
+    """Logits where L-BFGS comes to rest."""
+    logits = start.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [logits], max_iter=steps, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = -value(logits.softmax(-1))
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return logits.detach()
+
+
+def _natural_step(value: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """Logits moved along ``∂value/∂probs``, by the longest of a few lengths that gains; where they were if none does."""
+    probs = logits.softmax(-1).requires_grad_()
+    here = value(probs)
+    (direction,) = torch.autograd.grad(here, probs)
+    direction = direction - (probs.detach() * direction).sum()
+    for length in (8.0, 2.0, 0.5, 0.1):
+        moved = logits + length * direction
+        if value(moved.softmax(-1)) > here:
+            return moved
+    return logits
 
 
 # -- derivatives and integrals -----------------------------------------------------------------------------------
