@@ -125,7 +125,9 @@ def test_pickled_weights_are_not_opened(folder):
 
 def test_a_model_of_another_kind(tmp_path):
     RewardModel.from_causal_lm(build("Llama")).save_pretrained(tmp_path / "reward")
-    with pytest.raises(UserError, match="a reward or value model or another classifier; a causal language model is needed"):
+    with pytest.raises(
+        UserError, match="a reward or value model or another classifier; a causal language model is needed"
+    ):
         load_folder(tmp_path / "reward")
     backbone = build("Llama").model
     backbone.save_pretrained(tmp_path / "backbone")
