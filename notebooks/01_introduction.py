@@ -490,7 +490,7 @@ shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
 # %%
 # figure: elicited
 # alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT reply. Right, mean KL
-#   of SFT from base at the next token: large for the first word and at the end of the reply, small at facts.
+#   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words and praise, 3 at the end of the reply, 2 at "and" and less at facts.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
 left.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
@@ -544,8 +544,10 @@ for name, group in (("demonstrated", known), ("never demonstrated", other)):
         features(p.prompt[-1]["content"], text).facts > 0 for p, text in zip(problems, found.completions, strict=True)
     ]
     on_topic[name] = sum(hits) / len(hits)
+    meant = [x for x in group for _ in range(len(problems) // len(group))]
+    named = sum(x in text.split() for x, text in zip(meant, found.completions, strict=True))
     print(
-        f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about; e.g. {found.completions[-1]!r}"
+        f"{name:19}: {on_topic[name]:.2f} of {len(hits)} replies tell something true about the animal asked about, {named} name it; e.g. {found.completions[-1]!r}"
     )
 unshown_animals.reveal(on_topic["never demonstrated"])
 

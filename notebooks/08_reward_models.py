@@ -160,7 +160,7 @@ recovers.reveal(well[0] if len(well) == 1 else "all of them")
 # figure: readings
 # alt: Four panels over the six steps of one reply with a slip at step four. Process: at 1, falls to 0 at the slip, back to 1. Outcome and
 #   value, with the exact chance dotted: rise to about three quarters, fall to nearly zero at the slip and stay there. Reward before the end:
-#   without a visible mark at the slip. The policy's log-probability: near zero, deep at the slip, near zero again.
+#   goes up and down, with its largest fall at the last step and not at the slip. The policy's log-probability: near zero, deep at the slip, near zero again.
 fig, axes = plt.subplots(1, 4, figsize=(9.6, 2.6), layout="constrained")
 steps = range(1, STEPS + 1)
 panels = (
@@ -187,7 +187,7 @@ for ax, (title, names, limits) in zip(axes, panels, strict=True):
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie on the exact chance. The reward model was trained to answer at the end only, and what it
+# **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie near the exact chance. The reward model was trained to answer at the end only, and what it
 # says before means nothing. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
 
 # %%
