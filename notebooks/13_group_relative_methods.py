@@ -294,7 +294,7 @@ longer.reveal(("neither", "right ones", "wrong ones", "both")[grew[0] + 2 * grew
 # %%
 # figure: lengths
 # alt: Left, tokens of right and wrong replies over 400 steps. With the mean per reply wrong replies grow from 9 to about 45 and right ones shrink to about 2; with a constant divisor the exact lines stay at 9, and
-#   the dots of sampled groups stay near. Right, words of a wrong reply of a language model after 16,000 sampled tokens, a dot per seed: most with the mean per reply, fewer with the mean over tokens and with Dr. GRPO.
+#   the dots of sampled groups stay near. Right, words of a wrong reply of a language model over the eight rollouts up to 16,000 sampled tokens, a dot per seed: most with the mean per reply, fewer with the mean over tokens and with Dr. GRPO.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
 steps, few = range(0, STEPS + 1, 10), range(0, STEPS + 1, 50)
 for name, places, style, marker in (("mean per reply", by_reply, "-", "o"), ("constant divisor", unbiased, "--", "x")):
@@ -507,7 +507,7 @@ for name, (label, _, _) in names.items():
 
 # %%
 # figure: entropy
-# alt: Entropy per token after 6,000 sampled tokens for clips of three widths and for GSPO with its paper's range, four updates per rollout. Five lines, one for each seed: from the narrowest clip to the widest each falls a
+# alt: Entropy per token over the five rollouts up to 6,000 sampled tokens for clips of three widths and for GSPO with its paper's range, four updates per rollout. Five lines, one for each seed: from the narrowest clip to the widest each falls a
 #   little, and rises to GSPO, which has learned least.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for column in zip(*(seen.values(f"four_{name}_neg_logp") for name in names), strict=True):
@@ -515,7 +515,7 @@ for column in zip(*(seen.values(f"four_{name}_neg_logp") for name in names), str
 ax.set(
     xticks=range(len(names)),
     xticklabels=[label for label, _, _ in names.values()],
-    ylabel="entropy at 6,000 tokens, nats per token",
+    ylabel="entropy up to 6,000 tokens, nats per token",
 )
 plt.show()
 for other in ("clip_higher", "clip_much_higher"):

@@ -61,6 +61,33 @@ def test_the_labels_of_a_finished_chapters_page_are_those_of_its_checks(chapter,
     )
 
 
+def words(markdown):
+    """How many words of prose a page has: without code, figures' captions, displayed and inline formulas, tables, and what is printed by a role."""
+    text = re.sub(r"(?ms)^(`{3,}).*?^\1\s*$|^\$\$.*?\$\$(?: ?\(eq:[\w-]+\))?", "", markdown)
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+    text = re.sub(r"\{[\w:]+\}`[^`]*`|\$[^$]*\$", " ", text)
+    return len(re.findall(r"[A-Za-z][A-Za-z'’-]*", text))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "count"),
+    [
+        ("# One title\n\nTwo words, $x + y$.", 4),
+        ("Seen in {numref}`fig-a`:\n\n```{nbfigure} 05 a\n:name: fig-a\nA caption.\n```\n\nmore", 3),
+        ("It is\n\n$$\n\\text{if } x\n$$ (eq:a)\n\nthen.", 3),
+        ("| a | b |\n|---|---|\n| c | d |\n\nA re-run isn't one.", 4),
+    ],
+)
+def test_what_counts_as_a_word(markdown, count):
+    assert words(markdown) == count
+
+
+@pytest.mark.parametrize("chapter", FINISHED)
+def test_a_chapter_is_no_longer_than_a_reader_can_follow_at_a_sitting(chapter):
+    """What is left over belongs to an appendix, like the losses of chapter 14."""
+    assert words((ROOT / "book" / f"{chapter.page}.md").read_text(encoding="utf-8")) <= 4500
+
+
 def test_nothing_is_called_after_a_chapter_that_has_no_manifest():
     known = {c.name for c in chapters.chapters()}
     assert numbers("notebooks", "[0-9][0-9]_*.py") <= known
