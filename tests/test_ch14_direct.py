@@ -9,7 +9,11 @@ import torch
 from minirlhf.chapters.ch14_direct_alignment import direct, displacement
 from minirlhf.data import tasks
 from minirlhf.data.preferences import Labeller
+from minirlhf.data.toys import poem_critic
 from minirlhf.data.types import PreferencePair
+from minirlhf.equations.kl import reverse_kl
+from minirlhf.equations.regularisation import forward_kl_optimal_logps
+from minirlhf.equations.rlhf import beta_for_kl, optimal_logps
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
@@ -125,3 +129,21 @@ def test_ches_reads_the_states_that_predict_the_answer(world, sft, pairs):
     high, low = displacement.ends_by(scores, pairs)
     assert len(high) == len(low) == len(pairs) // 4
     assert scores[pairs.index(high[0])] == scores.max() and scores[pairs.index(low[-1])] == scores.min()
+
+
+def test_the_numbers_of_appendix_h_on_the_forty_replies():
+    """From which penalty on DPO-Positive stays at the reference, and where the optimum of a forward KL lies below the frontier."""
+    world = poem_critic()
+    ref, rewards = world.reference.distribution()[0].detach(), world.rewards
+    ref_logps, wins = ref.log(), torch.sigmoid(rewards[:, None] - rewards)
+    won = wins @ ref  # against a reply of the reference
+    assert 2 * (won.max() / won.min() - 1) == pytest.approx(3.1, abs=0.05)
+    won = (wins * (1 - torch.eye(len(ref), dtype=ref.dtype))) @ ref  # ... and another one: won, and lost
+    pull = won - (1 - ref - won)
+    assert ((pull[:, None] - pull) / won).max() == pytest.approx(5.3, abs=0.05)
+    covering = forward_kl_optimal_logps(ref_logps, rewards, beta=0.5)
+    distance = float(reverse_kl(covering, ref_logps))
+    assert distance == pytest.approx(4.1, abs=0.05)
+    beta = beta_for_kl(ref_logps, rewards, budget=distance)
+    below = optimal_logps(ref_logps, rewards, beta=beta).exp() @ rewards - covering.exp() @ rewards
+    assert below == pytest.approx(0.2, abs=0.05)

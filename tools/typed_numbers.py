@@ -1,6 +1,6 @@
 """Numbers that are typed in a chapter's words, and what vouches for each: ``python tools/typed_numbers.py [--open] [CHAPTER ...]``.
 
-The words are the text, its captions, the notebook's alt texts, the hints of the exercises and the slides. What ``{measured}`` and ``{quoted}`` print
+The words are the text and its appendix, their captions, the notebook's alt texts, the hints of the exercises and the slides. What ``{measured}`` and ``{quoted}`` print
 is not typed. A typed number is vouched for if
 
 * its sentence cites a paper (``cited``),
@@ -154,10 +154,22 @@ def hints(source: str) -> Iterator[str]:
             )
 
 
+def pages(number: str, root: Path = ROOT) -> list[Path]:
+    """A chapter's page, and the appendix that belongs to it."""
+    source = ast.parse((ROOT / "book" / "_ext" / "numbering.py").read_text(encoding="utf-8"))
+    [appendices] = [
+        ast.literal_eval(node.value)
+        for node in source.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "APPENDICES"
+    ]
+    named = [root / "book" / f"{page}.md" for page, (_, chapter) in appendices.items() if chapter == int(number)]
+    return [*sorted((root / "book").glob(f"{number}-*.md")), *(page for page in named if page.is_file())]
+
+
 def of_chapter(number: str, root: Path = ROOT) -> list[Typed]:
     """Every typed number of a chapter's words."""
     found: list[Typed] = []
-    for page in sorted((root / "book").glob(f"{number}-*.md")):
+    for page in pages(number, root):
         for place, paragraph in blocks(page.read_text(encoding="utf-8")):
             found += typed(paragraph, place)
     for notebook in sorted((root / "notebooks").glob(f"{number}_*.py")):
