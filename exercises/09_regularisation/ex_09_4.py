@@ -11,8 +11,8 @@
 #
 # 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run that charged $k_1$ in the reward; of the one that had $k_1$ in the loss; of the one whose reference follows the policy by a moving average; and of the one
 #    that charged $k_3$ in the reward.
-# 2. `sold`: for the run whose reference follows, at β = ½ and with 3 % a step, compute from the chapter's formula the price that it has really paid after 200 steps, if it was always at its optimum: the β of a run with the first reference.
-#    Right to 1 %. It is not personal.
+# 2. `sold`: for the run whose reference follows, at β = ½ and with 3 % a step, compute from the chapter's formula the price that it would have paid after 200 steps, were it always at its optimum and its policy a table over replies: the β of
+#    a run with the first reference. Right to 1 %. It is not personal.
 
 # %% [given]
 from minirlhf.ledger.registry import Draw
