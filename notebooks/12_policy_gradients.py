@@ -147,8 +147,8 @@ greedy_one.reveal("yes" if first["ReMax"].noise > first["reward itself"].noise e
 
 # %%
 # figure: noise
-# alt: Two bar charts of gradient noise for nine estimators with four samples, at the start and half way. The bare reward is noisiest, most of
-#   all half way. ReMax is worse than the bare reward at the start and as good as leave-one-out half way. Group mean and mean of the others are
+# alt: Two bar charts of gradient noise for nine estimators with four samples, at the start and half way. Half way the bare reward is by far the
+#   noisiest. ReMax is worse than the bare reward at the start and as good as leave-one-out half way. Group mean and mean of the others are
 #   equal. Values of the prompt, values of the prefix, and exact advantages per token lower the noise step by step.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.1), sharey=True, layout="constrained")
 for ax, (when, moments) in zip(axes, found.items(), strict=True):
