@@ -1,6 +1,7 @@
 """Whole optimizer steps here and in TRL on the same data: gradients by parameter name, after each step."""
 
 import ast
+import dataclasses
 import functools
 import importlib
 import json
@@ -28,13 +29,14 @@ from minirlhf.stages import from_files
 from minirlhf.stages.bridge import scripts, write
 from minirlhf.stages.bridge.hooks import adapted
 from minirlhf.stages.bridge.mapped import Told
-from minirlhf.stages.sources import Source
+from minirlhf.stages.examples import TRAIN_ON
+from minirlhf.stages.sources import NOTHING, SFTSource, Source
 from minirlhf.trainers import collecting
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import train_online
 from minirlhf.trainers.reward import train_reward
-from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
 
 WORLD = tasks.get("shell_game")
 TOKENIZER = word_tokenizer(WORLD.words)
@@ -239,12 +241,16 @@ PAIRS = [
     for i, row in enumerate(pairs())
 ]
 STEPS = {"max_steps": 2, "learning_rate": 1e-3, "max_grad_norm": 1e9}
+#: The six conversations of :data:`TWO` in three rows of 80 tokens; a step learns from all of them.
+PACKED = SFTConfig(batch_size=3, packing=True, max_length=80, **STEPS)
 
 
-def exported(trainer, records, config):
+def exported(trainer, records, config, settings=NOTHING):
     """The options of the script that such a run becomes, and its rows."""
-    told = Told(trainer, Source(out="x", data="d"), config, None)
+    told = Told(trainer, (SFTSource if trainer == "sft" else Source)(out="x", data="d", **settings), config, None)
+    records = write._learned(told.source, Records("made", "made", tuple(records))) if trainer == "sft" else records
     measured = write._measured(records, TOKENIZER, adapter=False, reference=False)
+    measured = dataclasses.replace(measured, row=write._row_of(told, policy()))
     engine = write.ENGINES["trl"]
     text = scripts.for_trl(told, engine.mapped(told), measured)
     options = ast.literal_eval(
@@ -256,18 +262,20 @@ def exported(trainer, records, config):
     return options, rows
 
 
-def ours_plain(trainer, records, config):
+def ours_plain(trainer, records, config, settings=NOTHING):
     """Our gradients of two steps on all records."""
+    source = SFTSource(out="x", **settings)
     found = Records("made", "made", tuple(records))
     model = policy() if trainer == "sft" else judge()
     with captured(model) as steps:
         if trainer == "sft":
             train_sft(
                 model,
-                from_files.conversations(TOKENIZER, found),
+                from_files.conversations(TOKENIZER, found, TRAIN_ON[source.train_on]),
                 config,
                 pad_token_id=TOKENIZER.pad_token_id,
                 quiet=True,
+                of=LOSSES[source.loss_type],
             )
         else:
             train_reward(

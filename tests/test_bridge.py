@@ -133,6 +133,12 @@ def test_a_wrong_map_of_a_loss_is_seen(name, wrong):
 PLAIN = {
     "sft of one reply": ("sft", bridged.ONE, SFTConfig(batch_size=6, **bridged.STEPS)),
     "sft of two replies": ("sft", bridged.TWO, SFTConfig(batch_size=6, **bridged.STEPS)),
+    "sft on the last of two": ("sft", bridged.TWO, SFTConfig(batch_size=6, **bridged.STEPS), {"train_on": "last"}),
+    "sft on all of one": ("sft", bridged.ONE, SFTConfig(batch_size=6, **bridged.STEPS), {"train_on": "all"}),
+    "sft on all of two": ("sft", bridged.TWO, SFTConfig(batch_size=6, **bridged.STEPS), {"train_on": "all"}),
+    "dynamic fine-tuning": ("sft", bridged.ONE, SFTConfig(batch_size=6, **bridged.STEPS), {"loss_type": "dft"}),
+    "packed sft": ("sft", bridged.TWO, bridged.PACKED),
+    "packed dynamic fine-tuning on all": ("sft", bridged.TWO, bridged.PACKED, {"loss_type": "dft", "train_on": "all"}),
     "reward": ("reward", bridged.PAIRS, RewardConfig(batch_size=6, **bridged.STEPS)),
 }
 CENTRED = ("reward", bridged.PAIRS, RewardConfig(batch_size=6, center_rewards_coefficient=0.1, **bridged.STEPS))
@@ -149,6 +155,9 @@ def test_two_steps_without_a_recipe_are_trls(name):
     ("name", "wrong"),
     [
         ("sft of two replies", {"assistant_only_loss": False}),  # learns the questions too
+        ("sft on all of one", {"completion_only_loss": True}),
+        ("dynamic fine-tuning", {"loss_type": "nll"}),
+        ("packed sft", {"packing_strategy": "wrapped"}),  # cuts conversations at the ends of rows
         ("reward", {"center_rewards_coefficient": 0.1}),
     ],
 )
@@ -162,7 +171,8 @@ def test_a_bias_that_only_we_have_learns_to_centre():
     ours, theirs = bridged.ours_plain(*CENTRED), bridged.trl_plain("reward", *bridged.exported(*CENTRED))
     first, second = (bridged.apart(a, b) for a, b in zip(ours, theirs, strict=True))
     assert first < EXACT < 100 * EXACT < second
-    assert "no bias" in trl.reward(CENTRED[2]).differs[0] and not trl.reward(RewardConfig()).differs
+    told = lambda config: Told("reward", None, config, None)
+    assert "no bias" in trl.reward(told(CENTRED[2])).differs[0] and not trl.reward(told(RewardConfig())).differs
 
 
 def mine(rewards, valid=None):

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Conversation
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
+from minirlhf.stages.examples import TRAIN_ON, conversations
 
 TEXT = ["tell me about cats", "cats purr and nap", "User: hello\n\nAssistant: hello\n", "what do bees do?"]
 IM = ("<|im_start|>", "<|im_end|>")
@@ -84,6 +87,51 @@ def test_mask_holds_every_assistant_turn_with_its_end_and_nothing_else(tokenizer
     encoded = chat.encode(tokenizer, MULTI_TURN)
     said = [text.replace(end, f" {end}").split() for text in assistants(tokenizer, encoded)]
     assert said == [[*TEXT[1].split(), end], ["nap", end], [end]]
+
+
+def learned(name, tokenizer, messages, context=0):
+    """What ``--train-on NAME`` learns of a conversation."""
+    records = Records("made", "made", (Conversation(messages, context),))
+    [encoded] = conversations(tokenizer, records, TRAIN_ON[name])
+    return encoded
+
+
+def test_of_the_last_reply_nothing_else_is_learned_and_its_end_is(tokenizer_and_end):
+    tokenizer, end = tokenizer_and_end
+    said = lambda encoded: [text.replace(end, f" {end}").split() for text in assistants(tokenizer, encoded)]
+    assert said(learned("last", tokenizer, MULTI_TURN)) == [[end]]  # it is empty there
+    assert said(learned("last", tokenizer, MULTI_TURN[:5])) == [["nap", end]]
+    assert said(learned("assistant", tokenizer, MULTI_TURN[:5])) == [[*TEXT[1].split(), end], ["nap", end]]
+    assert said(learned("assistant", tokenizer, MULTI_TURN[:5], context=3)) == [["nap", end]]  # the data's own context
+
+
+def test_all_is_every_token_the_users_and_the_templates_too(tokenizer_and_end):
+    tokenizer, _ = tokenizer_and_end
+    encoded = learned("all", tokenizer, MULTI_TURN)
+    assert encoded.input_ids == chat.encode(tokenizer, MULTI_TURN).input_ids
+    assert all(encoded.loss_mask)
+
+
+def test_the_end_of_a_turn_is_learned_where_the_assistant_wrote_it():
+    """ChatML closes every speaker's turn by the same token, and writes a line break behind it that nobody says."""
+    tokenizer, end = TOKENIZERS["chatml"]
+    closing = tokenizer.convert_tokens_to_ids(end)
+    roles = [message["role"] for message in MULTI_TURN]
+    for name, speakers in {"assistant": ["assistant"], "last": [], "all": list(chat.ROLES)}.items():
+        encoded = learned(name, tokenizer, MULTI_TURN)
+        at = [i for i, token in enumerate(encoded.input_ids) if token == closing]
+        expected = [role in speakers for role in roles]
+        expected[-1] = True
+        assert [encoded.loss_mask[i] for i in at] == expected
+        assert [encoded.loss_mask[i + 1] for i in at] == [name == "all"] * len(roles)
+
+
+def test_a_template_in_which_the_replies_cannot_be_told_serves_for_all():
+    tokenizer = train_tokenizer(TEXT, 300, chat_template=without_marks(chat.TURNS))
+    tokenizer.chat_template = "{{ messages | length }}" + tokenizer.chat_template
+    with pytest.raises(UserError, match="rewrites earlier turns"):
+        learned("assistant", tokenizer, MULTI_TURN)
+    assert tokenizer.decode(learned("all", tokenizer, MULTI_TURN).input_ids).startswith("7")
 
 
 def test_mask_as_transformers_makes_it(case):

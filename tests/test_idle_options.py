@@ -31,7 +31,7 @@ OTHER = {
     "warmup_steps": "2", "weight_decay": "0.5", "max_grad_norm": "0.01", "seed": "1", "save_steps": "1",
     "num_generations": "3", "max_completion_length": "5", "temperature": "0.5", "top_k": "2", "top_p": "0.3", "min_p": "0.5",
     "staleness": "1", "keep_samples": "1", "num_prompts": "3", "steps_per_round": "1", "selection": "overall", "keep": "3",
-    "loss": "plackett_luce", "margin_coefficient": "3", "label_smoothing": "0.1", "balance_prompts": "true",
+    "packing": "true", "max_length": "40", "train_on": "all", "loss_type": "dft", "loss": "plackett_luce", "margin_coefficient": "3", "label_smoothing": "0.1", "balance_prompts": "true",
     "center_rewards_coefficient": "0.1", "nll_coefficient": "0.1", "neutral": "right", "task": "sort_digits",
     "format": "gsm8k", "grader_seconds": "3",
 }  # fmt: skip
@@ -69,6 +69,7 @@ CASES = {
     "sft on a world": ("sft", {"task": "shell_game", "demonstrations": "20", **SHORT},
                        ("limit", "vocab_size", "held_out", "demonstrations", "format", "eval_data", "data")),
     "sft from a folder": ("sft", {"data": "chats", "model": "MODEL", "held_out": "0.3", **SHORT}, ("vocab_size", "context")),
+    "packed": ("sft", {"data": "chats", "packing": "true", **OF_FILE, **SHORT}, ("max_length",)),
     "adapter": ("sft", {"data": "chats", "lora_r": "2", **OF_FILE, **SHORT}, ("lora_alpha", "lora_dropout")),
     "other held-out data": ("sft", {"data": "chats", "eval_data": "chats", "vocab_size": "300", "context": "64", **SHORT}, ("held_out",)),
     "warm-up": ("sft", {"data": "chats", "warmup_steps": "2", **OF_FILE, **SHORT}, ("lr_scheduler_type",)),

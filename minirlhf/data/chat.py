@@ -139,6 +139,18 @@ def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, f
     return Tokens(list(coded["input_ids"]), inside)
 
 
+def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> Tokens:
+    """The conversation as token ids, every one of them in the mask: what the user says and what the template writes, too.
+
+    Raises:
+        UserError: no template, one that refuses these messages, or one that makes an empty text of them.
+    """
+    ids = tokenizer(render(tokenizer, messages), add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise UserError("the tokenizer's chat template makes an empty text of this conversation")
+    return Tokens(list(ids), [True] * len(ids))
+
+
 def is_marked(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Does the chat template mark by ``{% generation %}`` what the assistant writes?"""
     return bool(_MARKED.search(tokenizer.get_chat_template()))

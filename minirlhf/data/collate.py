@@ -17,12 +17,12 @@ def collate(examples: Sequence[Tokens], pad_token_id: int) -> TokenBatch:
     """Pad on the right to the longest: ``B`` examples to tensors ``(B, S)``."""
     lengths = torch.tensor([len(e) for e in examples])
     inside = torch.arange(int(lengths.max())) < lengths[:, None]
-    input_ids, loss_mask = _spread(examples, inside, pad_token_id)
+    input_ids, loss_mask = spread(examples, inside, pad_token_id)
     loss_mask[:, 0] = False  # nothing stands before the first token, so nothing predicts it
     return TokenBatch(input_ids, inside.long(), loss_mask)
 
 
-def _spread(examples: Sequence[Tokens], inside: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
+def spread(examples: Sequence[Tokens], inside: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Ids and marks of all tokens at their places in rows ``(B, S)``. From one flat list each: a tensor for every row costs far more."""
     ids = np.fromiter(chain.from_iterable(e.input_ids for e in examples), dtype=np.int64)
     marks = np.fromiter(chain.from_iterable(e.loss_mask for e in examples), dtype=bool)
@@ -58,5 +58,5 @@ def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch
     last = first + torch.tensor([len(a) for a in answers])[:, None]
     column = torch.arange(int(last.max()))
     inside = (column >= first) & (column < last)
-    input_ids, marked = _spread(answers, inside, pad_token_id)
+    input_ids, marked = spread(answers, inside, pad_token_id)
     return AnswerBatch(input_ids, inside.long(), marked[:, max(starts) :])

@@ -167,6 +167,41 @@ class TokenBatch(_Rows):
 
 
 @dataclass(frozen=True)
+class PackedBatch(_Rows):
+    """Rows that hold several sequences each, one behind the other; none sees another.
+
+    Attributes:
+        input_ids: ``(B, S)``.
+        documents: ``(B, S)``, the number of a token's sequence in its row, from 0; −1 at padding.
+        loss_mask: ``(B, S)``, True on the tokens that the loss predicts; never on the first of a sequence.
+    """
+
+    input_ids: Tensor
+    documents: Tensor
+    loss_mask: Tensor
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
+
+    @property
+    def mask(self) -> Tensor:
+        """``(B, S − 1)``, the marks of what is predicted."""
+        return self.loss_mask[:, 1:]
+
+    def apart(self) -> TokenBatch:
+        """The ``D`` sequences, from the first row to the last, each in a row of its own: ``(D, longest)``."""
+        real = self.documents >= 0
+        row = torch.arange(len(self), device=real.device)[:, None]
+        _, lengths = (row * real.shape[1] + self.documents)[real].unique_consecutive(return_counts=True)  # (D,)
+        inside = torch.arange(int(lengths.max()), device=real.device) < lengths[:, None]  # (D, longest)
+        ids, marks = (
+            torch.zeros(inside.shape, dtype=values.dtype, device=real.device).masked_scatter(inside, values[real])
+            for values in (self.input_ids, self.loss_mask)
+        )
+        return TokenBatch(ids, inside.long(), marks)
+
+
+@dataclass(frozen=True)
 class AnswerBatch(_Rows):
     """Prompts of width ``W``, padded on the left, and given answers of width ``T``, padded on the right.
 

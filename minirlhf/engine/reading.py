@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from minirlhf.engine import attention
 from minirlhf.engine.packing import Packed, packs, shares
+from minirlhf.engine.proof import alike
 
-__all__ = ["logits_at", "packs", "states"]
+__all__ = ["alike", "logits_at", "packs", "states"]
 
 
 def logits_at(

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError
-from minirlhf.data.chat import Message, encode, stepwise
+from minirlhf.data.chat import Message, encode, encode_whole, stepwise
 from minirlhf.data.loaders import Records
-from minirlhf.data.records import Comparison, Judgement, Ranking, SteppedReply
+from minirlhf.data.records import Comparison, Conversation, Judgement, Ranking, SteppedReply
 from minirlhf.data.types import Compared, Tokens, labelled, pair, ranked
 
 Messages: TypeAlias = list[Message]
 
 
 def answer(tokenizer: Any, prompt: Messages, reply: Messages) -> Tokens:
+    return _named([*prompt, *reply], lambda messages: encode(tokenizer, messages, first_turn=len(prompt)))
+
+
+def _named(messages: Messages, encoded: Callable[[Messages], Tokens]) -> Tokens:
+    """The encoded messages; an error names the conversation."""
     try:
-        return encode(tokenizer, [*prompt, *reply], first_turn=len(prompt))
+        return encoded(messages)
     except UserError as problem:
-        first = " ".join((prompt or reply)[0]["content"].split())
+        first = " ".join(messages[0]["content"].split())
         raise UserError(f"the conversation that begins {first[:60]!r}: {problem}") from problem
 
 
-def conversations(tokenizer: Any, records: Records) -> list[Tokens]:
-    return [answer(tokenizer, c.messages[: c.context], c.messages[c.context :]) for c in records.conversations()]
+def every_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
+    """The assistant's turns are learned, each with the token that ends it, but for those that the data give as context."""
+    messages, given = conversation.messages, conversation.context
+    return answer(tokenizer, messages[:given], messages[given:])
+
+
+def last_reply(tokenizer: Any, conversation: Conversation) -> Tokens:
+    """The assistant's last turn is learned, with the token that ends it."""
+    return every_reply(tokenizer, of_last_reply(conversation))
+
+
+def every_token(tokenizer: Any, conversation: Conversation) -> Tokens:
+    """All is learned: every speaker's words, and what the template writes around them."""
+    return _named(conversation.messages, lambda messages: encode_whole(tokenizer, messages))
+
+
+#: Which tokens of a conversation are learned.
+TRAIN_ON: Mapping[str, Callable[[Any, Conversation], Tokens]] = {
+    "assistant": every_reply,
+    "last": last_reply,
+    "all": every_token,
+}
+
+
+def of_last_reply(conversation: Conversation) -> Conversation:
+    """The same conversation, of which all before the assistant's last turn is context."""
+    turns = [turn for turn, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+    return Conversation(conversation.messages, turns[-1])
+
+
+def conversations(
+    tokenizer: Any, records: Records, learned: Callable[[Any, Conversation], Tokens] = every_reply
+) -> list[Tokens]:
+    """What is imitated; ``learned`` is one of :data:`TRAIN_ON`."""
+    return [learned(tokenizer, conversation) for conversation in records.conversations()]
 
 
 def pairs(tokenizer: Any, records: Records) -> list[Compared]:

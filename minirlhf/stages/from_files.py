@@ -23,7 +23,7 @@ from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models import adapters
 from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.stages import start
-from minirlhf.stages.examples import conversations, judged, pairs, rankings, replies_of
+from minirlhf.stages.examples import TRAIN_ON, conversations, judged, pairs, rankings, replies_of
 from minirlhf.stages.grading import grading
 from minirlhf.stages.prepared import Prepared, Reference, of_world, prepare, read
 from minirlhf.stages.sources import NOTHING, GradedSource, OfflineSource, OnlineSource, SFTSource
@@ -33,7 +33,7 @@ from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
 from minirlhf.trainers.online import for_run, train_online
 from minirlhf.trainers.rejection import train_rejection
-from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf.trainers.sft import LOSSES, SFTConfig, train_sft
 
 # -- supervised fine-tuning --------------------------------------------------------------------------------------
 
@@ -48,16 +48,17 @@ def run_sft(
         source,
         read(source, config.seed) if task is None else of_world(task, shown),
         lambda records: (c.messages for c in records.conversations()),
-        conversations,
+        partial(conversations, learned=TRAIN_ON[source.train_on]),
         config,
         given=given,
         resume=resume,
+        asks={"train on": source.train_on, "loss": source.loss_type},
         task=task,
     )
     with run.computing():
         loss = partial(mean_nll, run.model, run.held, pad_token_id=run.pad)
         before, keep = loss(), run.watching(lambda: {"loss": loss()})
-        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, **keep)
+        train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=LOSSES[source.loss_type], **keep)
         after = loss()
     print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     return run.finish(held_out_loss_before=before, held_out_loss=after)

@@ -17,7 +17,9 @@ from minirlhf.feedback.rewards import COMBINATIONS
 from minirlhf.models import tiny
 from minirlhf.models.heads import POOLINGS
 from minirlhf.report import live
+from minirlhf.stages.examples import TRAIN_ON
 from minirlhf.trainers.config import setting, shown
+from minirlhf.trainers.sft import LOSSES
 
 #: Settings of a run that somebody chose: none.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -105,9 +107,23 @@ class WorldSource(Source):
 
 @dataclass(frozen=True)
 class SFTSource(WorldSource):
-    """For supervised fine-tuning; a tiny world's demonstrations may take the place of data."""
+    """For supervised fine-tuning: what is learned, and how; a tiny world's demonstrations may take the place of data."""
 
     demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+    train_on: str = setting(
+        "assistant",
+        "which tokens are learned: assistant (every reply and the token that ends it), last (the last reply alone), "
+        "all (also the user's and the template's)",
+    )
+    loss_type: str = setting(
+        "nll", "nll (negative log-likelihood) or dft (dynamic fine-tuning: each token weighted by its own probability)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, table in (("train_on", TRAIN_ON), ("loss_type", LOSSES)):
+            if getattr(self, name) not in table:
+                raise unknown(name, getattr(self, name)[:80], table)
 
     def without_effect(self, max_steps: int) -> dict[str, str]:
         """Without a tiny world also what is said of it."""

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
 from minirlhf.data.collate import collate
-from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
+from minirlhf.data.types import AnswerBatch, PackedBatch, TokenBatch, Tokens
 from minirlhf.equations.aggregation import aggregate
+from minirlhf.equations.tuning import dynamic_nll
 from minirlhf.models.forward import completion_logps
 
 
-def _log_likelihood(logps: Tensor, mask: Tensor) -> Tensor:
+def unweighted(logps: Tensor, mask: Tensor) -> Tensor:
+    """The log-probabilities themselves: imitation."""
     return logps
+
+
+def by_probability(logps: Tensor, mask: Tensor) -> Tensor:
+    """Each weighted by its own probability: dynamic fine-tuning."""
+    return -dynamic_nll(logps)
+
+
+def marked_logps(model: nn.Module, batch: TokenBatch | AnswerBatch) -> Tensor:
+    """Log-probabilities ``(B, T)`` of the tokens that the batch's ``mask`` marks; what stands elsewhere means nothing."""
+    return completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], wanted=batch.mask)
 
 
 def nll_losses(
     model: nn.Module,
-    batch: TokenBatch | AnswerBatch,
+    batch: TokenBatch | AnswerBatch | PackedBatch,
     weights: Tensor,
     micro_batch_size: int | None,
-    of: Callable[[Tensor, Tensor], Tensor] = _log_likelihood,
+    of: Callable[[Tensor, Tensor], Tensor] = unweighted,
+    read: Callable[[nn.Module, Any], Tensor] = marked_logps,
 ) -> Iterator[Tensor]:
     """The loss of each micro-batch; they add up to the weighted negative log-likelihood of the batch.
 
     Args:
         weights: ``(B, T)``, of the batch's ``mask``, made before the batch is split.
         of: ``(logps, mask) -> (b, T)``, what is made likely; by default the log-probabilities themselves.
+        read: ``(model, batch) -> (b, T)``, the log-probabilities; of which the batch is one that it reads.
     """
     for rows in torch.arange(len(batch)).split(micro_batch_size or len(batch)):
         part = batch.select(rows)
-        yield -aggregate(of(marked_logps(model, part), part.mask), weights[rows], part.mask)
-
-
-def marked_logps(model: nn.Module, batch: TokenBatch | AnswerBatch) -> Tensor:
-    """Log-probabilities ``(B, T)`` of the tokens that the batch's ``mask`` marks; what stands elsewhere means nothing."""
-    return completion_logps(model, batch.input_ids, batch.attention_mask, batch.mask.shape[1], wanted=batch.mask)
+        yield -aggregate(of(read(model, part), part.mask), weights[rows], part.mask)
 
 
 def negative_log_likelihood(model: nn.Module, examples: Sequence[Tokens], pad_token_id: int) -> Tensor:

@@ -11,9 +11,10 @@ from typing import Any
 from minirlhf.core.errors import UserError
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import Preference
-from minirlhf.stages.sources import Source
+from minirlhf.stages.sources import SFTSource, Source
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.reward import RewardConfig
+from minirlhf.trainers.sft import SFTConfig
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,20 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
     for name, value in values.items():
         if value:
             raise NoCounterpartError(engine, told, f"{name} = {value}")
+
+
+def refuse_sft_settings(engine: str, told: Told, *train_on: str) -> None:
+    """Refuse what the engines other than TRL cannot be told of supervised fine-tuning; ``train_on`` is what they can.
+
+    Raises:
+        NoCounterpartError: naming the first setting.
+    """
+    source, config = told.source, told.config
+    assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
+    refuse_settings(
+        engine, told.name, packing=config.packing, loss_type=source.loss_type.replace("nll", ""),
+        train_on="" if source.train_on in train_on else source.train_on,
+    )  # fmt: skip
 
 
 def refuse_reward_settings(engine: str, config: TrainerConfig) -> None:

@@ -24,14 +24,15 @@ from minirlhf.recipes.parts import (
 from minirlhf.stages.bridge.mapped import (
     Mapped,
     NoCounterpartError,
+    Told,
     head,
     number,
     refuse,
     refuse_numbers,
     refuse_reward_settings,
+    refuse_sft_settings,
     single,
 )
-from minirlhf.trainers.config import TrainerConfig
 
 ENGINE, VERSION = "OpenRLHF", "0.11.2"
 TRAINERS = {name: f"openrlhf.cli.train_{name}" for name in ("ppo_ray", "dpo", "rm", "sft")}
@@ -205,17 +206,23 @@ def offline(recipe: Preference) -> Mapped:
     return Mapped(TRAINERS["dpo"], options, (TEXTS,))
 
 
-def sft(config: TrainerConfig) -> Mapped:
-    """Supervised fine-tuning."""
+def sft(told: Told) -> Mapped:
+    """Supervised fine-tuning.
+
+    Raises:
+        NoCounterpartError: another loss, rows of several sequences, or more than the last reply.
+    """
+    refuse_sft_settings(ENGINE, told, "assistant", "last")
     return Mapped(TRAINERS["sft"], {}, (TEXTS,))
 
 
-def reward(config: TrainerConfig) -> Mapped:
+def reward(told: Told) -> Mapped:
     """A reward model.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
+    config = told.config
     refuse_reward_settings(ENGINE, config)
     differs = [TEXTS, "the head starts at random"]
     if getattr(config, "center_rewards_coefficient", 0.0):

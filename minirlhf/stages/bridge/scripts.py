@@ -32,6 +32,7 @@ class Data:
         reference: whether a reference lies beside the model, as it is another one.
         several: whether several replies of one conversation are learned from.
         marked: whether the chat template marks what the assistant writes.
+        row: tokens of a packed row; None: rows are not packed.
     """
 
     rows: int
@@ -41,6 +42,7 @@ class Data:
     reference: bool = False
     several: bool = False
     marked: bool = True
+    row: int | None = None
 
 
 _ACTOR, _ROLLOUT = verl.ACTOR, "actor_rollout_ref.rollout"
@@ -113,7 +115,7 @@ def for_trl(told: Told, found: Mapped, data: Data) -> str:
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
     # Their defaults: what is longer than 1,024 tokens is cut; dropout where we have none, and none where we have it.
-    options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": None}
+    options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": data.row}
     options |= {"disable_dropout": False} if told.trainer == "reward" else {}
     kind = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
     lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
@@ -149,7 +151,7 @@ def for_trl(told: Told, found: Mapped, data: Data) -> str:
 
 def _replies(told: Told, data: Data) -> dict[str, Any]:
     """Which words of a conversation are learned."""
-    if not data.several:
+    if not data.several or getattr(told.source, "train_on", "") == "all":
         return {}
     if not data.marked:
         raise NoCounterpartError(

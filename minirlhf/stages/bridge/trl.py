@@ -29,6 +29,7 @@ from minirlhf.recipes.parts import (
 from minirlhf.stages.bridge.mapped import (
     Mapped,
     NoCounterpartError,
+    Told,
     head,
     number,
     refuse,
@@ -36,7 +37,8 @@ from minirlhf.stages.bridge.mapped import (
     refuse_reward_settings,
     single,
 )
-from minirlhf.trainers.config import TrainerConfig
+from minirlhf.stages.sources import SFTSource
+from minirlhf.trainers.sft import SFTConfig
 
 ENGINE, VERSION = "TRL", "1.16"
 GRPO_TRAINER, RLOO_TRAINER, GMPO_TRAINER = "trl.GRPOTrainer", "trl.RLOOTrainer", "trl.experimental.gmpo.GMPOTrainer"
@@ -311,17 +313,30 @@ def offline(recipe: Preference) -> Mapped:
     return Mapped(trainer, options(recipe.loss), notes=notes)
 
 
-def sft(config: TrainerConfig) -> Mapped:
-    """Supervised fine-tuning."""
-    return Mapped("trl.SFTTrainer", {"completion_only_loss": True})
+#: What holds of packed rows there.
+BY_POSITION = (
+    "packed sequences are told apart by their positions: Llama's kin and flash attention understand them, but in transformers 5.23 "
+    "OPT, Falcon, MPT and Bloom then see the sequences before"
+)
 
 
-def reward(config: TrainerConfig) -> Mapped:
+def sft(told: Told) -> Mapped:
+    """Supervised fine-tuning; the script says which replies of a conversation are learned, and how long a packed row is."""
+    source, config = told.source, told.config
+    assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
+    options = {"completion_only_loss": source.train_on != "all", "loss_type": source.loss_type}
+    if not config.packing:
+        return Mapped("trl.SFTTrainer", options)
+    return Mapped("trl.SFTTrainer", {**options, "packing": True, "packing_strategy": "bfd"}, notes=(BY_POSITION,))
+
+
+def reward(told: Told) -> Mapped:
     """A reward model.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
+    config = told.config
     refuse_reward_settings(ENGINE, config)
     coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
     bias = "from the second step on, the head there has no bias that could keep the rewards' mean at 0, and here it has"

@@ -22,8 +22,16 @@ from minirlhf.recipes.parts import (
     soft_overlong,
     truncated_importance,
 )
-from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, head, number, refuse, refuse_numbers
-from minirlhf.trainers.config import TrainerConfig
+from minirlhf.stages.bridge.mapped import (
+    Mapped,
+    NoCounterpartError,
+    Told,
+    head,
+    number,
+    refuse,
+    refuse_numbers,
+    refuse_sft_settings,
+)
 
 ENGINE, VERSION = "verl", "0.9.1"
 TRAINER, SFT_TRAINER = "verl.trainer.main_ppo", "verl.trainer.sft_trainer"
@@ -232,12 +240,17 @@ def offline(recipe: Preference) -> Mapped:
     raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences")
 
 
-def sft(config: TrainerConfig) -> Mapped:
-    """Supervised fine-tuning."""
+def sft(told: Told) -> Mapped:
+    """Supervised fine-tuning.
+
+    Raises:
+        NoCounterpartError: another loss, rows of several sequences, or other tokens than the assistant's.
+    """
+    refuse_sft_settings(ENGINE, told, "assistant")
     return Mapped(SFT_TRAINER, {}, ("every reply of the assistant is learned from, here those behind the context",))
 
 
-def reward(config: TrainerConfig) -> Mapped:
+def reward(told: Told) -> Mapped:
     """A reward model.
 
     Raises:

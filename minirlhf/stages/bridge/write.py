@@ -14,6 +14,7 @@ from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.data.chat import declare_ends, encode, encode_prompt, is_marked
+from minirlhf.data.loaders import Records
 from minirlhf.data.records import Comparison, Conversation, Problem
 from minirlhf.feedback import own
 from minirlhf.feedback.rewards import task_problems
@@ -21,6 +22,7 @@ from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.classifiers import as_classifier, save_adapter
 from minirlhf.models.heads import HEAD_WEIGHTS, RewardModel
 from minirlhf.models.loading import load_folder
+from minirlhf.models.packed import row_length
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.binding import name_of
@@ -31,6 +33,9 @@ from minirlhf.stages.bridge import grader as grading
 from minirlhf.stages.bridge import openrlhf, trl, verl
 from minirlhf.stages.bridge.mapped import Mapped, NoCounterpartError, Told, refuse_settings
 from minirlhf.stages.bridge.scripts import SCRIPTS, Data
+from minirlhf.stages.examples import of_last_reply
+from minirlhf.stages.sources import Source
+from minirlhf.trainers.sft import SFTConfig
 
 Row = Conversation | Comparison | Problem
 
@@ -89,7 +94,7 @@ class Engine:
             raise NoCounterpartError(self.title, told.trainer, "its loss")
         if getattr(told.source, "pooling", "last") != "last":
             raise NoCounterpartError(self.title, told.trainer, "a mean over the tokens (pooling)")
-        return self.others[told.trainer](told.config)
+        return self.others[told.trainer](told)
 
 
 def export(
@@ -124,7 +129,8 @@ def export(
     reference = _model(run, told, anchor)[0] if anchor else None
     records = _fitting(told, _records(told), policy, tokenizer)
     file, write = SCRIPTS[to]
-    started = write(told, found, _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference)))
+    measured = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
+    started = write(told, found, dataclasses.replace(measured, row=_row_of(told, policy)))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -310,12 +316,18 @@ def _records(told: Told) -> list[Row]:
         train, held = prepared.read(source, told.config.seed)
         digests = {"train": start.digest(train.examples), "held out": start.digest(held.examples)}
         _unchanged(told, "data", digests, source.data)
-        kinds: dict[str, Any] = {"sft": train.conversations, "reward": train.comparisons}
+        kinds: dict[str, Any] = {"sft": lambda: _learned(source, train), "reward": train.comparisons}
         of_recipe = train.problems if isinstance(told.recipe, Recipe) else train.comparisons
         records = kinds.get(told.trainer, of_recipe)()
         if told.trainer == "reward" and len({record.margin is None for record in records}) == 2:
             raise UserError(f"{source.data}: some of its pairs have a margin; expected all or none, to export them")
     return list(records)
+
+
+def _learned(source: Source, train: Records) -> list[Conversation]:
+    """What is imitated; of the last reply alone, all before it is context."""
+    found = train.conversations()
+    return [of_last_reply(c) for c in found] if getattr(source, "train_on", "") == "last" else found
 
 
 def _fitting(told: Told, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
@@ -341,10 +353,18 @@ def _measured(records: list[Row], tokenizer: Any, *, adapter: bool, reference: b
     return Data(len(records), max(prompts), max(whole), adapter, reference, _several(records), is_marked(tokenizer))
 
 
+def _row_of(told: Told, model: Any) -> int | None:
+    """Tokens of a packed row; None if rows are not packed."""
+    config = told.config
+    return row_length(model, config.max_length) if isinstance(config, SFTConfig) and config.packing else None
+
+
 def _several(records: list[Row]) -> bool:
-    """Is more than the last reply of some conversation learned?"""
-    found = (r.messages[r.context :] for r in records if isinstance(r, Conversation))
-    return any(len(learned) == 1 or sum(m["role"] == "assistant" for m in learned) > 1 for learned in found)
+    """Is more than the last reply of some conversation learned, or all of one that has no prompt?"""
+    found = (r for r in records if isinstance(r, Conversation))
+    return any(
+        len(r.messages) == 1 or sum(m["role"] == "assistant" for m in r.messages[r.context :]) > 1 for r in found
+    )
 
 
 def _conversation(record: Row) -> dict[str, Any]:
