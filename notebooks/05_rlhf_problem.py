@@ -289,9 +289,8 @@ harmless.reveal(min(alone, key=lambda name: missing(alone[name], 0.5)))
 # %%
 for name in ("RLOO", "  divide by the std"):
     assert missing(one_at_a_time[name][1], 0.5) < 0.01 and seen.holds(one_at_a_time[name][0], below=0.01)
-for name in ("  KL in the loss, by k2", "GRPO: all of it"):
+for name in ("  KL in the loss, by k2", "  KL in the loss, by k3", "GRPO: all of it"):
     assert missing(one_at_a_time[name][1], 0.5) > 0.01 and seen.holds(one_at_a_time[name][0], above=0.01)
-# By k3 alone: short in five seeds of five, but by amounts too different to promise one.
 
 # %% [markdown]
 # What moves the resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3

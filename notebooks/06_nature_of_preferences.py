@@ -111,6 +111,10 @@ print("                  1st over 2nd  1st over 3rd  order 1,2,3  order 3,2,1")
 for name, probs in {"Plackett–Luce": by_luce, "Thurstone": by_thurstone, "Mallows": by_mallows}.items():
     pairs = [first_wins(probs, 0, 1), first_wins(probs, 0, 2), float(probs[0]), float(probs[-1])]
     print(f"{name:16}" + "".join(f"{p:13.3f}" for p in pairs))
+alike = [
+    " ".join(str(k + 1) for k in o) for o, p, q in zip(orders, by_luce, by_mallows, strict=True) if abs(p - q) < 1e-9
+]
+print("Plackett–Luce and Mallows agree exactly on", ", ".join(alike))
 print(f"Plackett–Luce, order 1,2,3, to six places: {by_luce[0]:.6f}; Thurstone's std {std:.3f}, Mallows' θ {theta:.3f}")
 print(
     f"Elo: 400 points ahead is an expected score of {reward_losses.elo_expected(torch.tensor(400.0).double(), torch.tensor(0.0).double()):.6f}"

@@ -1,6 +1,8 @@
-"""The options and programs of OpenRLHF and verl that the tables "Names elsewhere" tell are those of the versions the book speaks of."""
+"""The options and programs of OpenRLHF, TRL and verl that the tables "Names elsewhere" tell are those of the versions the book speaks of."""
 
+import importlib.util
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,3 +48,41 @@ def test_names_are_those_of_the_versions(page: str) -> None:
     names = set(told(PAGES[page].read_text(encoding="utf-8")))
     strange = {name for engine, name in names if not is_known(engine, name)}
     assert strange == {name for number, name in ALLOWED if number == page}
+
+
+#: Names of TRL that a page calls those of an older version.
+OLDER = {("08", "PRMTrainer")}
+
+
+def of_trl(text: str) -> set[str]:
+    """What a page calls a name of TRL: all in a column of its table that TRL heads, and what follows "TRL's"."""
+    section = text.partition("\n## Names elsewhere\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    columns = [column for column, title in enumerate(rows[0] if rows else []) if title.startswith("TRL")]
+    cells = [row[column] for row in rows[2:] for column in columns]
+    said = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    said += re.findall(r"TRL's `([^`]+)`", text)
+    return {word for name in said for word in re.findall(r"…\w+|[A-Za-z]\w+", name)}
+
+
+def test_what_a_page_calls_a_name_of_trl():
+    page = "TRL's `RewardTrainer`.\n\n## Names elsewhere\n\n| here | TRL 1.16 |\n|---|---|\n| `a` | `beta`, `…_min` |\n\n## End\n"
+    assert of_trl(page) == {"RewardTrainer", "beta", "…_min"}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"),
+    reason="the extra 'peers' is not installed",
+)
+def test_names_of_trl_occur_in_its_code() -> None:
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None and spec.origin is not None
+    code = {
+        word
+        for path in Path(spec.origin).parent.rglob("*.py")
+        for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+    }
+    names = {(page, name) for page, path in PAGES.items() for name in of_trl(path.read_text(encoding="utf-8"))}
+    code |= {f"…{name[1:]}" for _, name in names if name[0] == "…" and any(word.endswith(name[1:]) for word in code)}
+    strange = {(page, name) for page, name in names if name not in code}
+    assert strange == OLDER

@@ -508,7 +508,7 @@ NO_PEER = {
     **dict.fromkeys(["likelihood_contrast", "unlikelihood"], "a baseline, not in TRL"),
     **dict.fromkeys(["batch_center", "maxrl", "process_zscore", "raw_reward", "remax"], "not in TRL"),
     "bnpo": "TRL's loss_type='bnpo' is something else: the token mean",
-    "process_loss": "TRL's PRMTrainer has a model with two logits per token",
+    "process_loss": "not in TRL 1.16; an older PRMTrainer had two logits per token",
     "whiten": "TRL normalises per response, see batch_zscore",
     **dict.fromkeys(["k2", "ppo_penalty", "sequence_sum"], "not in TRL"),
     **dict.fromkeys(
