@@ -1,7 +1,8 @@
-"""Whatever is thrown at them, the loaders, the template parser and the settings read it or refuse it with one clear line.
+"""Whatever is thrown at them, the loaders, the template parser, the settings and the graders read it or refuse it with one clear line.
 
     python tests/fuzz.py                     100,000 inputs for each, and the evidence in benchmarks/fuzz.json
     python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
+    python tests/fuzz.py --only graders --keep                    one target anew, with the seed of the evidence, into it
 
 An input is a good one that was damaged: bytes cut out, doubled, swapped or replaced, or a value of its JSON replaced by
 another. Input n of a target depends on the seed and n alone. An exception that is no ``UserError``, a message of more than one
@@ -13,6 +14,7 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import random
 import signal
 import tempfile
@@ -32,6 +34,7 @@ from minirlhf.cli.settings import from_mapping, read_yaml
 from minirlhf.core.errors import UserError
 from minirlhf.data import chat, inspection
 from minirlhf.data.loaders import load
+from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
 
 datasets.disable_progress_bars()
@@ -271,10 +274,76 @@ class Settings:
             )
 
 
-TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings]] = {
+MARKS = (
+    "####",
+    "$",
+    "\\boxed{",
+    "}",
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "1,080",
+    "3/4",
+    "1e999",
+    "-",
+    ".",
+    "%",
+    "\n",
+)
+MARKS += (
+    "```python",
+    "٧",
+    "你",
+    "\u202e",
+    "\ud800",
+    "\x00",
+    "nan",
+    '{"min_words": 3}',
+    '{"json": true}',
+    "9" * 40,
+    "ab " * 9,
+    "(",
+    "[",
+)
+
+
+class Graders:
+    """Texts and references for every grader that needs no box; what it gives must be a number of its range."""
+
+    def __init__(self, folder: Path) -> None:
+        self.names = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
+
+    def make(self, rng: random.Random) -> tuple[str, str, str]:
+        """The name of a grader or of a sum, seldom damaged, and two texts."""
+
+        def text() -> str:
+            parts = [rng.choice(MARKS) for _ in range(rng.randint(0, 8))]
+            joined = rng.choice(("", " ")).join(parts)
+            return (
+                joined if rng.random() < 0.7 else damage(rng, joined.encode(errors="replace")).decode(errors="replace")
+            )
+
+        names = [rng.choice(self.names) + rng.choice(("", "", "*0.5")) for _ in range(rng.choice((1, 1, 2)))]
+        name = "+".join(names)
+        if rng.random() < 0.1:
+            name = damage(rng, name.encode()).decode(errors="replace")
+        return name, text(), text()
+
+    def run(self, made: tuple[str, str, str]) -> None:
+        """Grade, twice."""
+        name, completion, reference = made
+        grade = graders.get(name)
+        value = grade(completion, reference)
+        assert isinstance(value, float) and not math.isinf(value), f"{name} gave {value!r}"
+        assert math.isnan(value) == math.isnan(grade("", reference)), f"{name}: NaN depends on the completion"
+
+
+TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings | Graders]] = {
     "loaders": Loaders,
     "templates": Templates,
     "settings": Settings,
+    "graders": Graders,
 }
 
 
@@ -342,10 +411,17 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100_000, help="inputs for each target")
     parser.add_argument("--seed", type=int, default=None, help="repeats a run; else a fresh one")
     parser.add_argument("--only", choices=list(TARGETS), help="one target; no evidence is written")
+    parser.add_argument(
+        "--keep", action="store_true", help="with --only: run with the seed of the evidence, and renew this part of it"
+    )
     parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args()
+    kept: dict[str, float] = {}
+    if args.keep:
+        [(known, kept)] = evidence.read(args.out)["seeds"].items()
+        args.seed = int(known)
     seed = random.SystemRandom().randrange(2**31) if args.seed is None else args.seed
-    numbers: dict[str, float] = {}
+    numbers = dict(kept)
     failed = False
     start, names = time.perf_counter(), [args.only] if args.only else list(TARGETS)
     with ProcessPoolExecutor(len(names), mp_context=get_context("spawn")) as pool:
@@ -357,7 +433,7 @@ def main() -> int:
             print(f"  input {crash.number}: {crash.problem[:300]!r}\n    {str(crash.made)[:300]!r}")
         failed |= bool(crashes)
         numbers |= {f"{name}_{outcome}": n for outcome, n in outcomes.items()}
-    if not args.only and not failed:
+    if (args.keep or not args.only) and not failed:
         evidence.write(args.out, {"command": "python tests/fuzz.py"}, {seed: numbers})
     return 1 if failed else 0
 

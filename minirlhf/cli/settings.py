@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import yaml
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.feedback.graders import GRADERS
 from minirlhf.recipes.binding import Bindable, Option
 from minirlhf.trainers.config import shown
 
@@ -201,7 +202,10 @@ def add_answering(parser: argparse.ArgumentParser, *, num_generations: int, data
     parser.add_argument("--format", help="format of the data (default: detected from its fields)")
     parser.add_argument("--split", help="split of a folder or hub data set")
     parser.add_argument("--limit", type=int, metavar="N", help="read this many rows at most")
-    parser.add_argument("--grader", help="exact, contains, numeric, gsm8k, or your own function: FILE.py:NAME")
+    parser.add_argument(
+        "--grader",
+        help=f"{', '.join(GRADERS)}, a weighted sum such as gsm8k*0.9+think*0.1, or your own function: FILE.py:NAME",
+    )
     parser.add_argument("--grader-seconds", type=float, default=10.0, help="time that your function has for a reply")
     parser.add_argument("--reward-model", metavar="FOLDER", help="grade by this reward model; A,B: by several")
     parser.add_argument(

@@ -12,6 +12,7 @@ counts it, two equal replies only when it is asked to.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,6 +190,21 @@ def parse_gsm8k(row: Row) -> Problem:
     return Problem([_user(_text(row, "question").strip())], final, re.sub(r"<<[^<>]*>>", "", answer).strip())
 
 
+def parse_human_eval(row: Row) -> Problem:
+    """``{"prompt": "def f(x): ...", "entry_point": "f", "test": "def check(candidate): ..."}`` (HumanEval), for the grader ``tests``.
+
+    With ``canonical_solution``, what goes on from the prompt, there is also something to imitate.
+    """
+    given = {name: _text(row, name) for name in ("prompt", "entry_point", "test")}
+    if not given["entry_point"].isidentifier():
+        raise UserError(f"field 'entry_point' is {_kind(row['entry_point'])}; expected the name of a function")
+    solution = row.get("canonical_solution")
+    code = None if solution in (None, "") else given["prompt"] + _require_text(solution, "canonical_solution")
+    return Problem(
+        [_user(given["prompt"])], json.dumps(given), None if code is None else f"```python\n{code.rstrip()}\n```"
+    )
+
+
 def parse_problem(row: Row) -> Problem:
     """``{"prompt": ...}``, a text or messages, with the answer for a grader in ``reference`` if there is one.
 
@@ -244,6 +260,7 @@ FORMATS: dict[str, Format] = {
         Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
+        Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("problem", ("prompt",), parse_problem, ANSWERS),
     )
 }

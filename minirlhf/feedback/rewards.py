@@ -22,6 +22,7 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.tasks import TASKS
 from minirlhf.data.tasks.base import GradesSteps, Split, Task
 from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
+from minirlhf.feedback.graders import ALONE
 
 Reward: TypeAlias = Callable[[Sequence[Problem], Sequence[str]], Sequence[float]]
 
@@ -99,15 +100,15 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
     """Grade by comparing with each problem's reference.
 
     Raises:
-        UserError: when called with a problem that has none.
+        UserError: when called with a problem that has none, unless the grader reads none.
     """
 
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         scores = []
         for problem, completion in zip(problems, completions, strict=True):
-            if problem.reference is None:
+            if problem.reference is None and grader not in ALONE:
                 raise UserError(f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}")
-            scores.append(grader(completion, problem.reference))
+            scores.append(grader(completion, problem.reference or ""))
         return scores
 
     return reward

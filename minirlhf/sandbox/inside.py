@@ -30,6 +30,8 @@ POLL = 0.005
 class Guest:
     """What serves in a box: ``_on_NAME`` answers the question ``{"op": NAME, ...}`` with plain data."""
 
+    WIDE = False  # whether its answers may be what :func:`minirlhf.sandbox.wire.encode` calls wide
+
     def __init__(self, sock: socket.socket, box: Path) -> None:
         self.sock, self.box = sock, box
         os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"), str(box)))
@@ -47,7 +49,7 @@ class Guest:
         """Answer until the other side closes the socket."""
         while (question := wire.receive(self.sock)) is not None:
             try:
-                answer = {"ok": wire.encode(getattr(self, f"_on_{question['op']}")(question))}
+                answer = {"ok": wire.encode(getattr(self, f"_on_{question['op']}")(question), wide=self.WIDE)}
             except BaseException as problem:
                 answer = {"error": describe(problem)}
             try:

@@ -165,12 +165,15 @@ class Box:
         return answer
 
     def _ended(self, why: str) -> BoxEnded:
-        """For a process that is gone: what its supervisor reports."""
+        """For a process that is gone: what its supervisor reports. One that sent ``why``, no message, is not waited for."""
+        if why:
+            self.close()
+            return BoxEnded(why)
         report: dict[str, Any] | None = None
         try:
             report = wire.receive(self._control, time.monotonic() + 30)
         except (TimeoutError, OSError, wire.WireError):
-            why = why or "the process stopped answering"
+            why = "the process stopped answering"
         self.close()
         if why or report is None:
             return BoxEnded(why or "the process ended before it answered")

@@ -155,7 +155,9 @@ class GradedSource(WorldSource):
     """For learning from graded replies of its own; a tiny world may take the place of data and grader."""
 
     grader: str | None = setting(
-        None, f"compare with the reference by: {', '.join(graders.GRADERS)}, or by your own function: FILE.py:NAME"
+        None,
+        f"compare with the reference by: {', '.join(graders.GRADERS)}, or a weighted sum such as gsm8k*0.9+think*0.1, or by your own "
+        "function: FILE.py:NAME",
     )
     grader_seconds: float = setting(10.0, "time that your own function has for a completion")
     reward_model: str | None = setting(None, "grade by the reward model in this folder; A,B: by several")

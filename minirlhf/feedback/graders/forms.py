@@ -1,0 +1,147 @@
+"""The form of a reply: tags, instructions that can be checked, its language, its repetitions."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+LONGEST = 100_000  # characters that are looked at
+NGRAM = 4
+
+
+def think(completion: str, reference: str) -> float:
+    """1 for ``<think>…</think><answer>…</answer>`` and nothing else: each tag once, in this order, neither part empty.
+
+    White space may stand between and around. The reference is not read: this grades the form, whatever the answer is.
+
+    Source: the format reward of DeepSeek-AI (2025), "DeepSeek-R1", with the template of its R1-Zero.
+    """
+    found = thought_and_answer(completion)
+    return float(found is not None and all(part.strip() for part in found))
+
+
+def thought_and_answer(completion: str) -> tuple[str, str] | None:
+    """The two parts of a reply of this form (see :func:`think`), or None."""
+    text = completion.strip()
+    if any(text.count(tag) != 1 for tag in TAGS):
+        return None
+    before, thought, between, answer, after = re.split("|".join(TAGS), text)
+    in_order = [text.index(tag) for tag in TAGS]
+    if in_order != sorted(in_order) or before or between.strip() or after:
+        return None
+    return thought, answer
+
+
+def constraints(completion: str, reference: str) -> float:
+    """The share of constraints that hold, of those that the reference names as a JSON object.
+
+    ``{"min_words": 5, "max_words": 20, "keywords": ["bee"], "forbidden": ["wasp"], "lower_case": true, "upper_case": true, "json":
+    true, "no_commas": true, "starts_with": "Dear", "ends_with": "Yours", "sentences": 3}``; any of them. NaN for a reference that is no
+    such object, or names a constraint that is not known.
+
+    Source: the kinds of verifiable instructions in Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models"
+        (their instruction-level accuracy is the mean of this).
+    """
+    try:
+        asked = json.loads(reference)
+    except (ValueError, RecursionError):
+        return math.nan
+    if not isinstance(asked, Mapping) or not asked:
+        return math.nan
+    if any(name not in CONSTRAINTS or not _is_asked(name, value) for name, value in asked.items()):
+        return math.nan
+    text = completion[:LONGEST]
+    return sum(CONSTRAINTS[name](text, value) for name, value in asked.items()) / len(asked)
+
+
+def _has_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word.casefold())}(?!\w)", text.casefold()) is not None
+
+
+def _is_json(text: str) -> bool:
+    fenced = re.fullmatch(r"\s*```(?:json)?\n(.*)\n```\s*", text, re.DOTALL)
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        json.loads(fenced[1] if fenced else text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _cased(text: str, wanted: Callable[[str], bool]) -> bool:
+    letters = [c for c in text if c.isalpha() and c.lower() != c.upper()]
+    return bool(letters) and all(map(wanted, letters))
+
+
+#: Each is ``(text, what is asked) -> whether it holds``. Where true is asked for, false asks for nothing.
+CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
+    "min_words": lambda text, count: len(text.split()) >= count,
+    "max_words": lambda text, count: len(text.split()) <= count,
+    "sentences": lambda text, count: len(re.findall(r"[.!?]+(?=\s|$)", text)) == count,
+    "keywords": lambda text, words: all(_has_word(text, word) for word in words),
+    "forbidden": lambda text, words: not any(_has_word(text, word) for word in words),
+    "lower_case": lambda text, on: not on or _cased(text, str.islower),
+    "upper_case": lambda text, on: not on or _cased(text, str.isupper),
+    "no_commas": lambda text, on: not on or bool(text.strip() and "," not in text),
+    "json": lambda text, on: not on or _is_json(text),
+    "starts_with": lambda text, start: text.lstrip().startswith(start),
+    "ends_with": lambda text, end: text.rstrip().endswith(end),
+}
+
+
+def _is_asked(name: str, value: Any) -> bool:
+    """Whether this can be asked for: a count, words, a text, or true and false."""
+    if name in ("min_words", "max_words", "sentences"):
+        return type(value) is int and value >= 0
+    if name in ("keywords", "forbidden"):
+        return isinstance(value, list) and bool(value) and all(isinstance(w, str) and w.strip() for w in value)
+    if name in ("starts_with", "ends_with"):
+        return isinstance(value, str) and bool(value)
+    return isinstance(value, bool)
+
+
+def language(completion: str, reference: str) -> float:
+    """The share of the completion's letters that are of the reference's script: latin, cyrillic, han, arabic, and so on.
+
+    The script of a text is that of most of its letters. What is no letter does not count; a completion without letters has nothing
+    in a foreign script, and gets 1.
+
+    Source: the language-consistency reward of DeepSeek-AI (2025), "DeepSeek-R1", 2.3.2: the proportion of words of the target
+        language in the chain of thought. Scripts tell Chinese from English, and not English from French.
+    """
+    wanted = _scripts(reference).most_common(1)
+    if not wanted:
+        return math.nan
+    found = _scripts(completion)
+    return found[wanted[0][0]] / found.total() if found else 1.0
+
+
+def _scripts(text: str) -> Counter[str]:
+    """How many letters of each script: the first word of a letter's Unicode name, which is its script for all but a few."""
+    letters = Counter(c for c in text[:LONGEST] if c.isalpha())
+    scripts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        scripts[unicodedata.name(letter, "?").partition(" ")[0]] += count
+    return scripts
+
+
+def repetition(completion: str, reference: str) -> float:
+    """Minus the share of 4-grams of words that stood there before: 0 for a text that never repeats itself, towards −1 for a loop.
+
+    The reference is not read. A text of fewer than four words has no 4-grams and gets 0.
+
+    Source: the repetition penalty of Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", as one number for
+        the reply (theirs is given to the repeated tokens).
+    """
+    words = completion[:LONGEST].split()
+    grams = list(zip(*(words[i:] for i in range(NGRAM)), strict=False))
+    return len(set(grams)) / len(grams) - 1 if grams else 0.0

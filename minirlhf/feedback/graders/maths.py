@@ -1,0 +1,145 @@
+"""Mathematical equivalence: ``\\frac{1}{2}``, ``0.5`` and ``2/4`` are one answer."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from minirlhf.feedback.graders.answers import answer_number
+from minirlhf.sandbox import algebra
+
+LONGEST = 300  # characters of an answer
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_WORDS = (
+    (
+        r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\\$|\$|\\?%|°|\^\{?\\circ\}?",
+        " ",
+    ),
+    (r"\\(?:text|mathrm|mbox|textbf|mathbf)\{[^{}]*\}", " "),
+    (r"\{,\}|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
+    (r"\\(?:cdot|times)(?![a-zA-Z])|·|×", "*"),
+    (r"\\div(?![a-zA-Z])|÷", "/"),
+    (r"\\pi(?![a-zA-Z])|π", " pi "),
+    (r"\\(?:ln|log)(?![a-zA-Z])|\bln\b", " log "),
+    (r"\\(sin|cos|tan|exp|sqrt)(?![a-zA-Z])", r" \1 "),
+    (r"\\[dt]frac(?![a-zA-Z])", r"\\frac"),
+    (r"−|–", "-"),
+    (r"√", " sqrt "),
+)
+
+
+def maths(completion: str, reference: str) -> float:
+    """1 if both give the same mathematical answer, written in LaTeX or plainly.
+
+    The answer of a text stands in its last ``\\boxed{…}``, else in ``<answer>…</answer>``, else after its last ``####``, else between its
+    last dollar signs; else it is the whole text, for a completion its last line. Two answers are the same if they are expressions of the
+    same value (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and
+    in their brackets, sets ``\\{…\\}`` in any order. Units, currency and per cent signs are not compared, as in
+    :func:`~minirlhf.feedback.graders.numeric`. No inequality, no matrix, no unit is understood: what is not an expression is compared as
+    text; words about a number (``The answer is 7``) as by :func:`~minirlhf.feedback.graders.numeric`. NaN for a reference without an answer.
+    """
+    wanted, given = final_text(reference), final_text(completion)
+    if not wanted or len(wanted) > LONGEST:
+        return math.nan
+    return float(0 < len(given) <= LONGEST and _same(plain(given), plain(wanted)))
+
+
+def final_text(text: str) -> str:
+    """What a text gives as its answer (see :func:`maths`), empty for none."""
+    boxed = text.rpartition("\\boxed{")
+    if boxed[1]:
+        return _balanced(boxed[2]).strip()
+    if "<answer>" in text:
+        return text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+    if "####" in text:
+        return text.rpartition("####")[2].strip().partition("\n")[0].strip()
+    before, dollar, _ = text.rpartition("$")
+    inside = before.rpartition("$")
+    if dollar and inside[1] and inside[2].strip():
+        return inside[2].strip()
+    lines = text.strip().splitlines()
+    return lines[-1].strip().removesuffix(".") if lines else ""
+
+
+def _balanced(text: str) -> str:
+    """A text up to the brace that closes what was opened before it; all of it where none does."""
+    depth = 1
+    for place, sign in enumerate(text[: 4 * LONGEST]):
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        if not depth:
+            return text[:place]
+    return text
+
+
+def plain(text: str) -> str:
+    """An answer in LaTeX as plain text: ``\\frac{1}{2}`` as ``((1)/(2))``; at most :data:`LONGEST` characters are expected."""
+    text = text.replace("\\{", "⦃").replace("\\}", "⦄")
+    for found, instead in _WORDS:
+        text = re.sub(found, instead, text)
+    for _ in range(LONGEST):
+        changed = re.sub(r"\\frac\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))", _fraction, text)
+        changed = re.sub(r"sqrt\s*\[([^][{}]*)\]\s*\{([^{}]*)\}", r"((\2)**(1/(\1)))", changed)
+        changed = re.sub(r"(?:\^|\*\*)\s*\{([^{}]*)\}", r"**(\1)", changed)
+        changed = re.sub(r"(sqrt|sin|cos|tan|exp|log)\s*\{([^{}]*)\}", r"\1(\2)", changed)
+        changed = re.sub(r"(sqrt|sin|cos|tan|exp|log)\s+([0-9]+|[a-zA-Z])(?![a-zA-Z0-9(.])", r"\1(\2)", changed)
+        if changed == text:
+            break
+        text = changed
+    text = text.replace("^", "**").replace("⦃", "{").replace("⦄", "}")
+    return " ".join(text.split())
+
+
+def _fraction(found: re.Match[str]) -> str:
+    above, below = found[1] or found[2] or "", found[3] or found[4] or ""
+    return f"(({above})/({below}))"
+
+
+def _same(given: str, wanted: str) -> bool:
+    if given == wanted:
+        return True
+    given, wanted = (re.sub(r"^[a-zA-Z](?:\([a-zA-Z]\))? ?= ?(?!=)", "", text) for text in (given, wanted))
+    parts = [_parts(text) for text in (given, wanted)]
+    if parts[0] and parts[1]:
+        (left, inner, right), (left_, inner_, right_) = parts[0], parts[1]
+        if (left, right) != (left_, right_) or len(inner) != len(inner_):
+            return False
+        if left != "{":
+            return all(map(_same, inner, inner_))
+        rest = list(inner_)
+        for one in inner:
+            match = next((other for other in rest if _same(one, other)), None)
+            if match is None:
+                return False
+            rest.remove(match)
+        return True
+    if any(parts):
+        return False
+    if given.casefold() == wanted.casefold() and len(given) > 1:
+        return True
+    if _is_number(given) and _is_number(wanted):
+        numbers = [answer_number(text) for text in (given, wanted)]
+        return numbers[0] is not None and numbers[0] == numbers[1]
+    if re.fullmatch(r"[a-zA-Z0-9 .,'!-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!-]*", given) and _is_number(wanted):
+        return answer_number(given) == answer_number(wanted)
+    return algebra.same_value(given, wanted)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9.]+(?:/[0-9.]+)?", text) is not None
+
+
+def _parts(text: str) -> tuple[str, list[str], str] | None:
+    """Brackets and parts of ``(1, 2)``, ``[0, 1)``, ``{1, 2}``; None for what has no comma of its own or no brackets."""
+    if len(text) < 2 or text[0] not in _BRACKETS or text[-1] not in _BRACKETS.values():
+        return None
+    depth, parts = 0, [""]
+    for sign in text[1:-1]:
+        depth += (sign in _BRACKETS) - (sign in _BRACKETS.values())
+        if depth < 0:
+            return None
+        if sign == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    inner = [part.strip() for part in parts]
+    return (text[0], inner, text[-1]) if len(inner) > 1 or text[0] == "{" else None

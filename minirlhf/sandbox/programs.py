@@ -1,0 +1,181 @@
+"""A program that nobody has read, asked by tests that it cannot see: two boxes, and only data between them.
+
+The program runs in one box and the tests in another. What crosses from the first to the second is what its function returned, as plain
+data that is rebuilt on arrival (:mod:`.wire`). So the program can neither read what the tests expect nor patch what they compare with,
+and no verdict ever leaves its box that it could forge. It can answer wrongly, hang, or die, and all three are failures.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import builtins
+import functools
+import os
+import socket
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minirlhf.sandbox import wire
+from minirlhf.sandbox.inside import Guest
+from minirlhf.sandbox.server import Box, BoxEnded, Boxes, Limits
+
+LIMITS = Limits(cpu=5, wall=30.0, memory=256 << 20, file=1 << 20)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the tests found: assertions that held and that failed; ``problem`` is why there was no more, or empty."""
+
+    held: int
+    failed: int
+    problem: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of assertions that held; 0 if the tests were broken off."""
+        return 0.0 if self.problem else self.held / (self.held + self.failed)
+
+
+def examine(
+    program: str, name: str, *, setup: str, tests: str, limits: Limits = LIMITS, boxes: Boxes | None = None
+) -> Examined | None:
+    """Run ``program`` in one box, and in another ``setup`` and ``tests``, whose ``check(candidate)`` asks its function ``name``.
+
+    Arguments and results are copies: a test that looks at what a function did to its argument sees nothing.
+
+    Returns:
+        what was found; None if the tests are none, whatever the program is: they do not compile, define no ``check``, or ask
+        nothing.
+    """
+    boxes = boxes or shared_boxes()
+    with Box(boxes, limits) as theirs, Box(boxes, limits) as ours:
+        try:
+            ready = ours.ask({"op": "tests", "setup": setup, "tests": tests, "name": name})
+        except BoxEnded:
+            return None
+        if "error" in ready:
+            return None
+        try:
+            loaded = theirs.ask({"op": "load", "code": program})
+            if "error" in loaded:
+                return Examined(0, 0, str(loaded["error"])[:500])
+            return _asked(theirs, ours, name)
+        except (BoxEnded, wire.WireError) as problem:
+            return Examined(0, 0, str(problem) or type(problem).__name__)
+
+
+def _asked(theirs: Box, ours: Box, name: str) -> Examined | None:
+    """Carry questions from the tests to the program and answers back, until the tests are done."""
+    said, questions = ours.ask({"op": "check"}), 0
+    while "call" in said:
+        questions += 1
+        answer = theirs.ask({"op": "call", "name": name, "call": said["call"]})
+        if "ok" in answer:  # decoded and coded again: what arrives in the tests' box was written here
+            answer = {"ok": wire.encode(wire.decode(answer["ok"], wide=True), wide=True)}
+        else:
+            answer = {"error": str(answer.get("error"))[:500]}
+        said = ours.ask(answer)
+    if not questions:
+        return None  # whatever went wrong, the program has no part in it
+    if "ok" not in said:
+        return Examined(0, 0, str(said.get("error"))[:500])
+    held, failed = said["ok"]
+    return Examined(held, failed, "" if held + failed else "with these answers the tests assert nothing")
+
+
+@functools.cache
+def _boxes_of(process: int) -> Boxes:
+    boxes = Boxes("minirlhf.sandbox.programs")
+    atexit.register(boxes.close)
+    return boxes
+
+
+def shared_boxes() -> Boxes:
+    """The server for programs of this process, started at its first use: a second, and then some milliseconds for each program."""
+    return _boxes_of(os.getpid())
+
+
+# -- inside the boxes --------------------------------------------------------------------------------------------------
+
+
+class ProgramEnded(BaseException):
+    """The program is gone; no test can go on. Not an ``Exception``, so that no test passes over it."""
+
+
+class Program(Guest):
+    """What serves in both boxes: in one it loads a program and calls its function, in the other it runs tests."""
+
+    WIDE = True
+
+    def __init__(self, sock: socket.socket, box: Path) -> None:
+        super().__init__(sock, box)
+        self.module = types.ModuleType("program")
+        self.counts = [0, 0]
+
+    @staticmethod
+    def prepare() -> None:
+        """Import what programs often use, once."""
+        import typing  # noqa: F401
+
+    def _on_load(self, question: dict[str, Any]) -> None:
+        exec(compile(question["code"], "cell program", "exec"), self.module.__dict__)
+
+    def _on_call(self, question: dict[str, Any]) -> Any:
+        args, kwargs = wire.decode(question["call"], wide=True)
+        return self.module.__dict__[question["name"]](*args, **kwargs)
+
+    def _on_tests(self, question: dict[str, Any]) -> None:
+        space = self.module.__dict__
+        space.update(_held=self._held, _broke=self._broke)
+        exec(compile(question["setup"], "cell setup", "exec"), space)
+        space[question["name"]] = self._candidate  # some tests call the function by its name
+        tree = ast.fix_missing_locations(_Counted().visit(ast.parse(question["tests"])))
+        exec(compile(tree, "cell tests", "exec"), space)
+        if not callable(space.get("check")):
+            raise LookupError("check")
+
+    def _on_check(self, question: dict[str, Any]) -> list[int]:
+        self.module.__dict__["check"](self._candidate)
+        return self.counts
+
+    def _candidate(self, *args: Any, **kwargs: Any) -> Any:
+        """The program's function, as the tests see it."""
+        wire.send(self.sock, {"call": wire.encode((list(args), kwargs), wide=True)})
+        answer = wire.receive(self.sock)
+        if answer is None:
+            raise ProgramEnded
+        if "error" in answer:
+            raise _error(answer["error"])
+        return wire.decode(answer["ok"], wide=True)
+
+    def _held(self, value: object) -> None:
+        self.counts[0 if value else 1] += 1
+
+    def _broke(self) -> None:
+        self.counts[1] += 1
+
+
+def _error(text: str) -> Exception:
+    """The built-in exception that a text names (``ValueError: ...``), so that tests may expect it."""
+    kind = getattr(builtins, text.partition(":")[0].partition(" ")[0], None)
+    try:
+        return kind(text) if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError(text)
+    except TypeError:  # a kind that wants more than a text
+        return RuntimeError(text)
+
+
+class _Counted(ast.NodeTransformer):
+    """``assert x`` counts whether x holds, in place of raising where it does not; an x that raises does not hold."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """One assertion."""
+        held = ast.Expr(ast.Call(ast.Name("_held", ast.Load()), [node.test], []))
+        broke = ast.Expr(ast.Call(ast.Name("_broke", ast.Load()), [], []))
+        kind = ast.Name("Exception", ast.Load())
+        return ast.copy_location(ast.Try([held], [ast.ExceptHandler(kind, None, [broke])], [], []), node)
+
+
+GUEST = Program
