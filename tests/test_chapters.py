@@ -61,6 +61,22 @@ def test_the_labels_of_a_finished_chapters_page_are_those_of_its_checks(chapter,
     )
 
 
+def test_each_appendix_has_a_letter_of_its_own_in_the_order_of_the_contents(monkeypatch):
+    """The one that its title tells, and its equations carry."""
+    monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
+    library = (ROOT / "book" / "_ext" / "library.py").read_text(encoding="utf-8")  # writes the page of the functions
+    pages = (ROOT / "book" / "index.md").read_text(encoding="utf-8").split(":caption: Appendices")[1].split()[:-1]
+    titles = [
+        re.search(
+            r"# ([A-Z]) · ", library if page == "api/index" else (ROOT / "book" / f"{page}.md").read_text("utf-8")
+        )
+        for page in pages
+    ]
+    assert "".join(title[1] for title in titles) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(pages)]
+    for page, (letter, _) in importlib.import_module("numbering").APPENDICES.items():
+        assert titles[pages.index(page)][1] == letter
+
+
 def words(markdown):
     """How many words of prose a page has: without code, figures' captions, displayed and inline formulas, tables, and what is printed by a role."""
     text = re.sub(r"(?ms)^(`{3,}).*?^\1\s*$|^\$\$.*?\$\$(?: ?\(eq:[\w-]+\))?", "", markdown)
