@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, POSITIVE, sampled, shape, takes
+from minirlhf.core.validate import MASK, POSITIVE, at_least, distribution, sampled, shape, takes
 from minirlhf.equations import kl
 
 _distributions = takes(mask=MASK, student_logits=shape("B T V"), teacher_logits=shape("B T V"), temperature=POSITIVE)
+_top = takes(
+    mask=MASK, student_logits=shape("B T V"), teacher_logits=shape("B T V"), temperature=POSITIVE, k=at_least(1)
+)
 
 
 @_distributions
@@ -83,6 +86,34 @@ def jsd_distillation(
     return _masked(partial(kl.generalised_jsd, beta=beta), student_logits, teacher_logits, mask, temperature)
 
 
+@_top
+def top_k_distillation(
+    student_logits: Tensor, teacher_logits: Tensor, mask: Tensor, *, k: int = 8, temperature: float = 1.0
+) -> Tensor:
+    """Forward KL that knows the teacher's k likeliest tokens, and of all others their mass only: those are one outcome.
+
+    Of the teacher nothing but k log-probabilities and their tokens is used, so that is what has to be kept. A lower bound of
+    the forward KL; the rest is r KL(tail of p_T‖tail of p_S), r being the mass of the teacher's tail. Without the tail, and
+    normalised to 1, the k numbers would teach that everything else is impossible.
+
+    Label: eq:kd-top-k, eq:kd-top-k-gap
+    Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
+    Raises: ValueError too unless k < V.
+    """
+    if k >= student_logits.shape[-1]:
+        raise ValueError(f"k = {k}; expected fewer than V = {student_logits.shape[-1]}, of which some are the tail")
+    student, teacher = (x.log_softmax(-1) for x in _softened(student_logits, teacher_logits, mask, temperature))
+    top = teacher.topk(k).indices  # (B, T, k)
+    known = torch.zeros_like(teacher, dtype=torch.bool).scatter(-1, top, True)
+
+    def lumped(logps: Tensor) -> Tensor:
+        """``(B, T, k + 1)``."""
+        tail = logps.masked_fill(known, -torch.inf).logsumexp(-1, keepdim=True)
+        return torch.cat([logps.gather(-1, top), tail], -1)
+
+    return zero_where_masked(kl.forward_kl(lumped(student), lumped(teacher)), mask)
+
+
 @takes(mask=MASK, logps=sampled(gradient=True))
 def sequence_level(logps: Tensor, mask: Tensor) -> Tensor:
     """Sequence-level distillation ``−log π_S(y_t)`` on answers of the teacher: supervised fine-tuning on them.
@@ -106,6 +137,30 @@ def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor)
     Source: Gu et al. (2024), "MiniLLM: knowledge distillation of large language models"; Agarwal et al. (2024).
     """
     return teacher_logps - student_logps
+
+
+@takes(teacher_logits=shape("H V"), weights=distribution("H"))
+def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
+    """What the forward KL to several teachers at once is smallest at: the mean of their distributions. ``(V,)`` probabilities
+
+    The teachers may be one model that was shown H different hints, which the student does not see.
+
+    Label: eq:kd-mixture
+    Source: Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).
+    """
+    return (weights[:, None] * teacher_logits.softmax(-1)).sum(0).detach()
+
+
+@takes(teacher_logits=shape("H V"), weights=distribution("H"))
+def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
+    """What the reverse KL to several teachers at once is smallest at: their normalised geometric mean. ``(V,)`` probabilities
+
+    It is small wherever one of them is. What only one hint suggests is not learned.
+
+    Label: eq:kd-product
+    Source: Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).
+    """
+    return (weights[:, None] * teacher_logits.log_softmax(-1)).sum(0).softmax(-1).detach()
 
 
 def _softened(student: Tensor, teacher: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

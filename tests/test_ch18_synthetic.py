@@ -1,0 +1,179 @@
+"""Synthetic data: filters, errors that feed on themselves, collapse, and teachers of whom little was kept. Oracles: the ledger, chapter 18."""
+
+import math
+import statistics
+
+import pytest
+import torch
+
+from minirlhf.core import exact
+from minirlhf.equations import distillation as kd
+from minirlhf.equations import synthetic
+from minirlhf.ledger.registry import Draw
+
+DOUBLE = torch.float64
+
+
+@pytest.fixture
+def draw(fresh_seed, request):
+    """Random inputs, different in every run and in every test."""
+    return Draw(fresh_seed, request.node.name)
+
+
+def words(text):
+    return torch.tensor([sum(map(ord, word)) for word in text.split()])
+
+
+# -- filters -------------------------------------------------------------------------------------------------------
+
+
+def test_the_worked_pair_of_instructions():
+    """Of five and six words the longest common subsequence has four: 8/11."""
+    a, b = words("name three fruits that float"), words("name three red fruits that sink")
+    assert float(synthetic.rouge_l(a, b)) == pytest.approx(8 / 11)
+
+
+def test_rouge_l_is_symmetric_and_1_only_for_the_same_text(draw):
+    a = torch.tensor([draw.integer(0, 3) for _ in range(7)])
+    b = torch.tensor([draw.integer(0, 3) for _ in range(5)])
+    assert synthetic.rouge_l(a, b) == synthetic.rouge_l(b, a) < 1
+    assert synthetic.rouge_l(a, a) == 1
+    assert synthetic.rouge_l(a, a + 9) == 0 == synthetic.rouge_l(a, a[:0])
+
+
+def test_a_filter_that_cannot_tell_changes_nothing_and_one_without_false_alarms_keeps_good_texts_only(draw):
+    share, keeps = draw.uniform(3, low=0.1, high=0.9), draw.uniform(3, low=0.1, high=0.9)
+    torch.testing.assert_close(synthetic.filter_precision(share, keeps, keeps), share)
+    torch.testing.assert_close(synthetic.filter_precision(share, keeps, 0 * keeps), torch.ones_like(share))
+
+
+def test_two_filters_that_err_independently_are_one_after_the_other(draw):
+    share, a, b, c, d = (draw.uniform(low=0.1, high=0.9) for _ in range(5))
+    twice = synthetic.filter_precision(synthetic.filter_precision(share, a, b), c, d)
+    torch.testing.assert_close(twice, synthetic.filter_precision(share, a * c, b * d))
+
+
+def test_keeping_a_tenth_by_a_perfect_and_by_a_weak_score():
+    """1.755 standard deviations, and .3 times that."""
+    tenth, rho = torch.tensor(0.1, dtype=DOUBLE), torch.tensor([1.0, 0.3, 0.0, -1.0], dtype=DOUBLE)
+    found = synthetic.filter_gain(rho, tenth.expand(4))
+    torch.testing.assert_close(found / found[0], rho)
+    assert float(found[0]) == pytest.approx(1.755, abs=5e-4)
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+
+def test_errors_that_do_not_feed_on_themselves_add_up_and_others_grow_with_the_square(draw):
+    error = draw.uniform(low=0.05, high=0.3)
+    torch.testing.assert_close(synthetic.compounded_errors(error, 1 - error, length=20), 20 * error)
+    rare, never = torch.tensor(1e-6, dtype=DOUBLE), torch.tensor(0.0, dtype=DOUBLE)
+    assert float(synthetic.compounded_errors(rare, never, length=100)) == pytest.approx(1e-6 * 100 * 101 / 2, rel=1e-4)
+
+
+# -- collapse ------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_a_hundred_draws_and_twenty_generations():
+    assert synthetic.diversity_kept(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
+    assert synthetic.diversity_accumulated(n=100, generation=20) == pytest.approx(0.984, abs=5e-4)
+    assert synthetic.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4)
+
+
+def test_generation_0_has_lost_nothing_and_all_fresh_data_lose_what_one_sample_loses():
+    for of in (synthetic.diversity_kept, synthetic.diversity_accumulated):
+        assert of(n=7, generation=0) == 1
+        assert of(n=7, generation=1) == pytest.approx(1 - 1 / 7)
+    assert synthetic.diversity_kept(n=7, generation=9, fresh=1.0) == pytest.approx(1 - 1 / 7)
+    assert synthetic.diversity_kept(n=7, generation=5000) < 1e-300
+    assert synthetic.diversity_kept(n=7, generation=5000, fresh=0.1) > 0.5
+
+
+def test_one_draw_per_generation_leaves_nothing_to_differ():
+    assert synthetic.diversity_kept(n=1, generation=1) == synthetic.diversity_accumulated(n=1, generation=3) == 0
+    assert synthetic.diversity_limit(n=1) == pytest.approx(0, abs=1e-15)
+
+
+def test_a_support_of_fifty_after_one_sample_is_what_samples_show(fresh_seed):
+    """The mean of 4,000 samples lies within five standard errors."""
+    probs = 1 / torch.arange(1, 51, dtype=DOUBLE)
+    probs = probs / probs.sum()
+    rows = torch.multinomial(probs.expand(4000, -1), 100, True, generator=torch.Generator().manual_seed(fresh_seed))
+    seen = [len(set(row)) for row in rows.tolist()]
+    margin = 5 * statistics.stdev(seen) / math.sqrt(len(seen))
+    assert float(synthetic.support_kept(probs, n=100)) == pytest.approx(statistics.fmean(seen), abs=margin)
+
+
+def test_the_typical_variance_goes_to_0_while_the_mean_stays(fresh_seed):
+    """Fifty generations of twenty draws: the mean log-variance of 4,000 families is fifty times the drift."""
+    rng = torch.Generator().manual_seed(fresh_seed)
+    spread = torch.ones(4000, dtype=DOUBLE)
+    for _ in range(50):
+        spread = spread * torch.randn(4000, 20, dtype=DOUBLE, generator=rng).var(-1)
+    logs, drift = spread.log(), 50 * synthetic.log_variance_drift(n=20)
+    assert float(logs.mean()) == pytest.approx(drift, abs=5 * float(logs.std()) / math.sqrt(4000))
+    assert math.exp(drift) == pytest.approx(0.069, abs=5e-4)
+    assert synthetic.log_variance_drift(n=1001) == pytest.approx(-1 / 1000, rel=1e-3)
+
+
+# -- what is kept of a teacher ----------------------------------------------------------------------------------------
+
+
+def test_more_tokens_of_the_teacher_never_say_less(draw):
+    student, teacher, mask = draw.normal(2, 3, 6), draw.normal(2, 3, 6), draw.mask(2, 3)
+    values = [kd.top_k_distillation(student, teacher, mask, k=k) for k in range(1, 6)]
+    for fewer, more in zip(values, [*values[1:], kd.forward_kl_distillation(student, teacher, mask)], strict=True):
+        assert bool((more >= fewer - 1e-12).all())
+    torch.testing.assert_close(values[-1], kd.forward_kl_distillation(student, teacher, mask))  # a tail of one token
+
+
+def test_how_the_tail_is_shared_out_is_not_taught(draw):
+    """A student that agrees on the k tokens and on the tail's mass has nothing to learn, however it spreads the tail."""
+    teacher = draw.normal(1, 1, 6)
+    probs = teacher.softmax(-1)[0, 0]
+    order = probs.argsort(descending=True)
+    student = probs.clone()
+    student[order[3:]] = probs[order[3:]].sum() * draw.distribution(3)
+    leaf = student.log()[None, None].requires_grad_()
+    loss = kd.top_k_distillation(leaf, teacher, torch.ones(1, 1, dtype=torch.bool), k=3)
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-12)
+    assert float(exact.gradient(loss.sum(), leaf).abs().max()) < 1e-12
+
+
+def test_a_mixture_keeps_what_one_teacher_says_and_a_product_drops_it():
+    """Two hints, each of which makes another token likely: .8 and .1 average to .45, and multiply to less than .8 · .1."""
+    teachers = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]], dtype=DOUBLE).log()
+    even = torch.full((2,), 0.5, dtype=DOUBLE)
+    torch.testing.assert_close(kd.mixture_of_teachers(teachers, even), torch.tensor([0.45, 0.45, 0.1], dtype=DOUBLE))
+    found = kd.product_of_teachers(teachers, even)
+    roots = torch.tensor([0.08**0.5, 0.08**0.5, 0.1], dtype=DOUBLE)
+    torch.testing.assert_close(found, roots / roots.sum())
+    one = torch.tensor([1.0, 0.0], dtype=DOUBLE)
+    for of in (kd.mixture_of_teachers, kd.product_of_teachers):
+        torch.testing.assert_close(of(teachers, one), teachers[0].exp())
+
+
+X, M = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kd.top_k_distillation(X, X, M, k=4), "k = 4; expected fewer than V = 4"),
+        (lambda: kd.top_k_distillation(X, X, M, k=0), "k = 0; expected an integer of at least 1"),
+        (lambda: kd.mixture_of_teachers(X[0], torch.ones(3)), "weights"),
+        (lambda: kd.product_of_teachers(X[0], torch.ones(2) / 2), r"weights has shape \(2,\)"),
+        (lambda: synthetic.rouge_l(words(""), words("")), "expected a text with words"),
+        (lambda: synthetic.rouge_l(X[0], words("a")), r"candidate has shape \(3, 4\)"),
+        (lambda: synthetic.filter_gain(torch.tensor(1.5), torch.tensor(0.5)), "correlation"),
+        (lambda: synthetic.filter_precision(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(0.5)), "share"),
+        (lambda: synthetic.compounded_errors(torch.tensor(0.0), torch.tensor(0.0), length=2), "error"),
+        (lambda: synthetic.diversity_kept(n=0, generation=1), "n = 0"),
+        (lambda: synthetic.diversity_kept(n=2, generation=1, fresh=1.5), "fresh = 1.5"),
+        (lambda: synthetic.support_kept(torch.ones(3), n=2), "probs"),
+        (lambda: synthetic.log_variance_drift(n=1), "n = 1"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
