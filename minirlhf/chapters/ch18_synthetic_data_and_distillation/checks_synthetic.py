@@ -76,6 +76,10 @@ def _(precision, draw: Draw) -> Iterator[Comparison]:
     yield found / (1 - found), share / (1 - share) * recall / alarms
 
 
+def _normal(q: Tensor) -> Tensor:
+    return (-(q**2) / 2).exp() / math.sqrt(2 * math.pi)
+
+
 @check(
     "eq:filter-gain",
     "value",
@@ -92,9 +96,8 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     for _ in range(2):
         rho, share = draw.uniform(low=0.2, high=0.85), draw.uniform(low=0.1, high=0.7)
         bar = torch.special.ndtri(1 - share)
-        normal = lambda q: (-(q**2) / 2).exp() / math.sqrt(2 * math.pi)
         kept = lambda q, rho=rho, bar=bar: torch.special.ndtr((rho * q - bar) / (1 - rho**2).sqrt())
-        yield gain(rho, share), exact.integrate(lambda q, kept=kept: q * kept(q) * normal(q), -10.0, 10.0) / share
+        yield gain(rho, share), exact.integrate(lambda q, kept=kept: q * kept(q) * _normal(q), -10.0, 10.0) / share
 
 
 # -- errors that feed on themselves --------------------------------------------------------------------------------
