@@ -96,8 +96,11 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     for _ in range(2):
         rho, share = draw.uniform(low=0.2, high=0.85), draw.uniform(low=0.1, high=0.7)
         bar = torch.special.ndtri(1 - share)
-        kept = lambda q, rho=rho, bar=bar: torch.special.ndtr((rho * q - bar) / (1 - rho**2).sqrt())
-        yield gain(rho, share), exact.integrate(lambda q, kept=kept: q * kept(q) * _normal(q), -10.0, 10.0) / share
+
+        def part(q: Tensor, rho: Tensor = rho, bar: Tensor = bar) -> Tensor:
+            return q * torch.special.ndtr((rho * q - bar) / (1 - rho**2).sqrt()) * _normal(q)
+
+        yield gain(rho, share), exact.integrate(part, -10.0, 10.0) / share
 
 
 # -- errors that feed on themselves --------------------------------------------------------------------------------
@@ -291,9 +294,9 @@ def _(drift, draw: Draw) -> Iterator[Comparison]:
     for n in {2 + draw.integer(1, 4), 10}:
         free = n - 1
 
-        def density(u: Tensor, free: int = free) -> Tensor:
-            """Of u = log χ², with ``free`` degrees of freedom."""
-            return (u * free / 2 - u.exp() / 2 - math.lgamma(free / 2) - free / 2 * math.log(2)).exp()
+        def weighted(u: Tensor, free: int = free) -> Tensor:
+            """Of u = log χ² with ``free`` degrees of freedom, times u."""
+            return u * (u * free / 2 - u.exp() / 2 - math.lgamma(free / 2) - free / 2 * math.log(2)).exp()
 
-        mean = exact.integrate(lambda u, density=density: u * density(u), -40.0, 8.0, nodes=600)
+        mean = exact.integrate(weighted, -40.0, 8.0, nodes=600)
         yield drift(n=n), mean - math.log(free)
