@@ -21,7 +21,11 @@ def holm(chances: Sequence[float]) -> list[float]:
 def sign_test(more: int, less: int) -> float:
     """Two-sided p-value of so many pluses and minuses if each were a coin toss, exactly; 1 where there are none.
 
-    Source: Arbuthnot (1710), "An argument for divine providence".
+    Of two models on the same items, with the items that only one of them got right, it is McNemar's test without approximation.
+
+    Label: eq:sign-test
+    Source: Arbuthnot (1710), "An argument for divine providence"; McNemar (1947), "Note on the sampling error of the difference
+        between correlated proportions or percentages".
     """
     total = more + less
     log_all = total * math.log(2.0)

@@ -20,6 +20,7 @@ from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.data.chat import encode_prompt, ends_of
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Rollout
+from minirlhf.equations import evaluation
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward, ask
 from minirlhf.models.forward import completion_logits
@@ -234,14 +235,10 @@ def _frac_invalid(rewards: Tensor) -> float:
     return float((~rewards.isfinite()).double().mean())
 
 
-def wilson_interval(successes: float, trials: float, z: float = 1.96) -> tuple[float, float]:
-    """Interval for a proportion that stays inside [0, 1]; 95 % by default.
-
-    Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.
-    """
+def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
+    """The 95 % interval of :func:`minirlhf.equations.evaluation.wilson_interval`, in plain numbers."""
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes=} of {trials=}; expected 0 ≤ successes ≤ trials and trials ≥ 1")
-    p, spread = successes / trials, z * z / trials
-    centre = (p + spread / 2) / (1 + spread)
-    half = z * math.sqrt(p * (1 - p) / trials + spread / (4 * trials)) / (1 + spread)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    ends = evaluation.wilson_interval(*(torch.tensor(x, dtype=torch.float64) for x in (successes, trials)))
+    low, high = (float(end) for end in ends)
+    return low, high

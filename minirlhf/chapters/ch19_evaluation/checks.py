@@ -131,3 +131,34 @@ def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
         expected = _over_subsets(_samples(counts), k, _vote)
         yield maj_at_k(counts, correct=0, k=k), expected
         yield maj_at_k(counts.flip(0), correct=3, k=k), expected
+
+
+@check(
+    "eq:maj-at-k",
+    "unbiased",
+    of=estimators.maj_at_k,
+    against="the vote of all sequences of k fresh samples",
+    wrong={
+        "more than half of the votes needed": lambda counts, *, correct, k: _over_subsets(
+            _samples(counts), k, lambda s: float(2 * s.count(correct) > k)
+        ),
+        "the vote of all n, whatever k": lambda counts, *, correct, k: _over_subsets(
+            _samples(counts), int(counts.sum()), lambda s: _vote([x != correct for x in s])
+        ),
+    },
+)
+def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
+    "On average over n samples the estimate is the chance that k fresh samples elect the right answer."
+    probs, n = draw.distribution(3, scale=0.5), 5
+    for k in (2, 3):
+        found = 0.0
+        for counts in itertools.product(range(n + 1), repeat=3):
+            if sum(counts) == n:
+                ways = math.factorial(n) // math.prod(map(math.factorial, counts))
+                chance = ways * math.prod(float(p) ** c for p, c in zip(probs, counts, strict=True))
+                found += chance * maj_at_k(torch.tensor(counts), correct=0, k=k)
+        fresh = sum(
+            _vote(list(votes)) * math.prod(float(probs[v]) for v in votes)
+            for votes in itertools.product(range(3), repeat=k)
+        )
+        yield found, fresh

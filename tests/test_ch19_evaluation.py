@@ -1,0 +1,154 @@
+"""Chapter 19: the cases that its text works by hand, what its equations refuse, and what they say of one another."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from minirlhf.core import statistics
+from minirlhf.equations import comparisons, estimators, evaluation
+from minirlhf.equations.social_choice import bradley_terry_fit
+from minirlhf.trainers.evaluation import wilson_interval
+
+
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def close(got, want, digits=9):
+    got, want = (torch.as_tensor(x, dtype=torch.float64) for x in (got, want))
+    torch.testing.assert_close(got, want, atol=0.6 * 10**-digits, rtol=0)
+
+
+# -- worked by hand ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "c", "k", "known"), [(10, 3, 5, 11 / 12), (5, 2, 3, 0.9), (4, 1, 4, 1.0)])
+def test_pass_at_k_of_the_examples(n, c, k, known):
+    close(estimators.pass_at_k(n, c, k=k), known)
+
+
+def test_ten_of_ten_is_not_certain():
+    """Wilson's interval of n successes of n ends at n/(n + z²); Wald's has no width."""
+    low, high = wilson_interval(10, 10)
+    close(low, 10 / (10 + 1.959963984540054**2))
+    assert high == 1.0
+    none, all_of_it = evaluation.wald_interval(numbers(10.0), numbers(10.0))
+    assert none == all_of_it == 1.0
+
+
+def test_seven_against_one_items():
+    """Eight items on which two models differ, seven for the one: 2 (1 + 8)/256."""
+    close(statistics.sign_test(7, 1), 18 / 256)
+
+
+def test_how_many_items_tell_70_from_75_percent():
+    """Unpaired items: the variance of one item's difference is .70 · .30 + .75 · .25. About a thousand and a quarter."""
+    n = evaluation.items_needed(0.05, item=0.7 * 0.3 + 0.75 * 0.25, reply=0.0)
+    close(n, (1.959963984540054 + 0.8416212335729143) ** 2 * 0.3975 / 0.0025, 6)
+    assert 1240 < n < 1260
+
+
+# -- what they say of one another --------------------------------------------------------------------------------
+
+
+def test_one_reply_to_each_item_has_the_variance_of_one_coin_whatever_the_items():
+    """Var(p_i) + E[p_i(1 − p_i)] = p̄(1 − p̄): with one reply nobody sees how the difficulty is spread."""
+    chances = torch.rand(50, dtype=torch.float64)
+    item, reply = chances.var(correction=0), (chances * (1 - chances)).mean()
+    found = evaluation.difference_variance(torch.zeros_like(item), item, reply, seeds=1, items=50, replies=1)
+    close(found, chances.mean() * (1 - chances.mean()) / 50)
+
+
+def test_no_number_of_items_makes_up_for_seeds():
+    effect, floor = 0.02, 0.02 / (1.959963984540054 + 0.8416212335729143)
+    few = evaluation.items_needed(effect, seed=1.001 * floor**2, item=0.1, reply=0.1)
+    assert few == math.inf
+    assert evaluation.items_needed(effect, seed=1.001 * floor**2, item=0.1, reply=0.1, seeds=2) < math.inf
+    assert evaluation.items_needed(effect, item=0.1, reply=0.1, power=0.02) == math.inf, "below the level of the test"
+
+
+def test_the_items_that_are_needed_are_those_at_which_the_smallest_effect_is_seen():
+    """Two homes, chapter 7's for labels and this one's for items, one test."""
+    n = evaluation.items_needed(0.03, item=0.11, reply=0.2, replies=4, alpha=0.02, power=0.9)
+    variance = (0.11 + 0.2 / 4) / n
+    close(comparisons.smallest_effect(numbers(1 / variance), alpha=0.02, power=0.9), [0.03])
+
+
+def test_wilson_covers_where_wald_does_not():
+    n, truth = 30, numbers(0.97)
+    counts, trials = torch.arange(n + 1).double(), torch.full((n + 1,), float(n), dtype=torch.float64)
+    wald = evaluation.coverage(*evaluation.wald_interval(counts, trials), truth)
+    wilson = evaluation.coverage(*evaluation.wilson_interval(counts, trials), truth)
+    ends = numbers(*(evaluation.bootstrap_interval(s, n) for s in range(n + 1)))
+    bootstrap = evaluation.coverage(ends[:, 0], ends[:, 1], truth)
+    # An interval that all successes leave without width misses whenever all succeed.
+    assert float(wald) <= 1 - 0.97**30 and float(bootstrap) <= 1 - 0.97**30
+    assert float(wilson) > 0.93
+
+
+def test_variances_of_a_leaderboard_are_those_of_its_fit():
+    """Turn one game of sixty thousand round and fit again: the difference of the two moves by its variance."""
+    rewards = numbers(-0.6, 0.1, 0.5)
+    games = numbers([0, 3e4, 1e4], [3e4, 0, 2e4], [1e4, 2e4, 0])
+    wins = games * torch.sigmoid(rewards[:, None] - rewards[None, :])
+    moved = wins.clone()
+    moved[0, 1] += 1.0
+    moved[1, 0] -= 1.0
+    shift = bradley_terry_fit(moved, tolerance=1e-14) - bradley_terry_fit(wins, tolerance=1e-14)
+    variance = evaluation.leaderboard_variance(games, rewards)
+    torch.testing.assert_close(shift[0] - shift[1], variance[0, 1], rtol=1e-3, atol=0)
+
+
+def test_the_threshold_is_the_confidence_that_was_asked_for():
+    """A penalty of t/(1 − t) makes a threshold of t: points are won above it only."""
+    for t in (0.5, 0.75, 0.9):
+        gain = evaluation.answering_gain(numbers(t - 0.01, t, t + 0.01), penalty=t / (1 - t))
+        assert gain[0] < 0 < gain[2]
+        close(gain[1], 0.0)
+
+
+def test_half_said_always_has_a_quarter_and_no_calibration_error():
+    outcomes = numbers(1, 0, 0, 1)
+    said = torch.full((4,), 0.5, dtype=torch.float64)
+    close(evaluation.brier_score(said, outcomes), 0.25)
+    close(torch.stack(evaluation.brier_parts(said, outcomes)), [0.0, 0.0, 0.25])
+
+
+def test_the_best_of_many_coins_is_above_one_half_and_one_coin_is_not():
+    half = numbers(0.5)
+    scores = [float(evaluation.selected_score(half, items=100, tries=k)) for k in (1, 10, 100, 1000)]
+    close(scores[0], 0.5)
+    assert all(a + 0.02 < b for a, b in itertools.pairwise(scores))
+
+
+def test_overlap_of_a_copy_a_stranger_and_a_short_item():
+    text = ["the", "cat", "sat", "on", "the", "mat"]
+    seen = set(evaluation.ngrams(text, n=3))
+    assert evaluation.ngram_overlap(text, seen, n=3) == 1.0
+    assert evaluation.ngram_overlap(["a", "dog", "ran", "in", "that", "fog"], seen, n=3) == 0.0
+    assert evaluation.ngram_overlap(["the", "cat"], seen, n=3) == 0.0
+    # One word of six changed in the middle breaks three of the four runs.
+    assert evaluation.ngram_overlap(["the", "cat", "sat", "upon", "the", "mat"], seen, n=3) == 0.25
+
+
+# -- what they refuse --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: evaluation.wilson_interval(numbers(3), numbers(2)), "successes of shape"),
+        (lambda: evaluation.wald_interval(numbers(0), numbers(0)), "trials ≥ 1"),
+        (lambda: evaluation.bootstrap_interval(4, 3), "successes=4 of trials=3"),
+        (lambda: evaluation.paired_variance(numbers(1), numbers(2)), "at least two items"),
+        (lambda: evaluation.leaderboard_information(numbers([0, 1], [2, 0]), numbers(0, 0)), "symmetric"),
+        (lambda: evaluation.items_needed(0.0, item=1.0, reply=0.0), "effect = 0.0"),
+        (lambda: evaluation.ngram_overlap("abc", set(), n=0), "n = 0"),
+        (lambda: wilson_interval(3, 2), "successes=3"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
