@@ -203,13 +203,11 @@ def _(score, draw: Draw) -> Comparison:
     of=evaluation.brier_parts,
     against="the mean squared error of all answers",
     wrong={
-        "resolution added": lambda p, o: (lambda a, b, c: (a, -b, c))(*evaluation.brier_parts(p, o)),
-        "uncertainty left out": lambda p, o: (*evaluation.brier_parts(p, o)[:2], torch.zeros(())),
-        "reliability not squared": lambda p, o: (
-            evaluation.brier_parts(p, o)[0].sqrt(), *evaluation.brier_parts(p, o)[1:]
-        ),
+        "resolution added": lambda p, o: _changed(p, o, second=-1.0),
+        "uncertainty left out": lambda p, o: _changed(p, o, third=0.0),
+        "reliability halved": lambda p, o: _changed(p, o, first=0.5),
     },
-)  # fmt: skip
+)
 def _(parts, draw: Draw) -> Comparison:
     "Reliability less resolution plus uncertainty is the Brier score."
     said, happened = _forecasts(draw)
@@ -226,13 +224,23 @@ def _(parts, draw: Draw) -> Comparison:
     against="groups of equal forecasts, one by one",
     wrong={
         "groups weighted equally": lambda p, o: _grouped(p, o, weighted=False),
-        "reliability and resolution exchanged": lambda p, o: (lambda a, b, c: (b, a, c))(*evaluation.brier_parts(p, o)),
+        "reliability and resolution exchanged": lambda p, o: _exchanged(p, o),
     },
 )
 def _(parts, draw: Draw) -> Iterator[Comparison]:
     "How far groups are from what they said, how far they are apart, and what nobody can know."
     said, happened = _forecasts(draw)
     yield from zip(parts(said, happened), _grouped(said, happened, weighted=True), strict=True)
+
+
+def _changed(p: Tensor, o: Tensor, first: float = 1.0, second: float = 1.0, third: float = 1.0) -> tuple[Tensor, ...]:
+    """The parts, each multiplied by something."""
+    return tuple(part * by for part, by in zip(evaluation.brier_parts(p, o), (first, second, third), strict=True))
+
+
+def _exchanged(p: Tensor, o: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    reliability, resolution, uncertainty = evaluation.brier_parts(p, o)
+    return resolution, reliability, uncertainty
 
 
 def _forecasts(draw: Draw) -> tuple[Tensor, Tensor]:

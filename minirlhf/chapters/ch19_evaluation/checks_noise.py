@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -102,9 +103,15 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
         low, high = interval(counts.double(), torch.full((3,), float(trials)).double(), alpha=alpha)
         z = _reach(alpha / 2)
         for at, seen in enumerate((counts.double() / trials).tolist()):
-            far = lambda p, seen=seen, trials=trials, z=z: (p - seen) ** 2 * trials - z * z * p * (1 - p)
-            yield low[at], 0.0 if seen == 0 else _root(lambda p, far=far: -far(p), 0.0, seen)
-            yield high[at], 1.0 if seen == 1 else _root(far, seen, 1.0)
+            beyond = functools.partial(_beyond, seen=seen, trials=trials, z=z)
+            inside = functools.partial(_beyond, seen=seen, trials=trials, z=z, sign=-1.0)
+            yield low[at], 0.0 if seen == 0 else _root(inside, 0.0, seen)
+            yield high[at], 1.0 if seen == 1 else _root(beyond, seen, 1.0)
+
+
+def _beyond(p: float, *, seen: float, trials: int, z: float, sign: float = 1.0) -> float:
+    """By how much a share that was seen is more than z standard errors of p away from it; squared, times the trials."""
+    return sign * ((p - seen) ** 2 * trials - z * z * p * (1 - p))
 
 
 @check(
