@@ -1,6 +1,7 @@
 """Every tiny world keeps the protocol; the assistant world's gold reward is the formula it states; preferences."""
 
 import itertools
+import json
 import math
 import os
 import subprocess
@@ -23,8 +24,17 @@ from minirlhf.data.preferences import (
     sample_pairs,
     word_bias,
 )
-from minirlhf.data.tasks import phrasebook, running_sum, shell_game, sort_digits
+from minirlhf.data.tasks import (
+    knights_and_knaves,
+    phrasebook,
+    running_sum,
+    scratchpad,
+    shell_game,
+    small_programs,
+    sort_digits,
+)
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT, FACTS, Features, features, gold
+from minirlhf.feedback import graders
 
 every_task = pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
 
@@ -436,3 +446,169 @@ def test_the_chance_of_a_right_answer_is_that_over_all_ways_to_go_on():
             share = math.prod(1 - careless if slip == 0 else careless / 4 for slip in rest)
             chance += share * task.grade(prompt, " ".join(task.working(prompt, (*first, *rest))))
         assert task.chance(prompt, task.working(prompt, (*first, *[0] * (6 - done)))[:done]) == pytest.approx(chance)
+
+
+# -- knights and knaves -----------------------------------------------------------------------------------------------
+
+every_size = pytest.mark.parametrize("people", [2, 3, 4, 5])
+
+
+def told(prompt, kinds):
+    """Whether a puzzle's every statement is true exactly if its speaker is a knight, read word by word: another way than the solver's."""
+    truth = dict(zip("ABCDE", kinds, strict=False))
+    for part in prompt.split(" , "):
+        speaker, _, *said = part.split()
+        others = [knight for name, knight in truth.items() if name != speaker]
+        match said:
+            case ["all"]:
+                holds = others.count(False) == 0
+            case ["none"]:
+                holds = others.count(True) == 0
+            case ["some"]:
+                holds = others.count(True) > 0
+            case ["part"]:
+                holds = others.count(False) > 0
+            case [name, "knight"]:
+                holds = truth[name]
+            case [name, "knave"]:
+                holds = not truth[name]
+            case [one, "same", other]:
+                holds = truth[one] is truth[other]
+            case [one, "differ", other]:
+                holds = truth[one] is not truth[other]
+        if holds is not truth[speaker]:
+            return False
+    return True
+
+
+@every_size
+def test_a_puzzle_has_one_solution_and_it_is_the_answer(people):
+    world = knights_and_knaves.KnightsAndKnaves(people)
+    train, test = world.prompts("train"), world.prompts("test")
+    assert test and not set(train) & set(test)
+    for prompt in (train + test)[:300]:
+        fitting = [kinds for kinds in itertools.product((True, False), repeat=people) if told(prompt, kinds)]
+        assert len(fitting) == 1
+        answer = " ".join("k" if knight else "n" for knight in fitting[0])
+        assert world.reference(prompt).endswith(f"answer {answer}")
+        assert world.grade(prompt, f"answer {answer}") == world.grade(prompt, world.reference(prompt)) == 1.0
+        for kinds in itertools.product("kn", repeat=people):
+            assert world.grade(prompt, f"answer {' '.join(kinds)}") == float(" ".join(kinds) == answer)
+
+
+@every_size
+def test_every_step_of_a_chain_is_right(people):
+    world, rng = knights_and_knaves.KnightsAndKnaves(people), np.random.default_rng(0)
+    for prompt in world.prompts("test")[:50]:
+        words = world.demonstration(prompt, rng).split()
+        grades = world.grade_steps(prompt, words)
+        said = [word in ("yes", "no") for word in words]
+        assert [not math.isnan(grade) for grade in grades] == said
+        assert all(grade == 1.0 for grade, is_step in zip(grades, said, strict=True) if is_step)
+        lies = [{"yes": "no", "no": "yes"}.get(word, word) for word in words]
+        assert all(g == 0.0 for g, is_step in zip(world.grade_steps(prompt, lies), said, strict=True) if is_step)
+        assert len(words) + 1 <= world.max_completion_length
+
+
+@pytest.mark.parametrize(
+    "world",
+    [knights_and_knaves, scratchpad, small_programs, shell_game],
+    ids=lambda world: world.__name__.rpartition(".")[2],
+)
+def test_the_example_at_the_head_of_a_world_is_right(world):
+    prompt, reply = [
+        line.strip()
+        for line in world.__doc__.splitlines()
+        if line.startswith("    ") and not line.strip().startswith("al. (")
+    ][:2]
+    task = tasks.get(world.__name__.rpartition(".")[2])
+    assert task.grade(prompt, reply) == 1.0
+    if world is knights_and_knaves:
+        assert task.reference(prompt) == reply and prompt in task.prompts("train")
+
+
+def test_the_strict_form_of_an_answer():
+    world = knights_and_knaves.KNIGHTS_AND_KNAVES
+    prompt = world.prompts("test")[0]
+    right = world.reference(prompt)
+    kinds = right.split()[-3:]
+    for wrong in (
+        right.removeprefix("think "), f"{right} k", right.replace("answer", "answer answer"), " ".join(kinds), f"answer {' '.join(kinds)} yes",
+        f"answer {' '.join(kinds)} answer {' '.join(kinds)}", f"think {right}", right.rpartition(" ")[0], "",
+    ):  # fmt: skip
+        assert not world.well_formed(wrong) and world.grade(prompt, wrong) == 0.0
+    with pytest.raises(ValueError, match="people = 6"):
+        knights_and_knaves.KnightsAndKnaves(6)
+
+
+def test_more_people_are_harder():
+    """Longer chains; and a blind guess is right one time in 2ⁿ at best."""
+    lengths, guesses = [], []
+    for people in (2, 3, 4, 5):
+        world = knights_and_knaves.KnightsAndKnaves(people)
+        references = [world.reference(prompt).split() for prompt in world.prompts("train")[:2000]]
+        answers = [" ".join(words[-people:]) for words in references]
+        lengths.append(np.mean([len(words) for words in references]))
+        guesses.append(max(map(answers.count, set(answers))) / len(answers))
+    assert lengths == sorted(lengths) and guesses == sorted(guesses, reverse=True)
+
+
+# -- the scratchpad ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("digits", [2, 3, 5, 9])
+def test_sums_by_the_machine(digits):
+    world, rng = scratchpad.Scratchpad(digits), np.random.default_rng(0)
+    for prompt in world.prompts("test")[:200]:
+        one, other = (int(side.replace(" ", "")) for side in prompt.split(" + "))
+        assert len(str(one)) == len(str(other)) == digits
+        answer = "answer " + " ".join(str(one + other))
+        assert world.grade(prompt, answer) == world.grade(prompt, world.demonstration(prompt, rng)) == 1.0
+        assert world.grade(prompt, "answer " + " ".join(str(one + other + 1))) == 0.0
+        assert world.grade(prompt, answer.replace("answer", "answer 0")) == world.grade(prompt, answer[7:]) == 0.0
+
+
+def test_steps_of_a_scratchpad_are_sums_of_three_digits():
+    world = scratchpad.SCRATCHPAD
+    for prompt in world.prompts("test")[:100]:
+        words = world.reference(prompt).split()
+        chain = " ".join(words[1 : words.index("answer")])
+        carry = 0
+        for step in chain.split(" then "):
+            left, _, right = step.partition(" = ")
+            a, b, c = map(int, left.split(" + "))
+            assert c == carry and a + b + c == int(right.replace(" ", ""))
+            carry = int(right[0])
+        grades = world.grade_steps(prompt, words)
+        assert [g for g in grades if not math.isnan(g)] == [1.0] * world.digits
+        slip = list(words)
+        slip[words.index("=") + 2] = str((int(slip[words.index("=") + 2]) + 1) % 10)
+        assert [g for g in world.grade_steps(prompt, slip) if not math.isnan(g)] == [0.0] + [1.0] * (world.digits - 1)
+
+
+# -- small programs ---------------------------------------------------------------------------------------------------
+
+
+def test_small_programs_are_graded_by_what_they_compute():
+    world = small_programs.SMALL_PROGRAMS
+    prompt = "0 gives 1 , 2 gives 5 , 3 gives 7"
+    assert prompt in world.prompts("train") + world.prompts("test")
+    for right in ("return x * 2 + 1", "return x + x + 1", "return 1 + 2 * x", "return ( x + x ) - - 1"):
+        assert world.grade(prompt, right) == 1.0
+    for wrong in ("return x * 2", "return 7", "x * 2 + 1", "return", "return x (", "return x // 0", "return ( )", "return x\nreturn x",
+                  "return __import__('os')", "return 2 * * x", "return x " + "* x " * 9999, "lambda x : x * 2 + 1"):  # fmt: skip
+        assert world.grade(prompt, wrong) == 0.0
+
+
+def test_small_programs_and_the_grader_of_programs_agree():
+    world = small_programs.SMALL_PROGRAMS
+    prompts = world.prompts("test")[:4]
+    for prompt, line in itertools.product(prompts, [*map(world.reference, prompts), "return x + x", "return x // 0"]):
+        assert graders.tests(f"    {line}\n", json.dumps(world.exam(prompt))) == world.grade(prompt, line)
+
+
+def test_no_function_of_the_test_split_is_trained_on():
+    world = small_programs.SMALL_PROGRAMS
+    seen, unseen = ({tuple(eval(f"lambda x: {world.reference(p)[7:]}")(x) for x in range(10)) for p in world.prompts(split)} for split in ("train", "test"))  # fmt: skip
+    assert seen and unseen and not seen & unseen
+    assert {world.operations(p) for p in world.prompts("test")} >= {1, 2}

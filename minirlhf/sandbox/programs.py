@@ -13,7 +13,9 @@ import builtins
 import functools
 import os
 import socket
+import threading
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,49 @@ def shared_boxes() -> Boxes:
     return _boxes_of(os.getpid())
 
 
+class Desk:
+    """One box for many programs that can do each other no harm: a millisecond for each, where a box of its own takes fifty.
+
+    For worlds whose words are harmless by themselves. It is opened anew after :data:`MOST` programs, and where it ended.
+    """
+
+    MOST = 500
+
+    def __init__(self, boxes: Boxes) -> None:
+        self.boxes = boxes
+        self._box: Box | None = None
+        self._asked = 0
+        self._lock = threading.Lock()
+
+    def outputs(self, program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What the program's function gives for each of these arguments, None where it fails."""
+        with self._lock:
+            if self._box is not None and self._asked >= self.MOST:
+                self._box.close()
+                self._box = None
+            if self._box is None:
+                self._box, self._asked = Box(self.boxes, LIMITS), 0
+            self._asked += 1
+            every = wire.encode(list(arguments), wide=True)
+            try:
+                answer = self._box.ask({"op": "each", "code": program, "name": name, "arguments": every})
+                found = wire.decode(answer["ok"], wide=True)
+            except (BoxEnded, KeyError, wire.WireError):
+                self._box.close()
+                self._box, found = None, None
+        return found if isinstance(found, list) and len(found) == len(arguments) else [None] * len(arguments)
+
+
+@functools.cache
+def _desk_of(process: int) -> Desk:
+    return Desk(_boxes_of(process))
+
+
+def outputs(program: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """:meth:`Desk.outputs` at the desk of this process."""
+    return _desk_of(os.getpid()).outputs(program, name, arguments)
+
+
 # -- inside the boxes --------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +171,17 @@ class Program(Guest):
     def _on_call(self, question: dict[str, Any]) -> Any:
         args, kwargs = wire.decode(question["call"], wide=True)
         return self.module.__dict__[question["name"]](*args, **kwargs)
+
+    def _on_each(self, question: dict[str, Any]) -> list[Any]:
+        space: dict[str, Any] = {}
+        exec(compile(question["code"], "cell program", "exec"), space)
+        found = []
+        for args in wire.decode(question["arguments"], wide=True):
+            try:
+                found.append(space[question["name"]](*args))
+            except Exception:
+                found.append(None)
+        return found
 
     def _on_tests(self, question: dict[str, Any]) -> None:
         space = self.module.__dict__

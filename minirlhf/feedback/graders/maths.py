@@ -12,7 +12,7 @@ LONGEST = 300  # characters of an answer
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _WORDS = (
     (
-        r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\\$|\$|\\?%|°|\^\{?\\circ\}?",
+        r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
         " ",
     ),
     (r"\\(?:text|mathrm|mbox|textbf|mathbf)\{[^{}]*\}", " "),
@@ -86,7 +86,7 @@ def plain(text: str) -> str:
             break
         text = changed
     text = text.replace("^", "**").replace("⦃", "{").replace("⦄", "}")
-    return " ".join(text.split())
+    return " ".join(text.split()).removesuffix(".").strip()
 
 
 def _fraction(found: re.Match[str]) -> str:
