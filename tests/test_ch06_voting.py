@@ -1,6 +1,7 @@
 """Chapter 06's laboratory: Arrow by exhaustion, Condorcet's counts, the money pump, and groups that are found."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -166,3 +167,81 @@ def test_hidden_groups_are_found_from_many_labels_of_each():
     belongs, _ = groups.find_groups(made.wins, generator)
     right = float(((belongs > 0.5) == (made.group == 0)).double().mean())
     assert max(right, 1 - right) > 0.9
+
+
+def test_a_pump_starts_with_what_is_held():
+    line = torch.tensor([[0, 1, 1], [0, 0, 1], [0, 0, 0]]).bool()
+    assert cycles.money_pump(line, fee=0.5, offers=2, start=2) == ([2, 0, 0], [0.0, 0.5, 0.5])
+
+
+def test_a_ring_of_four_leaves_what_stands_opposite_even():
+    win = 0.7
+    by_hand = [[0.5, win, 0.5, 1 - win], [1 - win, 0.5, win, 0.5], [0.5, 1 - win, 0.5, win], [win, 0.5, 1 - win, 0.5]]
+    torch.testing.assert_close(cycles.ring(win, 4), torch.tensor(by_hand, dtype=torch.float64))
+
+
+def test_all_pairs_meet_and_who_always_wins_is_written_first():
+    surely = torch.ones(4, 4, dtype=torch.float64).triu(1)
+    played = cycles.play(surely, 400, torch.Generator().manual_seed(0))
+    assert set(map(tuple, played.tolist())) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
+
+
+def test_a_first_win_among_equals_is_worth_half_of_k():
+    games = torch.tensor([[[0, 1]], [[2, 0]]])
+    path = cycles.elo_ratings(games, 3, k=12.0)
+    assert path[:, -1].tolist() == [[6.0, -6.0, 0.0], [-6.0, 0.0, 6.0]]
+
+
+def test_the_deviance_counts_each_game_once():
+    """Also where a pair met only once; a ring, so that all rewards are equal and every chance is one half."""
+    wins = torch.tensor([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.float64)
+    assert cycles.misfit(wins).item() == pytest.approx(2 * 3 * math.log(2))
+
+
+def test_people_label_what_their_group_prefers():
+    rewards = torch.tensor([[90.0, 60.0, 30.0, 0.0], [0.0, 30.0, 60.0, 90.0]], dtype=torch.float64)
+    labels = groups.label(rewards, 40, 25, torch.Generator().manual_seed(1))
+    assert labels.group.bincount().tolist() == [20, 20]
+    assert labels.wins.sum((1, 2)).tolist() == [25.0] * 40
+    upper, lower = torch.ones(4, 4).triu(1).bool(), torch.ones(4, 4).tril(-1).bool()
+    for group, right in ((0, upper), (1, lower)):
+        wins = labels.wins[labels.group == group].sum(0)
+        assert torch.equal(wins > 0, right)
+
+
+def test_half_a_win_is_added_to_either_side():
+    fitted = groups.fit_smoothed(torch.tensor([[0.0, 3.0], [0.0, 0.0]], dtype=torch.float64))
+    assert (fitted[0] - fitted[1]).item() == pytest.approx(math.log(3.5 / 0.5), abs=1e-3)
+
+
+def likelihood_and_posterior(wins, rewards, share):
+    """Of two groups: the log-likelihood of everybody's labels, and each person's chance of the first; by loops."""
+    total, chances = 0.0, []
+    for person in wins:
+        logs = [math.log(share), math.log(1 - share)]
+        for g, a, b in itertools.product(range(2), range(wins.shape[-1]), range(wins.shape[-1])):
+            logs[g] -= float(person[a, b]) * math.log1p(math.exp(float(rewards[g, b] - rewards[g, a])))
+        top = max(logs)
+        both = top + math.log(sum(math.exp(x - top) for x in logs))
+        total += both
+        chances.append(math.exp(logs[0] - both))
+    return total, torch.tensor(chances, dtype=torch.float64)
+
+
+def test_groups_that_are_found_rest_in_both_steps_and_the_likeliest_start_is_kept():
+    """Three people of four belong to one group, so that the shares matter; labels are few, so that doubts are left."""
+    rewards = torch.tensor([[1.0, 0.0, -1.0], [-1.0, 0.3, 1.0]], dtype=torch.float64)
+    labels = groups.label(rewards, 32, 6, torch.Generator().manual_seed(3))
+    wins = labels.wins[(labels.group == 0) | (torch.arange(32) % 6 == 1)]
+    belongs, found = groups.find_groups(wins, torch.Generator().manual_seed(4), starts=1, steps=400)
+    _, again = likelihood_and_posterior(wins, found, float(belongs.mean()))
+    torch.testing.assert_close(belongs, again, atol=2e-3, rtol=0)
+    for g, weight in enumerate((belongs, 1 - belongs)):
+        fitted = groups.fit_smoothed(torch.einsum("n,nab->ab", weight, wins))
+        torch.testing.assert_close(found[g], fitted, atol=2e-3, rtol=0)
+    one = torch.Generator().manual_seed(5)
+    alone = [groups.find_groups(wins, one, starts=1, steps=4) for _ in range(5)]
+    best = groups.find_groups(wins, torch.Generator().manual_seed(5), starts=5, steps=4)
+    values = [likelihood_and_posterior(wins, r, float(b.mean()))[0] for b, r in alone]
+    assert max(values) - min(values) > 0.1, "the starts should differ"
+    assert torch.equal(best[0], alone[values.index(max(values))][0])

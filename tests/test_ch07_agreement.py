@@ -103,3 +103,11 @@ def test_the_likelihood_rises_in_every_round():
 def test_who_was_not_asked_says_nothing():
     labels = torch.tensor([[0, -1], [-1, -1]])
     torch.testing.assert_close(vote_shares(labels, 2), torch.tensor([[1.0, 0], [0.5, 0.5]]).double())
+
+
+def test_the_accuracy_of_an_annotator_is_the_expected_share_of_right_labels():
+    _, labels = labelled([0.9, 0.7, 0.6], 80, "accuracy")
+    labels[:30] = 1  # so that the two labels are not equally frequent
+    found = dawid_skene(labels, 2, smoothing=0.0, max_steps=2000)
+    right = found.posterior[:, :, None] * torch.nn.functional.one_hot(labels, 2).mT
+    torch.testing.assert_close(found.accuracy, right.sum((0, 1)) / len(labels), atol=1e-6, rtol=0)

@@ -38,10 +38,12 @@ def friends(student):
     """Seven friends of this student: a list of (4, 4) tensors of zeros and ones."""
     draw = Draw("06.1", student)
     alone = draw.permutation(4).tolist()  # each dessert stands outside of somebody's only circle
-    found = [_likes([alone[0], *alone[1:]], alone[1:])]  # a favourite above a circle
-    for k in (1, 2, 3):
-        others = [a for a in alone if a != alone[k]]
-        found.append(_likes([*others, alone[k]], others))  # a circle above a worst
+    up = draw.permutation(4) % 2 == 0  # half of these circles run up the alphabet, half down
+    found = []
+    for k, dessert in enumerate(alone):
+        others = sorted(set(alone) - {dessert}, reverse=not up[k])
+        # the first is a favourite above a circle, the others a worst below one
+        found.append(_likes([*others, dessert] if k else [dessert, *others], others))
     everything = draw.permutation(4).tolist()
     found.append(_likes(everything, everything))
     for _ in range(2):
@@ -85,6 +87,8 @@ def circular(likes):
 def circles(sub, draw):
     "`pumped` lists the friends whose preferences go in a circle, and nobody else."
     given = sub.value("pumped")
+    if isinstance(given, list | tuple | torch.Tensor):
+        given = [n.item() if isinstance(n, torch.Tensor) and n.numel() == 1 else n for n in given]
     if not isinstance(given, list | tuple) or not all(isinstance(n, int) for n in given):
         fail("`pumped` is not a list of whole numbers")
     everybody = friends(sub.student)
@@ -102,6 +106,9 @@ def circles(sub, draw):
         fail("`pumped` lists those who have no least-liked dessert: one can have one below a circle")
     if list(given) != want and sorted(set(given)) == want:
         fail("`pumped` has the right friends, and not each once in rising order")
+    round_all = [n for n in want if sorted(everybody[n].sum(-1).tolist()) == [1, 1, 2, 2]]
+    if list(given) == round_all:
+        fail("`pumped` lists those with a circle through all four desserts: a circle of three is enough")
     missed, blamed = len(set(want) - set(given)), len(set(given) - set(want))
     if missed or blamed:
         fail(f"of those in `pumped` {blamed} cannot be pumped, and {missed} who can be are missing")
@@ -120,13 +127,18 @@ def a_favourite(sub, draw):
     everybody = friends(sub.student)
     [want] = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 3).any())]
     worst = [n for n, likes in enumerate(everybody) if circular(likes) and bool((likes.sum(-1) == 0).any())]
+    pumped = [n for n, likes in enumerate(everybody) if circular(likes)]
+    found = sub.number("spared")
+    if found in worst:
+        fail("`spared` is a friend with a dessert below a circle, not above")
+    if found in range(7) and found not in pumped:
+        fail("`spared` is a friend whose preferences are a line")
     expect(
-        sub.number("spared"),
+        found,
         float(want),
         what="`spared`",
         reveal=False,
         tolerance=1e-6,
-        mistakes={"it is the friend with a dessert below a circle, not above": float(worst[0])},
     )
 
 

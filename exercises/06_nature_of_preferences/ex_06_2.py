@@ -16,7 +16,7 @@
 # * `first_item(theta, size)`: the probability that item 0, the consensus' best, stands in first, second, …, last place, a float64 tensor of shape `(size,)`;
 # * `expected_distance(theta, size)`: the mean of $d$, one number.
 #
-# They should work for sizes of some hundreds, so no sum over rankings. The checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
+# They should work for sizes of some hundreds, so no sum over rankings, and for $\theta$ up to 10, so no $e^{K\theta}$, which overflows. The checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
 # $\theta$ as small as $10^{-9}$, where all orders are equally likely, or nearly.
 
 # %% [given]
@@ -89,6 +89,7 @@ def places(sub, draw):
             "it stands in reverse: the last place comes first": want.flip(0),
             "the weights are not normalised": (-theta * j).exp(),
             "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
+            "the row has places without end: (1 − e^(−θ)) e^(−θ j)": -math.expm1(-theta) * (-theta * j).exp(),
             "all places are equally likely": torch.full((size,), 1 / size, dtype=torch.float64),
         },
     )
@@ -116,6 +117,9 @@ def distance(sub, draw):
         mistakes={
             "only item 0 is counted": float((last * torch.arange(size)).sum()),
             "every item is counted like item 0": float(size * (last * torch.arange(size)).sum()),
+            "half of the items are counted like item 0": float(size * (last * torch.arange(size)).sum()) / 2,
+            "the last insertion, into a row of K − 1, is left out": want - float((last * torch.arange(size)).sum()),
+            "every row has places without end": (size - 1) / math.expm1(theta),
             "θ is not used": size * (size - 1) / 4,
         },
     )

@@ -93,6 +93,19 @@ def copeland(rows):
     return (2 * tally(rows) > len(rows)).sum(-1).argsort(descending=True, stable=True)
 
 
+def by_majorities(rows):
+    """All orders that the fewest majorities are against, however large these are."""
+    beats = (2 * tally(rows) > len(rows)).tolist()
+    orders = list(itertools.permutations(range(len(rows[0]))))
+    against = [sum(beats[b][a] for a, b in itertools.combinations(order, 2)) for order in orders]
+    return [list(order) for order, count in zip(orders, against, strict=True) if count == min(against)]
+
+
+def of_people(rows):
+    """Of the orders that somebody gave, the one with the fewest disagreements."""
+    return next(list(order) for _, order in costs(rows) if list(order) in rows)
+
+
 def misread(rankings):
     """The majorities of a reader who takes rows for places."""
     return 2 * (rankings[:, :, None] < rankings[:, None, :]).sum(0) > len(rankings)
@@ -112,6 +125,8 @@ def problem(draw, circle):
         (best, order), (second, _), *_ = costs(rows)
         borda = above.sum(-1).argsort(descending=True, stable=True).tolist()
         easy = copeland(rows).tolist() if circle else borda
+        if circle and list(order) in (by_majorities(rows)[0], by_majorities(rows)[-1]):
+            continue  # people must be counted, not majorities, of which several orders often have the same number
         if best < second and list(order) not in (easy, rows[0], rows[-1]):
             return rankings, winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
 
@@ -160,6 +175,7 @@ def winner(sub, draw):
             what="the Condorcet winner",
             given={"rankings": rankings},
             mistakes={
+                "it is said that there is none, and there is one": -1.0,
                 "it is the most frequent first choice": float(plurality(rankings)),
                 "it is the one with most wins, whether or not it beats all": float(
                     (2 * tally(rankings.tolist()) > len(rankings)).sum(-1).argmax()
@@ -187,6 +203,10 @@ def fewest_disagreements(sub, draw):
             mistakes={
                 "it is the Borda order": borda,
                 "it is the order by the number of majorities won": copeland(rankings.tolist()),
+                "majorities are counted, not people: a narrow one weighs as much as a large one": torch.tensor(
+                    by_majorities(rankings.tolist())[0]
+                ),
+                "only the orders that somebody gave are tried": torch.tensor(of_people(rankings.tolist())),
                 "disagreements are maximised": torch.tensor(costs(rankings.tolist())[-1][1]),
                 "places are returned, not answers": order.argsort(),
             },

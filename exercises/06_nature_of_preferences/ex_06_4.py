@@ -91,6 +91,8 @@ def posterior(sub, draw):
     labels = wins.sum((1, 2))[:, None]
     mean = shares * alike ** (1 / labels.clamp(min=1))
     often = alike * shares**labels
+    added = alike * shares.exp()
+    plain = torch.einsum("nab,gab->ng", wins, rewards[:, :, None] - rewards[:, None]) + shares.log()
     joint = shares * torch.einsum("nab,gab->ng", wins, (rewards[:, :, None] - rewards[:, None]).sigmoid().log()).exp()
     expect(
         sub.belonging(wins, rewards, shares),
@@ -105,6 +107,11 @@ def posterior(sub, draw):
             "the mean over the labels is taken, not the sum": mean / mean.sum(-1, keepdim=True),
             "a group's share counts once for every label; a person belongs to one group": often
             / often.sum(-1, keepdim=True),
+            "the shares are added to the logarithms as they are": added / added.sum(-1, keepdim=True),
+            "the shares count only for people without labels": torch.where(labels > 0, alike, shares),
+            "rewards of winners are added and those of losers taken away: that is no log-probability": plain.softmax(
+                -1
+            ),
             "the softmax runs over the people, not over the groups": joint / joint.sum(0),
             "rows do not sum to 1: the groups are normalised over people": (
                 bayes(wins, rewards, shares) / bayes(wins, rewards, shares).sum(0)
@@ -128,12 +135,14 @@ def weights(sub, draw):
     expect(
         sub.weighted_wins(wins, belongs),
         want,
-        what="the weighted counts",
+        what="the table of weighted counts",
         given={"wins": wins, "belongs": belongs},
         mistakes={
             "each person counts only for the likeliest group": torch.stack(
                 [wins[belongs.argmax(-1) == g].sum(0) for g in range(len(shares))]
             ),
+            "wins and losses are exchanged": want.mT,
+            "everybody counts for all groups alike": (wins.sum(0) / len(shares)).expand(len(shares), -1, -1),
             "they are divided by the group's size": want / belongs.sum(0)[:, None, None],
         },
     )

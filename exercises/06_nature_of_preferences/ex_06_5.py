@@ -63,8 +63,8 @@ def leads(student):
     return [400 / math.log(10) * (math.log(w) - math.log(1000 - w)) for w in tournament(student)]
 
 
-def fitted_lead(student):
-    """A over C of greatest likelihood, in nats: climbing by the gradient, both leads free."""
+def fitted_leads(student):
+    """A over C and A over B of greatest likelihood, in nats: climbing by the gradient, both leads free."""
     ab, bc, ac = tournament(student)
     r = [0.0, 0.0, 0.0]
     for _ in range(6000):
@@ -74,7 +74,7 @@ def fitted_lead(student):
             slope[i] += missing
             slope[j] -= missing
         r = [x + 0.5 * s for x, s in zip(r, slope, strict=True)]
-    return r[0] - r[2]
+    return r[0] - r[2], r[0] - r[1]
 
 
 def ask(sub, name, want, mistakes):
@@ -102,6 +102,7 @@ def one_pair(sub, draw):
             "it is in nats, not in points": nats,
             "the natural logarithm is multiplied by 400": 400 * nats,
             "the logarithm of the win rate is taken, not of the odds": 400 * math.log10(share),
+            "the win rate is divided by one half, not by the rate of losses": 400 * math.log10(2 * share),
             "400 points are taken for a certain win": 400 * (2 * share - 1),
         },
     )
@@ -168,7 +169,7 @@ def circle(sub, draw):
 def fit(sub, draw):
     "`a_over_c_fitted` is what Bradley–Terry makes of all three pairs."
     ac = leads(sub.student)[2]
-    nats = fitted_lead(sub.student)
+    nats, over_b = fitted_leads(sub.student)
     ask(
         sub,
         "a_over_c_fitted",
@@ -180,6 +181,8 @@ def fit(sub, draw):
             "the games of A against C are left out": sum(leads(sub.student)[:2]),
             "the way over B and the games of A against C are averaged": sum(leads(sub.student)) / 2,
             "it is the lead of A over C in their own games": ac,
+            "it is the lead of A over B": over_b * 400 / math.log(10),
+            "it is the lead of B over C": (nats - over_b) * 400 / math.log(10),
         },
     )
 

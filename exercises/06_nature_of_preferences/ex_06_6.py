@@ -87,6 +87,16 @@ def only_the_second(games, players, k):
     return torch.tensor(ratings, dtype=torch.float64)
 
 
+def nothing_for_the_second(games, players, k):
+    """As if whoever is named second had scored only by a win."""
+    ratings = [1500.0] * players
+    for a, b, score in games:
+        expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
+        ratings[a] += k * (score - expected)
+        ratings[b] += k * (float(score == 0) - (1 - expected))
+    return torch.tensor(ratings, dtype=torch.float64)
+
+
 def season(draw, scores, players=4, count=40):
     """Games of random pairs with these scores, the lower numbers being stronger."""
     games = []
@@ -136,7 +146,7 @@ def scale(sub, draw):
     expect(
         sub.rate(games, 4, k),
         by_hand(games, 4, k),
-        what="the ratings after wins and losses",
+        what="the list of ratings after wins and losses",
         given={"games": games[:4], "k": k},
         mistakes={
             "400 points are odds of ten to the tenth of one": by_hand(games, 4, k, 4000.0),
@@ -146,6 +156,8 @@ def scale(sub, draw):
                 one_after_the_other(games, 4, k) - one_after_the_other(games, 4, k).mean() + 1500
             ),
             "all games are judged by the ratings at the start": at_the_start(games, 4, k),
+            "the expected score is that of the other player": by_hand(games, 4, k, -400.0),
+            "each player gains or loses half of the points": by_hand(games, 4, k / 2),
         },
     )
 
@@ -160,13 +172,19 @@ def scale(sub, draw):
 def draws(sub, draw):
     "A draw is half a point for each."
     games, k = [*season(draw, (1.0, 0.5, 0.5, 0.0)), (0, 1, 0.5)], 24.0 + draw.integer(0, 8)
+    as_losses = [(a, b, 0.0 if score == 0.5 else score) for a, b, score in games]
     as_wins = [(a, b, 1.0 if score == 0.5 else score) for a, b, score in games]
     expect(
         sub.rate(games, 4, k),
         by_hand(games, 4, k),
-        what="the ratings after games with draws",
+        what="the list of ratings after games with draws",
         given={"games": games[:4], "k": k},
-        mistakes={"a draw counts as a win of the first player": by_hand(as_wins, 4, k)},
+        mistakes={
+            "a draw counts as a win of the first player": by_hand(as_wins, 4, k),
+            "a draw counts as a loss of the first player": by_hand(as_losses, 4, k),
+            "a draw moves nobody": by_hand([game for game in games if game[2] != 0.5], 4, k),
+            "the second player gains nothing by a draw": nothing_for_the_second(games, 4, k),
+        },
     )
 
 

@@ -115,7 +115,7 @@ def accuracies(sub, draw, divided):
     points=2,
     rounds=1,
     hints=(
-        "One reward per answer cannot serve two groups. Does your answer's reward depend on the person at all?",
+        "One reward per answer cannot serve two groups. Does the reward depend on the person, and on what this person has said?",
         "Give every person a weight between two reward vectors, and train vectors and weights on the likelihood of all labels; or alternate between guessing the groups and fitting one model to each.",
     ),
 )
@@ -123,6 +123,8 @@ def better_than_one_for_all(sub, draw):
     "On fresh labels of the same people, `fit` beats one reward model for all by at least 0.08."
     pairs = [accuracies(sub, draw, True) for _ in range(2)]
     lead = sum(mine - pooled for mine, pooled, _ in pairs) / 2
+    if lead < -0.05:
+        fail(f"you are worse than one model for all, by {-lead:.3f}: has each person the rewards of their own group?")
     if lead < 0.08:
         fail(f"in the mean over two draws you lead by {lead:.3f}; expected at least 0.08")
 

@@ -21,7 +21,7 @@ from minirlhf.ledger.registry import Draw
 def ranked(student):
     """How many replies were ranked, for each prompt of this student: five numbers, one of them the largest."""
     draw = Draw("07.1", student)
-    sizes = [draw.integer(2, 6) for _ in range(4)] + [draw.integer(8, 9)]
+    sizes = [draw.integer(3, 6) for _ in range(4)] + [draw.integer(8, 9)]
     return [sizes[int(n)] for n in draw.permutation(5)]
 
 
@@ -97,6 +97,7 @@ def share(sub, draw):
             "it is the share of the replies": max(sizes) / sum(sizes),
             "it is the share of the pairs with the first reply": (max(sizes) - 1) / sum(k - 1 for k in sizes),
             "every prompt is taken as equally loud": 1 / len(sizes),
+            "it is the share of the prompt with the fewest": min(each) / sum(each),
             "it is in percent": 100 * max(each) / sum(each),
         },
     )
@@ -121,6 +122,7 @@ def weight(sub, draw):
         reveal=False,
         mistakes={
             "all pairs weigh the same": 1 / sum(each),
+            "it is a pair of the prompt with the fewest": 1 / len(each) / min(each),
             "the prompt's weight is one, so all weights add up to the number of prompts": 1 / max(each),
             "it is the weight of the whole prompt": 1 / len(each),
             "the prompt's weight is shared among the pairs of all prompts": 1 / len(each) / sum(each),

@@ -81,6 +81,7 @@ def matrix(sub, draw):
     "`information` is the expected curvature of the log-probability of the pick."
     rewards = tidy(draw.normal(draw.integer(3, 4)))
     p = torch.softmax(rewards, -1)
+    best = torch.nn.functional.one_hot(p.argmax(), len(p)) - p
     expect(
         sub.information(rewards),
         curvature(rewards),
@@ -91,6 +92,11 @@ def matrix(sub, draw):
             "the replies are taken as independent of one another: nothing stands beside the diagonal": torch.diag(
                 p * (1 - p)
             ),
+            "it is the square of the score of the likeliest pick, and not the mean over the picks": torch.outer(
+                best, best
+            ),
+            "each reply has a logistic probability of its own: a pick is a softmax": torch.diag(rewards.sigmoid())
+            - torch.outer(rewards.sigmoid(), rewards.sigmoid()),
             "the sign is turned round": torch.outer(p, p) - torch.diag(p),
             "the mean is not taken away": torch.diag(p),
             "the products of two probabilities have the wrong sign": torch.diag(p) + torch.outer(p, p),
@@ -110,7 +116,7 @@ def matrix(sub, draw):
 )
 def worth(sub, draw):
     "`worth_of_best` separate comparisons leave the same uncertainty as one pick."
-    size = draw.integer(3, 7)
+    size = draw.integer(5, 9)  # where common mistakes give different numbers
     one = torch.zeros(size, size, dtype=torch.float64)
     for i in range(size):
         for j in range(i):
@@ -128,6 +134,10 @@ def worth(sub, draw):
             "it counts the pairs that the best one wins": float(size - 1),
             "it is the information of a pick in bits": math.log2(size),
             "it is the trace of the pick alone, not in units of a comparison": 1 - 1 / size,
+            "a comparison's information is taken as ¼, which is one entry of its matrix, not the trace": 4
+            * (1 - 1 / size),
+            "it is worth one comparison, whatever K is": 1.0,
+            "it grows with K without end": size / 2,
             "it is the worth of a whole ranking": 2 * (size - sum(1 / m for m in range(1, size + 1))),
         },
     )

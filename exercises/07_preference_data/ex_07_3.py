@@ -58,6 +58,12 @@ def unweighted(a, b):
     return 1 - one / (sum(x != y for x, _ in pairs for _, y in pairs) / len(pairs) ** 2)
 
 
+def of_one(a, b):
+    """Only the gaps of a are left out; one of b is read as −1."""
+    x, y = a[a >= 0].double(), b[a >= 0].double()
+    return float(1 - ((x - y) ** 2).mean() / ((x[:, None] - y) ** 2).mean())
+
+
 def grades(draw, n):
     """Grades of two annotators that agree somewhat, and differ somewhere."""
     a = torch.tensor([0, 4, 1, *(draw.integer(0, 4) for _ in range(n - 3))])
@@ -89,6 +95,8 @@ def costs(sub, draw):
             "one pool of grades for both annotators": 1
             - ((a - b) ** 2).double().mean() / ((pool[:, None] - pool) ** 2).mean(),
             "it is the quotient of the costs, not 1 minus it": 1 - want,
+            "below the line the two means are taken as equal: their difference costs, too": 1
+            - ((a - b) ** 2).double().mean() / (a.double().var(unbiased=False) + b.double().var(unbiased=False)),
             "an item is not compared with itself below the line": 1 - (1 - want) * (len(a) - 1) / (len(a) - (1 - want)),
             "it is a correlation, which does not mind that one of them grades higher": float(
                 torch.corrcoef(torch.stack([a, b]).double())[0, 1]
@@ -122,6 +130,8 @@ def gaps(sub, draw):
         mistakes={
             "a missing grade is read as 0": zeros,
             "a missing grade is read as −1": raw,
+            "only the first one's gaps are left out": of_one(a, b),
+            "only the second one's gaps are left out": of_one(b, a),
             "below the line stand grades of items that the other one did not grade": loose,
         },
     )

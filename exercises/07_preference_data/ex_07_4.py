@@ -8,7 +8,7 @@
 # A conversation was rated at every turn. A turn is a dictionary:
 #
 # * `"question"`: what the user said;
-# * `"replies"`: a list of `[text, grade]`, in any order;
+# * `"replies"`: a list of `[text, grade]`, in any order, no text twice;
 # * `"then"`: the next turn, or `None`. The conversation went on from the reply with the highest grade; if several have it, from the first of these.
 #
 # Write `unroll(turn)`, which returns one row for every pair of replies of every turn *in which one grade is higher*: a dictionary with
@@ -145,8 +145,8 @@ def the_path(sub, draw):
 @test(
     points=1,
     hints=(
-        "How many rows does this turn have, after ties are left out?",
-        "Divide 1 by the number of rows of the turn, and not by C(K, 2): a tie is no row.",
+        "How many rows does this turn have, after ties are left out? And from which of several best replies does the conversation go on?",
+        "Divide 1 by the number of rows of the turn, and not by C(K, 2): a tie is no row. Of equally good replies the path holds the first.",
     ),
 )
 def weights(sub, draw):
@@ -159,6 +159,12 @@ def weights(sub, draw):
         if len(mine) != want:
             fail(
                 "a tie was made into a row" if len(mine) > want else "a pair that is no tie is missing",
+                turn=turn,
+                yours=mine,
+            )
+        if mine and abs(sum(float(row["weight"]) for row in rows) - 1) < 1e-9:
+            fail(
+                "the rows of the whole conversation weigh 1 together, and those of each turn should",
                 turn=turn,
                 yours=mine,
             )

@@ -31,7 +31,8 @@ def audit(student):
     rows = []
     for kind in kinds:
         differ = draw.integer(250, 600)
-        error = 0.1 + 0.01 * draw.integer(0, 4)
+        # the weight that is nearly established is larger than those that are: the errors differ
+        error = (0.07, 0.07, 0.1, 0.22, 0.1, 0.1)[kind] + 0.01 * draw.integer(0, 2)
         share, z = [
             (0.5 + 0.12 + 0.001 * draw.integer(0, 40), 3.4 + 0.1 * draw.integer(0, 12)),
             (0.5 - 0.001 * draw.integer(0, 15), -3.3 - 0.1 * draw.integer(0, 12)),
@@ -98,11 +99,18 @@ def established(sub, draw):
     found = sub.value("biased")
     if not isinstance(found, list | tuple) or not all(isinstance(x, str) for x in found):
         fail("expected a list of names")
+    weights = {name: w for name, (_, _, w, _) in zip(TRAITS, audit(sub.student).tolist(), strict=True)}
     got, want = set(found), {n for n, z in ratios.items() if abs(z) > 2.64}
     if got == want:
         return
     guesses = {
+        "these are the traits with the largest weights; divide each by its error": set(
+            sorted(ratios, key=lambda n: -abs(weights[n]))[:2]
+        ),
         "biases with a minus sign are biases too": {n for n, z in ratios.items() if z > 2.64},
+        "a large share is no condition: beside quality the weight alone counts": {
+            n for n, z in ratios.items() if abs(z) > 2.64 and abs(away[n]) > 3
+        },
         "six traits were looked at: 1.96 is the edge for one": {n for n, z in ratios.items() if abs(z) > 1.96},
         "these are the traits with a large share, which is no evidence": {n for n, z in away.items() if abs(z) > 3},
     }
@@ -157,6 +165,7 @@ def labels(sub, draw):
             "the errors fall with the root of the number": math.sqrt(want),
             "the edge alone: it would be found in half of the studies": (1.96 * error / w) ** 2,
             "it is upside down": 1 / want,
+            "the edge is the corrected one, which this question leaves out": (3.482 * error / w) ** 2,
             "the edge is that of a one-sided test": (2.487 * error / w) ** 2,
             "it is how many more, not how many times as many": want - 1,
         },

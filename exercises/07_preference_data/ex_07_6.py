@@ -84,14 +84,19 @@ def rows(sub, draw):
     "What somebody says where c is true is a distribution over what is said."
     labels, posterior = team(draw, gaps=False)
     said = torch.nn.functional.one_hot(labels, 2).double()
+    hard = torch.nn.functional.one_hot(posterior.argmax(-1), 2).double()
+    bare = torch.einsum("nc,nal->acl", posterior, said)
     smoothed = torch.einsum("nc,nal->acl", posterior, said) + 1
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
-        what="the confusions",
+        what="the table of confusions",
         given={"labels": labels, "posterior": posterior},
         mistakes={
             "1 is added to every count, not 0.001": smoothed / smoothed.sum(-1, keepdim=True),
+            "every item counts for its likeliest label only": counted(labels, hard),
+            "nothing is added to the counts, so somebody with few labels is held to be infallible": bare
+            / bare.sum(-1, keepdim=True),
             "it is normalised over the truth": counted(labels, posterior, over_truth=True),
             "it is normalised over the annotators": counted(labels, posterior, over=0),
         },
@@ -111,7 +116,7 @@ def not_asked(sub, draw):
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
-        what="the confusions",
+        what="the table of confusions",
         given={"labels": labels, "posterior": posterior},
         mistakes={
             "−1 is read as the last label": counted(labels % 2, posterior),
@@ -144,6 +149,14 @@ def bayes(sub, draw):
                     joint = joint * confusion[a, :, said]
             rows.append(joint / joint.sum())
         out.append(torch.stack(rows))
+    joints = torch.stack(
+        [
+            prior * torch.stack([confusion[a, :, said] for a, said in enumerate(row) if said >= 0]).prod(0)
+            if max(row) >= 0
+            else prior
+            for row in labels.tolist()
+        ]
+    )
     often = out[1] * prior ** (labels >= 0).sum(-1, keepdim=True)
     added = out[1] * prior.exp()
     expect(
@@ -153,6 +166,7 @@ def bayes(sub, draw):
         given={"labels": labels, "prior": prior, "confusion": confusion},
         mistakes={
             "every label is taken as equally frequent": out[1],
+            "the softmax runs over the items, not over the labels": joints / joints.sum(0),
             "the prior counts once for every label": often / often.sum(-1, keepdim=True),
             "the prior is added to logarithms as it is": added / added.sum(-1, keepdim=True),
         },

@@ -129,6 +129,7 @@ def the_reply(sub, draw):
     "`reply_mean` averages the real tokens behind the prompt, on either side."
     found = rows(draw)
     prompts = torch.tensor([1, draw.integer(1, 3), 2])
+    counts = torch.tensor([len(row) for row in found]) - prompts
     want = torch.stack([row[n:].mean() for row, n in zip(found, prompts.tolist())])
     for side in ("right", "left"):
         scores, mask = padded(found, side, 1)
@@ -140,12 +141,18 @@ def the_reply(sub, draw):
             given={"scores": scores, "attention_mask": mask, "prompt_lengths": prompts},
             mistakes={
                 "the prompt counts as well": everything,
-                "the sum is divided by the width": want
-                * (torch.tensor([len(r) for r in found]) - prompts)
-                / scores.shape[1],
-                "the sum is divided by all real tokens": want
-                * (torch.tensor([len(r) for r in found]) - prompts)
-                / torch.tensor([len(r) for r in found]),
+                "the sum is not divided": want * counts,
+                "the sum is divided by the mean number of the batch, not by each row's own": want
+                * counts
+                / counts.double().mean(),
+                "the first token of the reply is left out": torch.stack(
+                    [row[n + 1 :].sum() / max(len(row) - n - 1, 1) for row, n in zip(found, prompts.tolist())]
+                ),
+                "the prompt is counted by columns, padding included": torch.stack(
+                    [scores[i, int(n) :][mask[i, int(n) :] == 1].mean() for i, n in enumerate(prompts)]
+                ),
+                "the sum is divided by the width": want * counts / scores.shape[1],
+                "the sum is divided by all real tokens": want * counts / (counts + prompts),
             },
         )
 

@@ -95,12 +95,15 @@ def minimiser(sub, draw):
     expect(
         sub.best_difference(p, eps),
         torch.tensor([lowest(x, eps) for x in p.tolist()], dtype=torch.float64),
+        what="`best_difference`",
         given={"p": p, "eps": eps},
         tolerance=1e-5,
         mistakes={
             "smoothing is left out": logit(p),
             "the votes are unanimous": torch.full_like(p, math.log((1 - eps) / eps)),
             "the log-odds are shrunk by 1 − 2ε": (1 - 2 * eps) * logit(p),
+            "all are taken to vote with the majority": (p - 0.5).sign() * math.log((1 - eps) / eps),
+            "a vote is wrong with probability 2ε": logit(p + 2 * eps * (1 - 2 * p)),
         },
     )
 
@@ -125,9 +128,16 @@ def derivative(sub, draw):
     expect(
         sub.pull(p, eps, delta),
         want,
+        what="`pull`",
         given={"p": p, "eps": eps, "delta": delta},
         tolerance=1e-5,
-        mistakes={"the sign is reversed": -want, "smoothing is left out": torch.sigmoid(delta) - p},
+        mistakes={
+            "the sign is reversed": -want,
+            "smoothing is left out": torch.sigmoid(delta) - p,
+            "it is the derivative of a squared error: no further σ′ stands in that of a logarithm": want
+            * torch.sigmoid(delta)
+            * torch.sigmoid(-delta),
+        },
     )
 
 
@@ -146,11 +156,15 @@ def inverse(sub, draw):
     expect(
         sub.recovered_share(delta, eps),
         p,
+        what="`recovered_share`",
         given={"delta": delta, "eps": eps},
         tolerance=1e-5,
         mistakes={
             "the smoothing is not undone": torch.sigmoid(delta),
-            "divided by 1 − ε": (torch.sigmoid(delta) - eps) / (1 - eps),
+            "it is divided by 1 − ε": (torch.sigmoid(delta) - eps) / (1 - eps),
+            "it is not divided by 1 − 2ε": torch.sigmoid(delta) - eps,
+            "the noise is put in once more, and not taken out": eps + (1 - 2 * eps) * torch.sigmoid(delta),
+            "Δ is stretched in place of the share": torch.sigmoid(delta / (1 - 2 * eps)),
         },
     )
 

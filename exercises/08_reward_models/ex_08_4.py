@@ -64,6 +64,20 @@ def every_way(off, left, error, modulus):
     return total
 
 
+def cancelling(right, left, error, modulus):
+    """Forecasts in which a slip puts a wrong sum right too often, or too seldom."""
+    found = {}
+    for share, why in (
+        (1.0, "every slip puts a wrong sum right"),
+        (1 / modulus, "one slip of M puts a wrong sum right, not one of M − 1"),
+    ):
+        q = right
+        for _ in range(left):
+            q = q * (1 - error) + (1 - q) * error * share
+        found[why] = q
+    return found
+
+
 def setting(draw):
     return float(draw.uniform(low=0.05, high=0.4)), draw.integer(3, 4), draw.integer(2, 4)
 
@@ -84,10 +98,12 @@ def right_so_far(sub, draw):
         expect(
             sub.forecast(True, m, error, modulus),
             want,
+            what="the forecast from a right sum",
             given={"left": m, "error": error, "modulus": modulus},
             mistakes={
                 "slips that cancel are forgotten": (1 - error) ** m,
                 "it converges to 0 instead of 1/M": (1 - error * modulus / (modulus - 1)) ** m,
+                **cancelling(1.0, m, error, modulus),
                 "a slip may also lead to the right sum": 1 / modulus + (1 - error) ** m * (1 - 1 / modulus),
             }
             if m
@@ -111,8 +127,15 @@ def wrong_so_far(sub, draw):
         expect(
             sub.forecast(False, m, error, modulus),
             want,
+            what="the forecast from a wrong sum",
             given={"left": m, "error": error, "modulus": modulus},
-            mistakes={"a wrong sum is taken never to recover": 0.0} if m else {},
+            mistakes={
+                "a wrong sum is taken never to recover": 0.0,
+                "it starts as if the sum were right so far": every_way(0, m, error, modulus),
+                **cancelling(0.0, m, error, modulus),
+            }
+            if m
+            else {"it starts as if the sum were right so far": 1.0},
         )
 
 
@@ -133,10 +156,12 @@ def any_of(sub, draw):
         expect(
             sub.monte_carlo_label(off == 0, left, error, modulus, count),
             1 - fails,
+            what="`monte_carlo_label`",
             given={"so_far_right": off == 0, "left": left, "error": error, "modulus": modulus, "count": count},
             mistakes={
-                "the mean share instead of any": q,
-                "the chance that all end well": q**count,
+                "it is the expected share, not the chance of any": q,
+                "it is the chance that all end well": q**count,
+                "it is rounded to a label: the expectation is asked for": float(fails < 0.5),
                 "chances are added up": min(1.0, count * q),
             },
         )
@@ -155,8 +180,9 @@ def process(sub, draw):
         expect(
             sub.step_label(slip),
             0.0 if slip else 1.0,
+            what="`step_label`",
             given={"slip": slip},
-            mistakes={"turned round": 1.0 if slip else 0.0},
+            mistakes={"it is turned round": 1.0 if slip else 0.0, "a slip is −1, as neutral labels would need": -1.0},
         )
 
 
@@ -185,7 +211,7 @@ def forecast(so_far_right, left, error, modulus):
 
 # %% [mutant] the share, not any
 # caught by: any_of
-# says: mean share
+# says: the expected share
 def monte_carlo_label(so_far_right, left, error, modulus, count):
     return forecast(so_far_right, left, error, modulus)
 

@@ -27,8 +27,8 @@ def report(student):
         0.85 + 0.01 * draw.integer(0, 6),
     ]
     pull = [0.7, 1.25][draw.integer(0, 1)]  # how the truth relates to what is stated
-    pairs = [40 + 10 * draw.integer(0, 6) for _ in stated]
-    shares = [round(0.5 + pull * (s - 0.5) * (0.9 + 0.02 * draw.integer(0, 4)), 3) for s in stated]
+    pairs = [most + 10 * draw.integer(0, 3) for most in (100, 100, 30, 30)]  # most are thought to go to the other reply
+    shares = [round(0.5 + pull * (s - 0.5) * (0.92 + 0.01 * draw.integer(0, 4)), 3) for s in stated]
     return [(n, round(s, 2), share) for n, s, share in zip(pairs, stated, shares)]
 
 
@@ -80,10 +80,19 @@ def calibration(sub, draw):
     expect(
         sub.number("calibration_error"),
         want,
+        what="`calibration_error`",
         reveal=False,
         mistakes={
             "bins count equally": sum(abs(chose / n - stated) for n, stated, chose in rows) / len(rows),
             "gaps of different sign cancel": abs(sum(chose - n * stated for n, stated, chose in rows)) / total,
+            "gaps of different sign cancel, and the sign is kept": sum(chose - n * stated for n, stated, chose in rows)
+            / total,
+            "gaps of different sign cancel, and are what is said less what is true": sum(
+                n * stated - chose for n, stated, chose in rows
+            )
+            / total,
+            "gaps are squared": sum((chose - n * stated) ** 2 / n for n, stated, chose in rows) / total,
+            "it is the largest gap": max(abs(chose / n - stated) for n, stated, chose in rows),
         },
     )
 
@@ -103,10 +112,13 @@ def agreement(sub, draw):
     expect(
         sub.number("accuracy"),
         agreed(sub.student),
+        what="`accuracy`",
         reveal=False,
         mistakes={
             "only the upper bins are counted as right": sum(chose for n, s, chose in rows if s > 0.5) / total,
-            "the share of this reply in all bins": sum(chose for _, _, chose in rows) / total,
+            "it is the share of this reply in all bins": sum(chose for _, _, chose in rows) / total,
+            "it is the agreement that the model claims": sum(n * max(s, 1 - s) for n, s, _ in rows) / total,
+            "bins count equally": sum(max(chose / n, 1 - chose / n) for n, _, chose in rows) / len(rows),
         },
     )
 
@@ -121,13 +133,11 @@ def agreement(sub, draw):
 )
 def confidence(sub, draw):
     "`too_sure` compares what is claimed with what is true."
-    got = sub.value("too_sure")
-    if not isinstance(got, bool):
-        fail("`too_sure` is neither True nor False")
+    got = sub.truth("too_sure")
     rows = counted(sub.student)
     claimed = sum(n * max(s, 1 - s) for n, s, _ in rows) / sum(n for n, _, _ in rows)
     if got != (claimed > agreed(sub.student)):
-        fail("`too_sure` is the wrong way round")
+        fail("`too_sure` is the wrong way round")  # which the mean over all pairs of what is stated is, too
 
 
 @test(
@@ -142,10 +152,14 @@ def enough(sub, draw):
     expect(
         sub.number("pairs_needed"),
         want,
+        what="`pairs_needed`",
         reveal=False,
         tolerance=1e-4,
         mistakes={
             "the whole width is .02": 4 * want,
+            ".02 is taken for half of the half-width": want / 4,
+            "the accuracy is taken as that of a coin": 0.25 * (1.96 / 0.02) ** 2,
+            "the half-width is one standard error, without the 1.96": a * (1 - a) / 0.02**2,
             "the square is missing": (a * (1 - a)) ** 0.5 * 1.96 / 0.02,
             "two standard errors are taken, not 1.96": a * (1 - a) * (2 / 0.02) ** 2,
         },

@@ -85,6 +85,23 @@ def loss_of(
     return total / len(rankings)
 
 
+def slope_of(rankings, w, centring):
+    """By central differences."""
+    ends = [(w + 1e-6 * e, w - 1e-6 * e) for e in torch.eye(2, dtype=torch.float64)]
+    return torch.tensor(
+        [(loss_of(rankings, a, centring) - loss_of(rankings, b, centring)) / 2e-6 for a, b in ends], dtype=torch.float64
+    )
+
+
+def curve_of(rankings, w, lr, centring):
+    """Three losses, and the weights after them."""
+    losses = []
+    for _ in range(3):
+        losses.append(loss_of(rankings, w, centring))
+        w = w - lr * slope_of(rankings, w, centring)
+    return torch.tensor(losses, dtype=torch.float64), w
+
+
 def asked(sub, *given):
     got = sub.curve(*given)
     if not isinstance(got, list | tuple) or len(got) != 2 or not isinstance(got[0], list | tuple) or not got[0]:
@@ -108,6 +125,9 @@ def sign(sub, draw):
     if not got > 0:
         fail("the first loss is negative", losses=torch.tensor(losses))
     # how the pairs are weighed is asked next
+    _, after = asked(sub, rankings[:1], w, 0.1, 1)
+    if abs(got - loss_of(rankings[:1], after, 0.0)) < 1e-9:
+        fail("the first loss is that of the weights after the step; the list holds the losses *before* each step")
     if min(abs(got - want), abs(got - want / 2)) > 1e-5:
         fail(f"the first loss of a single pair is {got:.6f}", rewards=rankings[0] @ w)
 
@@ -157,6 +177,7 @@ def centred(sub, draw):
         given={"w": w},
         mistakes={
             "the difference is punished": loss_of(rankings, w, 0.3, penalty=lambda a, b: (a - b) ** 2),
+            "the penalty counts twice": 2 * want - loss_of(rankings, w, 0.0),
             "the squares are added": loss_of(rankings, w, 0.3, penalty=lambda a, b: a**2 + b**2),
         },
     )
@@ -173,19 +194,12 @@ def descends(sub, draw):
     "Three steps of gradient descent."
     rankings, w = problem(draw)
     losses, last = asked(sub, rankings, w, 0.2, 3, 0.1)
-    want, here = [], w
-    for _ in range(3):
-        want.append(loss_of(rankings, here, 0.1))
-        step = 1e-6
-        slope = [
-            (loss_of(rankings, here + step * e, 0.1) - loss_of(rankings, here - step * e, 0.1)) / (2 * step)
-            for e in torch.eye(2, dtype=torch.float64)
-        ]
-        here = here - 0.2 * torch.tensor(slope, dtype=torch.float64)
+    want, here = curve_of(rankings, w, 0.2, 0.1)
     expect(
         torch.tensor([float(x) for x in losses], dtype=torch.float64),
-        torch.tensor(want, dtype=torch.float64),
-        what="the losses",
+        want,
+        what="the list of losses",
+        mistakes={"each step goes up the gradient": curve_of(rankings, w, -0.2, 0.1)[0]},
     )
     expect(last, here, what="the weights after three steps", tolerance=1e-4)
 

@@ -7,13 +7,13 @@
 
 # %% [statement]
 # Annotators compared pairs of replies. Each reply has features $x$ (four numbers) and a length $l$; what it is worth is $w^* \cdot x$, which nobody tells you. The annotators follow Bradley–Terry, but they like length:
-# they prefer the first reply with probability $\sigma\big(w^*\cdot(x_1 - x_2) + 0.8\,(l_1 - l_2)\big)$. Long replies also tend to have a larger first feature, so the two are entangled.
+# they prefer the first reply with probability $\sigma\big(w^*\cdot(x_1 - x_2) + 0.8\,(l_1 - l_2)\big)$. The longer of two replies also tends to have the larger first feature, so the two are entangled. How long replies are depends on the prompt as well, and both replies of a pair belong to one prompt.
 #
 # Write `fit(first, second, first_length, second_length, first_won)`: it **trains** a linear reward model and returns its weights $w$ of shape $(4,)$, such that $w\cdot x$ orders *new* replies by what they are worth,
 # whatever their length. `first` and `second` are $(N, 4)$, the lengths $(N,)$, `first_won` is $(N,)$ of zeros and ones.
 #
 # You are judged on ten data sets with 400 pairs each, by the share of new pairs that $w$ orders as $w^*$ does. A plain Bradley–Terry fit that ignores length is trained on the same data; you must be better on at least eight of the ten, and by
-# .01 on average. Without any liking for length you must be at least as good as .8 everywhere.
+# .01 on average. On eight data sets without any liking for length you must order .8 of the new pairs rightly on each, and at most .05 fewer than the plain fit on average.
 
 # %% [given]
 import torch
@@ -56,6 +56,8 @@ def data(draw, liking, pairs=400):
         return x, length
 
     (a, la), (b, lb) = replies(pairs), replies(pairs)
+    usual = 3 * draw.normal(pairs)  # how long replies to this prompt mostly are
+    la, lb = la + usual, lb + usual
     chance = torch.sigmoid((a - b) @ taste + liking * (la - lb))
     won = (draw.uniform(pairs) < chance).double()
     (c, _), (d, _) = replies(2000), replies(2000)
@@ -92,14 +94,20 @@ def answered(sub, given):
     ),
 )
 def without_bias(sub, draw):
-    "Where annotators do not care for length, at least .8 of new pairs are ordered rightly (five data sets)."
-    for _ in range(5):
+    "Where annotators do not care for length, at least .8 of new pairs are ordered rightly, nearly as many as by the plain fit."
+    losses = []
+    while len(losses) < 8:
         taste, given, truth, gaps = data(draw, 0.0)
         if taste.norm() < 0.7:  # a taste so faint cannot be learned from 400 votes
             continue
         found = share(answered(sub, given), truth, gaps)
         if found < 0.8:
             fail(f"only {found:.2f} of new pairs are ordered as they should be")
+        losses.append(share(plain(given[0], given[1], given[4]), truth, gaps) - found)
+    if sum(losses) / len(losses) > 0.05:
+        fail(
+            f"where nobody cares for length you order {sum(losses) / len(losses):.3f} fewer than the plain fit; expected at most .05"
+        )
 
 
 @test(

@@ -97,6 +97,15 @@ class Asked:
             fail(f"`{name}` is {_kind(value)}; expected one number")
         return float(value)
 
+    def truth(self, name: str) -> bool:
+        """The student's value ``name``, True or False; NumPy's and torch's are as good."""
+        value = self.value(name)
+        if isinstance(value, Tensor) and value.numel() == 1 and value.dtype == torch.bool:
+            value = value.item()
+        if not isinstance(value, bool):
+            fail(f"`{name}` is neither True nor False")
+        return value
+
     def choice(self, name: str, options: str) -> str:
         """The student's value ``name`` as one of the letters ``options``, such as ``"abcd"``."""
         value = self.value(name)

@@ -85,8 +85,6 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
         if bool((bradley_terry_balance(wins, rewards).abs() <= tolerance * total).all()):
             return rewards
         rewards = zermelo_step(wins, rewards)
-        if not bool(rewards.isfinite().all()):
-            break  # an answer that never won
         rewards = rewards - rewards.mean(-1, keepdim=True)
     raise ValueError(
         f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood found in {max_steps} steps; "

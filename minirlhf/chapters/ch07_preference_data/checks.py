@@ -88,14 +88,15 @@ def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
         ),
     },
 )
-def _(fleiss_kappa, draw: Draw) -> Comparison:
+def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
     "The share of pairs of annotators that agree on an item, beyond that of two labels taken from the pool."
     votes = _votes(draw, 9, 4)
     votes[2:5] = 0  # so that the labels are not equally frequent
-    agreeing = [a == b for row in votes.tolist() for a, b in itertools.combinations(row, 2)]
-    pool = votes.flatten().tolist()
-    observed, chance = sum(agreeing) / len(agreeing), sum(a == b for a in pool for b in pool) / len(pool) ** 2
-    return fleiss_kappa(_counts(votes)), (observed - chance) / (1 - chance)
+    for some in (votes, votes[:1]):  # a single item has everything that the formula needs
+        agreeing = [a == b for row in some.tolist() for a, b in itertools.combinations(row, 2)]
+        pool = some.flatten().tolist()
+        observed, chance = sum(agreeing) / len(agreeing), sum(a == b for a in pool for b in pool) / len(pool) ** 2
+        yield fleiss_kappa(_counts(some)), (observed - chance) / (1 - chance)
 
 
 @check(

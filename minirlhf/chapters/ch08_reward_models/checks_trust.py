@@ -95,16 +95,17 @@ def _(loss, draw: Draw) -> Comparison:
 )
 def _(error, draw: Draw) -> Iterator[Comparison]:
     "In every bin, what was said is held against what happened; bins count by how often they are used."
-    for bins in (2, 4):
-        # Some probabilities in every bin, more in the first, never at an edge; what happens is biased up in the first bin, down in the last.
+    for bins in (2, 4, 12):
+        # Some probabilities in every bin, more in the first, at no edge but 1, which belongs to the last bin; what happens is biased
+        # up in the first bin, down in the last.
         place = [0, 0, 0, *range(bins)]
         inside = draw.uniform(len(place), low=0.2, high=0.8)
-        said = (torch.tensor(place) + inside) / bins
-        happened = torch.tensor([1.0 if b < bins / 2 else 0.0 for b in place], dtype=torch.float64)
+        said = torch.cat([(torch.tensor(place) + inside) / bins, torch.ones(1, dtype=torch.float64)])
+        happened = torch.tensor([1.0 if b < bins / 2 else 0.0 for b in [*place, bins - 1]], dtype=torch.float64)
         happened[0] = 0.0  # in the first bin some come true and some do not, so that gaps cancel
         total = torch.zeros((), dtype=torch.float64)
         for b in range(bins):
-            rows = [i for i, p in enumerate(said.tolist()) if b / bins <= p < (b + 1) / bins]
+            rows = [i for i, p in enumerate(said.tolist()) if b / bins <= p < (b + 1) / bins + (b == bins - 1)]
             gap = sum(float(happened[i] - said[i]) for i in rows) / len(rows)
             total = total + len(rows) / len(said) * abs(gap)
         yield error(said, happened, num_bins=bins), total
@@ -153,3 +154,4 @@ def _(gated, draw: Draw) -> Iterator[Comparison]:
                 torch.cat([harmful, helpful[1] + more]),
             )
         yield gated(helpful[0], harmless, threshold=threshold), helpful[0]
+        yield gated(helpful[0], torch.full((3,), threshold, dtype=torch.float64), threshold=threshold), helpful[0]
