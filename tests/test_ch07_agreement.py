@@ -111,3 +111,18 @@ def test_the_accuracy_of_an_annotator_is_the_expected_share_of_right_labels():
     found = dawid_skene(labels, 2, smoothing=0.0, max_steps=2000)
     right = found.posterior[:, :, None] * torch.nn.functional.one_hot(labels, 2).mT
     torch.testing.assert_close(found.accuracy, right.sum((0, 1)) / len(labels), atol=1e-6, rtol=0)
+
+
+def test_so_many_rounds_with_so_much_smoothing():
+    """A round is an update and Bayes' rule; without a limit it goes on until neither changes anything."""
+    _, labels = labelled([0.9, 0.7, 0.4], 60, "rounds")
+    labels[:25] = 1  # so that the two labels are not equally frequent
+    posterior = vote_shares(labels, 2)
+    for steps in (1, 2):
+        prior, confusion = agreement.dawid_skene_update(labels, posterior, smoothing=0.3)
+        posterior = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log())
+        torch.testing.assert_close(dawid_skene(labels, 2, smoothing=0.3, max_steps=steps).posterior, posterior)
+    rest = dawid_skene(labels, 2, smoothing=0.3, max_steps=5000)
+    prior, confusion = agreement.dawid_skene_update(labels, rest.posterior, smoothing=0.3)
+    again = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log())
+    torch.testing.assert_close(again, rest.posterior, atol=2e-8, rtol=0)
