@@ -231,6 +231,70 @@ def test_every_reply_of_a_conversation_is_learned_over_there_too(engine, model, 
         assert [message["role"] for message in row["messages"]] == ["user", "assistant"] * 2
 
 
+#: A prompt in which the assistant speaks, and one reply behind it, or two.
+ONE_MORE = [{"prompt": talk["messages"][:3], "completion": talk["messages"][3:]} for talk in TALKS]
+TWO_MORE = [{**row, "completion": row["completion"] + TALKS[0]["messages"][:2]} for row in ONE_MORE]
+
+
+def sft_exported(data, place, tmp_path, capsys, *asked, to="trl", model="nano"):
+    """The rows, the script and what was said of a run that was asked this."""
+    argv = ["train", "sft", "--data", rows(tmp_path / "t.jsonl", data), "--out", str(tmp_path / "run"), *QUICK]
+    argv += ["--vocab-size", "300", "--context", "96", "--model", f"{place}/base" if model == "base" else model]
+    assert main([*argv, *asked]) == 0
+    said = exported(tmp_path / "run", tmp_path / "big", capsys, "--to", to, "--accept-differences")
+    out = tmp_path / "big/data.jsonl"
+    found = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return found, next((file.read_text() for file in (tmp_path / "big").glob("train.*")), ""), said
+
+
+@pytest.mark.parametrize("engine", ["trl", "openrlhf"])
+def test_one_reply_behind_a_prompt_goes_without_marks_in_the_template(engine, place, tmp_path, capsys):
+    found, script, said = sft_exported(ONE_MORE, place, tmp_path, capsys, to=engine, model="base")
+    assert script, said
+    assert {len(row["prompt"]) for row in found} == {3}
+    assert "'assistant_only_loss': True" not in script
+
+
+def test_of_the_last_reply_all_else_is_the_prompt(place, tmp_path, capsys):
+    found, script, _ = sft_exported(TALKS, place, tmp_path, capsys, "--train-on", "last", model="base")
+    assert {(len(row["prompt"]), len(row["completion"])) for row in found} == {(3, 1)}
+    assert "'completion_only_loss': True" in script and "assistant_only_loss" not in script
+
+
+def test_what_a_packed_run_was_told_stands_in_the_script(place, tmp_path, capsys):
+    asked = ["--packing", "true", "--max-length", "80", "--loss-type", "dft", "--train-on", "all"]
+    found, script, _ = sft_exported(TALKS, place, tmp_path, capsys, *asked)
+    for words in (
+        "packing': True",
+        "packing_strategy': 'bfd'",
+        "max_length': 80",
+        "loss_type': 'dft'",
+        "completion_only_loss': False",
+    ):
+        assert words in script
+    assert "told apart by their positions" in (tmp_path / "big/DIFFERENCES.md").read_text()
+    assert {tuple(row) for row in found} == {("messages",)} and "assistant_only_loss" not in script
+
+
+def test_replies_of_the_context_are_not_learned_over_there(place, tmp_path, capsys):
+    _, script, said = sft_exported(TWO_MORE, place, tmp_path, capsys)
+    assert not script and "behind a prompt in which the assistant speaks" in said
+
+
+@pytest.mark.parametrize("engine", ["verl", "openrlhf"])
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--packing", "true"], "no counterpart of packing = True"),
+        (["--loss-type", "dft"], "no counterpart of loss_type = dft"),
+        (["--train-on", "all"], "no counterpart of train_on = all"),
+    ],
+)
+def test_what_only_trl_can_be_told_is_refused_elsewhere(engine, asked, words, place, tmp_path, capsys):
+    _, script, said = sft_exported(TALKS, place, tmp_path, capsys, *asked, to=engine)
+    assert words in said and not script
+
+
 @pytest.mark.parametrize("trainer", ["sft", "dpo", "reward"])
 def test_nothing_is_cut(trainer, tmp_path, capsys):
     """TRL's default is 1,024 tokens."""

@@ -361,6 +361,31 @@ def test_the_command_says_what_packing_saves(tmp_path, capsys):
     assert "max_length = 1; expected at least 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "other", "words"), [("train_on", "all", "train on"), ("loss_type", "dft", "loss")])
+def test_a_run_goes_on_with_what_it_learned_and_how(option, other, words, tmp_path, capsys):
+    rows = [f'{{"prompt": "say {n}", "completion": "{n} it is"}}\n' for n in range(8)]
+    (tmp_path / "d.jsonl").write_text("".join(rows))
+    argv = [
+        "train",
+        "sft",
+        "--data",
+        f"{tmp_path}/d.jsonl",
+        "--batch-size",
+        "2",
+        "--vocab-size",
+        "270",
+        "--out",
+        f"{tmp_path}/run",
+    ]
+    assert main([*argv, "--max-steps", "1"]) == 0
+    longer = [*argv, "--max-steps", "2", "--resume"]
+    assert main([*longer, f"--{option.replace('_', '-')}", other]) == 2
+    assert f'the run began with {words} = "' in capsys.readouterr().err
+    assert main(longer) == 0
+    assert main([*argv, f"--{option.replace('_', '-')}", "other"]) == 2
+    assert f"unknown {option} 'other'" in capsys.readouterr().err
+
+
 def test_a_model_that_cannot_be_packed_is_refused_before_the_run_begins(tokenizer, chats, tmp_path, monkeypatch):
     def refuse(model, length):
         raise UserError("cannot")

@@ -325,9 +325,14 @@ def _records(told: Told) -> list[Row]:
 
 
 def _learned(source: Source, train: Records) -> list[Conversation]:
-    """What is imitated; of the last reply alone, all before it is context."""
+    """What is imitated, with no more context than is not learned."""
     found = train.conversations()
-    return [of_last_reply(c) for c in found] if getattr(source, "train_on", "") == "last" else found
+    match getattr(source, "train_on", "assistant"):
+        case "last":
+            return [of_last_reply(c) for c in found]
+        case "all":
+            return [dataclasses.replace(c, context=0) for c in found]
+    return found
 
 
 def _fitting(told: Told, records: list[Row], model: Any, tokenizer: Any) -> list[Row]:
@@ -368,8 +373,17 @@ def _several(records: list[Row]) -> bool:
 
 
 def _conversation(record: Row) -> dict[str, Any]:
-    """A record of which every reply is learned."""
+    """A record of which every reply is learned.
+
+    Raises:
+        UserError: its context has replies too.
+    """
     assert isinstance(record, Conversation)
+    if any(message["role"] == "assistant" for message in record.messages[: record.context]):
+        raise UserError(
+            "several replies to learn from behind a prompt in which the assistant speaks: there it would learn those, too "
+            "(--train-on last or all can be exported)"
+        )
     return {"messages": record.messages}
 
 
