@@ -1,8 +1,10 @@
 """Several sequences in one row: what each is predicted from, what a step learns, what is saved, and who cannot be read so."""
 
 import dataclasses
+import json
 import re
 from functools import partial
+from pathlib import Path
 
 import architectures
 import numpy as np
@@ -20,6 +22,7 @@ from minirlhf.models import packed
 from minirlhf.models.packed import packed_logits, packed_logps, require_packable, row_length
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.bridge.trl import BY_POSITION
 from minirlhf.trainers import sft
 from minirlhf.trainers.likelihood import nll_losses
 from minirlhf.trainers.sft import LOSSES, SFTConfig, prediction_weights, train_sft
@@ -182,6 +185,31 @@ def test_a_model_whose_state_runs_on_or_whose_window_is_short_is_refused(name):
         UserError, match=f"^{type(model).__name__} cannot be packed in rows of 20 tokens: .* --packing$"
     ):
         require_packable(model, 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "apart"),
+    [
+        ("Llama", True),
+        ("GPT2", True),
+        ("Qwen3", True),
+        ("OPT", False),
+        ("Falcon", False),
+        ("Mpt", False),
+        ("Bloom", False),
+    ],
+)
+def test_who_understands_positions_alone_as_trl_packs(name, apart):
+    """What an exported run is told of packed rows (``stages/bridge/trl.py``)."""
+    model, row = build(name), ROWS[0]
+    batch = collate_packed([row], 0, length=20)
+    positions = torch.cat([torch.arange(len(e)) for e in row])[None]
+    with torch.no_grad():
+        found = model(input_ids=batch.input_ids, position_ids=positions, use_cache=False).logits[0]
+    away = float((found - torch.cat([alone(model, e) for e in row])).abs().max())
+    assert away < 1e-4 if apart else away > 0.1
+    fails = BY_POSITION.partition("but in")[2].lower()
+    assert (name.lower() in fails) is not apart
 
 
 def test_a_window_as_long_as_the_row_does_no_harm():
@@ -397,3 +425,28 @@ def test_a_model_that_cannot_be_packed_is_refused_before_the_run_begins(tokenize
             fresh(tokenizer), chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True
         )
     assert not (tmp_path / "run").exists()
+
+
+# -- what is said of it ----------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_page_says_what_was_measured():
+    found = json.loads((ROOT / "benchmarks/packing.json").read_text(encoding="utf-8"))
+    page = " ".join((ROOT / "book/engine.md").read_text(encoding="utf-8").split())
+    assert f"on {found['conversations']} of {found['conversations'] + found['too_long']:,} GSM8K problems" in page
+    assert f"They fill {found['rows']} rows of {found['context']} tokens to {100 * found['filled']:.1f} %" in page
+    fewer = [f"{100 * found['saved'][size]:.1f} % fewer" for size in ("8", "32")]
+    assert (
+        f"{fewer[0]} tokens than one conversation a row in batches of 8, and {fewer[1]} than in batches of 32" in page
+    )
+    shares = [
+        f"{times[way] / times['padded']:.2f}".removeprefix("0")
+        for way in ("packed", "padded, without its padding", "packed, without its padding")
+        for times in found["seconds"].values()
+    ]
+    assert (
+        "take {} of the time of the padded ones for the 0.1 M model and {} for the 0.8 M model".format(*shares) in page
+    )
+    assert "one a row take {} and {}, and packed {} and {}".format(*shares[2:]) in page
