@@ -105,10 +105,10 @@ def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
     against="equal rewards, which leave a share of the comparisons unexplained that is counted by hand; a step worked by hand",
     wrong={
         "always to the end": lambda wins, *, tolerance, max_steps: social_choice.bradley_terry_fit(
-            wins, tolerance=1e-12, max_steps=max_steps
+            wins, tolerance=1e-12
         ),
         "comparisons, not shares of them": lambda wins, *, tolerance, max_steps: social_choice.bradley_terry_fit(
-            wins, tolerance=tolerance / float(wins.sum()), max_steps=max_steps
+            wins, tolerance=tolerance / float(wins.sum())
         ),
     },
 )
