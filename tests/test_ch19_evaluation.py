@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from minirlhf.core import statistics
+from minirlhf.chapters.ch19_evaluation import experiments
+from minirlhf.core import exact, statistics
 from minirlhf.equations import comparisons, estimators, evaluation
 from minirlhf.equations.social_choice import bradley_terry_fit
 from minirlhf.trainers.evaluation import wilson_interval
@@ -152,3 +153,35 @@ def test_overlap_of_a_copy_a_stranger_and_a_short_item():
 def test_what_makes_no_sense_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- the worlds of its study -------------------------------------------------------------------------------------
+
+
+def test_a_vote_is_the_vote_of_all_sequences_of_answers():
+    law, right = numbers(0.4, 0.35, 0.25), 0.0
+    for answers in itertools.product(range(3), repeat=4):
+        counts = [answers.count(a) for a in range(3)]
+        if counts[0] == max(counts):
+            right += math.prod(float(law[a]) for a in answers) / counts.count(max(counts))
+    close(experiments.vote(law, 4), right)
+
+
+def test_two_models_are_ranked_otherwise_by_each_measure():
+    found = experiments.rankings()
+    close(found["A_pass_8"], 1 - (0.05**8 + 0.99**8) / 2)
+    close(found["B_all_8"], 0.4**8)
+    assert found["A_pass_1"] > found["B_pass_1"] and found["A_all_8"] > found["B_all_8"]
+    assert found["A_vote_9"] > found["B_vote_9"] and found["A_pass_8"] < found["B_pass_8"]
+
+
+def test_the_two_models_of_the_study_are_right_at_70_and_75_percent():
+    for shift, mean in ((1.3842, 0.70), (1.7827, 0.75)):
+        found = exact.gaussian_expectation(lambda x, shift=shift: torch.sigmoid(2.0 * x + shift))
+        close(found, mean, 4)
+
+
+def test_a_majority_of_flipped_coins_climbs_in_public_alone():
+    found = experiments.climbing(3, submissions=400, items=2000)
+    assert found["public"] > 0.6
+    assert abs(found["private"] - 0.5) < 5 * 0.5 / math.sqrt(2000)
