@@ -114,6 +114,14 @@ def test_a_fit_that_is_given_too_few_steps_says_so():
         sc.bradley_terry_fit(wins, max_steps=3)
 
 
+def test_a_fit_stops_as_soon_as_the_balance_is_within_the_tolerance():
+    """With equal rewards the first has 2 wins too few, the others 1 too many each, of 16: an eighth, and a sixteenth."""
+    wins = torch.tensor([[0, 1, 1], [3, 0, 4], [3, 4, 0]], dtype=torch.float64)
+    torch.testing.assert_close(sc.bradley_terry_fit(wins, tolerance=0.125), torch.zeros(3, dtype=torch.float64))
+    step = torch.tensor([2 / 4, 7 / 6, 7 / 6], dtype=torch.float64).log()  # wins over half of the games
+    torch.testing.assert_close(sc.bradley_terry_fit(wins, tolerance=0.1), step - step.mean())
+
+
 @any_seed
 def test_ratings_say_nothing_about_circles(seed):
     torch.testing.assert_close(
