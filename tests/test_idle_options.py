@@ -36,7 +36,7 @@ OTHER = {
     "format": "gsm8k", "grader_seconds": "3",
 }  # fmt: skip
 #: Those whose other value is a file: made below.
-FILES = {"data", "eval_data", "ptx_data", "ref_model", "reward_model", "chat_template"}
+FILES = {"data", "eval_data", "ptx_data", "ref_model", "teacher", "reward_model", "chat_template"}
 #: What may do nothing without a word: ways to compute the same, limits and permissions that nothing in these data comes up against.
 SILENT = {
     "out": "names the folder",
@@ -90,6 +90,10 @@ CASES = {
     "ptx": ("grpo", {"task": "shell_game", "model": "MODEL", "ptx_coef": "0.5", "ptx_data": "chats", **SAMPLED}, ("ptx_data",)),
     "one reward model": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGE", "held_out": "0.3", **SAMPLED}, ("combine", "grader")),
     "two reward models": ("grpo", {"data": "sums", "model": "MODEL", "reward_model": "JUDGES", "held_out": "0.3", **SAMPLED}, ("combine",)),
+    "distill": ("distill", {"data": "chats", "teacher": "MODEL", "context": "64", "held_out": "0.3", **SHORT},
+                ("teacher", "temperature", "vocab_size", "top_k", "demonstrations")),
+    "distill on own answers": ("distill", {"data": "chats", "teacher": "MODEL", "recipe": "on_policy_kd", "context": "64", "held_out": "0.3",
+                                           "max_completion_length": "6", **SHORT}, ("max_completion_length", "top_k")),
     "rs": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "steps_per_round": "2", **SAMPLED},
            ("num_prompts", "steps_per_round", "selection", "keep")),
     "rs overall": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "selection": "overall", **SAMPLED}, ("keep",)),
@@ -168,7 +172,13 @@ def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog
 
 
 def other(option: str, settings: dict[str, str]) -> str:
-    made = {"data": "more", "eval_data": settings.get("data", "chats"), "ptx_data": "more", "ref_model": "OTHER"}
+    made = {
+        "data": "more",
+        "eval_data": settings.get("data", "chats"),
+        "ptx_data": "more",
+        "ref_model": "OTHER",
+        "teacher": "OTHER",
+    }
     return OTHER.get(option) or {**made, "reward_model": "JUDGE", "chat_template": "TEMPLATE"}[option]
 
 

@@ -17,9 +17,11 @@ from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
+from minirlhf.recipes.distill import get_distillation
 from minirlhf.recipes.offline import get_preference
 from minirlhf.report import metrics
 from minirlhf.trainers.config import RejectionConfig
+from minirlhf.trainers.distill import DistillConfig, train_distill
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.rejection import train_rejection
@@ -88,6 +90,13 @@ def run_rejection():
     return train_rejection(tiny_model("nano", WORDS), problems, lengths_of, config, tokenizer=WORDS, quiet=True)
 
 
+def run_distill():
+    return train_distill(
+        tiny_model("nano", WORDS), tiny_model("nano", WORDS, seed=1), [tokens("cats")], get_distillation("kd"),
+        DistillConfig(**TINY), eos_token_id=WORDS.eos_token_id, pad_token_id=0, quiet=True,
+    )  # fmt: skip
+
+
 def run_toy():
     lm = ToyLM()
     return train_toy(lm, torch.rand(1, len(lm.responses().tokens)), GRPO, SAMPLED, ref_model=ToyLM(), quiet=True)
@@ -106,6 +115,7 @@ RUNS = {
         lambda: run_online(DAPO.with_(shape=())),
     ],
     "rejection": [run_rejection],
+    "distill": [run_distill],
     "toy": [run_toy],
 }
 
@@ -125,7 +135,7 @@ def test_every_trainer_that_logs_is_tried_here():
     assert logs | {"toy"} == set(RUNS), "add a run to RUNS, and its metrics to minirlhf/report/metrics.py"
 
 
-@pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online", "rejection"])
+@pytest.mark.parametrize("trainer", ["sft", "reward", "verifiers", "offline", "online", "rejection", "distill"])
 def test_what_is_logged_is_explained_and_what_is_explained_is_logged(trainer):
     assert logged(trainer) == explained(trainer)
 

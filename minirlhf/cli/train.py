@@ -5,6 +5,7 @@
   minirlhf train prm     --data steps.jsonl  --model runs/sft/model --out runs/prm
   minirlhf train grpo    --data gsm8k.jsonl  --model runs/sft/model --grader numeric --out runs/grpo
   minirlhf train ppo     --task shell_game   --model runs/sft/model --out runs/ppo
+  minirlhf train distill --data chats.jsonl  --teacher runs/sft/model --out runs/student --recipe gkd
   minirlhf train dpo     --data pairs.jsonl  --model runs/sft/model --out runs/dpo --beta 0.2
 
 Every option can also stand in a YAML file (--config FILE) under its name; flags win.
@@ -23,11 +24,13 @@ from minirlhf import recipes
 from minirlhf.cli.settings import add_flags, add_options, from_mapping, parse_value, read_yaml
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.recipes import Recipe
+from minirlhf.recipes.distill import DISTILLATIONS, Distillation
 from minirlhf.recipes.offline import PREFERENCES, Preference
 from minirlhf.stages import from_files, judges_from_files, sources, start
 from minirlhf.stages.bridge.mapped import Told
 from minirlhf.stages.sources import Source
 from minirlhf.trainers.config import OnlineConfig, RejectionConfig, TrainerConfig
+from minirlhf.trainers.distill import DistillConfig
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.online import for_run
 from minirlhf.trainers.reward import RewardConfig
@@ -52,7 +55,7 @@ class Trainer:
     config: type[TrainerConfig]
     run: Callable[..., Any]
     choice: str = ""
-    table: Mapping[str, Recipe | Preference] = dataclasses.field(default_factory=dict)
+    table: Mapping[str, Recipe | Preference | Distillation] = dataclasses.field(default_factory=dict)
 
     def only(self, name: str, way: str) -> Trainer:
         """The trainer of this one recipe."""
@@ -101,6 +104,14 @@ TRAINERS: dict[str, Trainer] = {
         sources.GradedSource,
         RejectionConfig,
         from_files.run_rejection,
+    ),
+    "distill": Trainer(
+        "learn from a teacher's probabilities, by --recipe NAME",
+        sources.DistillSource,
+        DistillConfig,
+        from_files.run_distill,
+        "recipe",
+        DISTILLATIONS,
     ),
     "online": ONLINE,
     **{name: ONLINE.only(name, "online") for name in recipes.RECIPES},
@@ -183,7 +194,7 @@ def told(run: Path) -> Told:
     return Told(settings["noted"]["given"]["trainer"], source, config, recipe, settings.get("depends", {}))
 
 
-def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference:
+def _recipe(trainer: Trainer, values: dict[str, Any]) -> Recipe | Preference | Distillation:
     """The recipe that the settings name, or the only one; the name is taken out of them."""
     first = next(iter(trainer.table))
     name = str(values.pop(trainer.choice, first))

@@ -98,6 +98,8 @@ def top_k_distillation(
 
     Label: eq:kd-top-k, eq:kd-top-k-gap
     Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
+    Args:
+        k: how many of the teacher's likeliest tokens are known.
     Raises: ValueError too unless k < V.
     """
     if k >= student_logits.shape[-1]:

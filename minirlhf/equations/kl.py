@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.logprobs import token_entropies
+from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, POSITIVE, number, sampled, shape, takes
 
 _two_policies = takes(logits=shape("... V"), ref_logits=shape("... V"))
@@ -289,9 +290,25 @@ def full_kl_with_score(logits: Tensor, ref_logits: Tensor, logps: Tensor, mask: 
     Args:
         logps: log-probabilities of the tokens that π sampled.
     """
-    here = _position_kls(logits, ref_logits, mask)
-    later = here.detach().flip(-1).cumsum(-1).flip(-1) - here.detach()
-    return here.sum(-1) + (later * (logps - logps.detach())).sum(-1)
+    here = zero_where_masked(_position_kls(logits, ref_logits, mask), mask)
+    return with_prefix_credit(here, logps, mask).sum(-1)
+
+
+@takes(mask=MASK, values=sampled(gradient=True), logps=sampled(gradient=True))
+def with_prefix_credit(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
+    """Values of positions, ``(B, T)``, with the gradient of their expected sum over a response that π has sampled.
+
+    A value depends on its prefix, and so on the tokens sampled before it. Each of these answers for the values *after* it:
+    ``v_t + sg[Σ_{k>t} v_k] · (log π(y_t) − sg[log π(y_t)])``. Without this a loss has the first half of the gradient.
+
+    Label: eq:prefix-credit
+    Source: the product rule, as in :func:`full_kl_with_score`, for any divergence of two distributions.
+    Args:
+        values: each a function of the distributions at its position.
+        logps: log-probabilities of the tokens that π sampled.
+    """
+    later = values.detach().flip(-1).cumsum(-1).flip(-1) - values.detach()
+    return values + later * (logps - logps.detach())
 
 
 def _position_kls(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:

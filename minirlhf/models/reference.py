@@ -24,12 +24,14 @@ def answer_logps(model: nn.Module, batch: AnswerBatch) -> Tensor:
     return sequence_logps(completion_logps(model, *inputs, wanted=batch.mask), batch.mask)
 
 
-def require_same_vocabulary(model: nn.Module, ref_model: nn.Module) -> None:
-    """Raise :class:`UserError` if two models give probabilities to different sets of tokens."""
+def require_same_vocabulary(
+    model: nn.Module, ref_model: nn.Module, ours_is: str = "policy", theirs_is: str = "reference"
+) -> None:
+    """Raise :class:`UserError` if two models, which are called so, give probabilities to different sets of tokens."""
     ours, theirs = (getattr(getattr(m, "config", None), "vocab_size", None) for m in (model, ref_model))
     if ours != theirs:
         raise UserError(
-            f"the policy knows {ours} tokens, the reference {theirs}: they need one tokenizer; start both from the same model"
+            f"the {ours_is} knows {ours} tokens, the {theirs_is} {theirs}: they need one tokenizer; start both from the same model"
         )
 
 

@@ -34,7 +34,7 @@ class Metric:
 
 #: What a metric begins with that was measured on held-out data while the run went on.
 HELD_OUT = "held_out_"
-EVERY = ("sft", "reward", "verifiers", "offline", "online", "rejection")
+EVERY = ("sft", "reward", "verifiers", "offline", "online", "rejection", "distill")
 ASKING = ("online", "rejection")
 JUDGING = ("reward", "offline")
 
@@ -52,7 +52,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             "loss",
-            "nats per token (SFT, outcome reward model), per pair (reward model, preferences), per step (process reward model); the "
+            "nats per token (SFT, distillation, outcome reward model), per pair (reward model, preferences), per step (process reward model); the "
             "scale of the advantages (online)",
             "What the optimizer minimises, over the whole batch, before the step.",
             "SFT: falls, fast at first, and levels off. Reward model and DPO: starts at ln 2 = 0.693, which is a coin toss. Online: "
@@ -84,10 +84,21 @@ METRICS: dict[str, Metric] = {
         Metric(
             "tokens",
             "tokens",
-            "Tokens of the batch that the loss mask marks: what the assistant says; in rejection sampling, the replies that were kept.",
+            "Tokens of the batch that the loss mask marks: what the assistant says; in rejection sampling, the replies that were kept; in "
+            "distillation, the replies on which student and teacher are compared.",
             "Varies with the lengths of the replies, without a trend.",
             "Much smaller than the batch: most of it is prompt, and the step rests on few tokens.",
-            ("sft", "rejection"),
+            ("sft", "rejection", "distill"),
+        ),
+        # -- distillation --------------------------------------------------------------------------------------------
+        Metric(
+            "own_answers",
+            "0 or 1",
+            "Whether the student wrote the replies of this step; otherwise the teacher did, or whoever wrote the data.",
+            "Its mean over the run is the recipe's share own_answers.",
+            "Always 0 where own replies were asked for: the recipe's share is 0. The loss is another one at 1 than at 0, so "
+            "look at each by itself.",
+            ("distill",),
         ),
         # -- reward model and preferences ----------------------------------------------------------------------------
         Metric(

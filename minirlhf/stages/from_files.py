@@ -13,7 +13,7 @@ from typing import Any
 from minirlhf import recipes
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import conversation, encode_prompt
+from minirlhf.data.chat import conversation, encode_prompt, ends_of
 from minirlhf.data.loaders import Records
 from minirlhf.data.records import Conversation, Judgement, Problem
 from minirlhf.data.tasks.base import Split, Task
@@ -21,13 +21,15 @@ from minirlhf.data.types import Compared
 from minirlhf.equations.preference_losses import ListLogps, UnpairedLogps
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models import adapters
+from minirlhf.recipes.distill import Distillation, describe_distillation
 from minirlhf.recipes.offline import Preference, describe_preference
 from minirlhf.stages import start
 from minirlhf.stages.examples import TRAIN_ON, conversations, judged, pairs, rankings, replies_of
 from minirlhf.stages.grading import grading
 from minirlhf.stages.prepared import Prepared, Reference, of_world, prepare, read
-from minirlhf.stages.sources import NOTHING, GradedSource, OfflineSource, OnlineSource, SFTSource
-from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig
+from minirlhf.stages.sources import NOTHING, DistillSource, GradedSource, OfflineSource, OnlineSource, SFTSource
+from minirlhf.trainers.config import OnlineConfig, RejectionConfig, SamplingConfig, idle_of
+from minirlhf.trainers.distill import DistillConfig, divergence_on, idle_sampling, train_distill
 from minirlhf.trainers.evaluation import Evaluation, evaluate
 from minirlhf.trainers.likelihood import mean_nll
 from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
@@ -62,6 +64,56 @@ def run_sft(
         after = loss()
     print(f"held-out loss on {len(run.held)} conversations: {before:.3f} -> {after:.3f} nats per token")
     return run.finish(held_out_loss_before=before, held_out_loss=after)
+
+
+# -- distillation --------------------------------------------------------------------------------------------------
+
+
+def run_distill(
+    source: DistillSource,
+    config: DistillConfig,
+    recipe: Distillation,
+    *,
+    resume: bool = False,
+    given: Mapping[str, Any] = NOTHING,
+) -> dict[str, Any]:
+    """Learn from a teacher on conversations. Returns the held-out loss and forward KL in nats per token, before and after."""
+    recipe.try_out()
+    teacher = Reference.load(source.teacher)
+    task = None if source.task is None else tasks.get(source.task)
+    shown = partial(_demonstrations, count=source.demonstrations, seed=config.seed)
+    start.announce(idle_of(config, idle_sampling(recipe), given))
+    run = prepare(
+        source,
+        read(source, config.seed) if task is None else of_world(task, shown),
+        lambda records: (c.messages for c in records.conversations()),
+        conversations,
+        config,
+        given=given,
+        resume=resume,
+        asks={"teacher": Reference.digest(teacher)},
+        task=task,
+        like=teacher,
+    )
+    teaching = run.reference(teacher, "teacher")
+    print(describe_distillation(recipe))
+    with run.computing():
+        measure = partial(divergence_on, run.model, teaching, run.held, pad_token_id=run.pad)
+        before, keep = measure(), run.watching(measure)
+        ends = ends_of(run.tokenizer, run.model).ids
+        train_distill(
+            run.model, teaching, run.train, recipe, run.config, eos_token_id=ends, pad_token_id=run.pad, **keep
+        )
+        after = measure()
+    changes = ", ".join(f"{key} {before[key]:.3f} -> {after[key]:.3f}" for key in after)
+    print(f"held-out on {len(run.held)} conversations, nats per token: {changes}")
+    return run.finish(
+        **{f"held_out_{key}_before": value for key, value in before.items()},
+        **{f"held_out_{key}": value for key, value in after.items()},
+    )
+
+
+# -- demonstrations of a tiny world ----------------------------------------------------------------------------------
 
 
 def _demonstrations(task: Task, split: Split, count: int, seed: int) -> Iterator[Conversation]:

@@ -80,13 +80,13 @@ class Prepared(Generic[E]):
         """The token that fills rows up."""
         return int(self.tokenizer.pad_token_id)
 
-    def reference(self, given: Reference | None) -> Any:
-        """The reference model, where there is one, on the policy's device; it must know the same tokens."""
+    def reference(self, given: Reference | None, role: str = "reference") -> Any:
+        """The reference model, where there is one, on the policy's device; it must know the same tokens. ``role``: what it is called."""
         if given is None:
             return None
         if given.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UserError(
-                f"{given.name}: its tokenizer is not that of the policy; a reference must know the same tokens"
+                f"{given.name}: its tokenizer is not that of the {'student' if role == 'teacher' else 'policy'}; a {role} must know the same tokens"
             )
         return given.model.to(next(self.model.parameters()).device)
 
@@ -147,6 +147,7 @@ def prepare(
     size: Callable[[Any, Any], int] = lambda tokenizer, example: len(example),
     room: Callable[[Any], int] = lambda config: 0,
     head: Callable[[Any], Any] = lambda model: model,
+    like: Reference | None = None,
 ) -> Prepared[E]:
     """Start the model, and tokenise what fits into its context.
 
@@ -159,6 +160,7 @@ def prepare(
         idle: fields of the source that its recipe makes nothing of, and why.
         size: ``(tokenizer, example) -> tokens``; a completion needs ``room(config)`` more.
         head: what is trained, from a causal LM.
+        like: a preset gets this model's tokenizer.
     """
     reasons = {**source.without_effect(config.max_steps), **idle}
     start.announce(idle_of(source, reasons, given) + idle_of(config, config.without_effect(), given))
@@ -170,7 +172,10 @@ def prepare(
         model, tokenizer = named.model_by_name(source.model, dtype=dtype)
     else:
         joined = ("\n".join(message["content"] for message in text) for text in texts_of_preset)
-        tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
+        if like is not None:
+            tokenizer = like.tokenizer
+        else:
+            tokenizer = train_tokenizer(joined, source.vocab_size) if task is None else word_tokenizer(task.words)
         model = tiny.tiny_model(source.model, tokenizer, seed=config.seed, context=source.context)
     if source.chat_template is not None:
         tokenizer.chat_template = _template(source.chat_template)

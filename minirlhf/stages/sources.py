@@ -132,6 +132,25 @@ class SFTSource(WorldSource):
 
 
 @dataclass(frozen=True)
+class DistillSource(WorldSource):
+    """For learning from a teacher; a tiny world's demonstrations may take the place of data."""
+
+    teacher: str | None = setting(None, "who teaches: a zoo entry, model folder or hub name")
+    demonstrations: int = setting(2000, "for a tiny world: how many demonstrations")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher is None:
+            raise UserError("no teacher; give --teacher, a zoo entry, model folder or hub name")
+
+    def without_effect(self, max_steps: int) -> dict[str, str]:
+        """Without a tiny world also what is said of it."""
+        of_world = {"demonstrations": "without --task there is no tiny world to show some"} if self.task is None else {}
+        preset = {"vocab_size": "the student has the teacher's tokenizer"}
+        return {**super().without_effect(max_steps), **preset, **of_world}
+
+
+@dataclass(frozen=True)
 class RewardSource(Source):
     """For a reward model."""
 

@@ -41,6 +41,7 @@ FIT: Mapping[str, Mapping[str, Any]] = {
     "OutcomeConfig": {"learning_rate": 1e-5},
     "ProcessConfig": {"learning_rate": 1e-5},
     "OfflineConfig": {"learning_rate": 1e-6},
+    "DistillConfig": {"learning_rate": 2e-5, "max_completion_length": 256},
     "OnlineConfig": {"learning_rate": 1e-6, "max_completion_length": 256},
     "RejectionConfig": {"learning_rate": 2e-5, "max_completion_length": 256},
 }

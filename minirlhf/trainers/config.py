@@ -80,23 +80,18 @@ class TrainerConfig:
 
 
 @dataclass(frozen=True)
-class SamplingConfig(TrainerConfig):
-    """What every trainer needs that learns from replies of its own model."""
+class RepliesConfig(TrainerConfig):
+    """What every trainer needs that samples replies."""
 
-    num_generations: int = setting(8, "completions per prompt, the group size G")
     max_completion_length: int = setting(32, "tokens of a completion at most, end-of-sequence included")
     temperature: float = setting(1.0, "sampling temperature; also applied where log-probabilities are computed")
     top_k: int = setting(0, "sample among the k most likely tokens only; 0: all")
     top_p: float = setting(1.0, "sample from the smallest set of tokens that holds this probability; 1: all")
     min_p: float = setting(0.0, "sample among tokens at least this likely relative to the likeliest; 0: all")
-    max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 <= self.max_invalid <= 1.0:
-            raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
-        for name in ("num_generations", "max_completion_length"):
-            _at_least(self, name, 1)
+        _at_least(self, "max_completion_length", 1)
         self.sampling()  # raises on a setting that makes no sense
 
     def sampling(self) -> Sampling:
@@ -108,6 +103,20 @@ class SamplingConfig(TrainerConfig):
             min_p=self.min_p,
             max_completion_length=self.max_completion_length,
         )
+
+
+@dataclass(frozen=True)
+class SamplingConfig(RepliesConfig):
+    """What every trainer needs that learns from graded replies of its own model."""
+
+    num_generations: int = setting(8, "completions per prompt, the group size G")
+    max_invalid: float = setting(0.5, "stop if more than this share of a step's samples cannot be graded")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.max_invalid <= 1.0:
+            raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
+        _at_least(self, "num_generations", 1)
 
 
 @dataclass(frozen=True)

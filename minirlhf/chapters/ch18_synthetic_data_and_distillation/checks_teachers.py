@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
+from minirlhf.equations import kl
 from minirlhf.ledger.registry import Comparison, Draw, check
 
 
@@ -141,3 +142,39 @@ def _(product, draw: Draw) -> Comparison:
     logits, weights = _several(draw)
     teachers = logits.softmax(-1)
     return product(logits, weights), exact.maximise(lambda q: -(weights * exact.divergence(q, teachers)).sum(), 4)
+
+
+# -- the part of the gradient that comes from the choice of prefixes -----------------------------------------------
+
+
+def _inclusive(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
+    """Each token answers for all values before it, too, but not for those after it."""
+    earlier = values.detach().cumsum(-1)
+    return values + earlier * (logps - logps.detach())
+
+
+@check(
+    "eq:prefix-credit",
+    "gradient",
+    of=kl.with_prefix_credit,
+    against="the gradient of the mean over all answers of the student, their probabilities differentiated too",
+    wrong={
+        "answers taken as fixed": lambda values, logps, mask: values + 0 * logps,
+        "for what came before": _inclusive,
+        "for the mean of what comes": lambda values, logps, mask: (
+            values + (kl.with_prefix_credit(values, logps, mask) - values) / mask.sum(-1, keepdim=True).clamp(min=1)
+        ),
+        "the score alone": lambda values, logps, mask: kl.with_prefix_credit(values.detach(), logps, mask),
+    },
+)
+def _(with_prefix_credit, draw: Draw) -> Iterator[Comparison]:
+    "With the answers' probabilities held fixed it has the gradient of the expected sum, for any divergence at the tokens."
+    student, teacher = draw.toy(3, 3), draw.toy(3, 3)
+    ids, mask = student.batch()["input_ids"], student.responses().mask
+    said = teacher(ids).logits[:, :-1].detach()
+    for divergence in (kd.reverse_kl_distillation, kd.jsd_distillation):
+        probs, logps = student.distribution()[0], student.response_token_logps()[0]
+        here = divergence(student(ids).logits[:, :-1], said, mask)
+        whole = exact.gradient((probs * here.sum(-1)).sum(), student.table)
+        credited = (probs.detach() * with_prefix_credit(here, logps, mask).sum(-1)).sum()
+        yield exact.gradient(credited, student.table), whole

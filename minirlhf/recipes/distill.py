@@ -1,0 +1,221 @@
+"""Distillation as rows of one table: what is compared with the teacher, and whose answers it is compared on.
+
+A row is a choice of three things: a loss per token, the share of the steps whose answers the student itself writes, and who writes
+the others: whoever wrote the data, or the teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.logprobs import next_token_logps
+from minirlhf.equations import distillation as kd
+from minirlhf.equations.aggregation import sequence_sum, token_mean
+from minirlhf.equations.kl import with_prefix_credit
+from minirlhf.recipes.binding import Bindable, Deviation, name_of
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What both models say of some answers.
+
+    Attributes:
+        student_logits, teacher_logits: ``(B, T, V)``, the teacher's without gradient.
+        ids: ``(B, T)``, the answers' tokens.
+        mask: ``(B, T)``, True on them.
+        sampled_at: the temperature at which the answers were sampled, if they were.
+    """
+
+    student_logits: Tensor
+    teacher_logits: Tensor
+    ids: Tensor
+    mask: Tensor
+    sampled_at: float = 1.0
+
+    def logps(self, temperature: float = 1.0) -> Tensor:
+        """Log-probabilities ``(B, T)`` of the answers' tokens under the student; what stands outside the mask means nothing."""
+        return next_token_logps(self.student_logits, torch.where(self.mask, self.ids, 0), temperature)
+
+
+class TokenLoss(Protocol):
+    """``(seen) -> (B, T)``, minimised, 0 outside the mask."""
+
+    needs_own_answers: bool
+
+    def __call__(self, seen: Seen) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The distributions of both models are compared, at every token of the answer.
+
+    Attributes:
+        divergence: ``(student_logits, teacher_logits, mask, *, temperature, ...) -> (B, T)``; the run's temperature, if none is bound.
+    """
+
+    divergence: Callable[..., Tensor]
+    needs_own_answers = False
+
+    def __call__(self, seen: Seen) -> Tensor:
+        return self.divergence(seen.student_logits, seen.teacher_logits, seen.mask)
+
+
+@dataclass(frozen=True)
+class Credited(Whole):
+    """The same, and each sampled token answers for the divergences of the tokens after it; on the student's own answers only."""
+
+    needs_own_answers = True
+
+    def __call__(self, seen: Seen) -> Tensor:
+        return with_prefix_credit(super().__call__(seen), seen.logps(seen.sampled_at), seen.mask)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Only the tokens of the answer count.
+
+    Attributes:
+        loss: ``(logps, mask) -> (B, T)``.
+    """
+
+    loss: Callable[..., Tensor]
+    needs_own_answers = False
+
+    def __call__(self, seen: Seen) -> Tensor:
+        return self.loss(seen.logps(), seen.mask)
+
+
+@dataclass(frozen=True)
+class Distillation(Bindable):
+    """A way to learn from a teacher that has the same vocabulary.
+
+    Attributes:
+        source: the paper.
+        compared: the loss of each token.
+        weights: ``(mask) -> (B, T)``, how tokens are averaged.
+        own_answers: share of the steps whose answers the student samples. No gradient flows through the sampling itself.
+        from_teacher: whether the teacher samples the other answers; otherwise those of the data are taken.
+    """
+
+    _: KW_ONLY
+    source: str
+    compared: TokenLoss
+    weights: Callable[[Tensor], Tensor] = token_mean
+    own_answers: float = 0.0
+    from_teacher: bool = False
+
+    def try_out(self) -> None:
+        """Compute the loss of a made-up answer, so that a number it refuses is one clear error before anything is loaded.
+
+        Raises:
+            UserError: in the loss's own words.
+        """
+        if not 0.0 <= self.own_answers <= 1.0:
+            raise UserError(f"{self.name}: own_answers = {self.own_answers!r}; expected a share, from 0 to 1")
+        if self.compared.needs_own_answers and self.own_answers < 1:
+            raise UserError(
+                f"{self.name}: own_answers = {self.own_answers:g}; a token answers for later ones only where the student has "
+                "sampled it; expected 1"
+            )
+        logits = torch.arange(1000.0).view(1, 1, -1) / 1000
+        seen = Seen(logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
+        try:
+            self.compared(seen)
+        except (ValueError, TypeError) as problem:
+            raise UserError(f"{self.name}: {problem}") from None
+
+    @property
+    def samples(self) -> bool:
+        """Whether anything is sampled."""
+        return self.own_answers > 0 or self.from_teacher
+
+
+ON_POLICY = "Agarwal et al. (2024), On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes, arXiv:2306.13649"
+DISTILLATIONS: dict[str, Distillation] = {
+    row.name: row
+    for row in (
+        Distillation(
+            "kd",
+            source="Hinton, Vinyals & Dean (2015), Distilling the Knowledge in a Neural Network, arXiv:1503.02531",
+            compared=Whole(kd.forward_kl_distillation),
+            deviations=(
+                Deviation("without the loss on hard labels that the paper adds", "compared"),
+                Deviation("the gradient is not multiplied by temperature²: nothing stands beside it", "compared"),
+            ),
+        ),
+        Distillation(
+            "top_k_kd",
+            source="the forward KL over the teacher's k likeliest tokens and their tail; chapter 18",
+            compared=Whole(kd.top_k_distillation),
+        ),
+        Distillation(
+            "sequence_kd",
+            source="Kim & Rush (2016), Sequence-Level Knowledge Distillation, arXiv:1606.07947",
+            compared=Sampled(kd.sequence_level),
+            from_teacher=True,
+            deviations=(
+                Deviation(
+                    "the teacher's answers are sampled, where the paper takes the best of a beam search", "from_teacher"
+                ),
+            ),
+        ),
+        Distillation(
+            "gkd",
+            source=ON_POLICY,
+            compared=Whole(kd.jsd_distillation),
+            own_answers=0.5,
+            deviations=(
+                Deviation(
+                    "β and the share of own answers are TRL's defaults; the paper tries several", "beta", "own_answers"
+                ),
+            ),
+        ),
+        Distillation(
+            "on_policy_kd",
+            source=ON_POLICY,
+            compared=Whole(kd.reverse_kl_distillation),
+            own_answers=1.0,
+        ),
+        Distillation(
+            "minillm",
+            source="Gu et al. (2024), MiniLLM: Knowledge Distillation of Large Language Models, arXiv:2306.08543",
+            compared=Credited(kd.reverse_kl_distillation),
+            weights=sequence_sum,
+            own_answers=1.0,
+            deviations=(
+                Deviation(
+                    "answers are the student's alone, where the paper's sampler mixes in the teacher", "own_answers"
+                ),
+                Deviation(
+                    "later tokens are not divided by their number, and there is no language modelling loss", "compared"
+                ),
+                Deviation(
+                    "later divergences are sums over the vocabulary, where the paper has the sampled tokens' log-ratios",
+                    "compared",
+                ),
+            ),
+        ),
+    )
+}
+
+
+def get_distillation(name: str) -> Distillation:
+    """The row of this name; a :class:`UserError` with the nearest one otherwise."""
+    if name not in DISTILLATIONS:
+        raise unknown("recipe", name, DISTILLATIONS)
+    return DISTILLATIONS[name]
+
+
+def describe_distillation(row: Distillation) -> str:
+    """A header for a run: source, choices, and every deviation from the paper that is known."""
+    others = "the teacher's" if row.from_teacher else "the data's"
+    answers = f"the student's in {row.own_answers:.0%} of the steps, else {others}" if row.own_answers else others
+    lines = {"compared": name_of(row.compared), "weights": name_of(row.weights), "answers": answers}
+    found = row.heading(row.source) + [f"  {name:16} {text}" for name, text in lines.items()]
+    return "\n".join(found + [f"  {line}" for line in row.declared()])

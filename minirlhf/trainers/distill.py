@@ -1,0 +1,167 @@
+"""Distillation: a student learns what a teacher says at every token, on given answers, the teacher's, or its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from minirlhf.core.calling import evaluating
+from minirlhf.core.randomness import derive_seed, generator
+from minirlhf.data.collate import batch_indices, collate_answers
+from minirlhf.data.types import AnswerBatch, Tokens
+from minirlhf.equations.aggregation import aggregate, token_mean
+from minirlhf.equations.distillation import forward_kl_distillation, sequence_level
+from minirlhf.models.forward import completion_logits
+from minirlhf.models.reference import require_same_vocabulary
+from minirlhf.models.sampling import sample
+from minirlhf.recipes.distill import Distillation, Sampled, Seen, TokenLoss, Whole, describe_distillation
+from minirlhf.recipes.spelling import spelled
+from minirlhf.trainers.config import RepliesConfig
+from minirlhf.trainers.history import History
+from minirlhf.trainers.loop import Loop, Origin, Watch
+
+
+@dataclass(frozen=True)
+class DistillConfig(RepliesConfig):
+    """Settings of distillation. ``temperature`` is that of both distributions that are compared, and of sampling."""
+
+
+def train_distill(
+    model: nn.Module,
+    teacher: nn.Module,
+    examples: Sequence[Tokens],
+    recipe: Distillation,
+    config: DistillConfig,
+    *,
+    eos_token_id: int | Sequence[int],
+    pad_token_id: int,
+    out: Path | str | None = None,
+    tokenizer: Any = None,
+    resume: bool = False,
+    origin: Origin | None = None,
+    watch: Watch | None = None,
+    name: str | None = None,
+    quiet: bool = False,
+) -> History:
+    """Minimise the recipe's loss; ``model``, the student, is changed in place.
+
+    Args:
+        teacher: never trained; another size is welcome, another vocabulary is not.
+        examples: prompts with answers. Where a step's answers are sampled, only the prompts are used.
+        recipe: a row of :data:`~minirlhf.recipes.distill.DISTILLATIONS`.
+
+    Returns:
+        The metrics: ``loss``, ``grad_norm``, ``learning_rate``, ``tokens`` (of answers in the batch), ``own_answers`` (1 if the
+        student wrote them, else 0).
+
+    Raises:
+        UserError: numbers that the recipe refuses, or models that do not know the same tokens.
+    """
+    recipe = recipe.filled(temperature=config.temperature)
+    recipe.try_out()
+    require_same_vocabulary(model, teacher, "student", "teacher")
+    loop = Loop(
+        name or recipe.name,
+        model,
+        config,
+        settings={} if out is None else {"recipe": describe_distillation(recipe), **spelled(recipe)},
+        dropout=False,
+        out=out,
+        tokenizer=tokenizer,
+        resume=resume,
+        origin=origin,
+        watch=watch,
+        quiet=quiet,
+    )
+    teacher.eval()
+    for step in loop:
+        rows = batch_indices(len(examples), config.batch_size, step, config.seed)
+        given = [examples[i] for i in rows]
+        own = float(torch.rand((), generator=generator("own answers", config.seed, step))) < recipe.own_answers
+        if own or recipe.from_teacher:
+            batch = sampled_answers(
+                model if own else teacher, given, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
+            )
+        else:
+            batch = collate_answers(given, pad_token_id)
+        batch = batch.to(next(model.parameters()).device)
+        weights = recipe.weights(batch.mask)  # over the whole batch, before it is split
+        metrics = loop.update(_losses(model, teacher, batch, weights, recipe.compared, config))
+        loop.log(**metrics, tokens=int(batch.mask.sum()), own_answers=float(own))
+    return loop.history
+
+
+def idle_sampling(recipe: Distillation) -> dict[str, str]:
+    """Settings of sampling that do nothing in this recipe, and why."""
+    if recipe.samples:
+        return {}
+    names = ("max_completion_length", "top_k", "top_p", "min_p")
+    return dict.fromkeys(names, f"in {recipe.name} nothing is sampled: the answers are those of the data")
+
+
+def sampled_answers(
+    writer: nn.Module,
+    examples: Sequence[Tokens],
+    config: DistillConfig,
+    step: int,
+    *,
+    eos_token_id: int | Sequence[int],
+    pad_token_id: int,
+) -> AnswerBatch:
+    """The prompts of these examples with answers that ``writer`` samples."""
+    rollout = sample(
+        writer,
+        [example.input_ids[: example.loss_mask.index(True)] for example in examples],
+        sampling=config.sampling(),
+        eos_token_id=eos_token_id,
+        pad_token_id=pad_token_id,
+        seed=derive_seed("distillation", config.seed),
+        step=step,
+    )
+    return AnswerBatch(rollout.input_ids, rollout.attention_mask, rollout.mask)
+
+
+def _losses(
+    model: nn.Module,
+    teacher: nn.Module,
+    batch: AnswerBatch,
+    weights: Tensor,
+    compared: TokenLoss,
+    config: DistillConfig,
+) -> Iterator[Tensor]:
+    """The loss of each micro-batch; they add up to that of the batch."""
+    for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
+        part = batch.select(rows)
+        seen = both(model, teacher, part, config.temperature)
+        yield aggregate(compared(seen), weights[rows], part.mask)
+
+
+def both(model: nn.Module, teacher: nn.Module, batch: AnswerBatch, sampled_at: float = 1.0) -> Seen:
+    """What student and teacher say of these answers; a gradient flows through the student only."""
+    width = batch.mask.shape[1]
+    inputs = batch.input_ids, batch.attention_mask, width
+    with torch.no_grad():
+        said = completion_logits(teacher, *inputs)[:, :-1]  # (B, T, V)
+    return Seen(completion_logits(model, *inputs)[:, :-1], said, batch.input_ids[:, -width:], batch.mask, sampled_at)
+
+
+@torch.no_grad()
+def divergence_on(
+    model: nn.Module, teacher: nn.Module, examples: Sequence[Tokens], *, pad_token_id: int, batch_size: int = 64
+) -> dict[str, float]:
+    """On given answers: ``loss``, the student's nats per token, and ``forward_kl``, what of the teacher it has not learned there."""
+    measures: dict[str, TokenLoss] = {"loss": Sampled(sequence_level), "forward_kl": Whole(forward_kl_distillation)}
+    found, tokens = dict.fromkeys(measures, 0.0), 0
+    with evaluating(model), evaluating(teacher):
+        for start in range(0, len(examples), batch_size):
+            batch = collate_answers(examples[start : start + batch_size], pad_token_id)
+            seen, count = both(model, teacher, batch.to(next(model.parameters()).device)), int(batch.mask.sum())
+            for key, measure in measures.items():
+                found[key] += count * float(aggregate(measure(seen), token_mean(seen.mask), seen.mask))
+            tokens += count
+    return {key: value / tokens for key, value in found.items()}

@@ -1,0 +1,268 @@
+"""Distillation: every row learns, one step is TRL's, the batch may be split, whose answers are taken, and every kind of wrong input."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.core.exact import ToyLM, divergence
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.collate import collate_answers
+from minirlhf.equations.distillation import reverse_kl_distillation
+from minirlhf.ledger.peers.adapter import trl_jsd
+from minirlhf.models import checkpoints
+from minirlhf.models.forward import completion_logits
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes.distill import DISTILLATIONS, Seen, describe_distillation, get_distillation
+from minirlhf.trainers.distill import DistillConfig, _losses, both, divergence_on, sampled_answers, train_distill
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+WORDS = ("one", "two", "three", "go", "stop")
+SHORT = {"max_steps": 2, "batch_size": 3, "max_completion_length": 6}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(WORDS)
+
+
+@pytest.fixture(scope="module")
+def examples(tokenizer):
+    said = [("go", "two"), ("stop", "three"), ("go go", "two two"), ("stop go", "three one"), ("one", "go stop one")]
+    return [encode(tokenizer, conversation(prompt, answer)) for prompt, answer in said]
+
+
+@pytest.fixture(scope="module")
+def teacher(tokenizer, examples):
+    """Of another size than the student; it knows the examples."""
+    model = tiny_model("micro", tokenizer, seed=9)
+    train_sft(
+        model, examples, SFTConfig(max_steps=40, batch_size=5, learning_rate=3e-3), pad_token_id=tokenizer.pad_token_id,
+        quiet=True,
+    )  # fmt: skip
+    return model
+
+
+@pytest.fixture
+def student(tokenizer):
+    return tiny_model("nano", tokenizer, seed=3)
+
+
+def train(student, teacher, examples, recipe, tokenizer, **settings):
+    config = DistillConfig(**{**SHORT, **settings})
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return train_distill(student, teacher, examples, recipe, config, eos_token_id=end, pad_token_id=pad, quiet=True)
+
+
+@torch.no_grad()
+def reverse_kl(student, teacher, examples, tokenizer):
+    """Mean over 100 of the student's own answers of the sum over tokens."""
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    batch = sampled_answers(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
+    seen = both(student, teacher, batch)
+    per_token = reverse_kl_distillation(seen.student_logits, seen.teacher_logits, seen.mask)
+    return float(per_token.sum(-1).mean())
+
+
+@pytest.mark.parametrize("name", DISTILLATIONS)
+def test_every_row_comes_closer_to_the_teacher(name, student, teacher, examples, tokenizer):
+    """By the forward KL on given answers or, where all answers are the student's, by the reverse KL on those."""
+    recipe = get_distillation(name).with_(k=3) if name == "top_k_kd" else get_distillation(name)
+
+    def measure():
+        if recipe.own_answers == 1:
+            return reverse_kl(student, teacher, examples, tokenizer)
+        return divergence_on(student, teacher, examples, pad_token_id=tokenizer.pad_token_id)["forward_kl"]
+
+    before, weights = measure(), [p.detach().clone() for p in teacher.parameters()]
+    train(student, teacher, examples, recipe, tokenizer, max_steps=25, batch_size=5, learning_rate=3e-3)
+    assert measure() < 0.7 * before
+    assert all(torch.equal(a, b) for a, b in zip(weights, teacher.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
+def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, tokenizer):
+    pytest.importorskip("trl")
+    recipe = get_distillation("gkd").with_(beta=beta)
+    batch = collate_answers(examples, tokenizer.pad_token_id)
+    ours = next(_losses(student, teacher, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT)))
+    inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
+    logits = [completion_logits(model, *inputs)[:, :-1] for model in (student, teacher)]
+    theirs = trl_jsd(logits[0], logits[1].detach(), batch.mask, beta=beta)
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(*(torch.autograd.grad(x, list(student.parameters())) for x in (ours, theirs)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", DISTILLATIONS)
+def test_micro_batches_change_nothing(name, student, teacher, examples, tokenizer):
+    recipe = get_distillation(name).with_(k=3) if name == "top_k_kd" else get_distillation(name)
+    whole = train(student, teacher, examples, recipe, tokenizer)
+    parts = train(tiny_model("nano", tokenizer, seed=3), teacher, examples, recipe, tokenizer, micro_batch_size=2)
+    for key in ("loss", "grad_norm"):
+        assert parts[key] == pytest.approx(whole[key], rel=1e-4)
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(student, examples, tokenizer):
+    same = tiny_model("nano", tokenizer, seed=3)
+    for name in ("kd", "gkd", "on_policy_kd", "minillm"):
+        history = train(student, same, examples, get_distillation(name), tokenizer, learning_rate=1e-9)
+        assert max(map(abs, history["loss"])) < 1e-5 and max(history["grad_norm"]) < 1e-4
+
+
+def test_the_share_of_own_answers_is_that_of_the_steps(student, teacher, examples, tokenizer):
+    for share in (0.0, 1.0, 0.3):
+        recipe = get_distillation("gkd").with_(own_answers=share)
+        own = train(student, teacher, examples, recipe, tokenizer, max_steps=60, learning_rate=1e-6)["own_answers"]
+        assert set(own) <= {0.0, 1.0}
+        assert sum(own) == 60 * share or (share == 0.3 and 6 <= sum(own) <= 30)
+
+
+def test_answers_are_sampled_by_whoever_is_asked_and_never_twice_the_same(student, teacher, examples, tokenizer):
+    config = DistillConfig(**SHORT)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    asked = lambda model, step: sampled_answers(model, examples, config, step, **ends)
+    first, again, later, other = asked(student, 0), asked(student, 0), asked(student, 1), asked(teacher, 0)
+    assert torch.equal(first.input_ids, again.input_ids)
+    assert first.input_ids.tolist() != later.input_ids.tolist() and first.input_ids.tolist() != other.input_ids.tolist()
+    for row, mask, example in zip(first.input_ids, first.attention_mask, examples, strict=True):
+        prompt = example.input_ids[: example.loss_mask.index(True)]
+        assert row[mask.bool()].tolist()[: len(prompt)] == prompt
+
+
+def test_only_with_credit_the_student_leaves_a_mode(examples):
+    """A teacher of two equally likely answers, each sure of itself, and a student that cannot tell them apart at the second token.
+
+    The teacher says 1 1 or 2 2; the student has one distribution for the second token, whatever the first was. Token by token the
+    best is a coin each time; with credit for what comes later one answer wins.
+    """
+    target = ToyLM(3, 2)
+    probs = torch.full((len(target.responses().tokens),), 1e-3, dtype=torch.float64)
+    for row, tokens in enumerate(target.responses().tokens.tolist()):
+        if tokens in ([1, 1], [2, 2]):
+            probs[row] = 1.0
+    target.set_distribution(probs / probs.sum())
+    recipes = {name: get_distillation(name).compared for name in ("on_policy_kd", "minillm")}
+    found = {}
+    for name, compared in recipes.items():
+        model = ToyLM(3, 2)
+        batch = model.batch()
+        ids, mask = batch["input_ids"], batch["mask"]
+        said = target(ids).logits[:, :-1].detach()
+        leaf = torch.tensor([[-2.0, 0.1, 0.0], [-2.0, 0.05, 0.0]], dtype=torch.float64, requires_grad=True)
+        steps = torch.optim.Adam([leaf], lr=0.05)
+        for _ in range(400):
+            logits = leaf.expand(len(ids), -1, -1)  # (N, 2, V): a row for each place
+            logps = logits.log_softmax(-1).gather(-1, torch.where(mask, ids[:, 1:], 0)[..., None])[..., 0]
+            chance = torch.where(mask, logps, 0.0).sum(-1).exp()
+            loss = (chance.detach() * compared(Seen(logits, said, ids[:, 1:], mask)).sum(-1)).sum()
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+        final = chance.detach() / chance.detach().sum()
+        found[name] = (
+            float(divergence(final, target.distribution()[0].detach())),
+            float(leaf.detach()[0].softmax(-1)[1:].max()),
+        )
+    assert found["minillm"][0] < 0.75 and found["minillm"][1] > 0.95
+    assert found["on_policy_kd"][0] > 2 * found["minillm"][0]
+
+
+# -- wrong input, and the command ----------------------------------------------------------------------------------
+
+
+def test_another_vocabulary_is_refused(student, examples, tokenizer):
+    stranger = tiny_model("nano", word_tokenizer((*WORDS, "more")), seed=0)
+    with pytest.raises(UserError, match=r"the student knows \d+ tokens, the teacher \d+"):
+        train(student, stranger, examples, get_distillation("kd"), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gkd", {"beta": 1.0}, r"beta = 1.0"),
+        ("gkd", {"own_answers": 1.5}, "own_answers = 1.5; expected a share"),
+        ("minillm", {"own_answers": 0.5}, "expected 1"),
+        ("top_k_kd", {"k": 0}, "k = 0"),
+        ("kd", {"beta": 0.5}, "unknown option"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(name, changes, message):
+    with pytest.raises(UserError, match=message):
+        get_distillation(name).with_(**changes).try_out()
+
+
+def test_an_unknown_row_names_the_nearest():
+    with pytest.raises(UserError, match="minillm"):
+        get_distillation("minilm")
+
+
+def test_a_row_says_what_it_is_and_in_what_it_differs():
+    for name, row in DISTILLATIONS.items():
+        text = describe_distillation(row)
+        assert text.startswith(f"{name}: ") and "answers" in text
+    assert "deviates" in describe_distillation(get_distillation("minillm"))
+    changed = get_distillation("gkd").with_(own_answers=1.0)
+    assert "except own_answers=1.0" in describe_distillation(changed)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, tokenizer, teacher):
+    folder = tmp_path_factory.mktemp("files")
+    rows = [
+        {"messages": [{"role": "user", "content": p}, {"role": "assistant", "content": a}]}
+        for p in WORDS
+        for a in WORDS
+    ]
+    (folder / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    checkpoints.save(folder / "teacher", teacher, tokenizer)
+    other = word_tokenizer((*WORDS, "more"))
+    checkpoints.save(folder / "stranger", tiny_model("nano", other, seed=1), other)
+    checkpoints.save(folder / "student", tiny_model("nano", tokenizer, seed=1), tokenizer)
+    return folder
+
+
+def command(files, out, *more, model="nano"):
+    settings = {"data": files / "chats.jsonl", "model": model, "teacher": files / "teacher", "out": out}
+    flags = [str(part) for key, value in settings.items() for part in (f"--{key}", value)]
+    return ["train", "distill", *flags, "--max-steps", "2", "--batch-size", "4", "--max-completion-length", "4", *more]
+
+
+def test_the_command_trains_a_preset_with_the_teachers_tokenizer(files, tmp_path, capsys):
+    assert main(command(files, tmp_path / "run", "--recipe", "gkd", "--own-answers", "1")) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["held_out_forward_kl"] != result["held_out_forward_kl_before"]
+    assert "GKD" in capsys.readouterr().out
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert settings["recipe.own_answers"] == 1 and settings["depends"]["teacher"]
+
+
+def test_a_teacher_of_another_vocabulary_is_one_line(files, tmp_path, capsys):
+    flags = command(files, tmp_path / "run", model=files / "student")
+    flags[flags.index("--teacher") + 1] = str(files / "stranger")
+    assert main(flags) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].endswith("its tokenizer is not that of the student; a teacher must know the same tokens")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_without_a_teacher_it_says_so(files, tmp_path, capsys):
+    flags = command(files, tmp_path / "run")
+    at = flags.index("--teacher")
+    assert main(flags[:at] + flags[at + 2 :]) == 2
+    assert "no teacher; give --teacher" in capsys.readouterr().err
+
+
+def test_what_does_nothing_says_so(files, tmp_path, caplog):
+    assert main(command(files, tmp_path / "run", "--top-p", "0.5")) == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("no effect of top_p = 0.5: in kd nothing is sampled") for line in said)
+
+
+def test_the_settings_are_those_of_sampling():
+    names = {field.name for field in dataclasses.fields(DistillConfig)}
+    assert {"temperature", "max_completion_length"} <= names and "num_generations" not in names
