@@ -17,7 +17,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.distill import DISTILLATIONS, Seen, describe_distillation, get_distillation
+from minirlhf.recipes.distill import DISTILLATIONS, TeacherAndStudent, describe_distillation, get_distillation
 from minirlhf.trainers.distill import DistillConfig, _losses, both, divergence_on, sampled_answers, train_distill
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
@@ -159,7 +159,7 @@ def test_only_with_credit_the_student_leaves_a_mode(examples):
             logits = leaf.expand(len(ids), -1, -1)  # (N, 2, V): a row for each place
             logps = logits.log_softmax(-1).gather(-1, torch.where(mask, ids[:, 1:], 0)[..., None])[..., 0]
             chance = torch.where(mask, logps, 0.0).sum(-1).exp()
-            loss = (chance.detach() * compared(Seen(logits, said, ids[:, 1:], mask)).sum(-1)).sum()
+            loss = (chance.detach() * compared(TeacherAndStudent(logits, said, ids[:, 1:], mask)).sum(-1)).sum()
             steps.zero_grad()
             loss.backward()
             steps.step()

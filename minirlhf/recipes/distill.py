@@ -22,7 +22,7 @@ from minirlhf.recipes.binding import Bindable, Deviation, name_of
 
 
 @dataclass(frozen=True)
-class Seen:
+class TeacherAndStudent:
     """What both models say of some answers.
 
     Attributes:
@@ -48,7 +48,7 @@ class TokenLoss(Protocol):
 
     needs_own_answers: bool
 
-    def __call__(self, seen: Seen) -> Tensor: ...
+    def __call__(self, seen: TeacherAndStudent) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Whole:
     divergence: Callable[..., Tensor]
     needs_own_answers = False
 
-    def __call__(self, seen: Seen) -> Tensor:
+    def __call__(self, seen: TeacherAndStudent) -> Tensor:
         return self.divergence(seen.student_logits, seen.teacher_logits, seen.mask)
 
 
@@ -72,7 +72,7 @@ class Credited(Whole):
 
     needs_own_answers = True
 
-    def __call__(self, seen: Seen) -> Tensor:
+    def __call__(self, seen: TeacherAndStudent) -> Tensor:
         return with_prefix_credit(super().__call__(seen), seen.logps(seen.sampled_at), seen.mask)
 
 
@@ -87,7 +87,7 @@ class Sampled:
     loss: Callable[..., Tensor]
     needs_own_answers = False
 
-    def __call__(self, seen: Seen) -> Tensor:
+    def __call__(self, seen: TeacherAndStudent) -> Tensor:
         return self.loss(seen.logps(), seen.mask)
 
 
@@ -124,7 +124,9 @@ class Distillation(Bindable):
                 "sampled it; expected 1"
             )
         logits = torch.arange(1000.0).view(1, 1, -1) / 1000
-        seen = Seen(logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
+        seen = TeacherAndStudent(
+            logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
+        )
         try:
             self.compared(seen)
         except (ValueError, TypeError) as problem:

@@ -19,7 +19,7 @@ from minirlhf.equations.distillation import forward_kl_distillation, sequence_le
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import sample
-from minirlhf.recipes.distill import Distillation, Sampled, Seen, TokenLoss, Whole, describe_distillation
+from minirlhf.recipes.distill import Distillation, Sampled, TeacherAndStudent, TokenLoss, Whole, describe_distillation
 from minirlhf.recipes.spelling import spelled
 from minirlhf.trainers.config import RepliesConfig
 from minirlhf.trainers.history import History
@@ -141,13 +141,15 @@ def _losses(
         yield aggregate(compared(seen), weights[rows], part.mask)
 
 
-def both(model: nn.Module, teacher: nn.Module, batch: AnswerBatch, sampled_at: float = 1.0) -> Seen:
+def both(model: nn.Module, teacher: nn.Module, batch: AnswerBatch, sampled_at: float = 1.0) -> TeacherAndStudent:
     """What student and teacher say of these answers; a gradient flows through the student only."""
     width = batch.mask.shape[1]
     inputs = batch.input_ids, batch.attention_mask, width
     with torch.no_grad():
         said = completion_logits(teacher, *inputs)[:, :-1]  # (B, T, V)
-    return Seen(completion_logits(model, *inputs)[:, :-1], said, batch.input_ids[:, -width:], batch.mask, sampled_at)
+    return TeacherAndStudent(
+        completion_logits(model, *inputs)[:, :-1], said, batch.input_ids[:, -width:], batch.mask, sampled_at
+    )
 
 
 @torch.no_grad()
