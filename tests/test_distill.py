@@ -17,7 +17,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.distill import DISTILLATIONS, TeacherAndStudent, describe_distillation, get_distillation
+from minirlhf.recipes.distill import DISTILLATIONS, TeacherAndStudent, describe_distillation
 from minirlhf.trainers.distill import DistillConfig, _losses, both, divergence_on, sampled_answers, train_distill
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
@@ -71,7 +71,7 @@ def reverse_kl(student, teacher, examples, tokenizer):
 @pytest.mark.parametrize("name", DISTILLATIONS)
 def test_every_row_comes_closer_to_the_teacher(name, student, teacher, examples, tokenizer):
     """By the forward KL on given answers or, where all answers are the student's, by the reverse KL on those."""
-    recipe = get_distillation(name).with_(k=3) if name == "top_k_kd" else get_distillation(name)
+    recipe = DISTILLATIONS[name].with_(k=3) if name == "top_k_kd" else DISTILLATIONS[name]
 
     def measure():
         if recipe.own_answers == 1:
@@ -87,7 +87,7 @@ def test_every_row_comes_closer_to_the_teacher(name, student, teacher, examples,
 @pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
 def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, tokenizer):
     pytest.importorskip("trl")
-    recipe = get_distillation("gkd").with_(beta=beta)
+    recipe = DISTILLATIONS["gkd"].with_(beta=beta)
     batch = collate_answers(examples, tokenizer.pad_token_id)
     ours = next(_losses(student, teacher, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT)))
     inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
@@ -100,7 +100,7 @@ def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, toke
 
 @pytest.mark.parametrize("name", DISTILLATIONS)
 def test_micro_batches_change_nothing(name, student, teacher, examples, tokenizer):
-    recipe = get_distillation(name).with_(k=3) if name == "top_k_kd" else get_distillation(name)
+    recipe = DISTILLATIONS[name].with_(k=3) if name == "top_k_kd" else DISTILLATIONS[name]
     whole = train(student, teacher, examples, recipe, tokenizer)
     parts = train(tiny_model("nano", tokenizer, seed=3), teacher, examples, recipe, tokenizer, micro_batch_size=2)
     for key in ("loss", "grad_norm"):
@@ -110,13 +110,13 @@ def test_micro_batches_change_nothing(name, student, teacher, examples, tokenize
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(student, examples, tokenizer):
     same = tiny_model("nano", tokenizer, seed=3)
     for name in ("kd", "gkd", "on_policy_kd", "minillm"):
-        history = train(student, same, examples, get_distillation(name), tokenizer, learning_rate=1e-9)
+        history = train(student, same, examples, DISTILLATIONS[name], tokenizer, learning_rate=1e-9)
         assert max(map(abs, history["loss"])) < 1e-5 and max(history["grad_norm"]) < 1e-4
 
 
 def test_the_share_of_own_answers_is_that_of_the_steps(student, teacher, examples, tokenizer):
     for share in (0.0, 1.0, 0.3):
-        recipe = get_distillation("gkd").with_(own_answers=share)
+        recipe = DISTILLATIONS["gkd"].with_(own_answers=share)
         own = train(student, teacher, examples, recipe, tokenizer, max_steps=60, learning_rate=1e-6)["own_answers"]
         assert set(own) <= {0.0, 1.0}
         assert sum(own) == 60 * share or (share == 0.3 and 6 <= sum(own) <= 30)
@@ -146,7 +146,7 @@ def test_only_with_credit_the_student_leaves_a_mode(examples):
         if tokens in ([1, 1], [2, 2]):
             probs[row] = 1.0
     target.set_distribution(probs / probs.sum())
-    recipes = {name: get_distillation(name).compared for name in ("on_policy_kd", "minillm")}
+    recipes = {name: DISTILLATIONS[name].compared for name in ("on_policy_kd", "minillm")}
     found = {}
     for name, compared in recipes.items():
         model = ToyLM(3, 2)
@@ -178,7 +178,7 @@ def test_only_with_credit_the_student_leaves_a_mode(examples):
 def test_another_vocabulary_is_refused(student, examples, tokenizer):
     stranger = tiny_model("nano", word_tokenizer((*WORDS, "more")), seed=0)
     with pytest.raises(UserError, match=r"the student knows \d+ tokens, the teacher \d+"):
-        train(student, stranger, examples, get_distillation("kd"), tokenizer)
+        train(student, stranger, examples, DISTILLATIONS["kd"], tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,15 @@ def test_another_vocabulary_is_refused(student, examples, tokenizer):
 )
 def test_numbers_that_make_no_sense_are_refused(name, changes, message):
     with pytest.raises(UserError, match=message):
-        get_distillation(name).with_(**changes).try_out()
-
-
-def test_an_unknown_row_names_the_nearest():
-    with pytest.raises(UserError, match="minillm"):
-        get_distillation("minilm")
+        DISTILLATIONS[name].with_(**changes).try_out()
 
 
 def test_a_row_says_what_it_is_and_in_what_it_differs():
     for name, row in DISTILLATIONS.items():
         text = describe_distillation(row)
         assert text.startswith(f"{name}: ") and "answers" in text
-    assert "deviates" in describe_distillation(get_distillation("minillm"))
-    changed = get_distillation("gkd").with_(own_answers=1.0)
+    assert "deviates" in describe_distillation(DISTILLATIONS["minillm"])
+    changed = DISTILLATIONS["gkd"].with_(own_answers=1.0)
     assert "except own_answers=1.0" in describe_distillation(changed)
 
 

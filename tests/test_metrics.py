@@ -17,7 +17,7 @@ from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DAPO, GRPO, PPO
-from minirlhf.recipes.distill import get_distillation
+from minirlhf.recipes.distill import DISTILLATIONS
 from minirlhf.recipes.offline import get_preference
 from minirlhf.report import metrics
 from minirlhf.trainers.config import RejectionConfig
@@ -92,7 +92,7 @@ def run_rejection():
 
 def run_distill():
     return train_distill(
-        tiny_model("nano", WORDS), tiny_model("nano", WORDS, seed=1), [tokens("cats")], get_distillation("kd"),
+        tiny_model("nano", WORDS), tiny_model("nano", WORDS, seed=1), [tokens("cats")], DISTILLATIONS["kd"],
         DistillConfig(**TINY), eos_token_id=WORDS.eos_token_id, pad_token_id=0, quiet=True,
     )  # fmt: skip
 

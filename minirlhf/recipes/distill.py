@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import UserError
 from minirlhf.core.logprobs import next_token_logps
 from minirlhf.equations import distillation as kd
 from minirlhf.equations.aggregation import sequence_sum, token_mean
@@ -205,13 +205,6 @@ DISTILLATIONS: dict[str, Distillation] = {
         ),
     )
 }
-
-
-def get_distillation(name: str) -> Distillation:
-    """The row of this name; a :class:`UserError` with the nearest one otherwise."""
-    if name not in DISTILLATIONS:
-        raise unknown("recipe", name, DISTILLATIONS)
-    return DISTILLATIONS[name]
 
 
 def describe_distillation(row: Distillation) -> str:
