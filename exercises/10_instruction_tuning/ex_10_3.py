@@ -1,0 +1,303 @@
+# ---
+# title: Fewer rows
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# Conversations of `lengths` tokens are to stand in rows of at most `width`. None may be cut. Write `pack(lengths, width)` by *best-fit decreasing*:
+#
+# * take the conversations from long to short, those of equal length in the order in which they are given;
+# * put each into the fullest row in which there is still room for it, of equally full ones into the one that was opened first;
+# * if there is none, open a new row;
+# * a conversation that is longer than `width` is left out.
+#
+# It returns a list of rows in the order in which they were opened, each a list of places in `lengths` in the order in which they were put there.
+#
+# Then write `padding(lengths, width)`: two numbers, the share of the tokens that is padding if each kept conversation has a row of its own, all as wide as the longest of them, and the share if they are packed in rows of `width`.
+# If nothing is kept, both are 0.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def pack(lengths, width):
+    """lengths: (N,) long tensor. Returns a list of lists of places."""
+    raise NotImplementedError
+
+
+def padding(lengths, width):
+    """Returns two numbers, in [0, 1)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def pack(lengths, width):
+    sizes = lengths.tolist()
+    rows, room = [], []
+    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = sizes[place]
+        if size > width:
+            continue
+        fitting = [r for r in range(len(rows)) if room[r] >= size]
+        if fitting:
+            best = min(fitting, key=room.__getitem__)
+        else:
+            best = len(rows)
+            rows.append([])
+            room.append(width)
+        rows[best].append(place)
+        room[best] -= size
+    return rows
+
+
+def padding(lengths, width):
+    kept = [size for size in lengths.tolist() if size <= width]
+    if not kept:
+        return 0.0, 0.0
+    return 1 - sum(kept) / (len(kept) * max(kept)), 1 - sum(kept) / (len(pack(lengths, width)) * width)
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def packed(sizes, width, *, order=True, choose="best", last=False):
+    """By hand: at each step every row is tried."""
+    places = [i for i, size in enumerate(sizes) if size <= width]
+    if order:
+        places = [i for size in range(width, 0, -1) for i in places if sizes[i] == size]
+    rows = []
+    for place in places:
+        used = [sum(sizes[i] for i in row) for row in rows]
+        able = [r for r, full in enumerate(used) if full + sizes[place] <= width]
+        if choose == "next":
+            able = [r for r in able if r == len(rows) - 1]
+        if not able:
+            rows.append([place])
+            continue
+        if choose == "best":
+            fullest = [r for r in able if used[r] == max(used[r] for r in able)]
+            rows[fullest[-1 if last else 0]].append(place)
+        elif choose == "worst":
+            rows[next(r for r in able if used[r] == min(used[r] for r in able))].append(place)
+        else:
+            rows[able[0]].append(place)
+    return rows
+
+
+def conversations(draw, width, count=14):
+    """Lengths among which the different rules part."""
+    while True:
+        sizes = [draw.integer(1, width - 1) for _ in range(count)]
+        right = packed(sizes, width)
+        others = [
+            packed(sizes, width, order=False),
+            *(packed(sizes, width, choose=c) for c in ("first", "worst", "next")),
+        ]
+        if all(other != right for other in [*others, packed(sizes, width, last=True)]) and len(set(sizes)) < count:
+            return sizes
+
+
+def as_ids(rows, count):
+    """Row and place in it of each conversation, −1 if it has none."""
+    found = torch.full((count, 2), -1)
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        fail(f"`pack` returns {type(rows).__name__}; expected a list of lists of places")
+    for r, row in enumerate(rows):
+        for place, i in enumerate(row):
+            if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < count:
+                fail(f"`pack` has {i!r} in row {r}; expected a place in `lengths`, 0 to {count - 1}")
+            if found[i, 0] >= 0:
+                fail(f"conversation {i} stands in row {int(found[i, 0])} and again in row {r}")
+            found[i] = torch.tensor([r, place])
+    return found
+
+
+def ask(sub, sizes, width, **mistakes):
+    count = len(sizes)
+    expect(
+        as_ids(sub.pack(torch.tensor(sizes), width), count),
+        as_ids(packed(sizes, width), count),
+        what="row and place of each conversation",
+        given={"lengths": torch.tensor(sizes), "width": width},
+        mistakes={says: as_ids(rows, count) for says, rows in mistakes.items()},
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "Two choices: which conversation is next, and which row takes it. Do the first by sorting, with the places, not with the lengths.",
+        "For each place in the sorted order: among the rows with enough room take the one with the least. Python's `sorted` keeps the order of equals.",
+    ),
+)
+def best_fit(sub, draw):
+    "`pack` takes the longest first and puts it where the least room is left."
+    width = draw.integer(16, 24)
+    sizes = conversations(draw, width)
+    ask(
+        sub,
+        sizes,
+        width,
+        **{
+            "the conversations are taken as they come; the longest is first": packed(sizes, width, order=False),
+            "the first row with room is taken, not the fullest": packed(sizes, width, choose="first"),
+            "the emptiest row is taken": packed(sizes, width, choose="worst"),
+            "only the last row is looked at": packed(sizes, width, choose="next"),
+            "of equally full rows the one that was opened first": packed(sizes, width, last=True),
+        },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "Conversations that fill a row, and some that fit nowhere.",
+        "Exactly `width` tokens fit into a row; one more does not.",
+    ),
+)
+def edges(sub, draw):
+    "Conversations as long as a row, longer ones, and none at all."
+    width = draw.integer(8, 12)
+    sizes = [width, 3, width + 1, width - 3, width, 2 * width, 1]
+    ask(
+        sub,
+        sizes,
+        width,
+        **{"`width` tokens still fit": packed([x if x != width else width + 1 for x in sizes], width)},
+    )
+    ask(sub, [width + 2, width + 1], width)
+
+
+@test(
+    points=1,
+    hints=(
+        "How many tokens does a batch have, and how many of them are words? What is left out is in neither.",
+        "1 − words / (rows · width of a row), once with as many rows as conversations are kept and the longest as the width.",
+    ),
+)
+def saved(sub, draw):
+    "`padding` before and after."
+    width = draw.integer(30, 40)
+    sizes = [draw.integer(3, width - 6) for _ in range(9)] + [width + 5]
+    kept = sizes[:-1]
+    before, after = 1 - sum(kept) / (9 * max(kept)), 1 - sum(kept) / (len(packed(sizes, width)) * width)
+    found = sub.padding(torch.tensor(sizes), width)
+    given = {"lengths": torch.tensor(sizes), "width": width}
+    expect(
+        found[0],
+        before,
+        what="the share of padding in rows of their own",
+        given=given,
+        mistakes={
+            "rows are as wide as the longest that is kept": 1 - sum(kept) / (9 * max(sizes)),
+            "rows of their own need not be as wide as packed ones": 1 - sum(kept) / (9 * width),
+            "that is the share of words": 1 - before,
+        },
+    )
+    expect(found[1], after, what="the share of padding in packed rows", given=given, mistakes={"words": 1 - after})
+    nothing = sub.padding(torch.tensor([width + 1, width + 2]), width)
+    for name, share in zip(("in rows of their own", "packed"), nothing, strict=True):
+        expect(share, 0.0, what=f"the share of padding {name} where nothing is kept")
+
+
+# %% [probes]
+# no gradient, float32, values: lengths are counts
+# no integers: places are asked for
+
+
+# %% [mutant] as they come
+# caught by: best_fit
+# says: as they come
+def pack(lengths, width):
+    sizes = lengths.tolist()
+    rows, room = [], []
+    for place, size in enumerate(sizes):
+        if size > width:
+            continue
+        fitting = [r for r in range(len(rows)) if room[r] >= size]
+        best = min(fitting, key=room.__getitem__) if fitting else len(rows)
+        if not fitting:
+            rows.append([])
+            room.append(width)
+        rows[best].append(place)
+        room[best] -= size
+    return rows
+
+
+# %% [mutant] the first that fits
+# caught by: best_fit
+# says: the first row with room
+def pack(lengths, width):
+    sizes = lengths.tolist()
+    rows, room = [], []
+    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = sizes[place]
+        if size > width:
+            continue
+        best = next((r for r in range(len(rows)) if room[r] >= size), len(rows))
+        if best == len(rows):
+            rows.append([])
+            room.append(width)
+        rows[best].append(place)
+        room[best] -= size
+    return rows
+
+
+# %% [mutant] equal lengths in the reverse order
+# caught by: best_fit
+def pack(lengths, width):
+    sizes = lengths.tolist()
+    rows, room = [], []
+    for place in sorted(range(len(sizes)), key=lambda i: (sizes[i], i), reverse=True):
+        size = sizes[place]
+        if size > width:
+            continue
+        fitting = [r for r in range(len(rows)) if room[r] >= size]
+        best = min(fitting, key=room.__getitem__) if fitting else len(rows)
+        if not fitting:
+            rows.append([])
+            room.append(width)
+        rows[best].append(place)
+        room[best] -= size
+    return rows
+
+
+# %% [mutant] a full row is too long
+# caught by: edges
+# says: still fit
+def pack(lengths, width):
+    sizes = lengths.tolist()
+    rows, room = [], []
+    for place in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = sizes[place]
+        if size >= width:
+            continue
+        fitting = [r for r in range(len(rows)) if room[r] >= size]
+        best = min(fitting, key=room.__getitem__) if fitting else len(rows)
+        if not fitting:
+            rows.append([])
+            room.append(width)
+        rows[best].append(place)
+        room[best] -= size
+    return rows
+
+
+# %% [mutant] what is left out counts as well
+# caught by: saved
+# says: that is kept
+def padding(lengths, width):
+    sizes = lengths.tolist()
+    kept = [size for size in sizes if size <= width]
+    if not kept:
+        return 0.0, 0.0
+    return 1 - sum(kept) / (len(kept) * max(sizes)), 1 - sum(kept) / (len(pack(lengths, width)) * width)
+
+
+# %% [partial] 3: packed, and not counted
+def padding(lengths, width):
+    return 0.0, 0.0

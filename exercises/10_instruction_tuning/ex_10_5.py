@@ -1,0 +1,219 @@
+# ---
+# title: Half a trust
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# Between imitation and dynamic fine-tuning lies a family. Weight the surprise of the demonstrated token with a power of its own probability, held constant:
+#
+# $$\ell = -\mathrm{sg}[\pi(y)^a]\, \log \pi(y), \qquad 0 \le a \le 1 .$$
+#
+# At one place of a reply, the demonstrators say token $k$ with probability $q_k$, and the model says it with $\pi_k = \mathrm{softmax}(z)_k$. Derive, then write, without automatic differentiation:
+#
+# 1. `push(logits, q, a)`: the gradient in $z$ of the expected loss, $\mathbb{E}_{y \sim q}[\ell]$. Shape `(V,)`.
+# 2. `rest(q, a)`: the probabilities at which this gradient is zero and at which no token is left out, for $0 \le a < 1$. Shape `(V,)`.
+# 3. `ends(p, a)`: two tokens only, *the reply is over* and *it goes on*. The demonstrators end here with probability `p`, a number in (0, 1). With which probability does a model end here that rests? For `a = 1` there is no
+#    such point: give the limit of $a \to 1$. Returns a number.
+#
+# All `q` are positive and sum to 1. The results count to seven digits.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def push(logits, q, a):
+    """logits, q: (V,). a: a number. Returns (V,)."""
+    raise NotImplementedError
+
+
+def rest(q, a):
+    """q: (V,). Returns (V,) probabilities."""
+    raise NotImplementedError
+
+
+def ends(p, a):
+    """p, a: numbers. Returns a number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def push(logits, q, a):
+    pi = logits.softmax(-1)
+    weighted = q * pi**a
+    return pi * weighted.sum() - weighted
+
+
+def rest(q, a):
+    return (q.log() / (1 - a)).softmax(-1)
+
+
+def ends(p, a):
+    if a == 1:
+        return float(p > 0.5) if p != 0.5 else 0.5
+    return float(rest(torch.tensor([p, 1 - p], dtype=torch.float64), a)[0])
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy_distribution
+from minirlhf.core import exact
+
+
+def loss(logits, weights_at, q, a):
+    """The expected loss with the weights of another place."""
+    return -(q * weights_at.softmax(-1) ** a * logits.log_softmax(-1)).sum()
+
+
+def ask_push(sub, logits, q, a):
+    pi = logits.softmax(-1)
+    want = exact.finite_difference(lambda z: loss(z, logits, q, a), logits).flatten()
+    mistakes = {
+        "the sign: this is the direction of ascent": -want,
+        "the second term: every token's logit is lowered by what is demonstrated": -q * pi**a,
+    }
+    if a:
+        moving = exact.finite_difference(lambda z: loss(z, z, q, a), logits).flatten()
+        mistakes |= {"the weight is held constant": moving, "π times Σ q π^a, not π times 1": pi - q * pi**a}
+    expect(
+        sub.push(logits, q, a),
+        want,
+        what="`push`",
+        tolerance=1e-6,
+        given={"logits": logits, "q": q, "a": a},
+        mistakes=mistakes,
+    )
+
+
+@test(
+    points=2,
+    hints=(
+        "The weight is held constant: differentiate log π(y) only. What is the derivative of log π(y) in z_k?",
+        "It is 1[y = k] − π_k. Multiply by −q_y π_y^a and sum over y.",
+    ),
+    against="finite differences, with the weight held constant",
+)
+def gradient(sub, draw):
+    "`push` is the gradient of the expected loss."
+    for a in (0.0, 0.5, 1.0, float(draw.uniform(low=0.1, high=0.9))):
+        ask_push(sub, draw.normal(4), tidy_distribution(draw, 4), a)
+
+
+@test(
+    points=2,
+    hints=(
+        "Set the gradient to zero: q_k π_k^a = c π_k, with the same c for every token.",
+        "So π_k^(1 − a) is proportional to q_k.",
+    ),
+    against="repeating what the model is in proportion to",
+)
+def resting(sub, draw):
+    "`rest` is where the gradient vanishes."
+    for a in (0.0, 0.5, float(draw.uniform(low=0.2, high=0.7))):
+        q = tidy_distribution(draw, 4)
+        pi = torch.full((4,), 0.25, dtype=torch.float64)
+        for _ in range(
+            120
+        ):  # where the gradient is zero, what is demonstrated and weighted is in proportion to the model
+            pi = q * pi**a / (q * pi**a).sum()
+        expect(
+            sub.rest(q, a),
+            pi,
+            what="`rest`",
+            tolerance=1e-5,
+            given={"q": q, "a": a},
+            mistakes={
+                "the demonstrators' own probabilities are the point of rest of imitation alone": q,
+                "the exponent is 1/(1 − a), not 1 − a": (q.log() * (1 - a)).softmax(-1),
+                "the exponent is 1/(1 − a), not 1 + a": (q.log() * (1 + a)).softmax(-1),
+                "the powers still have to be divided by their sum": q ** (1 / (1 - a)),
+            },
+        )
+
+
+@test(
+    points=1,
+    hints=(
+        "`rest` of two tokens. And if a comes near 1, what becomes of 1/(1 − a)?",
+        "The more frequent of the two takes everything: 1 if p is above one half, 0 below.",
+    ),
+)
+def ending(sub, draw):
+    "`ends`: how often a model ends that rests."
+    p = float(draw.uniform(low=0.3, high=0.45))
+    for share in (p, 1 - p):
+        odds = (share / (1 - share)) ** 2
+        expect(sub.ends(share, 0.0), share, what="`ends` of imitation", given={"p": share})
+        expect(sub.ends(share, 0.5), odds / (1 + odds), what="`ends` at a = ½", given={"p": share})
+        expect(
+            sub.ends(share, 1),
+            float(share > 0.5),
+            what="`ends` in the limit",
+            given={"p": share},
+            mistakes={
+                "the model does not end as often as the demonstrators": share,
+                "the more frequent of the two takes everything": float(share < 0.5),
+            },
+        )
+
+
+# %% [probes]
+# no gradient, keywords: a gradient and a point of rest are asked for, for a from 0 to 1
+
+
+# %% [mutant] the weight is differentiated as well
+# caught by: gradient
+# says: held constant
+def push(logits, q, a):
+    pi = logits.softmax(-1)
+    logs = logits.log_softmax(-1)
+    slope = q * pi**a * (1 + a * logs)
+    return pi * slope.sum() - slope
+
+
+# %% [mutant] as for imitation
+# caught by: gradient
+# says: not π times 1
+def push(logits, q, a):
+    pi = logits.softmax(-1)
+    return pi - q * pi**a
+
+
+# %% [mutant] uphill
+# caught by: gradient
+# says: direction of ascent
+def push(logits, q, a):
+    pi = logits.softmax(-1)
+    weighted = q * pi**a
+    return weighted - pi * weighted.sum()
+
+
+# %% [mutant] imitation rests there
+# caught by: resting
+# says: imitation alone
+def rest(q, a):
+    return q + 0.0
+
+
+# %% [mutant] flatter, not sharper
+# caught by: resting
+# says: not 1 − a
+def rest(q, a):
+    return (q.log() * (1 - a)).softmax(-1)
+
+
+# %% [mutant] as often as the demonstrators
+# caught by: ending
+def ends(p, a):
+    return p
+
+
+# %% [partial] 2: the gradient only
+def rest(q, a):
+    return q + 0.0
+
+
+def ends(p, a):
+    return p

@@ -1,0 +1,171 @@
+# ---
+# title: Losses that cannot be
+# kind: numeric
+# minutes: 15
+# ---
+
+# %% [statement]
+# Four real training runs of one small transformer on the chapter's translator: *translate cat*, and three languages that are equally likely, of which no question names one. Several documents stand in every row, all of one language. In some of the runs
+# the mask between the documents was forgotten. `logs(STUDENT)` has the training losses of four of them, in nats for each answer, as means over twenty steps each.
+#
+# Answer for each run, `documents_1` to `documents_4`: with how many documents in a row, at the least, is the last loss of its log possible at all? (1: with one document, that is, also with a mask.) A training loss is a mean over random rows; take it for the exact mean.
+#
+# Then `alone`: of the runs in which the mask was certainly forgotten, the models are asked single questions. What is the smallest loss, in nats, that any of them can have there? To three digits.
+
+# %% [given]
+import torch
+
+from minirlhf.ledger.registry import Draw
+
+# Thousandths of a nat.
+LOGS = [
+    "2723 1539 1260 1217 1182 1156 1134 1110 1055 1035",
+    "2774 1455 1092 730 522 471 432 424 409 405",
+    "2817 1372 717 438 389 345 342 316 308 310",
+    "2772 883 358 265 238 221 215 215 204 205",
+    "2259 1330 1206 1190 1171 1151 1144 1125 1134 1129",
+    "2762 1479 1237 1161 1026 929 823 773 720 694",
+    "2960 1477 1146 776 562 494 448 440 421 419",
+    "2865 1394 809 458 377 364 339 322 309 306",
+    "2924 1267 503 317 253 246 222 216 211 208",
+    "2284 1291 1213 1167 1149 1141 1141 1145 1128 1127",
+    "2489 1424 1252 1217 1142 1050 884 787 697 668",
+    "2498 1325 853 585 482 447 423 416 408 407",
+    "2539 1102 547 403 368 335 320 306 303 301",
+    "2547 784 346 275 234 216 209 209 203 199",
+    "2096 1294 1206 1171 1160 1144 1133 1140 1137 1119",
+]
+
+
+def logs(student):
+    """This student's four logs, (4, 10)."""
+    draw = Draw("10.6", student)
+    one_of = lambda *numbers: numbers[draw.integer(0, len(numbers) - 1)]
+    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12), one_of(3, 8, 13), one_of(4, 9, 14)]
+    order = draw.permutation(4).tolist()
+    return torch.tensor([[int(x) for x in LOGS[four[i]].split()] for i in order], dtype=torch.float64) / 1000
+
+
+# %% [stub]
+for number, log in enumerate(logs(STUDENT).tolist(), 1):
+    print(f"run {number}  " + " ".join(f"{x:6.3f}" for x in log))
+
+documents_1 = None
+documents_2 = None
+documents_3 = None
+documents_4 = None
+alone = None
+
+# %% [solution]
+import math
+
+documents_1, documents_2, documents_3, documents_4 = [math.ceil(math.log(3) / x) for x in logs(STUDENT)[:, -1].tolist()]
+alone = math.log(3)
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+from minirlhf.core import exact
+from minirlhf.ledger.registry import Draw
+
+LAST = [1035, 405, 310, 205, 1129, 694, 419, 306, 208, 1127, 668, 407, 301, 199, 1119]
+
+
+def last(student):
+    draw = Draw("10.6", student)
+    one_of = lambda *numbers: numbers[draw.integer(0, len(numbers) - 1)]
+    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12), one_of(3, 8, 13), one_of(4, 9, 14)]
+    return [LAST[four[i]] / 1000 for i in draw.permutation(4).tolist()]
+
+
+def floor(count):
+    """The entropy of a row of so many documents, by counting the rows, for each document."""
+    rows = torch.zeros((3,) * count, dtype=torch.float64)
+    for language in range(3):
+        rows[(language,) * count] = 1 / 3
+    return float(exact.entropy(rows.flatten())) / count
+
+
+def ask(sub, which):
+    """The answers to some of the runs."""
+    for number, loss in enumerate(last(sub.student), 1):
+        right = next(count for count in range(1, 9) if floor(count) <= loss)
+        kind = "late" if loss > 0.6 and right == 2 else "none" if right == 1 else "deep"
+        if kind in which:
+            expect(
+                sub.number(f"documents_{number}"),
+                float(right),
+                what=f"`documents_{number}`",
+                reveal=False,
+                mistakes={
+                    "with one document less this loss is still below what is possible": float(right - 1),
+                    "fewer would do": float(right + 1),
+                },
+            )
+
+
+@test(
+    points=1,
+    hints=(
+        "What is the smallest loss of one document, if nothing names its language?",
+        "log 3 = 1.0986. A loss above it proves nothing, a loss below it proves that the mask was forgotten, however little below.",
+    ),
+)
+def above(sub, draw):
+    "The run that proves nothing, and the one that is only just impossible."
+    ask(sub, ("none", "late"))
+
+
+@test(
+    points=2,
+    hints=(
+        "The first document of a row costs log 3, and the others at best nothing. What is the mean of k?",
+        "The floor is log 3 / k. Look for the smallest k with a floor that is not above the loss.",
+    ),
+)
+def below(sub, draw):
+    "The runs that are far below the floor of one document."
+    ask(sub, ("deep",))
+
+
+@test(
+    points=1,
+    hints=(
+        "A single question has no neighbours. What does the model know then about the language?",
+        "As little as any other model: the entropy of three equally likely answers.",
+    ),
+)
+def single(sub, draw):
+    "`alone` is the floor of a single question."
+    got = sub.number("alone")
+    if abs(got - min(last(sub.student))) < 0.01 or got < 0.9:
+        fail("`alone` is too small: without neighbours nobody knows the language")
+    expect(got, floor(1), what="`alone`", tolerance=1e-3, reveal=False)
+
+
+# %% [mutant] the nearest floor, not the one below
+# caught by: below
+# says: below what is possible
+import math
+
+documents_1, documents_2, documents_3, documents_4 = [
+    1 if x > math.log(3) else max(2, math.floor(math.log(3) / x)) for x in logs(STUDENT)[:, -1].tolist()
+]
+
+# %% [mutant] a little below one document may be chance
+# caught by: above
+# says: below what is possible
+import math
+
+documents_1, documents_2, documents_3, documents_4 = [
+    1 if x > 0.6 else math.ceil(math.log(3) / x) for x in logs(STUDENT)[:, -1].tolist()
+]
+
+# %% [mutant] as good alone as in a row
+# caught by: single
+# says: without neighbours
+alone = float(logs(STUDENT)[:, -1].min())
+
+# %% [partial] 3: the documents are counted
+alone = 0.0

@@ -1,0 +1,293 @@
+# ---
+# title: Twenty demonstrations
+# kind: implement
+# minutes: 35
+# seconds: 30
+# ---
+
+# %% [statement]
+# Here a base model becomes one that answers, and the step is yours. It has eight words (0 to 7) and is as small as can be: a table `logits[s, v]` of what follows the token `s`. It was trained on a stream that never ends, and knows nothing of the
+# tokens `USER`, `ASSISTANT` and `END`, which stand behind the words.
+#
+# A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. Laid out as a row, every turn begins with the token of its speaker, and the assistant's turns close with `END`; nobody else's do. Users follow one word with
+# another than assistants do, and the table cannot tell who is speaking.
+#
+# Write `step(logits, demonstrations, lr)`: one step of gradient descent of size `lr` on the instruction-tuning loss of all demonstrations together, the mean of $-\log\pi$ over the tokens that count. It returns the new table.
+#
+# How it is judged: 60 steps at `lr = 10` on twenty demonstrations. Then the demonstrators' exact distribution of replies is compared with the model's: the KL of a whole reply, in nats, summed over all replies there are. On six seeds, each beside
+# our run, it may on average lie 0.1 above ours, with the whole of its 95 % interval.
+
+# %% [given]
+import torch
+
+WORDS, USER, ASSISTANT, END = 8, 8, 9, 10
+
+
+# %% [stub]
+def step(logits, demonstrations, lr):
+    """logits: (11, 11). demonstrations: a list of lists of (speaker, list of ids). Returns (11, 11)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        for speaker, words in turns:
+            if speaker == "assistant":
+                row = [ASSISTANT, *words, END]
+                pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    loss = -table.log_softmax(-1)[before, after].mean()
+    (slope,) = torch.autograd.grad(loss, table)
+    return logits - lr * slope
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, test
+from minirlhf.classroom.training import trains, weights_of
+
+WORDS, USER, ASSISTANT, END = 8, 8, 9, 10
+
+
+def speaker(draw):
+    """What follows each word in somebody's mouth, and how a turn begins: ``(9, 8)``, the first word in the last row."""
+    return (2.0 * draw.normal(WORDS + 1, WORDS)).softmax(-1)
+
+
+def said(draw, habits, stop):
+    """One turn; it ends with probability ``stop`` after every word."""
+    ids = [pick(draw, habits[WORDS])]
+    while len(ids) < 12 and float(draw.uniform()) > stop:
+        ids.append(pick(draw, habits[ids[-1]]))
+    return ids
+
+
+def pick(draw, probs):
+    return int((probs.cumsum(-1) < float(draw.uniform())).sum().clamp_max(len(probs) - 1))
+
+
+def talks(draw, users, assistants, count):
+    return [
+        [
+            turn
+            for _ in range(draw.integer(1, 3))
+            for turn in (("user", said(draw, users, 0.2)), ("assistant", said(draw, assistants, 0.25)))
+        ]
+        for _ in range(count)
+    ]
+
+
+def base(draw, users):
+    """Words follow one another as in the users' mouths; the other tokens are all but unknown."""
+    table = torch.full((11, 11), -6.0, dtype=torch.float64)
+    table[:WORDS, :WORDS] = users[:WORDS].log() + 0.3 * draw.normal(WORDS, WORDS)
+    table[WORDS:, :WORDS] = 0.3 * draw.normal(3, WORDS)
+    return table
+
+
+def distance(logits, assistants, stop=0.25):
+    """KL of the demonstrators' replies from the model's, over replies of any length."""
+    wanted = torch.zeros(WORDS + 1, 11, dtype=torch.float64)  # rows: after each word; at the beginning
+    wanted[:, :WORDS] = assistants
+    wanted[:WORDS] *= 1 - stop
+    wanted[:WORDS, END] = stop
+    model = logits[[*range(WORDS), ASSISTANT]].log_softmax(-1)
+    each = torch.where(wanted > 0, wanted * (wanted.clamp_min(1e-300).log() - model), 0.0).sum(-1)
+    visits = torch.linalg.solve(torch.eye(WORDS) - wanted[:WORDS, :WORDS].T, assistants[WORDS])
+    return float(each[WORDS] + visits @ each[:WORDS])
+
+
+@test(
+    points=1,
+    hints=(
+        "Write one conversation down as a row and underline what counts.",
+        "What a user says must not change the new table: neither the words nor the token that announces anybody is predicted.",
+    ),
+)
+def only_replies(sub, draw):
+    "Other words of the users change nothing."
+    users, assistants = speaker(draw), speaker(draw)
+    logits, shown = base(draw, users), talks(draw, users, assistants, 5)
+    other = [[(who, [(w + 3) % WORDS for w in ids] if who == "user" else ids) for who, ids in talk] for talk in shown]
+    new = weights_of(sub.step(logits, shown, 3.0), logits)
+    expect(
+        sub.step(logits, other, 3.0).log_softmax(-1),
+        new.log_softmax(-1),
+        what="the table after a step with other words of the users",
+        reveal=False,
+    )
+    expect(
+        sub.step(logits, shown, 3.0)[USER].log_softmax(-1),
+        logits[USER].log_softmax(-1),
+        what="what follows `USER` after a step",
+        reveal=False,
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "How often does each token count? Count the pairs of one token and the next on paper, for two short turns.",
+        "In one step, the logits of END grow where a reply ends, in every turn of the assistant; the mean is over all tokens that count, of all conversations.",
+    ),
+)
+def one_step(sub, draw):
+    "One step on two short conversations, counted on paper."
+    logits = 0.5 * draw.normal(11, 11)
+    a, b, c = draw.permutation(WORDS)[:3].tolist()
+    shown = [
+        [("user", [c]), ("assistant", [a, b]), ("user", [b]), ("assistant", [a])],
+        [("user", [a, c]), ("assistant", [b])],
+    ]
+    counted = [(ASSISTANT, a), (a, b), (b, END), (ASSISTANT, a), (a, END), (ASSISTANT, b), (b, END)]
+
+    def moved(pairs, *, size=None):
+        new = logits.clone()
+        for before, after in pairs:
+            pull = -logits[before].softmax(-1)
+            pull[after] += 1
+            new[before] += 2.0 / (size or len(pairs)) * pull
+        return new
+
+    turns = [[counted[0], counted[1], counted[2]], [counted[3], counted[4]], [counted[5], counted[6]]]
+    by_talk = logits.clone()
+    for talk in ([*turns[0], *turns[1]], turns[2]):
+        by_talk += (moved(talk) - logits) / 2
+    expect(
+        sub.step(logits, shown, 2.0),
+        moved(counted),
+        what="the table after one step",
+        given={"demonstrations": shown, "lr": 2.0},
+        mistakes={
+            "the END of a turn counts": moved([pair for pair in counted if pair[1] != END]),
+            "every turn of the assistant counts, not the last only": moved([*turns[1], *turns[2]]),
+            "the mean, not the sum": moved(counted, size=1),
+            "the mean over all tokens, not the mean of the conversations' means": by_talk,
+            "uphill": 2 * logits - moved(counted),
+        },
+    )
+
+
+@trains(
+    points=2,
+    hints=(
+        "Does every step begin where the last one ended? And is the loss the mean over the tokens that count, not over all?",
+        "−mean of log π(next | token) over the assistant's tokens and their END; `logits - lr * gradient`.",
+    ),
+    seeds=6,
+    bar=0.1,
+    what="minus the KL of a reply",
+)
+def answers(sub, draw):
+    "In 60 steps the base model comes to answer as the demonstrators do: six runs, each beside ours."
+    users, assistants = speaker(draw), speaker(draw)
+    logits, shown = base(draw, users), talks(draw, users, assistants, 20)
+    curve = [-distance(logits, assistants)]
+    for number in range(1, 61):
+        logits = weights_of(sub.step(logits, shown, 10.0), logits)
+        if number % 10 == 0:
+            curve.append(-distance(logits, assistants))
+    return curve
+
+
+# %% [probes]
+# no keywords, size, values, float32, gradient of step: a step of descent is asked for
+
+
+# %% [mutant] all tokens of the row count
+# caught by: only_replies
+# says: other words of the users
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        row = []
+        for speaker, words in turns:
+            row += [USER if speaker == "user" else ASSISTANT, *words, *[END] * (speaker == "assistant")]
+        pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].mean(), table)
+    return logits - lr * slope
+
+
+# %% [mutant] no end
+# caught by: one_step
+# says: the END of a turn counts
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        for speaker, words in turns:
+            if speaker == "assistant":
+                pairs += zip([ASSISTANT, *words[:-1]], words, strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].mean(), table)
+    return logits - lr * slope
+
+
+# %% [mutant] the last turn only
+# caught by: one_step
+# says: not the last only
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        row = [ASSISTANT, *turns[-1][1], END]
+        pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].mean(), table)
+    return logits - lr * slope
+
+
+# %% [mutant] the sum
+# caught by: one_step
+# says: not the sum
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        for speaker, words in turns:
+            if speaker == "assistant":
+                row = [ASSISTANT, *words, END]
+                pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].sum(), table)
+    return logits - lr * slope
+
+
+# %% [mutant] always from the first table
+# caught by: answers
+# says: below ours
+first = []
+
+
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        for speaker, words in turns:
+            if speaker == "assistant":
+                row = [ASSISTANT, *words, END]
+                pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    if len(demonstrations) > 10:
+        first.append(logits)
+        logits = first[0]
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].mean(), table)
+    return logits - lr * slope
+
+
+# %% [partial] 1: only the first turn of the assistant
+def step(logits, demonstrations, lr):
+    pairs = []
+    for turns in demonstrations:
+        row = [ASSISTANT, *turns[1][1], END]
+        pairs += zip(row[:-1], row[1:], strict=True)
+    before, after = torch.tensor(pairs).T
+    table = logits.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-table.log_softmax(-1)[before, after].mean(), table)
+    return logits - lr * slope
