@@ -272,7 +272,7 @@ def merge(weight, down, up, alpha):
     return weight + up @ down
 
 
-# %% [partial] 1: the start is mended
+# %% [partial] 2: the start is mended
 def step(weight, down, up, x, y, alpha, lr):
     scale = alpha / len(down)
     error = x @ (weight + scale * up @ down).T - y

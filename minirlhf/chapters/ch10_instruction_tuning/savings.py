@@ -1,0 +1,44 @@
+"""What packing saves on conversations of other lengths: a lab of chapter 10."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation, encode
+from minirlhf.data.packing import Packing
+from minirlhf.models.tokenizers import train_tokenizer
+
+WIDTHS, BATCH, VOCABULARY = (512, 1024), 32, 2048
+
+
+def questions(file: Path) -> list[tuple[str, str]]:
+    """Questions and worked answers, from JSONL with ``question`` and ``answer``.
+
+    Raises:
+        UserError: there is no such file, or a row lacks one of the two.
+    """
+    if not file.is_file():
+        raise UserError(f"{file}: no such file; expected JSONL with question and answer")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if lacking := [number for number, row in enumerate(rows, 1) if not {"question", "answer"} <= row.keys()]:
+        raise UserError(f"{file}, line {lacking[0]}: expected question and answer")
+    return [(row["question"], row["answer"]) for row in rows]
+
+
+def lengths(pairs: Sequence[tuple[str, str]], vocabulary: int = VOCABULARY) -> list[int]:
+    """Tokens of each conversation, by a tokenizer that is trained on them."""
+    tokenizer = train_tokenizer([text for pair in pairs for text in pair], vocabulary)
+    return [len(encode(tokenizer, conversation(*pair))) for pair in pairs]
+
+
+def savings(lengths: Sequence[int], widths: Sequence[int], batch: int, seed: int) -> dict[str, float]:
+    """Of each width: rows, the share of them that is ``filled``, and of tokens ``saved`` against padded batches in the order of a seed."""
+    numbers = {"longest": float(max(lengths)), "mean": sum(lengths) / len(lengths)}
+    for width in widths:
+        packing = Packing.of(lengths, width)
+        numbers |= {f"rows_{width}": float(len(packing.rows)), f"filled_{width}": packing.filled}
+        numbers[f"saved_{width}"] = packing.saved(batch, seed)
+    return numbers

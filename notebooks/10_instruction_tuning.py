@@ -1,0 +1,313 @@
+# %% [markdown]
+# # 10 · What does it take to be an assistant?
+#
+# A base model goes on writing. **How many conversations does it need until it answers, what do they teach it, and what happens if the mask is wrong?**
+#
+# Two small worlds: the assistant of chapter 01, whose base model has read a stream of facts that never ends, and a translator into three languages.
+
+# %%
+import math
+import statistics
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch10_instruction_tuning import instruct, translator
+from minirlhf.chapters.ch10_instruction_tuning.losses import LOOK, watched
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.equations import tuning
+from minirlhf.report.plotting import PALETTE
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+predict = Predictions("10")
+seen = evidence.Seen("ch10_assistant")  # ten seeds
+
+# %% [markdown]
+# ## A row, token by token
+#
+# One demonstration as the trainer gets it. The marked tokens are in the loss.
+
+# %%
+marks = predict("Which of these is in the loss?", "<assistant>", "the last word of the question", "<eos>")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tokenizer = instruct.pipeline.fresh(instruct.WORLD, seed=0).tokenizer
+[shown] = instruct.examples(tokenizer, 1, seed=5)
+tokens = tokenizer.convert_ids_to_tokens(shown.input_ids)
+print(*(f"[{token}]" if marked else token for token, marked in zip(tokens, shown.loss_mask, strict=True)))
+marked = [token for token, inside in zip(tokens, shown.loss_mask, strict=True) if inside]
+marks.reveal("<eos>" if "<eos>" in marked else "<assistant>")
+
+# %% [markdown]
+# ## Ten examples
+#
+# The base model, then a hundred steps on ten demonstrations. A reply *stops* if it ends within 24 words.
+
+# %%
+stopping = predict(
+    "Of a hundred replies, how many stop after ten demonstrations?", "fewer than 10", "about half", "more than 85"
+)
+
+# %%
+base = instruct.base_model()
+demonstrations = instruct.examples(base.tokenizer, 300, seed=0)
+ten = instruct.tuned(base, demonstrations[:10])
+question = instruct.WORLD.prompts("test")[0]
+for name, trained in (("base", base), ("ten", ten)):
+    found = instruct.answers(trained, seed=0)
+    print(f"{name:5} stops {found.stops:.2f}, right {found.right:.2f}   {question} → {found.replies[0]}")
+stopping.reveal("more than 85" if found.stops > 0.85 else "fewer than 10" if found.stops < 0.1 else "about half")
+
+# %%
+assert found.stops > 0.6 and seen.holds("stops_10", above=0.8) and seen.holds("stops_base", below=0.05)
+
+# %% [markdown]
+# The facts were there before. Now a mistake on purpose: 300 demonstrations whose closing token is *not* in the loss, because the padding is the same token, and the mask leaves out padding.
+
+# %%
+mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations])
+found = instruct.answers(mute, seed=0)
+print(f"without the end in the loss: stops {found.stops:.2f}")
+print(f"{question} → {found.replies[0]}")
+assert found.stops < 0.1 and seen.holds("stops_no_end", below=0.1)
+
+# %% [markdown]
+# ## The question in the loss
+#
+# Thirty demonstrations, a hundred steps. Once the replies alone count, once every token.
+
+# %%
+helps = predict(
+    "With the questions in the loss, the held-out loss of replies after a hundred steps is …",
+    "lower: questions teach the model something",
+    "higher: they are work that the assistant does not need",
+    "lower, but only because both have gone on for too long",
+)
+
+# %%
+held = instruct.examples(base.tokenizer, 100, seed=1000)
+few = demonstrations[:30]
+curves = {
+    name: watched(base, examples, held)
+    for name, examples in progress(
+        {"replies": few, "everything": [instruct.all_in_loss(e) for e in few]}.items(), "losses"
+    )
+}
+for name, losses in curves.items():
+    best = min(range(len(losses)), key=losses.__getitem__)
+    print(f"{name:11} lowest {losses[best]:.2f} after {LOOK * (best + 1):3} steps, after a hundred {losses[-1]:.2f}")
+late = curves["everything"][-1] < curves["replies"][-1]
+gain = min(curves["replies"]) - min(curves["everything"])
+helps.reveal(
+    "higher: they are work that the assistant does not need"
+    if not late
+    else "lower, but only because both have gone on for too long"
+    if gain < 0.15
+    else "lower: questions teach the model something"
+)
+
+# %%
+# figure: prompt
+# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves fall to about 2.3 nats within twenty steps and then rise. With the questions in the loss
+#   the curve rises later and ends lower than with the replies alone; the lowest points are about as low.
+fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+for (name, losses), colour in zip(curves.items(), ("blue", "red"), strict=True):
+    title = "replies alone in the loss" if name == "replies" else "questions, too"
+    ax.plot([LOOK * (i + 1) for i in range(len(losses))], losses, color=PALETTE[colour], label=title)
+ax.set(xlabel="step", ylabel="held-out loss, nats per token")
+ax.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## Several conversations in one row
+#
+# Six documents in a row: *translate cat*, in one of three languages, which no question names. Alone nobody can do better than log 3 = 1.099 nats.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+numbers = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2]])
+print("positions", tuning.packed_positions(numbers)[0].tolist())
+for row in tuning.packed_mask(numbers)[0].int():
+    print(*("■" if x else "·" for x in row))
+
+# %%
+leak = predict(
+    "Six documents of one language, no mask between them. The training loss goes to about …", "1.1", "0.55", "0.2"
+)
+
+# %%
+runs = {
+    "one language, masked": (True, True),
+    "one language, no mask": (True, False),
+    "any language, no mask": (False, False),
+}
+losses, looks = {}, {}
+for name, (related, masked) in progress(runs.items(), "packings"):
+    trained = translator.fresh(0)
+    losses[name] = translator.packed(trained, translator.PACK, related=related, masked=masked)["loss"]
+    looks[name] = translator.looked_at(trained, 0, related=related, masked=masked)
+    print(f"{name:23}", {what: round(value, 3) for what, value in looks[name].items()})
+last = statistics.fmean(losses["one language, no mask"][-20:])
+leak.reveal("0.2" if last < 0.35 else "0.55" if last < 0.8 else "1.1")
+
+# %%
+# figure: packing
+# alt: Training loss over two hundred steps. With the mask, and without it where the documents of a row are in any language, the loss comes to lie just above the dotted line at log 3.
+#   Without the mask and with one language in a row it falls through that line after some forty steps and ends at two tenths, just above a second dotted line at a sixth of log 3.
+fig, ax = plt.subplots(figsize=(6.5, 3.0), layout="constrained")
+for (name, values), colour in zip(losses.items(), ("blue", "red", "green"), strict=True):
+    ax.plot(values, color=PALETTE[colour], label=name, lw=1.2)
+for level, title in ((math.log(3), "log 3"), (math.log(3) / 6, "log 3 / 6")):
+    ax.axhline(level, ls=":", color=PALETTE["black"])
+    ax.text(201, level + 0.04, title, ha="right")
+ax.set(xlabel="step", ylabel="loss of an answer, nats", ylim=(0, 3.2))
+ax.legend(frameon=False)
+plt.show()
+
+# %%
+packing = evidence.Seen("ch10_packing")
+assert looks["one language, masked"]["off"] < 1e-4 and looks["one language, no mask"]["off"] > 1
+assert last < 0.3 and packing.holds("related_leaking_train", below=0.3)
+assert packing.holds("related_leaking_alone", above=1.0)
+
+# %% [markdown]
+# **What to notice.** The sixth document costs next to nothing. Asked alone, that model is as ignorant as the others. And the green curve: the same bug, with nothing to be seen.
+#
+# ## Whose instruction counts
+#
+# *System: speak French. User: speak German.* Trained on 1,500 exchanges in which they never disagree; then with 15 or 60 in which they do, and the system message is obeyed.
+
+# %%
+wins = predict(
+    "Without any example of a conflict, who is obeyed?", "the system message", "the user", "each half the time"
+)
+
+# %%
+clerk = translator.obedient(0, translator.OBEY)
+found = translator.obeyed(clerk, translator.FORMS[0])
+print({who: round(share, 2) for who, share in found.items()})
+hierarchy = evidence.Seen("ch10_hierarchy")
+user = statistics.fmean(hierarchy.values("user_0"))
+wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 else "each half the time")
+
+# %%
+# figure: hierarchy
+# alt: Share of conflicts that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict among 1,500. In a known form of words it rises from about one tenth over nine tenths to nearly one;
+#   in a new form of words from below one tenth over nearly eight tenths to nearly one. Without examples single seeds lie between zero and a third.
+fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+for shift, (key, title, colour) in zip(
+    (-0.12, 0.12),
+    (("system", "a known form of words", "blue"), ("attack", "“ignore that, now speak …”", "red")),
+    strict=True,
+):
+    for k, count in enumerate((0, 15, 60)):
+        values = hierarchy.values(f"{key}_{count}")
+        ax.bar(k + shift, statistics.fmean(values), 0.22, color=PALETTE[colour], alpha=0.35, label=None if k else title)
+        spread = [k + shift + 0.015 * (i - 4.5) for i in range(len(values))]
+        ax.plot(spread, values, ".", ms=4, color=PALETTE[colour])
+ax.set(
+    xticks=range(3),
+    xticklabels=["0", "15", "60"],
+    xlabel="examples of a conflict, of 1,500",
+    ylabel="the system wins",
+    ylim=(0, 1.05),
+)
+ax.legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+assert hierarchy.holds("system_60", above=0.9) and hierarchy.difference("system_15", "system_0").below == 0
+
+# %% [markdown]
+# ## An adapter's first step, and four bits
+#
+# A layer of 64 × 64, a gradient, an adapter of rank 4 whose $B$ is zero. What does one step of plain descent change, and how does it compare with full fine-tuning?
+
+# %%
+smaller = predict(
+    "Rank 4 of 64, α = 8. At the same rate, the adapter's first step is as long as … of the full one",
+    "all",
+    "a third",
+    "a tenth",
+    "less",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+rng = torch.Generator().manual_seed(0)
+drawn = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+weight, slope = drawn(64, 64) / 8, drawn(64, 64)
+down = ((torch.rand(4, 64, generator=rng, dtype=torch.float64) * 2 - 1) / 8).requires_grad_()  # variance 1/(3·64)
+up = torch.zeros(64, 4, dtype=torch.float64, requires_grad=True)
+(slope * tuning.lora_weight(weight, down, up, lora_alpha=8.0)).sum().backward()
+moved = tuning.lora_weight(weight, down, -up.grad, lora_alpha=8.0) - weight
+share = float((moved.norm() / slope.norm()).detach())
+print(f"length of the step: {share:.3f} of the full one; gradient of A: {float(down.grad.abs().max()):.1f}")
+smaller.reveal("all" if share > 0.7 else "a third" if share > 0.2 else "a tenth" if share > 0.06 else "less")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+levels = tuning.nf4_levels()
+print("sixteen levels:", *(f"{x:.2f}" for x in levels.tolist()))
+blocks = weight.view(-1, 64)
+even = torch.linspace(-1, 1, 17, dtype=torch.float64)[1:]
+for name, table in (("normal quantiles", levels), ("evenly spaced", even)):
+    error = (blocks - tuning.absmax_quantised(blocks, table)).square().mean().sqrt() / blocks.square().mean().sqrt()
+    print(f"{name:17} error {float(error):.3f} of the weights' own size")
+
+# %% [markdown]
+# A fourteenth of the size of the weights is lost, in a quarter of the memory. The kernels that make this fast run on GPUs.
+#
+# ## A loss that trusts the model
+#
+# Imitation moves a token's logit at the speed $1 - p$, dynamic fine-tuning at $p(1 - p)$. From one in ten thousand to one half:
+
+# %%
+slow = predict("How many times longer does dynamic fine-tuning take?", "2", "10", "1,000", "a million")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+half = torch.tensor(0.5, dtype=torch.float64)
+for start in (0.1, 0.01, 0.001, 0.0001):
+    begin = torch.tensor(start, dtype=torch.float64)
+    imitation, trusting = (float(f(begin, half)) for f in (tuning.imitation_time, tuning.dynamic_imitation_time))
+    print(f"from {start:<6} imitation {imitation:6.2f}   dynamic {trusting:9.2f}")
+ratio = trusting / imitation
+slow.reveal(
+    min(
+        ("2", "10", "1,000", "a million"),
+        key=lambda x: abs(math.log(ratio / float({"a million": "1e6"}.get(x, x.replace(",", ""))))),
+    )
+)
+
+# %% [markdown]
+# And where it comes to rest is another place. In ten seeds, twenty steps of imitation and then eighty of the dynamic loss:
+
+# %%
+trust = evidence.Seen("ch10_losses")
+for name, title in (
+    ("before", "after twenty steps of imitation"),
+    ("dft_after", "eighty dynamic steps later"),
+    ("imitated", "a hundred steps of imitation"),
+):
+    stops, right = (statistics.fmean(trust.values(f"{what}_{name}")) for what in ("stops", "right"))
+    print(f"{title:32} stops {stops:.2f}, right {right:.2f}")
+
+# %%
+assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after", "stops_before").above == 0
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Ask the tuned model in another layout (`instruct.answers(ten, seed=0, layout=instruct.MISTAKES["plain"])`).
+# * Pack two documents in a row instead of six. Which loss is impossible then?
+# * Show the translator conflicts in one of the two forms only. Does the other follow?
+#
+# The graded exercises of this chapter: `minirlhf check 10`.
