@@ -53,11 +53,13 @@ stopping = predict(
 )
 
 # %%
-base = instruct.base_model()
-demonstrations = instruct.examples(base.tokenizer, 300, seed=0)
-ten = instruct.tuned(base, demonstrations[:10])
-question = instruct.WORLD.prompts("test")[0]
-for name, trained in (("base", base), ("ten", ten)):
+demonstrations = instruct.examples(tokenizer, 300, seed=0)
+makers = {"base": instruct.base_model, "ten": lambda: instruct.tuned(models["base"], demonstrations[:10])}
+models = {}
+for name, make in progress(makers.items(), "models"):
+    models[name] = make()
+base, question = models["base"], instruct.WORLD.prompts("test")[0]
+for name, trained in models.items():
     found = instruct.answers(trained, seed=0)
     print(f"{name:5} stops {found.stops:.2f}, right {found.right:.2f}   {question} → {found.replies[0]}")
 stopping.reveal("more than 85" if found.stops > 0.85 else "fewer than 10" if found.stops < 0.1 else "about half")
@@ -73,6 +75,8 @@ mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations])
 found = instruct.answers(mute, seed=0)
 print(f"without the end in the loss: stops {found.stops:.2f}")
 print(f"{question} → {found.replies[0]}")
+
+# %%
 assert found.stops < 0.1 and seen.holds("stops_no_end", below=0.1)
 
 # %% [markdown]
@@ -112,7 +116,7 @@ helps.reveal(
 
 # %%
 # figure: prompt
-# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves fall to about 2.3 nats within twenty steps and then rise. With the questions in the loss
+# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves reach their lowest point within twenty steps and then rise. With the questions in the loss
 #   the curve rises later and ends lower than with the replies alone; the lowest points are about as low.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for (name, losses), colour in zip(curves.items(), ("blue", "red"), strict=True):
@@ -145,6 +149,7 @@ runs = {
     "one language, no mask": (True, False),
     "any language, no mask": (False, False),
 }
+packing = evidence.Seen("ch10_packing")  # five seeds
 losses, looks = {}, {}
 for name, (related, masked) in progress(runs.items(), "packings"):
     trained = translator.fresh(0)
@@ -169,7 +174,6 @@ ax.legend(frameon=False)
 plt.show()
 
 # %%
-packing = evidence.Seen("ch10_packing")
 assert looks["one language, masked"]["off"] < 1e-4 and looks["one language, no mask"]["off"] > 1
 assert last < 0.3 and packing.holds("related_leaking_train", below=0.3)
 assert packing.holds("related_leaking_alone", above=1.0)
@@ -187,11 +191,9 @@ wins = predict(
 )
 
 # %%
-clerk = translator.obedient(0, translator.OBEY)
-found = translator.obeyed(clerk, translator.FORMS[0])
-print({who: round(share, 2) for who, share in found.items()})
 hierarchy = evidence.Seen("ch10_hierarchy")
 user = statistics.fmean(hierarchy.values("user_0"))
+print(f"conflicts that the user wins, ten seeds: {user:.0%}")
 wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 else "each half the time")
 
 # %%
@@ -260,7 +262,7 @@ for name, table in (("normal quantiles", levels), ("evenly spaced", even)):
     print(f"{name:17} error {float(error):.3f} of the weights' own size")
 
 # %% [markdown]
-# A fourteenth of the size of the weights is lost, in a quarter of the memory. The kernels that make this fast run on GPUs.
+# About a tenth of the weights' own size is lost (root mean square), in little more than a quarter of the memory of 16 bits. The kernels that make this fast run on GPUs.
 #
 # ## A loss that trusts the model
 #
@@ -306,7 +308,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Ask the tuned model in another layout (`instruct.answers(ten, seed=0, layout=instruct.MISTAKES["plain"])`).
+# * Ask the tuned model in another layout (`instruct.answers(models["ten"], seed=0, layout=instruct.MISTAKES["plain"])`).
 # * Pack two documents in a row instead of six. Which loss is impossible then?
 # * Show the translator conflicts in one of the two forms only. Does the other follow?
 #

@@ -109,7 +109,7 @@ def ask(sub, which):
     points=1,
     hints=(
         "What is the smallest loss of one document, if nothing names its language?",
-        "log 3 = 1.0986. A loss above it proves nothing, a loss below it proves that the mask was forgotten, however little below.",
+        "It is log 3. A loss above it proves nothing, a loss below it proves that the mask was forgotten, however little below.",
     ),
 )
 def above(sub, draw):

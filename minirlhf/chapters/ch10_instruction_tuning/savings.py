@@ -11,7 +11,7 @@ from minirlhf.data.chat import conversation, encode
 from minirlhf.data.packing import Packing
 from minirlhf.models.tokenizers import train_tokenizer
 
-WIDTHS, BATCH, VOCABULARY = (512, 1024), 32, 2048
+WIDTHS, BATCH, VOCABULARY = (1024, 2048), 32, 2048
 
 
 def questions(file: Path) -> list[tuple[str, str]]:
