@@ -1,12 +1,15 @@
 """Chapter 10: the cases that its text works by hand, and its equations on a transformer of ours."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 
 from minirlhf.core import exact
+from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
+from minirlhf.data.tasks.assistant import FACTS
 from minirlhf.equations import tuning
 from minirlhf.ledger.registry import Draw
 from minirlhf.stages import pipeline
@@ -169,3 +172,14 @@ def test_from_one_in_ten_thousand_to_one_half():
     middle = torch.tensor(0.2, dtype=torch.float64)
     for time in (tuning.imitation_time, tuning.dynamic_imitation_time):
         close(time(start, middle) + time(middle, half), time(start, half))
+
+
+def test_demonstrators_go_on_after_a_fact_more_often_than_they_end():
+    """Why a loss that rests at the likeliest token does not stop in the assistant world."""
+    world, rng = tasks.get("assistant"), numpy_generator("after a fact")
+    replies = [world.demonstration(prompt, rng).split() for prompt in world.prompts("train")]
+    facts, behind = {word for said in FACTS.values() for word in said}, Counter()
+    for reply in replies:
+        for word, following in zip(reply, [*reply[1:], "the end"], strict=True):
+            behind.update([following] if word in facts else [])
+    assert behind["and"] > 1.2 * behind["the end"] > 0
