@@ -73,7 +73,7 @@ def all_in_loss(example: Tokens) -> Tokens:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ReplyCounts:
     """How a model answers the test prompts, one sampled reply each.
 
     Attributes:
@@ -109,7 +109,7 @@ MISTAKES: dict[str, Layout] = {
 }
 
 
-def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked: int = ASKED) -> Examined:
+def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked: int = ASKED) -> ReplyCounts:
     """Ask a model the first test prompts."""
     prompts, tokenizer = WORLD.prompts("test")[:asked], trained.tokenizer
     rollout = sample(
@@ -126,7 +126,7 @@ def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked:
     right = [f.facts > 0 and f.wrong == 0 for f in counted]
     gold = [WORLD.grade(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
     mean = lambda values: float(torch.tensor(values, dtype=torch.float64).mean())
-    return Examined(mean(rollout.terminated.tolist()), mean(right), mean(gold), replies)
+    return ReplyCounts(mean(rollout.terminated.tolist()), mean(right), mean(gold), replies)
 
 
 def trainable(model: torch.nn.Module) -> int:
