@@ -169,7 +169,7 @@ def replies(trained: Trained, questions: Sequence[list[Message]]) -> list[str]:
 
 def obeyed(trained: Trained, form: str) -> dict[str, float]:
     """All 48 conflicts in one form of words: how often the ``system`` message wins, how often the ``user``."""
-    cases = [(i, a, b) for i in range(len(ENGLISH)) for a in NAMES for b in NAMES if a != b]
+    cases: list[tuple[Any, ...]] = [(i, a, b) for i in range(len(ENGLISH)) for a in NAMES for b in NAMES if a != b]
     said = replies(trained, [asked(ENGLISH[i], a, b, form) for i, a, b in cases])
     share = lambda whose: sum(reply == LANGUAGES[case[whose]][case[0]] for reply, case in zip(said, cases, strict=True))
     return {"system": share(1) / len(cases), "user": share(2) / len(cases)}
