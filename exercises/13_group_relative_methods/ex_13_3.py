@@ -82,7 +82,12 @@ def reply(draw, sign, place):
     drift = spread - spread.mean() + math.log(place)
     old_logps = -tidy(draw.uniform(n, low=0.5, high=2.0))
     advantage = sign * round(float(draw.uniform(low=0.5, high=2.0)), 1)
-    return old_logps + drift, old_logps, advantage, 0.2
+    if place == 0.95:  # ε just beyond the furthest token on the side that the clip looks at
+        ratio = drift.exp()
+        epsilon = round(float((ratio - 1).max() if advantage > 0 else (1 - ratio).max()) + 0.05, 2)
+    else:
+        epsilon = [0.1, 0.15, 0.3][draw.integer(0, 2)]
+    return old_logps + drift, old_logps, advantage, epsilon
 
 
 CASES = [(sign, place) for sign in (1, -1) for place in (0.6, 0.95, 1.7)]
@@ -139,7 +144,7 @@ def one_ratio(sub, draw):
             mistakes={
                 "the ratio of the whole reply, without the root": one(float(ratio.prod()), *inputs[2:]),
                 "every token is clipped before the mean is taken": inputs[2]
-                * float(ratio.log().clamp(-0.2, 0.2).mean().exp()),
+                * float(ratio.log().clamp(-inputs[3], inputs[3]).mean().exp()),
                 "the arithmetic mean of the ratios": one(float(ratio.mean()), *inputs[2:]),
                 "each token has a ratio of its own: that is GRPO": token_definition(*inputs),
             },
@@ -190,7 +195,7 @@ def each_by_itself(sub, draw):
         n, s = len(inputs[0]), float((inputs[0] - inputs[1]).mean().exp())
         right = slopes(token_definition, *inputs)
         ratio = (inputs[0] - inputs[1]).exp()
-        both = torch.where((ratio > 1.2) | (ratio < 0.8), 0.0, ratio * inputs[2] / n)
+        both = torch.where((ratio - 1).abs() > inputs[3], 0.0, ratio * inputs[2] / n)
         expect(
             sub.grpo_slopes(*inputs),
             right,
