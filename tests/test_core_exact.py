@@ -158,6 +158,15 @@ def test_maximise_comes_back_from_a_corner(lead):
         close(found, torch.softmax(ref.log() + rewards / 0.08, -1), atol=1e-6)
 
 
+def test_maximise_is_right_to_nine_digits_for_any_price(draw):
+    """From prices that leave hardly anything but the best to such as leave nearly the reference."""
+    for beta in (0.08, 0.4, 1.0, 2.5, 10.0):
+        for _ in range(12):
+            ref, rewards = draw.distribution(3), draw.uniform(3, low=-1, high=1)
+            found = exact.maximise(lambda p, r=ref, x=rewards, b=beta: exact.regularised_value(p, r, x, b), 3)
+            close(found, torch.softmax(ref.log() + rewards / beta, -1), atol=1e-9)
+
+
 def test_maximise_with_restarts_keeps_the_best():
     """Two peaks: near outcome 0 a low one, near outcome 1 a high one."""
     peaks = lambda p: 5 * p[0] ** 4 + 6 * p[1] ** 4

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import merging, signals
-from minirlhf.ledger.inputs.preferences import maximiser
 from minirlhf.ledger.inputs.processes import endless, jacobian
 from minirlhf.ledger.registry import Comparison, Draw, chain, check
 
@@ -226,5 +225,5 @@ def _(merged, draw: Draw) -> Iterator[Comparison]:
     logps = (models @ features.T).log_softmax(-1)  # (K, V)
     got = merged(logps, weights)
     yield got, (features @ merging.weight_average(models, weights)).log_softmax(-1)
-    nearest = maximiser(lambda p: -(weights * torch.stack([exact.divergence(p, q.exp()) for q in logps])).sum(), 4)
+    nearest = exact.maximise(lambda p: -(weights * torch.stack([exact.divergence(p, q.exp()) for q in logps])).sum(), 4)
     yield got.exp(), nearest

@@ -21,7 +21,7 @@ from minirlhf.core import exact
 from minirlhf.equations import kl
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import ListLogps, PairLogps
-from minirlhf.ledger.inputs.preferences import all_pairs, bandit, maximiser, pairs, policy_gradient, token_pairs
+from minirlhf.ledger.inputs.preferences import all_pairs, bandit, pairs, policy_gradient, token_pairs
 from minirlhf.ledger.registry import Draw, chain, check
 
 chain(
@@ -174,7 +174,7 @@ def _(dpo, draw):
         pair, i, j = all_pairs(probs.log(), b.ref)
         return (torch.sigmoid(b.rewards[i] - b.rewards[j]) * dpo(pair, beta=b.beta)).sum()
 
-    return maximiser(lambda p: -population(p), 3), b.optimum().exp()
+    return exact.maximise(lambda p: -population(p), 3), b.optimum().exp()
 
 
 @check(
@@ -391,7 +391,7 @@ def _(psi_po_objective, draw):
 def _(psi_po_optimum, draw):
     "The optimum tilts the reference by exp(E[Ψ]/β)."
     d = duel(draw)
-    found = maximiser(
+    found = exact.maximise(
         lambda q: pl.psi_po_objective(q.log(), d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=torch.square), 4
     )
     return psi_po_optimum(d.ref.log(), d.preferences, d.opponent, beta=d.beta, psi=torch.square).exp(), found
@@ -468,7 +468,7 @@ def _(ipo, draw):
     "With a label that never flips the best margin is 1/(2β), not infinity."
     ref, beta = draw.distribution(2), float(draw.uniform(low=0.3, high=0.8))
     pair = lambda q: PairLogps(q[:1].log(), q[1:].log(), ref[:1].log(), ref[1:].log())
-    found = maximiser(lambda q: -ipo(pair(q), beta=beta).sum(), 2)
+    found = exact.maximise(lambda q: -ipo(pair(q), beta=beta).sum(), 2)
     return pair(found).margins[0], 1 / (2 * beta)
 
 
@@ -521,7 +521,7 @@ def _(psi_po_optimum, draw):
     for _ in range(60):  # damped: half a step towards the best response
         logps = (0.5 * logps + 0.5 * psi_po_optimum(ref, game, logps.exp(), beta=beta, psi=identity)).log_softmax(-1)
     value = lambda q: pl.psi_po_objective(q.log(), ref, game, logps.exp(), beta=beta, psi=identity)
-    return logps.exp(), maximiser(value, 3)
+    return logps.exp(), exact.maximise(value, 3)
 
 
 @check(
@@ -547,5 +547,5 @@ def _(nash_md, draw):
     mixture = probs ** (1 - step * d.beta) * d.ref ** (step * d.beta)
     mixture = mixture / mixture.sum()
     wins = (d.preferences * mixture).sum(-1)
-    found = maximiser(lambda q: step * (q * wins).sum() - exact.divergence(q, mixture), 4)
+    found = exact.maximise(lambda q: step * (q * wins).sum() - exact.divergence(q, mixture), 4)
     return nash_md(probs.log(), d.ref.log(), d.preferences, beta=d.beta, step=step).exp(), found

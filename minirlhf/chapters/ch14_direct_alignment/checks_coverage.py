@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 from minirlhf.core import exact
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations import rlhf
-from minirlhf.ledger.inputs.preferences import all_pairs, bandit, maximiser
+from minirlhf.ledger.inputs.preferences import all_pairs, bandit
 from minirlhf.ledger.registry import check
 
 
@@ -74,5 +74,5 @@ def _(f_prime, draw):
     b = bandit(draw, 3)
     b = b._replace(rewards=0.5 * b.rewards + torch.tensor([0.7, 0.0, -0.7], dtype=torch.float64))
     value = lambda p: (p * b.rewards).sum() - b.beta * (b.ref * chi_po(p / b.ref)).sum()
-    pair, i, j = all_pairs(maximiser(value, 3).log(), b.ref)
+    pair, i, j = all_pairs(exact.maximise(value, 3).log(), b.ref)
     return pl.f_dpo(pair, beta=b.beta, f_prime=f_prime), softplus(b.rewards[j] - b.rewards[i])

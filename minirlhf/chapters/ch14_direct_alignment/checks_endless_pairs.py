@@ -21,7 +21,6 @@ from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.ledger.inputs.preferences import (
     at,
     bell,
-    maximiser,
     pair_gradient,
     pairs,
     policy_gradient,
@@ -311,7 +310,7 @@ def _(dpo_positive, draw):
 def _(dpo_nll, draw):
     "At the minimum β Σ_j μ_i μ_j (σ(βh_ij) − p_ij), DPO's excess, is what the likelihood pulls: α (v_i − π_i Σ v), v = μ w/|y|."
     c, beta, weight = crowd(draw), float(draw.uniform(low=0.4, high=0.8)), float(draw.uniform(low=0.3, high=0.6))
-    found = maximiser(lambda q: -c.population(lambda x: dpo_nll(x, beta=beta, nll_weight=weight), q.log()), 4)
+    found = exact.maximise(lambda q: -c.population(lambda x: dpo_nll(x, beta=beta, nll_weight=weight), q.log()), 4)
     ratio = (found / c.ref) ** beta
     claimed = ratio[:, None] / (ratio[:, None] + ratio[None, :])  # σ(βh)
     excess = c.mu * ((claimed - c.coins) @ c.mu)

@@ -23,7 +23,6 @@ from minirlhf.ledger.inputs.preferences import (
     bell,
     log_quotients,
     logistic_cdf,
-    maximiser,
     pair_gradient,
     pairs,
     token_pairs,
@@ -442,7 +441,7 @@ def _(f_dpo, draw):
     b = b._replace(rewards=0.5 * b.rewards + torch.tensor([0.7, 0.0, -0.7], dtype=torch.float64))
     for f, f_prime in DIVERGENCES:
         value = lambda p, f=f: (p * b.rewards).sum() - b.beta * (b.ref * f((p / b.ref).log())).sum()
-        pair, i, j = all_pairs(maximiser(value, 3).log(), b.ref)
+        pair, i, j = all_pairs(exact.maximise(value, 3).log(), b.ref)
         yield f_dpo(pair, beta=b.beta, f_prime=f_prime), (1 + (b.rewards[j] - b.rewards[i]).exp()).log()
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core import exact
 from minirlhf.equations import preference_losses as pl
 from minirlhf.equations.preference_losses import PairLogps
-from minirlhf.ledger.inputs.preferences import maximiser, policy_gradient, without_reference
+from minirlhf.ledger.inputs.preferences import policy_gradient, without_reference
 from minirlhf.ledger.registry import check
 
 N = 4
@@ -38,7 +39,7 @@ def _(dpo, draw):
     people, policy = draw.distribution(N, scale=0.5), draw.distribution(N, scale=0.5)
     beta = float(draw.uniform(low=1.5, high=2.5))
     chance = people[EACH] * policy[OTHER]
-    found = maximiser(lambda q: -(chance * dpo(all_of(q.log(), policy), beta=beta)).sum(), N)
+    found = exact.maximise(lambda q: -(chance * dpo(all_of(q.log(), policy), beta=beta)).sum(), N)
     claimed = policy * (people / policy) ** (1 / beta)
     yield found, claimed / claimed.sum()
     settled = people[EACH] * people[OTHER]
@@ -74,5 +75,5 @@ def _(rpo, draw):
     eta = float(draw.uniform(low=1.5, high=2.5))  # rewards wins/η, times η
     chance, gap = policy[EACH] * policy[OTHER], wins[EACH] - wins[OTHER]
     loss = lambda q: (chance * rpo(all_of(q.log(), policy), gap / eta, beta=beta, eta=eta)).sum()
-    best = maximiser(lambda q: (q * wins).sum() - beta * (q * (q / policy).log()).sum(), N)
-    return maximiser(lambda q: -loss(q), N), best
+    best = exact.maximise(lambda q: (q * wins).sum() - beta * (q * (q / policy).log()).sum(), N)
+    return exact.maximise(lambda q: -loss(q), N), best

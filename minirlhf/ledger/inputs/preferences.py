@@ -14,17 +14,6 @@ from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.ledger.registry import Draw
 
 
-def maximiser(value: Callable[[Tensor], Tensor], size: int) -> Tensor:
-    """The distribution of largest smooth ``value``: :func:`exact.maximise` (seven digits), then two Newton steps (all)."""
-    logits = exact.maximise(value, size, steps=60).log()
-    for _ in range(2):
-        at_logits = lambda z: value(z.softmax(-1))
-        slope = torch.autograd.functional.jacobian(at_logits, logits)
-        curvature = torch.autograd.functional.hessian(at_logits, logits)
-        logits = (logits - torch.linalg.pinv(curvature, rtol=1e-6) @ slope).log_softmax(-1)
-    return logits.exp()
-
-
 class Bandit(NamedTuple):
     """One prompt with N answers: reference, rewards, β, and the optimum found by numerical maximisation."""
 
@@ -34,7 +23,9 @@ class Bandit(NamedTuple):
 
     def optimum(self) -> Tensor:
         """Log-probabilities of the policy with the largest E[r] − β KL; no closed form is used."""
-        return maximiser(lambda p: exact.regularised_value(p, self.ref, self.rewards, self.beta), len(self.ref)).log()
+        return exact.maximise(
+            lambda p: exact.regularised_value(p, self.ref, self.rewards, self.beta), len(self.ref)
+        ).log()
 
 
 def bandit(draw: Draw, size: int = 4) -> Bandit:
