@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Somebody has written Dawid and Skene's algorithm. After some rounds every item gets one and the same label, every annotator, the contrarian of the team too, comes out as almost infallible, and the log-likelihood
+# Somebody has written Dawid and Skene's algorithm. After some rounds every item gets one and the same label, every annotator, the contrarian of the team too, comes out as almost infallible where that label is true, and the log-likelihood
 # that is logged rises to nearly zero, better than any labels allow.
 #
 # **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator was not asked; `posterior` is `(N, C)`; `confusion[a, c, l]` is the probability that annotator a says l where c is true.

@@ -189,7 +189,7 @@ def ranking(sub, draw):
         "q6",
         right,
         {
-            "b": "that is a1 over a2 and a1 over a3 as independent pairs, and not the order of a2 and a3",
+            "b": "that is a1 over a2 and a2 over a3 as independent pairs; the first choice is made from three",
             "a": "the first choice is not certain",
         },
     )

@@ -11,7 +11,7 @@
 # 1. `calibration_error`: the expected calibration error of the report.
 # 2. `accuracy`: the share of pairs on which the model agrees with the annotators. (Every pair of a bin was given a probability on the same side of ½ as the bin's mean.)
 # 3. `too_sure`: `True` if the model claims more agreement than it has, `False` if it claims less. (Claimed agreement: the mean over the pairs of the larger of the stated probability and one minus it.)
-# 4. `pairs_needed`: you want to tell this accuracy from one that is .02 lower. How many pairs make the half-width of the 95 % interval, $1.96\sqrt{a(1-a)/n}$, equal to .02? (A number, not rounded.)
+# 4. `pairs_needed`: you want to know this accuracy to within .02. How many pairs make the half-width of the 95 % interval, $1.96\sqrt{a(1-a)/n}$, equal to .02? (A number, not rounded.)
 
 # %% [given]
 from minirlhf.ledger.registry import Draw

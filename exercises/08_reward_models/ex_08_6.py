@@ -11,7 +11,7 @@
 # * the Bradley–Terry loss of all $K(K-1)/2$ pairs of a prompt, *averaged within the prompt*, then averaged over the prompts,
 # * plus `centring` times the mean over all pairs, averaged in the same way, of the squared **sum** of the two rewards.
 #
-# It runs, and its curve looks splendid: it starts far below log 2 and falls below zero. A reward model with $w = 0$ must start at exactly $\log 2$, whatever the data.
+# It runs, and its curve looks splendid: it starts below zero, far below log 2, and falls from there. A reward model with $w = 0$ must start at exactly $\log 2$, whatever the data.
 #
 # **There are three bugs. Find and fix them.** The function returns the list of losses before each step and the weights after the last.
 
