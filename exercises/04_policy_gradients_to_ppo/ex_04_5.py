@@ -8,7 +8,7 @@
 # The loss of one minibatch of PPO. `logps` and `values` come from the networks, with gradients; `old_logps`, `returns` and `mask` are data. It returns one number to be *minimised*: minus the clipped objective with the advantages $G - V$, plus half the critic's
 # squared error times `vf_coef`, both averaged over the steps in the mask.
 #
-# It runs, and on a game with rewards of 1 per step it even learns. But its updates sometimes leap, its critic is always a little too low, and with padded batches the loss depends on the padding.
+# It runs, and no error is raised. But its updates sometimes leap, its critic is always a little too low, and with padded batches the loss depends on the padding.
 #
 # **There are three bugs. Find and fix them.** What stands where the mask is False means nothing. The checker looks at the value of the loss and at its gradients.
 
