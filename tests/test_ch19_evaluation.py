@@ -82,7 +82,7 @@ def test_wilson_covers_where_wald_does_not():
     counts, trials = torch.arange(n + 1).double(), torch.full((n + 1,), float(n), dtype=torch.float64)
     wald = evaluation.coverage(*evaluation.wald_interval(counts, trials), truth)
     wilson = evaluation.coverage(*evaluation.wilson_interval(counts, trials), truth)
-    ends = numbers(*(evaluation.bootstrap_interval(s, n) for s in range(n + 1)))
+    ends = numbers(*(experiments.bootstrap_interval(s, n) for s in range(n + 1)))
     bootstrap = evaluation.coverage(ends[:, 0], ends[:, 1], truth)
     # An interval that all successes leave without width misses whenever all succeed.
     assert float(wald) <= 1 - 0.97**30 and float(bootstrap) <= 1 - 0.97**30
@@ -142,7 +142,7 @@ def test_overlap_of_a_copy_a_stranger_and_a_short_item():
     [
         (lambda: evaluation.wilson_interval(numbers(3), numbers(2)), "successes of shape"),
         (lambda: evaluation.wald_interval(numbers(0), numbers(0)), "trials ≥ 1"),
-        (lambda: evaluation.bootstrap_interval(4, 3), "successes=4 of trials=3"),
+        (lambda: evaluation.resampling_law(4, 3), "successes=4 of trials=3"),
         (lambda: evaluation.paired_variance(numbers(1), numbers(2)), "at least two items"),
         (lambda: evaluation.leaderboard_information(numbers([0, 1], [2, 0]), numbers(0, 0)), "symmetric"),
         (lambda: evaluation.items_needed(0.0, item=1.0, reply=0.0), "effect = 0.0"),

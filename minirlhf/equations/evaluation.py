@@ -70,21 +70,16 @@ def _binomial_log_chances(trials: int, chance: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-@takes(successes=at_least(0), trials=at_least(1), alpha=_LEVEL)
-def bootstrap_interval(successes: int, trials: int, *, alpha: float = 0.05) -> tuple[float, float]:
-    """The percentile bootstrap of a share, without drawing: quantiles of Binomial(n, p̂)/n, the law of a resampled share.
-
-    A quantile q is the smallest value that the resampled share exceeds with probability at most 1 − q.
+@takes(successes=at_least(0), trials=at_least(1))
+def resampling_law(successes: int, trials: int) -> Tensor:
+    """How likely a resample of the items, n drawn of n with replacement, has s right ones: Binomial(s; n, p̂), ``(trials + 1,)``.
 
     Label: eq:bootstrap-law
     Source: Efron (1979), "Bootstrap methods: another look at the jackknife".
     """
     if successes > trials:
         raise ValueError(f"{successes=} of {trials=}; expected successes ≤ trials")
-    chance = torch.tensor(successes / trials, dtype=torch.float64)
-    upto = _binomial_log_chances(trials, chance).exp().cumsum(-1)
-    low, high = ((upto < q - 1e-12).sum().item() / trials for q in (alpha / 2, 1 - alpha / 2))
-    return low, high
+    return _binomial_log_chances(trials, torch.tensor(successes / trials, dtype=torch.float64)).exp()
 
 
 @torch.no_grad()

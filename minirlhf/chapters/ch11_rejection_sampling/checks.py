@@ -424,15 +424,16 @@ def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
         "counts exchanged": lambda cdfs, *, counts: selection.best_of_several_cdf(cdfs, counts=counts[::-1]),
     },
 )
-def _(best_of_several_cdf, draw: Draw) -> Comparison:
+def _(best_of_several_cdf, draw: Draw) -> Iterator[Comparison]:
     "The best of all draws is at most x where those of every model are."
-    models, rewards, counts = draw.distribution(2, 4), draw.normal(4), (1, draw.integer(2, 3))
+    models, rewards = draw.distribution(2, 4), draw.normal(4)
     cdfs = torch.stack([cumulative(probs, rewards)[0] for probs in models])
-    expected = torch.zeros(4, dtype=torch.float64)
-    for first, chance in _tuples(models[0], counts[0]):
-        for second, other in _tuples(models[1], counts[1]):
-            expected += chance * other * (max(rewards[[*first, *second]]) <= rewards)
-    return best_of_several_cdf(cdfs, counts=counts), expected
+    for counts in ((1, 2), (1, 3)):
+        expected = torch.zeros(4, dtype=torch.float64)
+        for first, chance in _tuples(models[0], counts[0]):
+            for second, other in _tuples(models[1], counts[1]):
+                expected += chance * other * (max(rewards[[*first, *second]]) <= rewards)
+        yield best_of_several_cdf(cdfs, counts=counts), expected
 
 
 @check(

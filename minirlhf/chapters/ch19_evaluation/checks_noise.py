@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.core import exact, statistics
 from minirlhf.equations import evaluation
 from minirlhf.ledger.registry import Comparison, Draw, check
@@ -116,18 +117,39 @@ def _beyond(p: float, *, seen: float, trials: int, z: float, sign: float = 1.0) 
 
 @check(
     "eq:bootstrap-law",
+    "law",
+    of=evaluation.resampling_law,
+    against="all n^n resamples of the items, counted",
+    wrong={
+        "without replacement": lambda successes, trials: torch.eye(trials + 1, dtype=torch.float64)[successes],
+        "failures counted": lambda successes, trials: evaluation.resampling_law(successes, trials).flip(0),
+        "one success added": lambda successes, trials: evaluation.resampling_law(successes + 1, trials),
+        "all counts equally likely": lambda successes, trials: torch.full((trials + 1,), 1 / (trials + 1)).double(),
+    },
+)
+def _(law, draw: Draw) -> Iterator[Comparison]:
+    "How many of a resample's items are right."
+    for trials in (4, 5):
+        successes = draw.integer(1, 2)
+        shares = _resampled_shares(successes, trials)
+        counted = [sum(round(share * trials) == s for share in shares) for s in range(trials + 1)]
+        yield law(successes, trials), torch.tensor(counted).double() / len(shares)
+
+
+@check(
+    "eq:bootstrap-law",
     "value",
-    of=evaluation.bootstrap_interval,
+    of=experiments.bootstrap_interval,
     against="sorted shares of all n^n resamples of the items",
     wrong={
-        "both tails of the whole level": lambda successes, trials, *, alpha: evaluation.bootstrap_interval(
+        "both tails of the whole level": lambda successes, trials, *, alpha: experiments.bootstrap_interval(
             successes, trials, alpha=min(2 * alpha, 0.99)
         ),
-        "one item fewer": lambda successes, trials, *, alpha: evaluation.bootstrap_interval(
+        "one item fewer": lambda successes, trials, *, alpha: experiments.bootstrap_interval(
             successes - 1, trials - 1, alpha=alpha
         ),
         "reflected at the share": lambda successes, trials, *, alpha: tuple(
-            2 * successes / trials - end for end in evaluation.bootstrap_interval(successes, trials, alpha=alpha)
+            2 * successes / trials - end for end in experiments.bootstrap_interval(successes, trials, alpha=alpha)
         ),
     },
 )

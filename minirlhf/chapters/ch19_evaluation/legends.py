@@ -84,10 +84,8 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:bootstrap-law")
 def _(draw: Draw) -> Legend:
-    n, successes = 4, draw.integer(1, 3)
-    items = [1] * successes + [0] * (n - successes)
-    again = [sum(resample) for resample in itertools.product(items, repeat=n)]
-    law = torch.tensor([again.count(s) / len(again) for s in range(n + 1)], dtype=torch.float64)
+    n, successes = 5, draw.integer(1, 4)
+    law = evaluation.resampling_law(successes, n)
     return BINOMIAL | {"s": range(n + 1), "n": n, r"\hat p": successes / n, "P(s)": law}
 
 
