@@ -271,6 +271,23 @@ def trl_jsd(student: Tensor, teacher: Tensor, mask: Tensor, **settings: float) -
     )
 
 
+def _sdpo(name: str, *inputs: Tensor, mask: Tensor, **settings: Any) -> Tensor:
+    """Mean over tokens of a loss of SDPO's trainer, which the one of SDFT has, too."""
+    return _class("experimental.sdpo.loss_utils", name)(*inputs, **settings)[mask].mean()
+
+
+def trl_top_k(student: Tensor, teacher: Tensor, mask: Tensor, *, k: int) -> Tensor:
+    """Forward KL over the *student's* k likeliest tokens and the tail."""
+    settings = {"distillation_topk": k, "distillation_alpha": 0.0, "distillation_add_tail": True}
+    return _sdpo("compute_topk_self_distillation_loss", student, teacher, mask=mask, **settings)
+
+
+def trl_sampled_token(student: Tensor, teacher: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+    """Log-ratio of a sampled token, held fixed, times its log-probability."""
+    name = "compute_sampled_token_self_distillation_loss"
+    return _sdpo(name, student, teacher, ids, mask=mask, distillation_alpha=1.0)
+
+
 # -- policy objectives and advantages ----------------------------------------------------------------------------
 
 

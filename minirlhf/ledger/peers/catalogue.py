@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from minirlhf.core.logprobs import sequence_logps
+from minirlhf.core.logprobs import next_token_logps, sequence_logps
 from minirlhf.equations import advantages as adv
 from minirlhf.equations import aggregation as agg
 from minirlhf.equations import distillation as kd
@@ -35,7 +35,9 @@ from minirlhf.ledger.peers.adapter import (
     trl_policy,
     trl_reward,
     trl_rloo,
+    trl_sampled_token,
     trl_scores,
+    trl_top_k,
 )
 from minirlhf.ledger.registry import Draw
 
@@ -141,10 +143,34 @@ def on_logits(ours: Callable[..., Tensor], **settings: float) -> Compare:
 
     def compare(draw: Draw) -> PeerComparison:
         student, teacher, mask = draw.normal(2, 4, 5).requires_grad_(), draw.normal(2, 4, 5), draw.mask(2, 4)
-        loss = (agg.token_mean(mask) * ours(student, teacher, mask)).sum()
+        loss = agg.aggregate(ours(student, teacher, mask), agg.token_mean(mask), mask)
         return PeerComparison(student, loss, trl_jsd(student, teacher, mask, **settings))
 
     return compare
+
+
+def on_top_k(*, k: int, same: bool) -> Compare:
+    """The k likeliest tokens of five; the ``same`` ones for student and teacher, or as it happens."""
+
+    def compare(draw: Draw) -> PeerComparison:
+        student, teacher, mask = draw.normal(2, 4, 5), draw.normal(2, 4, 5), draw.mask(2, 4)
+        if same:
+            student, teacher = (x.sort(-1).values for x in (student, teacher))
+        student.requires_grad_()
+        loss = agg.aggregate(kd.top_k_distillation(student, teacher, mask, k=k), agg.token_mean(mask), mask)
+        return PeerComparison(student, loss, trl_top_k(student, teacher, mask, k=k))
+
+    return compare
+
+
+def on_sampled(draw: Draw) -> PeerComparison:
+    """Each sampled token answers for its own reward only: a loss of which nothing but the gradient matters, and TRL's value."""
+    student, teacher, mask = draw.normal(2, 4, 5).requires_grad_(), draw.normal(2, 4, 5), draw.mask(2, 4)
+    ids = (draw.uniform(2, 4) * 5).long()
+    logps, said = (next_token_logps(x, ids) for x in (student, teacher))
+    rewards = kd.on_policy_reward(logps.detach(), said, mask)
+    loss = agg.aggregate(-rewards * logps, agg.token_mean(mask), mask)
+    return PeerComparison(student, loss, trl_sampled_token(student, teacher, ids, mask))
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------
@@ -499,6 +525,14 @@ def models() -> Iterator[Peer]:
     for beta, student in ((0.0, kd.forward_kl_distillation), (1.0, kd.reverse_kl_distillation)):
         compare = on_logits(partial(student, temperature=2.0), beta=beta, temperature=2.0)
         yield Peer(student.__name__, f"GKDTrainer beta={beta:.0f}", compare)
+    yield Peer(
+        "top_k_distillation",
+        "SDPOTrainer topk_logits with its tail",
+        on_top_k(k=2, same=True),
+        "TRL takes the student's k likeliest tokens, here the teacher's: equal where both have the same",
+        on_top_k(k=2, same=False),
+    )
+    yield Peer("on_policy_reward", "SDPOTrainer sampled_token", on_sampled)
 
 
 NO_PEER = {
@@ -515,7 +549,8 @@ NO_PEER = {
         ["max_entropy_irl_loss", "outcome_loss", "pair_weights", "regression_loss"], "not in TRL's RewardTrainer"
     ),
     **dict.fromkeys(["value_clip", "value_mse"], "TRL 1.16 has no PPO"),
-    **dict.fromkeys(["on_policy_reward", "soft_cross_entropy"], "not in TRL as a function"),
+    "soft_cross_entropy": "not in TRL as a function",
+    **dict.fromkeys(["mixture_of_teachers", "product_of_teachers"], "the minimiser of a mean of losses, no loss"),
     "sequence_level": "supervised fine-tuning on the teacher's answers",
 }
 
