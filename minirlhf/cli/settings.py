@@ -28,7 +28,7 @@ C = TypeVar("C")
 
 #: What the names mean that many functions share; the other ones are explained by the function that takes them.
 MEANINGS = {
-    "beta": "strength of the KL term, or of the hold that the reference has on the loss; larger stays closer (Jensen–Shannon: the teacher's share of the mixture)",
+    "beta": "strength of the KL term, or of the hold that the reference has on the loss (in a Jensen–Shannon divergence: the teacher's share of the mixture); larger stays closer",
     "gamma": "discount per token; in a preference loss the margin that the chosen answer shall win by",
     "label_smoothing": "share of labels that are taken to be wrong",
     "nll_weight": "weight of the likelihood of the chosen answer",
