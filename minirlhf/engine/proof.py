@@ -34,20 +34,16 @@ class Proof:
     def holds(self, model: nn.Module, possible: bool = True) -> bool:
         """Do both ways agree? Not if something that a short example would not show makes it im``possible``."""
         if model not in self._found:
-            self._found[model] = possible and self._agree(model)
+            self._found[model] = False
+            try:
+                with torch.no_grad(), evaluating(model):
+                    self._found[model] = possible and alike(model, *self._compare(model))
+            except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
+                log.debug("%s: the faster way failed", type(model).__name__, exc_info=True)
             if not self._found[model]:
                 level = logging.WARNING if hasattr(model, "config") else logging.INFO
                 log.log(level, "%s: %s", type(model).__name__, self._otherwise)
         return self._found[model]
-
-    def _agree(self, model: nn.Module) -> bool:
-        try:
-            with torch.no_grad(), evaluating(model):
-                fast, own = self._compare(model)
-        except (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, NotImplementedError):
-            log.debug("%s: the faster way failed", type(model).__name__, exc_info=True)
-            return False
-        return alike(model, fast, own)
 
 
 def alike(model: nn.Module, found: Tensor, own: Tensor) -> bool:

@@ -89,7 +89,8 @@ def improve(
                 metrics["critic_loss"] = metrics.pop("loss")
             collected.append({**metrics, **moved(seen, graded, advantages)})
             gradients += seen
-    totals = _mean(collected)
+    names = dict.fromkeys(name for metrics in collected for name in metrics)  # each over the updates that have it
+    totals = {name: statistics.fmean(metrics[name] for metrics in collected if name in metrics) for name in names}
     if update.keep is not None:
         totals["skipped_updates"] = skipped
     if targets is not None and graded.values is not None and bool(graded.valid.any()):
@@ -188,9 +189,3 @@ def moved(seen: list[TokenGradients], graded: Graded, advantages: Tensor) -> dic
         "approx_kl": float(diagnostics.approx_kl(logps, old_logps, mask)),
         "clip_fraction": float(masked_mean(flat.to(logps.dtype), mask)),
     }
-
-
-def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Of each number, over the rows that have it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
