@@ -139,6 +139,7 @@ def anew(before):
 
 EVERYTHING = set(zoo.ENTRIES)
 JUDGE = {"assistant-reward"}
+JUDGES = JUDGE | {"assistant-judge"}  # which learn from sampled replies
 
 
 def scaled(function):
@@ -160,7 +161,7 @@ def fails(*args, **options):
         ),
         pytest.param({(loop.Loop, "update"): scaled_rate}, EVERYTHING, id="the optimizer"),
         pytest.param({(reward, "bradley_terry_loss"): scaled(reward.bradley_terry_loss)}, JUDGE, id="the reward loss"),
-        pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGE, id="what is sampled"),
+        pytest.param({(pipeline, "sample"): other_seed(pipeline.sample)}, JUDGES, id="what is sampled"),
         pytest.param(
             {(recipes, "GRPO"): GRPO.with_(beta=0.7), (policy_losses, "ppo_clip"): fails}, set(), id="a recipe"
         ),
@@ -189,7 +190,7 @@ def test_the_module_of_its_world_belongs_to_an_entry(edit, expected, before, mon
 def test_another_plan_counts_for_the_entry_and_for_what_starts_from_it(before, monkeypatch):
     base = zoo.ENTRIES["assistant-base"]
     monkeypatch.setitem(zoo.ENTRIES, "assistant-base", replace(base, plan=replace(base.plan, documents=4001)))
-    assert anew(before) == {"assistant-base", "assistant-sft", "assistant-reward"}
+    assert anew(before) == {"assistant-base", "assistant-sft"} | JUDGES
 
 
 def test_a_plan_with_a_recipe_is_known_by_its_values():

@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
     "evaluate": ("minirlhf.cli.evaluate", "measure a saved model on a file of problems, with intervals"),
     "bestofn": ("minirlhf.cli.bestofn", "answer a file of prompts with the best of n replies, and say what n is worth"),
+    "judge": (
+        "minirlhf.cli.judge",
+        "compare two files of answers by a model that judges, in both orders, with intervals",
+    ),
     "export": ("minirlhf.cli.export", "take a run to a big engine: model, data, grader, script, and the differences"),
     "data": (
         "minirlhf.cli.data",

@@ -1,7 +1,8 @@
 """A language model as the judge: it reads a question and two replies and writes ``[[A]]``, ``[[B]]`` or, for a tie, ``[[C]]``.
 
 Judges favour a place, so each pair is asked twice, the second time with the replies exchanged; a preference counts where both
-answers agree. Replies are taken greedily: the same pair gets the same verdict.
+answers agree. Replies are taken greedily: the same pair gets the same verdict. Or the judge writes nothing, and what counts is how
+likely the two verdicts are (:meth:`Judge.leans`).
 
 Source: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
 """
@@ -9,15 +10,23 @@ Source: Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot A
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from minirlhf.core.calling import evaluating
 from minirlhf.core.errors import UserError
+from minirlhf.core.logprobs import sequence_logps
 from minirlhf.data.chat import Message, encode_prompt, ends_of
+from minirlhf.data.collate import collate
 from minirlhf.data.records import Comparison, Conversation, Reply
+from minirlhf.data.types import Tokens
+from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 
@@ -35,6 +44,31 @@ Write [[A]] if reply A is better, [[B]] if reply B is better, [[C]] if they are 
 _VERDICT = re.compile(r"\[\[\s*([ABC])\s*\]\]")
 #: The verdict on the exchanged replies, in words of the first order.
 EXCHANGED = {"A": "B", "B": "A", "C": "C"}
+
+
+#: What a question must have a place for.
+PLACES = {"question", "first", "second"}
+
+
+def require_ask(file: Path) -> str:
+    """The question in this file.
+
+    Raises:
+        UserError: no such file, or not one text with a place for question, first and second reply, and for nothing else.
+    """
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{file}: cannot be read ({type(problem).__name__}); expected a file with a question") from None
+    try:
+        places = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as problem:
+        raise UserError(f"{file}: {problem}; a brace that is no place is written twice") from None
+    if set(places) != PLACES:
+        raise UserError(
+            f"{file}: it has the places {', '.join(sorted(set(places))) or '(none)'}; expected {{question}}, {{first}} and {{second}}"
+        )
+    return text
 
 
 def verdict(text: str) -> str | None:
@@ -96,6 +130,17 @@ class Verdicts:
         return float(torch.tensor(found, dtype=torch.float64).mean())
 
 
+def verdicts_of(given: Tensor, exchanged: Tensor) -> Verdicts:
+    """For whom the leans are, of each order; a lean of 0 is a tie. Both ``(N,)``, towards the reply shown first."""
+
+    def named(lean: float) -> str:
+        return "A" if lean > 0 else "B" if lean < 0 else "C"
+
+    return Verdicts(
+        tuple(named(lean) for lean in given.tolist()), tuple(EXCHANGED[named(lean)] for lean in exchanged.tolist())
+    )
+
+
 @dataclass(frozen=True)
 class Judge:
     """A causal LM that judges.
@@ -110,6 +155,51 @@ class Judge:
     ask: str = ASK
     max_completion_length: int = 8
     batch_size: int = 64
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, *, ask: str | None = None, **options: Any) -> Judge:
+        """With the question that the model was taught by, ``judge_ask`` of its config, where it has one and no other is given."""
+        own: str = getattr(model.config, "judge_ask", ASK)
+        return cls(model, tokenizer, ask=own if ask is None else ask, **options)
+
+    @property
+    def verdict_length(self) -> int:
+        """Tokens of a verdict."""
+        return max(len(self._tokens(letter)) for letter in "AB")
+
+    @property
+    def knows_verdicts(self) -> bool:
+        """Whether the two verdicts are different words of its vocabulary."""
+        first, second = self._tokens("A"), self._tokens("B")
+        return first != second and self.tokenizer.unk_token_id not in (*first, *second)
+
+    def _tokens(self, letter: str) -> list[int]:
+        return list(self.tokenizer(f"[[{letter}]]", add_special_tokens=False)["input_ids"])
+
+    def leans(
+        self, prompts: Sequence[Sequence[Message]], firsts: Sequence[Reply], seconds: Sequence[Reply]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-odds of ``[[A]]`` against ``[[B]]`` as the answer, for ``N`` pairs as given and exchanged: ``(N,)`` each, float64.
+
+        Positive is for the reply shown first. Where a verdict is one token, the sigmoid of it is eq:letter-preference.
+        """
+        return self._leans(prompts, firsts, seconds), self._leans(prompts, seconds, firsts)
+
+    @torch.no_grad()
+    def _leans(self, *pairs: Any) -> Tensor:
+        found = []
+        letters = [self._tokens(letter) for letter in "AB"]
+        asked = [encode_prompt(self.tokenizer, question(*pair, ask=self.ask)) for pair in zip(*pairs, strict=True)]
+        with evaluating(self.model):
+            for start in range(0, len(asked), self.batch_size):
+                some = asked[start : start + self.batch_size]
+                rows = [Tokens([*q, *w], [False] * len(q) + [True] * len(w)) for w in letters for q in some]
+                batch = collate(rows, self.tokenizer.pad_token_id).to(next(self.model.parameters()).device)
+                width = batch.mask.shape[1]
+                logps = completion_logps(self.model, batch.input_ids, batch.attention_mask, width, wanted=batch.mask)
+                first, second = sequence_logps(logps, batch.mask).double().cpu().view(2, -1)  # (2, b)
+                found.append(first - second)
+        return torch.cat(found)
 
     def __call__(
         self, prompts: Sequence[Sequence[Message]], firsts: Sequence[Reply], seconds: Sequence[Reply]

@@ -27,6 +27,7 @@ from minirlhf.models.heads import RewardModel
 from minirlhf.models.loading import load_folder
 from minirlhf.models.tokenizers import load_tokenizer
 from minirlhf.stages import pipeline
+from minirlhf.stages.judging import WrittenJudgePlan, written_judge
 from minirlhf.stages.pipeline import PretrainPlan, RewardPlan, SFTPlan, Trained
 
 STEPS, EXAMPLES = 3, 40  # of the look at what a training does
@@ -88,6 +89,13 @@ ENTRIES: dict[str, Entry] = {
         RewardPlan(),
         "assistant-sft",
         _load_reward,
+    ),
+    "assistant-judge": Entry(
+        "writes which of two replies of the assistant world is better",
+        "assistant",
+        written_judge,
+        WrittenJudgePlan(),
+        "assistant-sft",
     ),
     "shell-game-sft": Entry(
         "plays the shell game, thinks aloud now and then", "shell_game", _sft, pipeline.SHELL_GAME_SFT

@@ -1,0 +1,208 @@
+"""Two files of answers to the same prompts, compared by a language model that judges: each pair in both orders, with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.calling import context_length
+from minirlhf.core.errors import UserError
+from minirlhf.core.statistics import sign_test
+from minirlhf.data.chat import Message, encode_prompt
+from minirlhf.data.loaders import Records
+from minirlhf.data.records import Reply
+from minirlhf.equations.ai_feedback import both_orders
+from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
+from minirlhf.stages.measure import Number
+from minirlhf.trainers.evaluation import Measured
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One prompt and the reply of each file."""
+
+    prompt: list[Message]
+    ours: Reply
+    theirs: Reply
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The pairs of two files, and how many answers have no partner in the other file."""
+
+    pairs: list[Pair]
+    alone: int
+
+
+def match(ours: Records, theirs: Records) -> Matched:
+    """Answers to the same prompt, in the order of the first file; the k-th to a prompt meets the k-th of the other file.
+
+    Raises:
+        UserError: no prompt stands in both.
+    """
+    waiting: dict[str, list[Reply]] = {}
+    for prompt, reply in _exchanges(theirs):
+        waiting.setdefault(_key(prompt), []).append(reply)
+    pairs, alone = [], 0
+    for prompt, reply in _exchanges(ours):
+        partners = waiting.get(_key(prompt))
+        if partners:
+            pairs.append(Pair(prompt, reply, partners.pop(0)))
+        else:
+            alone += 1
+    if not pairs:
+        first = _key(_exchanges(ours)[0][0])
+        raise UserError(
+            f"{ours.source} and {theirs.source} have no prompt in common (the first of {ours.source} is {first[:60]}); expected "
+            "answers to the same prompts"
+        )
+    return Matched(pairs, alone + sum(map(len, waiting.values())))
+
+
+def _exchanges(records: Records) -> list[tuple[list[Message], Reply]]:
+    """What each conversation answers last, and the answer."""
+    found = []
+    for c in records.conversations():
+        asked = max((i for i, m in enumerate(c.messages) if m["role"] == "user"), default=None)
+        if asked is None:
+            raise UserError(f"{records.source}: a conversation without a question; expected a prompt and an answer")
+        found.append((c.messages[: asked + 1], c.messages[asked + 1 :]))
+    return found
+
+
+def _key(prompt: Sequence[Message]) -> str:
+    return json.dumps([[m["role"], m["content"]] for m in prompt], ensure_ascii=False)
+
+
+def _text(reply: Reply) -> str:
+    return "\n".join(m["content"] for m in reply)
+
+
+@dataclass(frozen=True)
+class JudgedFiles:
+    """What a judge says of pairs.
+
+    Attributes:
+        pairs: those that it was asked about; of equal answers it was not.
+        equal: how many pairs have equal answers, which are ties.
+        verdicts: ours is the first reply.
+        leans: as given and exchanged, ``(N,)`` each, in nats towards the reply shown first; None where verdicts were written.
+    """
+
+    pairs: list[Pair]
+    equal: list[Pair]
+    verdicts: Verdicts
+    leans: tuple[Tensor, Tensor] | None
+
+    @property
+    def won(self) -> int:
+        """Pairs on which both orders are for ours."""
+        return self.verdicts.scores.count(1.0)
+
+    @property
+    def lost(self) -> int:
+        """Pairs on which both orders are for theirs."""
+        return self.verdicts.scores.count(0.0)
+
+    @property
+    def chance(self) -> float:
+        """How likely a split at least as uneven is among the pairs that were won or lost, if each were a coin toss."""
+        return sign_test(self.won, self.lost)
+
+    def numbers(self) -> list[Number]:
+        """With 95 % intervals over prompts; every prompt counts the same."""
+        scores = {id(pair): score for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)}
+        everything = [*self.pairs, *self.equal]
+        values = [scores.get(id(pair), 0.5) for pair in everything]
+        found = [self._share("win rate of OURS", everything, values)]
+        if self.leans is not None:
+            prefers, place = both_orders(*self.leans)
+            found += [
+                Number.of("preference for OURS, nats", _over_prompts(self.pairs, prefers.tolist())),
+                Number.of("liking for place 1, nats", _over_prompts(self.pairs, place.tolist())),
+            ]
+        agree = [
+            float(a is not None and a == b) for a, b in zip(self.verdicts.given, self.verdicts.exchanged, strict=True)
+        ]
+        found.append(self._share("same verdict both ways", self.pairs, agree))
+        longer = [
+            (pair, score if len(_text(pair.ours)) > len(_text(pair.theirs)) else 1 - score)
+            for pair, score in zip(self.pairs, self.verdicts.scores, strict=True)
+            if len(_text(pair.ours)) != len(_text(pair.theirs))
+        ]
+        if longer:
+            pairs, won = zip(*longer, strict=True)
+            found.append(self._share("the longer answer wins", pairs, won))
+        return found
+
+    @staticmethod
+    def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Number:
+        prompts = len({_key(pair.prompt) for pair in pairs})
+        return Number.of_shares(name, _over_prompts(pairs, values), prompts, len(pairs))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each pair that was judged: prompt, answers, both verdicts, and the leans where there are any."""
+        found = []
+        for i, pair in enumerate(self.pairs):
+            row: dict[str, Any] = {"prompt": pair.prompt, "ours": _text(pair.ours), "theirs": _text(pair.theirs)}
+            row |= {
+                "score": self.verdicts.scores[i],
+                "given": self.verdicts.given[i],
+                "exchanged": self.verdicts.exchanged[i],
+            }
+            if self.leans is not None:
+                row |= {"lean_given": float(self.leans[0][i]), "lean_exchanged": float(self.leans[1][i])}
+            found.append(row)
+        return found
+
+
+def _over_prompts(pairs: Sequence[Pair], values: Sequence[float]) -> Measured:
+    """The mean of the prompts' means."""
+    of: dict[str, list[float]] = {}
+    for pair, value in zip(pairs, values, strict=True):
+        of.setdefault(_key(pair.prompt), []).append(value)
+    return Measured.of(torch.tensor([sum(some) / len(some) for some in of.values()]))
+
+
+def compare(judge: Judge, pairs: Sequence[Pair], *, written: bool = False) -> JudgedFiles:
+    """Judge the pairs whose answers differ.
+
+    Args:
+        written: let the judge write its verdicts, after reasons if it likes; else compare how likely the two verdicts are.
+
+    Raises:
+        UserError: no two answers differ; a word or a length that the judge cannot read.
+    """
+    differ = [pair for pair in pairs if _text(pair.ours) != _text(pair.theirs)]
+    if not differ:
+        raise UserError(f"all {len(pairs)} pairs have two equal answers; there is nothing to judge")
+    require_readable(judge, differ, written=written)
+    asked = [p.prompt for p in differ], [p.ours for p in differ], [p.theirs for p in differ]
+    leans = None if written else judge.leans(*asked)
+    verdicts = judge(*asked) if leans is None else verdicts_of(*leans)
+    return JudgedFiles(differ, [p for p in pairs if _text(p.ours) == _text(p.theirs)], verdicts, leans)
+
+
+def require_readable(judge: Judge, pairs: Sequence[Pair], *, written: bool) -> None:
+    """Raise :class:`UserError` if a question does not fit into the judge's context or has a word that it does not know."""
+    context, unknown = context_length(judge.model), judge.tokenizer.unk_token_id
+    if not written and not judge.knows_verdicts:
+        raise UserError("the judge does not know the words [[A]] and [[B]]; is it trained to judge?")
+    room = judge.max_completion_length if written else judge.verdict_length
+    for pair in pairs:
+        ids = encode_prompt(judge.tokenizer, question(pair.prompt, pair.ours, pair.theirs, ask=judge.ask))
+        if context is not None and len(ids) + room > context:
+            raise UserError(
+                f"the judge reads {context} tokens; a question has {len(ids)} and its verdict may have {room}: {_key(pair.prompt)[:60]}"
+            )
+        text = " ".join([*(m["content"] for m in pair.prompt), _text(pair.ours), _text(pair.theirs)])
+        for word in text.split():
+            if unknown is not None and unknown in judge.tokenizer(word, add_special_tokens=False)["input_ids"]:
+                raise UserError(
+                    f"the judge does not know the word {word!r}; expected answers in its language, or another --judge"
+                )
