@@ -331,7 +331,7 @@ best_use.reveal(max(heard, key=lambda name: heard[name].reward.mean))
 
 # %%
 # figure: pairs
-# alt: Bars of the true reward: SFT 0.8, winners only about 0.9, both about 1.2. The bar of losers only points the other way.
+# alt: Bars of the true reward: SFT 0.8, winners only hardly more, both about 1.2. The bar of losers only points the other way.
 fig, ax = plt.subplots(figsize=(5.2, 2.4), layout="constrained")
 bars = {"SFT": answers["SFT"]} | heard
 ax.barh(
@@ -410,7 +410,7 @@ straight_rl.reveal(mute.reward.mean)
 
 # %%
 # figure: skipped
-# alt: Left, share of unseen pairs told apart against true reward, two arrows. Both start at one half and end a little above six tenths. The arrow of DPO from SFT also points up;
+# alt: Left, share of unseen pairs told apart against true reward, two arrows. Both start at one half and end a little above six tenths. Both arrows point up;
 #   the one of DPO from the base stays far below zero. Right, straight RL from the base with the true reward: the mean length of a reply falls from about 14 tokens to a few
 #   while the reward rises towards zero, the reward of an empty reply, and stays there.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -490,7 +490,7 @@ shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
 # %%
 # figure: elicited
 # alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT reply. Right, mean KL
-#   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words and praise, 3 at the end of the reply, 2 at "and" and less at facts.
+#   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words, praise and filler, 3 at the end of the reply, 2 at "and" and less at facts.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
 left.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
@@ -504,7 +504,7 @@ right.set(xlabel="KL of SFT from base at this token, nats")
 plt.show()
 
 # %% [markdown]
-# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal the reply is about, how it begins, its polite words and praise, and then that it *ends*; least
+# The base needs more than 200 tries to come near what SFT does in one. And what did SFT change? Most of all which animal the reply is about, how it begins, its polite words, praise and filler, and then that it *ends*; least
 # of all which facts are told. The **superficial alignment** view expects this: knowledge comes from pretraining, the manner of speaking from tuning.
 #
 # **A test of it.** Show demonstrations about six animals and ask about the other two. The base has read everything about those as well.

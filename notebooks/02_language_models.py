@@ -853,7 +853,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Write a sixth reply that the model finds more probable than `cats nap`. Is it a good one?
+# * No reply is more probable to the model than `cats nap`. Find the two that come nearest: how many nats are they behind?
 # * Draw the curve of entropy against temperature after `cats purr and`. Where is its plateau, and why there?
 # * Give the padded run a longer limit. Does any of its replies ever end?
 #

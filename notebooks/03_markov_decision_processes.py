@@ -340,7 +340,7 @@ richer.reveal(max(late, key=late.get))
 # %%
 # figure: cliff
 # alt: Left, mean return per episode of Sarsa and Q-learning over 120 episodes with bands; both rise from below minus 200, Sarsa to about minus 30, Q-learning to about minus 50. Right, two
-#   maps of where the final policies walk with their exploration: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
+#   maps of where the policy that is greedy by the mean table of each walks with its exploration: Sarsa goes along the upper rows, Q-learning along the edge of the cliff.
 fig = plt.figure(figsize=(9, 3.3), layout="constrained")
 grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25))
 ax = fig.add_subplot(grid[:, 0])

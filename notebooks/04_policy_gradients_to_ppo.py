@@ -574,7 +574,7 @@ print("five seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.val
 print("five seeds, no learned baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
 
 # %% [markdown]
-# The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy.
+# The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy. (Adam would undo a factor that stays the same; it does so in part, as far as its ε allows.)
 #
 # ## The entropy bonus
 #
@@ -646,7 +646,7 @@ apart.reveal(in_the_end["no clip"] / in_the_end["clip"])
 # %%
 # figure: gallery
 # alt: Five panels with the returns of correct PPO in grey and of a mistake in red, means and ranges over five seeds: no bootstrap, no done mask, maximum for minimum, baseline not detached, and the last one with small
-#   rewards. Without the done mask and with the undetached baseline at small rewards the return falls to ten and stays there; with the maximum it stays low; the others learn like correct PPO.
+#   rewards. Without the done mask and with the undetached baseline at small rewards the mean return falls below twenty and stays there; with the maximum the mean stays low while single seeds rise for a while and lose it again; the others learn like correct PPO.
 GALLERY = {
     "no_bootstrap": ("bootstrap forgotten", "ppo", 1.0),
     "ends_forgotten": ("done mask forgotten", "ppo", 1.0),

@@ -178,7 +178,7 @@ print(f"... and that one at beta = 1: {kl.reverse_kl(covering, ref.log()):.3f} n
 # %%
 # figure: places
 # alt: Two panels over the KL from the reference. Left, reward: the frontier of k1 in the reward is highest; k2 and k3 of tokens in the loss lie slightly below it; k3 of the whole reply lies clearly below.
-#   Right, true worth: the frontier is highest and falls slowly; k2 of tokens lies below, k3 of tokens further below, k3 of the reply falls fastest and is negative before two nats.
+#   Right, true worth: all four rise at first. The frontier is highest and turns down after half a nat; k2 of tokens lies below, k3 of tokens further below, k3 of the reply turns first, falls fastest and is negative before two nats.
 betas = torch.logspace(1, -0.6, 60, dtype=torch.float64).tolist()
 curves = {
     "k1 in the reward": [rlhf.optimal_logps(ref.log(), reward, beta=b).exp() for b in betas],
@@ -327,7 +327,7 @@ for what, title in (("kl", "KL(π‖base)"), ("steps", "number of updates")):
 
 # %%
 # figure: forgetting
-# alt: Share of letters still named rightly against KL from the base model on the new task, ten seeds, two learning rates. RL and the true digit keep most, though they are not the closest. The nearest
+# alt: Share of letters still named rightly against KL from the base model on the new task, ten seeds, two learning rates. Where no letters are mixed in, RL and the true digit keep most, though they are not the closest. The nearest
 #   right policy and the base model's right answers lie furthest left and keep less. Random right answers, a little further than the true digit, keep about half; always 0 or 1, far to the right, keeps least. The same with letters mixed in, as far to the right, keeps nearly all.
 titles = {
     "rl": ("RL", "red"),

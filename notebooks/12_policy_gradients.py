@@ -848,7 +848,7 @@ plt.show()
 assert min(direction["reply ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
 
 # %% [markdown]
-# The clip is no correction for old samples. It was made to *stop* at a ratio of 1.2, and in this table nearly every token passes that within four of these steps: what is left of the gradient are the tokens that have
+# The clip is no correction for old samples. It was made to *stop* at a ratio of 1.2, and in this table most tokens pass that within four of these steps, and those that moved the right way fall silent. Of the tokens that are left most have
 # gone the wrong way, and these point back to the sampler. A mask, made for errors of an engine, ends the same way some steps later. Correcting every reply exactly costs noise without bound; a ratio per token with a cap is the compromise that asynchronous systems make.
 #
 # Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. In which order do they end?

@@ -566,7 +566,7 @@ print(f"PPO is below {len(below)} of the sixteen others in all five seeds: {', '
 # What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. For the rest the game has little room for a difference: its questions are
 # equally hard, and its replies have two lengths.
 #
-# Two worlds with more room: lists of two to twelve digits to be sorted, some nearly always right, some nearly never; and a player that hesitates before it answers, up to thirty words that do not matter. Eight
+# Two worlds with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, up to thirty words that do not matter. Eight
 # updates on every rollout, ten seeds. Each row against GRPO's clip:
 
 # %%

@@ -194,7 +194,7 @@ assert torch.allclose(rest["dpo"], star, atol=1e-5)
 
 # %%
 # figure: frontier
-# alt: Left, expected reward against KL. Five DPO policies lie exactly on the frontier, at the points of their betas. IPO's lie just below
+# alt: Left, expected reward against KL. Four DPO policies lie exactly on the frontier, at the points of their betas. IPO's lie just below
 #   it, and so do those of length-normalised DPO. Losses without a reference lie clearly below. Right, true worth of the same policies.
 betas = torch.logspace(2, -1.6, 120, dtype=torch.float64)
 curve = torch.tensor([place(rlhf.optimal_logps(ref.log(), reward, beta=b).exp()) for b in betas.tolist()])
@@ -225,9 +225,9 @@ plt.show()
 # %% [markdown]
 # **What to notice.** DPO is on the curve, exactly, at the point of its β. cDPO and EXO are on it too, to two digits, nearer to the start. Robust DPO, told of noise that is
 # not there, goes much further. DPO-Positive seems not to move at all; we come back to it. What fixes the level of single answers
-# pays a little reward at equal KL, and what forgets the reference pays more. That is no verdict on them: here DPO's assumption (people choose
+# pays a little reward at equal KL, and what forgets the reference mostly pays more. That is no verdict on them: here DPO's assumption (people choose
 # by Bradley and Terry with *this* reward) is true by construction, every pair is seen infinitely often, and the policy can represent anything. The rest of the
-# notebook takes these away one by one. And on the right one grey dot lies *above* the curve: earning less of a wrong reward can be worth more in truth (chapter 20).
+# notebook takes these away one by one. And on the right the dot of APO-zero lies well *above* the curve: earning less of a wrong reward can be worth more in truth (chapter 20).
 #
 # DPO-Positive's zero deserves a second look. Its penalty has a kink at the reference, where our minimiser starts and where autograd calls the slope of the kink 0: it may have
 # stopped there without being at a minimum. So round the kink off over a width, minimise, halve the width again and again, and see whether the *true* loss fell.
@@ -910,6 +910,7 @@ for loss, m in long.items():
 # %%
 assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
 
+# %% [markdown]
 # Means per token are no cure. They take away the lever that a long reply has in the *loss*, and make distance cheaper: a reply may go as many times further from the reference as it has
 # tokens.
 #

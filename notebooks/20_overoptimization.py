@@ -511,7 +511,7 @@ trained = {
 # %%
 # figure: language
 # alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls far below its start while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold rises by half a point and levels off, while its own implicit reward
+#   then falls far below its start while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
 #   claims more than twice that rise.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)

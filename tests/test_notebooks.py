@@ -62,6 +62,14 @@ NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eigh
 
 
 @each_source
+def test_no_text_for_readers_is_lost_in_a_code_cell(source: Path) -> None:
+    """A forgotten ``# %% [markdown]`` leaves headings and paragraphs as comments of a cell that may not even be shown."""
+    code = [c.source for c in tool.cells(source).cells if c.kind == "code"]
+    lost = [line for text in code for line in text.splitlines() if re.match(r"#\s*$|# #", line)]
+    assert not lost
+
+
+@each_source
 def test_an_alternative_text_counts_the_panels_that_there_are(source: Path) -> None:
     """Where it says how many; and a figure of several has none but panels (a colour bar would be an axes, too)."""
     for cell in json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]:

@@ -51,7 +51,11 @@ def friends(student):
         for better, worse in itertools.combinations(line, 2):
             none[better, worse] = 1
         found.append(none)
-    return [found[k] for k in draw.permutation(7).tolist()]
+    order = draw.permutation(7).tolist()
+    favourite, line = order.index(0), min(order.index(5), order.index(6))
+    if favourite < line:  # so that a place among those who can be pumped is not the friend's own number
+        order[favourite], order[line] = order[line], order[favourite]
+    return [found[k] for k in order]
 
 
 # %% [stub]

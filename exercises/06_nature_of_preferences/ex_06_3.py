@@ -112,7 +112,7 @@ def misread(rankings):
 
 
 def problem(draw, circle):
-    """Rankings with or without a Condorcet winner, and one best order that is none of the simple guesses."""
+    """Rankings with or without a Condorcet winner, and one best order that is none of the simple guesses; with a winner, none that somebody gave."""
     while True:
         size, people = (draw.integer(3, 4), draw.integer(3, 4) * 2 + 1) if circle else (4, 7)
         rankings = torch.stack([draw.permutation(size) for _ in range(people)])
@@ -127,7 +127,8 @@ def problem(draw, circle):
         easy = copeland(rows).tolist() if circle else borda
         if circle and list(order) in (by_majorities(rows)[0], by_majorities(rows)[-1]):
             continue  # people must be counted, not majorities, of which several orders often have the same number
-        if best < second and list(order) not in (easy, rows[0], rows[-1]):
+        given = (rows[0], rows[-1]) if circle else rows
+        if best < second and list(order) != easy and list(order) not in given:
             return rankings, winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
 
 

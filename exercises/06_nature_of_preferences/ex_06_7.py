@@ -126,7 +126,7 @@ def better_than_one_for_all(sub, draw):
     if lead < -0.05:
         fail(f"you are worse than one model for all, by {-lead:.3f}: has each person the rewards of their own group?")
     if lead < 0.08:
-        fail(f"in the mean over two draws you lead by {lead:.3f}; expected at least 0.08")
+        fail(f"you lead one model for all by {lead:.3f} in the mean over two draws; expected at least 0.08")
 
 
 @test(
@@ -170,7 +170,7 @@ def harmless_where_all_agree(sub, draw):
 
 # %% [mutant] one model for all
 # caught by: better_than_one_for_all
-# says: you lead by
+# says: one model for all
 def fit(person, first, second, won, people, size):
     rewards = torch.zeros(size, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([rewards], lr=0.1)
@@ -195,7 +195,7 @@ def fit(person, first, second, won, people, size):
 
 # %% [mutant] the loser's reward rises
 # caught by: better_than_one_for_all
-# says: you lead by
+# says: one model for all
 def fit(person, first, second, won, people, size):
     wins = torch.zeros(people, size, dtype=torch.float64)
     wins.index_put_((person, first), 1 - 2 * won, accumulate=True)

@@ -1,6 +1,6 @@
 """Layer 8: two worlds in which the choices of group methods could matter, and recipes with eight updates on every rollout.
 
-*Mixed difficulty*: lists of two to twelve digits to be sorted by a briefly trained model, from nearly always right to nearly never. *Long
+*Mixed difficulty*: lists of two to twelve digits to be sorted by a briefly trained model, from mostly right to hardly ever. *Long
 replies*: the shell game with a hesitation of any length before the answer, which nothing rewards.
 
     sort 3 1 4 1 5                    ball b swaps ab cd ac bd ad bc
