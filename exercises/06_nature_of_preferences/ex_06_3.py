@@ -71,12 +71,11 @@ from minirlhf.classroom.testing import expect, test
 
 def tally(rows):
     """How many people put a above b, by looking each pair up in each row."""
-    size = len(rows[0])
-    above = torch.zeros(size, size, dtype=torch.float64)
+    above = [[0.0] * len(rows[0]) for _ in rows[0]]
     for row in rows:
         for a, b in itertools.combinations(row, 2):
-            above[a, b] += 1
-    return above
+            above[a][b] += 1
+    return torch.tensor(above, dtype=torch.float64)
 
 
 def costs(rows):
@@ -122,13 +121,16 @@ def problem(draw, circle):
         winner = (beats.sum(-1) == size - 1).nonzero().flatten().tolist()
         if bool(winner) == circle or bool((misread(rankings) == beats).all()):
             continue
-        (best, order), (second, _), *_ = costs(rows)
+        ranked = costs(rows)
+        (best, order), (second, _), *_ = ranked
+        given = [cost for cost, one in ranked if list(one) in rows]
+        if not circle and (given[0] == best or given[0] == given[1]):
+            continue  # the best order is nobody's, and the nearest of somebody's is one
         borda = above.sum(-1).argsort(descending=True, stable=True).tolist()
         easy = copeland(rows).tolist() if circle else borda
         if circle and list(order) in (by_majorities(rows)[0], by_majorities(rows)[-1]):
             continue  # people must be counted, not majorities, of which several orders often have the same number
-        given = (rows[0], rows[-1]) if circle else rows
-        if best < second and list(order) != easy and list(order) not in given:
+        if best < second and list(order) not in (easy, rows[0], rows[-1]):
             return rankings, winner[0] if winner else -1, torch.tensor(order), torch.tensor(borda)
 
 
