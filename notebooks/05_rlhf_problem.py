@@ -232,7 +232,7 @@ for beta in BETAS:
 # figure: levelled
 # alt: Three panels of what each of the forty replies earns after its KL charge, against its reward, with dots as large as the
 #   reply is likely. At the start the dots lie on the diagonal. After RLOO the likely ones lie on a level line at beta log Z. After GRPO
-#   they scatter around it, and the likeliest, of reward 2.5, earn less than others.
+#   they scatter around it, and the likeliest, of reward 2.5, earns less than the line.
 beta = 0.5
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.9), sharey=True, layout="constrained")
 for ax, (title, p) in zip(

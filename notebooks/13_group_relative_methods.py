@@ -500,7 +500,7 @@ names = {
     "clip_much_higher": ("upper 1", "purple", "^"),
     "gspo": ("GSPO, paper's range", "red", "D"),
 }
-print("all seeds                  reward while learning    entropy at the end   clipped")
+print("all seeds                  reward while learning    entropy near 6,000   clipped")
 for name, (label, _, _) in names.items():
     spread = [seen.values(f"four_{name}_{key}") for key in ("area", "neg_logp", "clip_fraction")]
     print(f"{label:22}" + "".join(f"   {min(x):8.3f} to {max(x):.3f}" for x in spread))

@@ -374,7 +374,7 @@ def execute(path: Path) -> Cost:
     )
     notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id="measure"))
     client.execute(env={**os.environ, "OMP_NUM_THREADS": "1"})
-    seconds, peak = map(float, notebook.cells.pop().outputs[0].text.split())
+    seconds, peak = map(float, "".join(o.text for o in notebook.cells.pop().outputs).split())
     if silent := without_bars(notebook):
         print(f"{path.stem:<40} more than {SLOW:.0f} s without a bar: {', '.join(silent)}")
     examine(notebook, path)

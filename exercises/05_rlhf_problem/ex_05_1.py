@@ -127,7 +127,7 @@ def value(sub, draw):
         given={"ref": ref, "rewards": rewards, "beta": beta},
         mistakes={
             "the logarithm of the normaliser lacks its factor β": log_z,
-            "it is the largest reward, which only a policy without a leash earns": rewards.max(),
+            "it is the largest reward, which only a policy without a KL term earns": rewards.max(),
             "the KL is not paid": exact.expectation(best, rewards),
             "the policy stays at the reference": exact.expectation(ref, rewards),
         },

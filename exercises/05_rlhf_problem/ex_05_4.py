@@ -1,5 +1,5 @@
 # ---
-# title: Bug hunt: a leash that pulls the wrong way
+# title: Bug hunt: a KL term that pulls the wrong way
 # kind: bughunt
 # minutes: 25
 # ---
@@ -11,7 +11,7 @@
 # objective of this chapter.
 #
 # The function below was written for that. It runs, its shapes are right, the loss goes down, and the model it trains is a
-# ruin: it drifts away from the reference faster the more you tighten the leash, short replies never see their reward, and
+# ruin: it drifts away from the reference faster the larger you make β, short replies never see their reward, and
 # doubling $\beta$ seems to change the reward model.
 #
 # **There are three bugs. Find and fix them.** Each has been shipped by somebody. `mask` is True on the tokens of the reply,
@@ -83,7 +83,7 @@ def pulls_back(sub, draw):
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
         mistakes={
             "only tokens that have become likelier are charged": -ratio.clamp(min=0),
-            "the leash pushes away from the reference": ratio,
+            "the KL term pushes away from the reference": ratio,
             "the reward takes the place of the last token's penalty instead of coming on top of it": unpaid,
         },
     )
@@ -92,7 +92,7 @@ def pulls_back(sub, draw):
 @test(
     points=2,
     hints=(
-        "Try two replies that the reference likes exactly as much as the policy does, so that the leash is slack. What should the "
+        "Try two replies that the reference likes exactly as much as the policy does, so that the KL term is zero. What should the "
         "reply be paid, and does it depend on β?",
         "β is the price of KL, so it belongs to the penalty of each token and to nothing else.",
     ),

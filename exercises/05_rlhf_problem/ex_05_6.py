@@ -15,7 +15,7 @@
 # 2. `step(logits, ref_logits, drawn, rewards, beta, lr)`: one step towards the largest $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$. `drawn` holds the numbers of the `N` replies that were
 #    drawn from the policy, `rewards` their grades, `(N,)`. Return the new logits. How you estimate the gradient is up to you; a plain step of size `lr` is what we do.
 #
-# How it is judged: for each of three leashes, $\beta = 0.2$, 0.5 and 1, your step is run 60 times on 64 replies, with `lr = 0.5`. Three points come out, and the frontier is
+# How it is judged: for each of three weights of the KL term, $\beta = 0.2$, 0.5 and 1, your step is run 60 times on 64 replies, with `lr = 0.5`. Three points come out, and the frontier is
 # known: nothing lies above it. The score is how far your points are below the best value of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ there is for their β, exactly, averaged, with a minus; over five
 # seeds, each beside our run. Its mean may lie 0.1 below ours, with the whole of its 95 % interval.
 
@@ -100,7 +100,7 @@ def stands(sub, draw):
 @trains(
     points=4,
     hints=(
-        "Two things are in the step: the grades, and what the leash costs each reply. Which way does each of them pull?",
+        "Two things are in the step: the grades, and what the KL term costs each reply. Which way does each of them pull?",
         "Charge each reply β (log π − log π_ref), cut off from the gradient; take the mean of what is left as a baseline; multiply by log π of the reply, and go up.",
     ),
     seeds=5,
@@ -144,7 +144,7 @@ def point(probs, ref, rewards):
     return (probs * (probs / ref).log()).sum(), (probs * rewards).sum()
 
 
-# %% [mutant] no leash
+# %% [mutant] no KL term
 # caught by: frontier
 # says: below ours
 def step(logits, ref_logits, drawn, rewards, beta, lr):
@@ -154,7 +154,7 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
     return (logits + lr * logits.grad).detach()
 
 
-# %% [mutant] the leash pushes
+# %% [mutant] the KL term pushes away
 # caught by: frontier
 # says: below ours
 def step(logits, ref_logits, drawn, rewards, beta, lr):
@@ -176,7 +176,7 @@ def step(logits, ref_logits, drawn, rewards, beta, lr):
     return (logits - lr * logits.grad).detach()
 
 
-# %% [mutant] the leash is not charged to the reply that was drawn
+# %% [mutant] the KL term is not charged to the reply that was drawn
 # caught by: frontier
 # says: below ours
 def step(logits, ref_logits, drawn, rewards, beta, lr):
