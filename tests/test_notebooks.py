@@ -64,7 +64,7 @@ NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eigh
 @each_source
 def test_no_text_for_readers_is_lost_in_a_code_cell(source: Path) -> None:
     """A forgotten ``# %% [markdown]`` leaves headings and paragraphs as comments of a cell that may not even be shown."""
-    code = [c.source for c in tool.cells(source).cells if c.kind == "code"]
+    code = [c.source for c in tool.cells(source).cells if c.cell_type == "code"]
     lost = [line for text in code for line in text.splitlines() if re.match(r"#\s*$|# #", line)]
     assert not lost
 
