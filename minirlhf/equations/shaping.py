@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import last_index, zero_where_masked
-from minirlhf.core.validate import MASK, NOT_NEGATIVE, require_finite_where, sampled, shape, takes
+from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, at_least, require_finite_where, sampled, shape, takes
 from minirlhf.equations.advantages import valid_mask
 
 
@@ -140,6 +140,59 @@ def kimi_length_reward(correct: Tensor, lengths: Tensor, valid: Tensor | None = 
     bonus = 0.5 - (n - shortest) / torch.where(differ, longest - shortest, 1.0)
     bonus = torch.where(correct > 0, bonus, bonus.clamp(max=0.0))
     return torch.where(differ & valid, bonus, 0.0)
+
+
+@takes(correct=shape("B"), lengths=shape("B"), max_completion_length=at_least(1), right_first=FINITE, right_last=FINITE,
+       wrong_first=FINITE, wrong_last=FINITE, exceeded=FINITE)  # fmt: skip
+def cosine_length_reward(
+    correct: Tensor,
+    lengths: Tensor,
+    *,
+    max_completion_length: int,
+    right_first: float = 2.0,
+    right_last: float = 1.0,
+    wrong_first: float = -10.0,
+    wrong_last: float = 0.0,
+    exceeded: float = -10.0,
+) -> Tensor:
+    """``b + (a − b)(1 + cos(πn/L))/2``: half a cosine from a at no tokens to b at the limit, for right and for wrong answers another.
+
+    With the defaults a right answer is worth less the longer it is, a wrong one costs less the longer it tried. The reward is
+    ``exceeded`` from ``L`` tokens on: the answer was cut off.
+
+    Label: eq:cosine-length
+    Source: Yeo et al. (2025), "Demystifying Long Chain-of-Thought Reasoning in LLMs", section 4.
+    Args:
+        max_completion_length: L, in tokens.
+        right_first, right_last: a and b of a right answer.
+        wrong_first, wrong_last: a and b of a wrong one.
+    """
+    n = lengths.to(_float(correct))
+    falls = (1 + torch.cos(torch.pi * n / max_completion_length)) / 2
+    right = right_last + (right_first - right_last) * falls
+    wrong = wrong_last + (wrong_first - wrong_last) * falls
+    return torch.where(n >= max_completion_length, exceeded, torch.where(correct > 0, right, wrong))
+
+
+@takes(tokens=shape("B T"), mask=MASK, n=at_least(1))
+def repeated_tokens(tokens: Tensor, mask: Tensor, *, n: int) -> Tensor:
+    """Which tokens are part of a run of n that the response has held before; the first occurrence is not. ``(B, T)`` bool
+
+    Times a price, it is a charge token by token beside the reward on the last one.
+
+    Label: eq:repetition-penalty
+    Source: Yeo et al. (2025), as above, section 4 and their code (``RepetitionDensePenalty``).
+    """
+    found = torch.zeros_like(mask, dtype=torch.bool)
+    for row, kept in enumerate(mask.bool()):
+        places = kept.nonzero().squeeze(-1)  # (n_row,)
+        said, seen = tokens[row, places].tolist(), set()
+        for start in range(len(said) - n + 1):
+            run = tuple(said[start : start + n])
+            if run in seen:
+                found[row, places[start : start + n]] = True
+            seen.add(run)
+    return found
 
 
 @takes(correct=shape("B"), well_formed=shape("B"), penalty=NOT_NEGATIVE)

@@ -1,0 +1,99 @@
+"""Chapter 16: what the printed formulas are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from minirlhf.equations import reasoning, shaping
+from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.registry import Draw
+
+Legend = Mapping[str, Any]
+
+
+# -- what a reward is made of ------------------------------------------------------------------------------------
+
+
+@ink("eq:format-reward")
+def _(draw: Draw) -> Legend:
+    formed = torch.tensor([True, False, True, False])
+    grades, penalty = 1 + draw.uniform(4), float(draw.uniform(low=0.5, high=1.5))
+    earned = shaping.format_reward(grades, formed, penalty=penalty)
+    return {"g": grades, "p": penalty, r"y\text{ is well formed}": formed, "r(y)": earned}
+
+
+@ink("eq:composite-reward")
+def _(draw: Draw) -> Legend:
+    parts, weights = draw.normal(5, 3), draw.uniform(3, low=0.3, high=0.9)
+    earned = shaping.composite_reward(parts, weights)
+    return {"k": range(3), "w_k": weights, "r_k(y)": parts.T, "r(y)": earned}
+
+
+def _lengths(draw: Draw) -> dict[str, Any]:
+    """Right and wrong replies of several lengths."""
+    return {"c": torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).double(), "n": draw.permutation(6) + 3}
+
+
+@ink("eq:lcpo-exact")
+def _(draw: Draw) -> Legend:
+    legend, target, alpha = _lengths(draw), draw.integer(4, 6), float(draw.uniform(low=0.05, high=0.2))
+    asked = torch.full((6,), target)
+    got = shaping.lcpo_exact(legend["c"], legend["n"], asked, alpha=alpha)
+    return legend | {r"n_{\text{target}}": target, r"\alpha": alpha, r"r_{\text{exact}}": got}
+
+
+@ink("eq:lcpo-max")
+def _(draw: Draw) -> Legend:
+    legend, budget, alpha = _lengths(draw), draw.integer(5, 6), float(draw.uniform(low=0.2, high=0.3))
+    asked = torch.full((6,), budget)
+    got = shaping.lcpo_max(legend["c"], legend["n"], asked, alpha=alpha, offset=0.45)
+    return legend | {r"n_{\max}": budget, r"\alpha": alpha, r"\delta": 0.45, r"r_{\max}": got}
+
+
+@ink("eq:kimi-length")
+def _(draw: Draw) -> Legend:
+    legend = _lengths(draw)
+    n = legend["n"]
+    got = shaping.kimi_length_reward(legend["c"][None], n[None])[0]
+    rank = 0.5 - (n - n.min()) / (n.max() - n.min())
+    return {"n": n, r"n_{\min}": n.min(), r"n_{\max}": n.max(), r"\lambda": rank, r"c=1": legend["c"] == 1,
+            r"c=0": legend["c"] == 0, r"r_{\text{length}}": got}  # fmt: skip
+
+
+@ink("eq:cosine-length")
+def _(draw: Draw) -> Legend:
+    n, limit = draw.permutation(8) + 1, 10
+    a, b = (float(x) for x in draw.uniform(2, low=0.5, high=2.0))
+    ends = {"right_first": a, "right_last": b, "wrong_first": a, "wrong_last": b}
+    got = shaping.cosine_length_reward(torch.ones(8).double(), n, max_completion_length=limit, exceeded=-3.0, **ends)
+    return {"n": n, "L": limit, "a": a, "b": b, r"r_{\cos}": got}
+
+
+# -- votes, and a reward from the vote ---------------------------------------------------------------------------
+
+
+@ink("eq:weighted-vote")
+def _(draw: Draw) -> Legend:
+    answers, weights = torch.tensor([0, 0, 1, 2, 1])[draw.permutation(5)], draw.uniform(5, low=0.1)
+    return {"i": range(5), "a": range(3), "w_i": weights, "a_i": answers,
+            "W(a)": torch.stack([reasoning.vote_totals(answers, weights)[answers == a][0] for a in range(3)])}  # fmt: skip
+
+
+@ink("eq:random-reward-push")
+def _(draw: Draw) -> Legend:
+    shares, moved = draw.distribution(3, scale=0.5), draw.uniform(2, low=0.35, high=0.6)
+    old = torch.cat([shares[:2], shares[:2], 2 * shares[2:]]) / 2
+    pi = old * torch.cat([1 - moved, 1 + moved, torch.ones(1)])
+    got = reasoning.random_reward_push(pi, old, epsilon=0.2)
+    return {"a": range(5), "y": range(5), r"\pi(a)": pi, r"\pi(y)": pi, r"\rho(y)": pi / old, r"\rho(a)": pi / old,
+            r"\epsilon": 0.2, r"\frac{\partial J}{\partial z_a}": got}  # fmt: skip
+
+
+@ink("eq:compute-curve")
+def _(draw: Draw) -> Legend:
+    compute, at = draw.uniform(5, low=0.5, high=20.0), {"start": 0.2, "ceiling": 0.9, "exponent": 1.7, "midpoint": 6.0}
+    got = reasoning.compute_curve(compute, **at)
+    return {"C": compute, "R_0": 0.2, "A": 0.9, "B": 1.7, r"C_{\text{mid}}": 6.0, "R(C)": got}
