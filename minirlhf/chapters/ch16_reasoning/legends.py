@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from minirlhf.equations import reasoning, shaping
-from minirlhf.ledger.ink.legends import ink
+from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
@@ -34,7 +34,8 @@ def _(draw: Draw) -> Legend:
 
 def _lengths(draw: Draw) -> dict[str, Any]:
     """Right and wrong replies of several lengths."""
-    return {"c": torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).double(), "n": draw.permutation(6) + 3}
+    longer = draw.integer(0, 2)
+    return {"c": torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).double(), "n": torch.tensor([3, 5, 9, 3, 5, 8]) + longer}
 
 
 @ink("eq:lcpo-exact")
@@ -47,7 +48,8 @@ def _(draw: Draw) -> Legend:
 
 @ink("eq:lcpo-max")
 def _(draw: Draw) -> Legend:
-    legend, budget, alpha = _lengths(draw), draw.integer(5, 6), float(draw.uniform(low=0.2, high=0.3))
+    legend, alpha = _lengths(draw), float(draw.uniform(low=0.2, high=0.3))
+    budget = int(legend["n"][1]) + 1  # the shortest are clipped at 1, the longest at 0
     asked = torch.full((6,), budget)
     got = shaping.lcpo_max(legend["c"], legend["n"], asked, alpha=alpha, offset=0.45)
     return legend | {r"n_{\max}": budget, r"\alpha": alpha, r"\delta": 0.45, r"r_{\max}": got}
@@ -58,9 +60,8 @@ def _(draw: Draw) -> Legend:
     legend = _lengths(draw)
     n = legend["n"]
     got = shaping.kimi_length_reward(legend["c"][None], n[None])[0]
-    rank = 0.5 - (n - n.min()) / (n.max() - n.min())
-    return {"n": n, r"n_{\min}": n.min(), r"n_{\max}": n.max(), r"\lambda": rank, r"c=1": legend["c"] == 1,
-            r"c=0": legend["c"] == 0, r"r_{\text{length}}": got}  # fmt: skip
+    rank = 0.5 - (n - n.min()).double() / (n.max() - n.min())
+    return legend | {r"n_{\min}": n.min(), r"n_{\max}": n.max(), r"\lambda": rank, r"r_{\text{length}}": got}
 
 
 @ink("eq:cosine-length")
@@ -69,7 +70,11 @@ def _(draw: Draw) -> Legend:
     a, b = (float(x) for x in draw.uniform(2, low=0.5, high=2.0))
     ends = {"right_first": a, "right_last": b, "wrong_first": a, "wrong_last": b}
     got = shaping.cosine_length_reward(torch.ones(8).double(), n, max_completion_length=limit, exceeded=-3.0, **ends)
-    return {"n": n, "L": limit, "a": a, "b": b, r"r_{\cos}": got}
+    return {"n": n, "L": limit, r"\pi": torch.pi, "a": a, "b": b, r"r_{\cos}": got}
+
+
+pinned("eq:repetition-penalty", "208a4dca8c10", "that a run of tokens has been said before is told in words")
+pinned("eq:majority-reward", "cadbff712a45", "an arg max over answers is no number; its check counts ballots")
 
 
 # -- votes, and a reward from the vote ---------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""Narrowing, a coin as reward, and filters of difficulty: ``python -m minirlhf.chapters.ch16_reasoning.study_tables`` (a minute).
+
+Twenty seeds. pass@k before and after RL over 48 strategies, without and with a KL term, and with pay for a group's only success; a policy of two
+habits that is paid by a coin, with and without the clip; the samples that training needs when a half of the prompts is impossible, or none is.
+Writes ``study_tables.json``.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from minirlhf.chapters.ch16_reasoning.tables import (
+    FILTERS,
+    Coin,
+    Narrowing,
+    Pool,
+    improve,
+    paid_by_a_coin,
+    pass_at,
+    samples_to_goal,
+    solved_by,
+)
+from minirlhf.evidence import Study, settings
+
+TRIES = (1, 4, 8, 64, 256)
+SHARES = (0.2, 0.8)
+CLIPS = {"clip": 0.2, "free": None}
+#: Learning rates: at the first no ratio of a batch reaches the clip, at the second many do.
+RATES = {"slow": 0.5, "fast": 2.0}
+NARROWING, COIN, POOL = Narrowing(), Coin(), Pool()
+POOLS = {"half": 0.5, "none": 0.0}
+
+
+def one_seed(seed: int, narrowing: Narrowing = NARROWING, coin: Coin = COIN, pool: Pool = POOL) -> dict[str, float]:
+    """Everything with one seed."""
+    table = solved_by(seed, narrowing)
+    policies = {
+        "before": torch.zeros(narrowing.strategies, dtype=torch.float64),
+        "rl": improve(table, seed, narrowing),
+        "kl": improve(table, seed, narrowing, beta=0.05),
+        "sole": improve(table, seed, narrowing, sole=True),
+    }
+    numbers = {f"pass_{name}_{k}": pass_at(logits, table, k) for name, logits in policies.items() for k in TRIES}
+    numbers["pass_any"] = float((table.sum(-1) > 0).double().mean())
+    for share in SHARES:
+        for name, epsilon in CLIPS.items():
+            for pace, rate in RATES.items():
+                left = paid_by_a_coin(share, epsilon, seed, replace(coin, learning_rate=rate))
+                numbers[f"coin_{name}_{pace}_{round(10 * share)}"] = float(left.mean())
+                numbers[f"coin_{name}_{pace}_{round(10 * share)}_median"] = float(left.median())
+    for name, impossible in POOLS.items():
+        for filtering in FILTERS:
+            found = samples_to_goal(filtering, seed, replace(pool, impossible=impossible))
+            numbers |= {f"{name}_{filtering}_{key}": value for key, value in found.items()}
+    return numbers
+
+
+def probe() -> dict[str, float | str]:
+    """Little of each."""
+    small = Narrowing(problems=30, strategies=6, steps=20, prompts=4, group=4)
+    few, part = Coin(runs=4, steps=5, batch=8), Pool(size=100, most=40)
+    return one_seed(1, small, few, part) | settings(narrowing=NARROWING, coin=COIN, pool=POOL)
+
+
+STUDY = Study(one_seed, probe, seeds=20)
+
+if __name__ == "__main__":
+    STUDY.main(__file__)
