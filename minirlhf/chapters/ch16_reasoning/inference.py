@@ -26,7 +26,7 @@ from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, token_scor
 
 
 @dataclass(frozen=True)
-class Plan:
+class InferencePlan:
     """How much is sampled and learned."""
 
     prompts: int = 150
@@ -88,7 +88,7 @@ def _steps(policy: Trained, prompt: str, text: str) -> tuple[Tokens, tuple[int, 
     return tokens, tuple(at for at, _ in named), tuple(label for _, label in named)
 
 
-def learn(policy: Trained, seen: Tries, plan: Plan) -> dict[str, nn.Module]:
+def learn(policy: Trained, seen: Tries, plan: InferencePlan) -> dict[str, nn.Module]:
     """An outcome and a process reward model, both from the policy's weights and on the same replies."""
     pairs = [(p, t) for p, texts in zip(seen.prompts, seen.texts, strict=True) for t in texts]
     pad = policy.tokenizer.pad_token_id

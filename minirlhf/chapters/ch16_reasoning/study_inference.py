@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from minirlhf.chapters.ch16_reasoning.inference import (
-    Plan,
+    InferencePlan,
     accuracy,
     learn,
     pass_at,
@@ -23,7 +23,7 @@ from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_RL, SHELL_GAME_SFT, RLPlan, Trained
 
-PLAN = Plan()
+PLAN = InferencePlan()
 COUNTS = (1, 2, 4, 8, 16, 32)
 
 
@@ -31,7 +31,7 @@ def one_seed(
     seed: int,
     begin: Trained | None = None,
     rl: RLPlan = SHELL_GAME_RL,
-    plan: Plan = PLAN,
+    plan: InferencePlan = PLAN,
     counts: tuple[int, ...] = COUNTS,
 ) -> dict[str, float]:
     """Every way to choose, with one seed."""

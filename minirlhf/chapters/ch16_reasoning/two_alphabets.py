@@ -40,7 +40,6 @@ def clean(text: str) -> bool:
     return len(said) == 10 and said[0] == "think" and all(word in CUPS for word in said[1:8])
 
 
-@dataclass(frozen=True)
 class TwoAlphabets:
     """A :class:`~minirlhf.data.tasks.base.Task`: the shell game, and reversing four digits as every fifth prompt.
 
@@ -50,13 +49,14 @@ class TwoAlphabets:
         games, reversing: which prompts there are.
     """
 
-    name: str = "two_alphabets"
-    words: tuple[str, ...] = (*GAME.words, *OTHER.values(), *DIGITS, "reverse")
-    max_completion_length: int = 13
-    thinking: float = 0.25
-    mixing: float = 0.35
-    games: bool = True
-    reversing: bool = True
+    name = "two_alphabets"
+    words = (*GAME.words, *OTHER.values(), *DIGITS, "reverse")
+    max_completion_length = 13
+
+    def __init__(
+        self, thinking: float = 0.25, mixing: float = 0.35, games: bool = True, reversing: bool = True
+    ) -> None:
+        self.thinking, self.mixing, self.games, self.reversing = thinking, mixing, games, reversing
 
     def prompts(self, split: Split) -> list[str]:
         """Those of the shell game; every fifth is a row of digits instead."""
@@ -91,9 +91,9 @@ class TwoAlphabets:
 
 
 WORLD = TwoAlphabets()
-PLAYS, REVERSES = replace(WORLD, reversing=False), replace(WORLD, games=False)
+PLAYS, REVERSES = TwoAlphabets(reversing=False), TwoAlphabets(games=False)
 #: Who writes the chains of the cold start.
-EXPERT = replace(PLAYS, thinking=1.0, mixing=0.0)
+EXPERT = TwoAlphabets(thinking=1.0, mixing=0.0, reversing=False)
 
 
 @dataclass(frozen=True)
