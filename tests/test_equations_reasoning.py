@@ -74,6 +74,21 @@ def test_a_run_is_charged_from_its_second_occurrence_on():
     assert shaping.repeated_tokens(tokens[:, :2], mask[:, :2], n=5).shape == (1, 2)  # shorter than a run
 
 
+def test_five_prices_of_length_on_the_same_four_replies():
+    """The table of chapter 16: right and wrong, of four tokens and of eight."""
+    c, n = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([4, 8, 4, 8])
+    six = torch.full((4,), 6)
+    rows = [
+        (shaping.lcpo_exact(c, n, six, alpha=0.05), [0.9, 0.9, -0.1, -0.1]),
+        (shaping.lcpo_max(c, n, six, alpha=0.05, offset=0.5), [0.6, 0.4, 0.0, 0.0]),
+        (c + shaping.kimi_length_reward(c[None], n[None])[0], [1.5, 0.5, 0.0, -0.5]),
+        (shaping.cosine_length_reward(c, n, max_completion_length=10), [1.65, 1.10, -6.55, -0.95]),
+        (c + shaping.soft_overlong(n, max_completion_length=10, soft_punish_cache=4), [1.0, 0.5, 0.0, -0.5]),
+    ]
+    for found, printed in rows:
+        assert torch.allclose(found, torch.tensor(printed), atol=0.006)
+
+
 @pytest.mark.parametrize("call", [
     lambda: shaping.cosine_length_reward(torch.ones(2), torch.ones(2), max_completion_length=0),
     lambda: shaping.repeated_tokens(torch.ones(1, 2), torch.ones(1, 2), n=0),
