@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from minirlhf.cli import main
+from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation
 from minirlhf.data.records import Problem
@@ -15,7 +16,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.stages.measure import Number, as_json, measure
+from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, measure
 from minirlhf.trainers.evaluation import Measured, candidates, evaluate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
@@ -32,8 +33,14 @@ def length(problems, completions):
     return [float(len(c)) for c in completions]
 
 
+def measured(reward, *, against=None, **how):
+    """The numbers of ``POLICY`` on ``PROBLEMS``, by name."""
+    other = None if against is None else answers(against, WORDS, PROBLEMS, reward, SAMPLING, **how)
+    return as_json(measure(answers(POLICY, WORDS, PROBLEMS, reward, SAMPLING, **how), against=other))
+
+
 def test_one_reply_each_is_what_evaluate_measures():
-    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, length, SAMPLING, against=OTHER, ref_model=OTHER, batch_size=2))
+    numbers = measured(length, against=OTHER, ref_model=OTHER, batch_size=2)
     plain = evaluate(POLICY, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING, ref_model=OTHER)
     assert numbers["reward"]["value"] == pytest.approx(plain.reward.mean)
     assert numbers["reward"]["high"] == pytest.approx(plain.reward.mean + 1.96 * plain.reward.stderr)
@@ -46,14 +53,14 @@ def test_one_reply_each_is_what_evaluate_measures():
 
 
 def test_rewards_of_0_and_1_are_an_accuracy():
-    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, begins_right, SAMPLING))
+    numbers = measured(begins_right)
     right = evaluate(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING).rewards.sum().item()
     low, high = wilson_interval(right, len(PROBLEMS))
     assert numbers["accuracy"] == {"value": right / len(PROBLEMS), "low": low, "high": high}
 
 
 def test_several_replies_give_pass_at_k_with_errors_over_problems():
-    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, begins_right, SAMPLING, num_generations=4))
+    numbers = measured(begins_right, num_generations=4)
     drawn = candidates(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING, num_generations=4)
     right = drawn.rewards.sum(1)
     assert [name for name in numbers if name.startswith("pass@")] == ["pass@1", "pass@2", "pass@4"]
@@ -72,7 +79,7 @@ def test_several_replies_give_pass_at_k_with_errors_over_problems():
 def test_where_all_are_right_or_wrong_nothing_is_certain(grade, end):
     """Of one draw from each prompt, as replies to a prompt may be all alike; and no share is below 0 or above 1."""
     always = lambda problems, completions: [grade] * len(problems)
-    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, always, SAMPLING, num_generations=4, against=OTHER))
+    numbers = measured(always, num_generations=4, against=OTHER)
     for name in ("accuracy", "pass@1", "pass@4"):
         assert numbers[name]["value"] == numbers[name][end] == grade
         assert (numbers[name]["low"], numbers[name]["high"]) == wilson_interval(grade * len(PROBLEMS), len(PROBLEMS))
@@ -97,7 +104,7 @@ def test_what_cannot_be_graded_is_left_out_and_counted():
     def moody(problems, completions):
         return [math.nan if p.reference == "cats" else 1.0 for p in problems]
 
-    numbers = as_json(measure(POLICY, WORDS, PROBLEMS, moody, SAMPLING, num_generations=2))
+    numbers = measured(moody, num_generations=2)
     assert numbers["accuracy"]["value"] == 1.0 and numbers["pass@2"]["value"] == 1.0
     assert numbers["not graded"]["value"] == pytest.approx(0.2)
 
@@ -131,6 +138,93 @@ def test_the_command_writes_what_it_measured_on(files, capsys):
     )
     assert found["measured on"]["problems"] == 5 and found["measured on"]["grader"] == "contains"
     assert set(found["numbers"]) == {"accuracy", "pass@1", "pass@2", "length (tokens)", "ended"}
+    assert len(found["grades"]) == 5 and sum(map(sum, found["grades"])) / 10 == found["numbers"]["accuracy"]["value"]
+
+
+# -- several models ----------------------------------------------------------------------------------------------
+
+
+def replied(*rows):
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    return Replies([["a"] * rewards.shape[1]] * len(rows), rewards, rewards, rewards > 0, None)
+
+
+def test_two_models_are_compared_problem_by_problem():
+    """The interval is that of a mean of differences; the sign test counts problems on which one of them did better."""
+    ours, theirs = (torch.tensor(x) for x in ([[1.0], [1], [1], [0], [1]], [[0.0], [1], [0], [1], [1]]))
+    [pair] = compare({"a": replied(*ours.tolist()), "b": replied(*theirs.tolist())})
+    found = Measured.of((ours - theirs).flatten())
+    assert pair.difference.value == pytest.approx(0.2) == pytest.approx(found.mean)
+    assert pair.difference.high - pair.difference.low == pytest.approx(2 * 1.96 * found.stderr)
+    assert (pair.better, pair.worse, pair.chance) == (2, 1, 1.0)  # two of three tosses or more uneven: always
+
+
+def test_what_could_not_be_graded_leaves_its_problem_out_of_the_pair():
+    [pair] = compare({"a": replied([1.0], [math.nan], [0.0]), "b": replied([0.0], [0.0], [0.0])})
+    assert pair.difference.value == 0.5 and (pair.better, pair.worse) == (1, 0)
+    with pytest.raises(UserError, match="less than two problems were graded for both"):
+        compare({"a": replied([math.nan], [1.0]), "b": replied([0.0], [0.0])})
+
+
+def test_models_that_never_differ_are_not_proved_equal():
+    [pair] = compare({"a": replied([1.0], [0.0]), "b": replied([1.0], [0.0])})
+    assert pair.difference.low == -pair.difference.high == -wilson_interval(0, 2)[1]
+
+
+def test_chances_of_several_pairs_are_corrected_together():
+    one, none = [[1.0]] * 8, [[0.0]] * 8
+    pairs = compare({"a": replied(*one), "b": replied(*none), "c": replied(*none)})
+    assert [pair.chance for pair in pairs] == pytest.approx([3 * 2 / 2**8, 3 * 2 / 2**8, 1.0])
+
+
+@pytest.fixture(scope="module")
+def course(files):
+    """Two models, two tasks."""
+    checkpoints.save(files / "other", OTHER, WORDS)
+    for name in ("first", "second"):
+        (files / f"{name}.yaml").write_text("data: test.jsonl\ngrader: contains\nmax-completion-length: 5\n")
+    return files
+
+
+def test_tasks_and_models_make_one_page_and_one_file(course, capsys):
+    models, out, page = [str(course / name) for name in ("model", "other")], course / "all.json", course / "page.html"
+    tasks = [str(course / f"{name}.yaml") for name in ("first", "second")]
+    assert main(["evaluate", *models, "--task", *tasks, "--json", str(out), "--report", str(page)]) == 0
+    shown, found, text = capsys.readouterr().out, json.loads(out.read_text())["tasks"], page.read_text()
+    assert list(found) == ["first", "second"] and found["first"]["pairs"] == found["second"]["pairs"]
+    for task in found.values():
+        assert list(task["models"]) == models
+        [pair] = task["pairs"]
+        ours, theirs = (task["models"][name]["numbers"]["accuracy"]["value"] for name in models)
+        assert pair[f"{models[0]} − {models[1]}"]["value"] == pytest.approx(ours - theirs)
+    assert shown.count("in pairs, on the same problems") == 2
+    assert text.count("<img") == 2 and "say birds" in text and "reference: birds" in text and "http" not in text
+
+
+@pytest.mark.parametrize(
+    ("task", "more", "words"),
+    [
+        ("grader: contains\n", [], "does not say data"),
+        ("data: test.jsonl\ngradr: contains\n", [], "did you mean 'grader'"),
+        ("data: test.jsonl\nmodel: gpt\n", [], "unknown setting"),
+        ("data: test.jsonl\nlimit: many\n", [], "limit = 'many'; expected a whole number"),
+        ("data: test.jsonl\ngrader: contains\n", ["--grader", "exact"], "so does --grader"),
+        ("data: [\n", [], "not YAML"),
+        ("data: test.jsonl\ngrader: contains\n", ["--task", "first.yaml", "x/first.yaml"], "was named before"),
+    ],
+)
+def test_a_bad_task_is_one_line(task, more, words, course, tmp_path, capsys, monkeypatch):
+    (tmp_path / "bad.yaml").write_text(task)
+    monkeypatch.chdir(course)
+    assert main(["evaluate", "model", "--task", str(tmp_path / "bad.yaml"), *more]) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error and "\n" not in error
+
+
+def test_a_model_named_twice_and_no_problems_at_all_are_told(course, capsys):
+    for argv, words in ((["m", "m", "--data", "d"], "m: named twice"), (["m"], "expected --data")):
+        assert main(["evaluate", *argv]) == 2
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,11 @@ from minirlhf.core.errors import UserError, unknown
 COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("minirlhf.cli.tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "train": ("minirlhf.cli.train", "train on your own data or on a tiny world"),
-    "evaluate": ("minirlhf.cli.evaluate", "measure a saved model on a file of problems, with intervals"),
+    "evaluate": (
+        "minirlhf.cli.evaluate",
+        "measure models on files of problems, with intervals, and compare them in pairs",
+    ),
+    "power": ("minirlhf.cli.power", "how many problems tell two models apart, and which difference so many find"),
     "bestofn": ("minirlhf.cli.bestofn", "answer a file of prompts with the best of n replies, and say what n is worth"),
     "judge": (
         "minirlhf.cli.judge",

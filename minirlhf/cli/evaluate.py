@@ -1,108 +1,196 @@
-"""Measure a saved model on a file of problems: accuracy or reward, pass@k, win rate, KL, length; with 95 % intervals.
+"""Measure saved models on files of problems: accuracy or reward, pass@k, win rate, KL, length; with 95 % intervals, and in pairs.
 
   minirlhf evaluate runs/grpo --data test.jsonl --grader numeric
   minirlhf evaluate runs/grpo --data test.jsonl --grader my.py:fn --num-generations 8 --json result.json
   minirlhf evaluate runs/dpo  --data prompts.jsonl --reward-model runs/rm --against runs/sft --ref-model runs/sft
+  minirlhf evaluate runs/sft runs/grpo runs/dpo --data test.jsonl --grader numeric --report page.html
+  minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
-MODEL is a run, a model folder, a zoo entry or a hub name.
+MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
+numeric`, `num_generations: 4`; its data lie beside it. Several models answer the same problems with the same random numbers;
+every two are then compared in pairs. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minirlhf.cli.settings import add_answering
+from minirlhf.cli.settings import add_answering, from_mapping, read_yaml
 
 if TYPE_CHECKING:
     from minirlhf.stages.answering import Request
+    from minirlhf.stages.measure import Evaluated
+
+
+#: Settings of a request that belong to the one who measures and not to what is measured.
+OF_MACHINE = ("model", "device", "batch_size", "seed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A model, problems, a grader, and how to sample."""
-    add_answering(parser, data="problems, or pairs for a reward model", num_generations=1)
+    """Models, problems, a grader, and how to sample."""
+    add_answering(parser, data="problems, or pairs for a reward model", num_generations=1, several=True)
+    parser.add_argument("--task", type=Path, nargs="+", metavar="FILE", help="what to answer, and how, from YAML files")
     parser.add_argument("--against", metavar="MODEL", help="another model on the same problems, for the win rate")
     parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers, and what they were measured on")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write one HTML page: numbers, pairs, replies")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; write what is asked for."""
-    import dataclasses
+    """Print the tables; write what is asked for."""
+    import json
 
-    from minirlhf.models.checkpoints import require_writable
-    from minirlhf.stages import named
-    from minirlhf.stages.answering import Answering, Request
-    from minirlhf.stages.measure import measure
+    from minirlhf.core.errors import UserError
+    from minirlhf.models.checkpoints import require_writable, write_text_atomic
+    from minirlhf.report import evaluation as page
     from minirlhf.stages.measure_reward import is_reward_model
 
+    for file in (args.json, args.report):
+        if file is not None:
+            require_writable(file)
+    if twice := sorted({name for name in args.models if args.models.count(name) > 1}):
+        raise UserError(f"{twice[0]}: named twice; expected different models")
+    rewarding = [name for name in args.models if is_reward_model(name)]
+    if rewarding:
+        return _of_reward_model(args, rewarding[0])
+    tasks = [_answer(args, name, asked) for name, asked in _asked(args).items()]
     if args.json is not None:
-        require_writable(args.json)
-    asked = Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)})
-    if is_reward_model(args.model):
-        return _of_reward_model(args, asked)
-    found = Answering.load(asked)
-    others = [
-        None if name is None else named.model_by_name(name)[0].to(found.device)
-        for name in (args.against, args.ref_model)
-    ]
-    numbers = measure(
-        found.model, found.tokenizer, found.problems, found.reward, asked.sampling, against=others[0], ref_model=others[1],
-        num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
-    )  # fmt: skip
-    print(f"\n{len(found.problems)} problems, {asked.num_generations} replies each; 95 % intervals over problems")
-    print("\n".join(f"  {number}" for number in numbers))
-    more = {"problems": len(found.problems), "grader": found.grader}
-    _write(args, numbers, found.problems, found.model, more)
+        [first, *more] = tasks
+        alone = not more and len(args.models) == 1
+        found = first.as_json()["models"][args.models[0]] if alone else {"tasks": {t.name: t.as_json() for t in tasks}}
+        write_text_atomic(args.json, json.dumps(found, indent=2) + "\n")
+        print(f"{args.json}: written")
+    if args.report is not None:
+        page.write(args.report, tasks)
+        print(f"{args.report}: written")
     return 0
 
 
-def _of_reward_model(args: argparse.Namespace, asked: Request) -> int:
+def _asked(args: argparse.Namespace) -> dict[str, list[Request]]:
+    """Of each task by its name, what is asked of each model."""
+    import dataclasses
+
+    from minirlhf.core.errors import UserError
+    from minirlhf.stages.answering import Request
+
+    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(Request) if f.name != "model"}
+    if args.task is None:
+        if args.data is None:
+            raise UserError("expected --data, problems to answer, or --task, files that name them")
+        return {args.data: [Request(**{**flags, "model": name}) for name in args.models]}
+    tasks: dict[str, list[Request]] = {}
+    for file in args.task:
+        if file.stem in tasks:
+            raise UserError(f"{file}: a task called {file.stem} was named before; expected different names")
+        tasks[file.stem] = [_of_task(file, {**flags, "model": name}) for name in args.models]
+    return tasks
+
+
+def _of_task(file: Path, flags: Mapping[str, Any]) -> Request:
+    """What a task's file asks for: its settings, and for the others these flags. The data that it names lie beside it."""
+    import dataclasses
+
+    from minirlhf.core.errors import UserError, unknown
+    from minirlhf.stages.answering import Request
+
+    settings = read_yaml(str(file))
+    known = {f.name: f for f in dataclasses.fields(Request) if f.name not in OF_MACHINE}
+    for name in settings:
+        if name not in known:
+            raise unknown(f"setting in {file}", name, known)
+        if flags[name] != (None if name == "data" else known[name].default):
+            raise UserError(f"{file}: sets {name}, and so does --{name.replace('_', '-')}; expected one of the two")
+    if "data" not in settings:
+        raise UserError(f"{file}: does not say data, the problems to answer")
+    if (beside := file.parent / str(settings["data"])).exists():
+        settings["data"] = str(beside)
+    return from_mapping(Request, {**flags, **settings}, str(file))
+
+
+def _answer(args: argparse.Namespace, task: str, requests: list[Request]) -> Evaluated:
+    """Let every model answer one task; print its tables."""
+    from minirlhf.models.reference import require_same_vocabulary
+    from minirlhf.stages import named, start
+    from minirlhf.stages.answering import Answering
+    from minirlhf.stages.measure import Evaluated, answers, compare, measure
+
+    replies, numbers, on = {}, {}, {}
+    for asked in requests:
+        found = Answering.load(asked)
+        against, ref_model = (
+            None if name is None else named.model_by_name(name)[0].to(found.device)
+            for name in (args.against, args.ref_model)
+        )
+        if against is not None:
+            require_same_vocabulary(found.model, against)
+        how: dict[str, Any] = {
+            "num_generations": asked.num_generations, "seed": asked.seed, "batch_size": asked.batch_size,
+        }  # fmt: skip
+        inputs = found.tokenizer, found.problems, found.reward, asked.sampling
+        ours = answers(found.model, *inputs, ref_model=ref_model, **how)
+        other = None if against is None else answers(against, *inputs, **how)
+        replies[asked.model], numbers[asked.model] = ours, measure(ours, against=other)
+        print(f"\n{len(found.problems)} problems, {asked.num_generations} replies each; 95 % intervals over problems")
+        print("\n".join(f"  {number}" for number in numbers[asked.model]))
+        given = {name: value for name, value in vars(args).items() if name not in ("json", "report", "models")}
+        on[asked.model] = {
+            "problems": len(found.problems), "grader": found.grader, "data": start.digest(found.problems),
+            "model": start.model_digest(found.model), "asked": {**given, **vars(asked), "task": task}, "versions": start.versions(),
+        }  # fmt: skip
+    pairs = compare(replies) if len(replies) > 1 else []
+    if pairs:
+        print("\nin pairs, on the same problems; p by the sign test, corrected for all pairs (Holm)")
+        print("\n".join(f"  {pair}" for pair in pairs))
+    return Evaluated(task, found.grader, found.problems, replies, numbers, pairs, on)
+
+
+def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     """A reward model is measured on comparisons; nothing is sampled and nobody else grades."""
+    import dataclasses
+    import json
+
     from minirlhf.core.errors import UserError
     from minirlhf.data import loaders
+    from minirlhf.models.checkpoints import write_text_atomic
     from minirlhf.models.heads import RewardModel
     from minirlhf.models.tiny import num_parameters
     from minirlhf.stages import named, start
-    from minirlhf.stages.answering import OF_SAMPLING
+    from minirlhf.stages.answering import OF_SAMPLING, Request
+    from minirlhf.stages.measure import as_json
     from minirlhf.stages.measure_reward import measure_reward
     from minirlhf.trainers.config import idle_of
 
-    for name in ("grader", "reward_model", "against", "ref_model"):
-        if getattr(args, name) is not None:
-            raise UserError(
-                f"--{name.replace('_', '-')}: {args.model} is a reward model, which is measured on pairs alone"
-            )
+    for flag in ("grader", "reward_model", "against", "ref_model", "task", "report"):
+        if getattr(args, flag) is not None:
+            raise UserError(f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone")
+    if len(args.models) > 1:
+        raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")
+    if args.data is None:
+        raise UserError("expected --data, the pairs to compare")
+    asked = Request(
+        **{f.name: getattr(args, f.name) for f in dataclasses.fields(Request) if f.name != "model"}, model=name
+    )
     start.announce(
         idle_of(asked, dict.fromkeys(OF_SAMPLING, "a reward model is measured on pairs, and samples nothing"))
     )
     records = loaders.load(args.data, split=args.split, format=args.format, limit=args.limit)
     print(records)
     pairs = records.comparisons()
-    model, tokenizer = RewardModel.load_with_tokenizer(named.model_folder(Path(args.model).expanduser()))
+    model, tokenizer = RewardModel.load_with_tokenizer(named.model_folder(Path(name).expanduser()))
     device = start.device_of(args.device)
     model = model.to(device).eval()
-    print(f"{args.model}: a reward model, {num_parameters(model):,} parameters on {device}")
+    print(f"{name}: a reward model, {num_parameters(model):,} parameters on {device}")
     numbers = measure_reward(model, tokenizer, pairs, batch_size=args.batch_size)
     print(f"\n{len(pairs)} pairs; 95 % intervals over pairs")
     print("\n".join(f"  {number}" for number in numbers))
-    _write(args, numbers, pairs, model, {"pairs": len(pairs)})
-    return 0
-
-
-def _write(args: argparse.Namespace, numbers: Any, data: Any, model: Any, more: dict[str, Any]) -> None:
-    """The file that ``--json`` asks for."""
-    import json
-
-    from minirlhf.models.checkpoints import write_text_atomic
-    from minirlhf.stages import start
-    from minirlhf.stages.measure import as_json
-
     if args.json is not None:
-        asked = {name: value for name, value in vars(args).items() if name != "json"}
         on = {
-            **more, "data": start.digest(data), "model": start.model_digest(model), "asked": asked, "versions": start.versions(),
+            "pairs": len(pairs), "data": start.digest(pairs), "model": start.model_digest(model), "asked": vars(asked),
+            "versions": start.versions(),
         }  # fmt: skip
         write_text_atomic(args.json, json.dumps({"numbers": as_json(numbers), "measured on": on}, indent=2) + "\n")
         print(f"{args.json}: written")
+    return 0

@@ -195,10 +195,19 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
     return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})
 
 
-def add_answering(parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems") -> None:
-    """The flags of :class:`~minirlhf.stages.answering.Request`, of which ``num_generations`` has this default."""
-    parser.add_argument("model", metavar="MODEL", help="a run, a model folder, a zoo entry or a hub name")
-    parser.add_argument("--data", required=True, help=f"{data}: file, folder, or hub name")
+def add_answering(
+    parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems", several: bool = False
+) -> None:
+    """The flags of :class:`~minirlhf.stages.answering.Request`, of which ``num_generations`` has this default.
+
+    With ``several`` models, ``models`` is the list of them, and their problems may come from elsewhere than ``--data``.
+    """
+    places = "a run, a model folder, a zoo entry or a hub name"
+    if several:
+        parser.add_argument("models", metavar="MODEL", nargs="+", help=places)
+    else:
+        parser.add_argument("model", metavar="MODEL", help=places)
+    parser.add_argument("--data", required=not several, help=f"{data}: file, folder, or hub name")
     parser.add_argument("--format", help="format of the data (default: detected from its fields)")
     parser.add_argument("--split", help="split of a folder or hub data set")
     parser.add_argument("--limit", type=int, metavar="N", help="read this many rows at most")

@@ -1,9 +1,11 @@
-"""Measure a saved model on a file of problems: one table of numbers with intervals, also as JSON."""
+"""Measure models on a file of problems: a table of numbers with intervals, each pair of models, also as JSON."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +14,10 @@ from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths
+from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import pass_at_k
+from minirlhf.equations.evaluation import paired_variance
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
@@ -63,7 +67,32 @@ class Number:
         return f"{self.name:<26} {self.value:8.3f}   [{self.low:.3f}, {self.high:.3f}]"
 
 
-def measure(
+@dataclass(frozen=True)
+class Replies:
+    """What a model replied to all problems.
+
+    Attributes:
+        completions: ``P`` lists of ``G`` texts.
+        rewards: ``(P, G)``, NaN where the grader failed.
+        lengths: ``(P, G)`` tokens, EOS included.
+        ended: ``(P, G)``, whether a reply ended by itself.
+        kl: ``(P, G)`` nats against the reference, or None if there was none.
+    """
+
+    completions: list[list[str]]
+    rewards: Tensor
+    lengths: Tensor
+    ended: Tensor
+    kl: Tensor | None
+
+    @property
+    def right_or_wrong(self) -> bool:
+        """Whether every reward that there is is 0 or 1."""
+        rewards = self.rewards[self.rewards.isfinite()]
+        return bool(((rewards == 0) | (rewards == 1)).all())
+
+
+def answers(
     model: Any,
     tokenizer: Any,
     problems: Sequence[Problem],
@@ -71,76 +100,174 @@ def measure(
     sampling: Sampling,
     *,
     num_generations: int = 1,
-    against: Any = None,
     ref_model: Any = None,
     seed: int = 0,
     batch_size: int = 64,
-) -> list[Number]:
-    """Sample ``num_generations`` replies to every problem and measure them.
+) -> Replies:
+    """Sample ``num_generations`` replies to every problem, ``batch_size`` problems at once, and grade them."""
+    if not problems:
+        raise UserError("no problems to answer")
+    if ref_model is not None:
+        require_same_vocabulary(model, ref_model)
+    parts = []
+    for start in range(0, len(problems), batch_size):
+        some = problems[start : start + batch_size]
+        found = candidates(
+            model, some, reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations, seed=seed
+        )
+        rollout = found.rollout
+        kl = None if ref_model is None else divergence(model, ref_model, rollout).view(-1, num_generations)
+        shape = found.rewards.shape
+        parts.append(
+            Replies(
+                found.completions, found.rewards, lengths(rollout.mask).view(shape), rollout.terminated.view(shape), kl
+            )
+        )
+    return Replies(
+        [texts for part in parts for texts in part.completions],
+        torch.cat([part.rewards for part in parts]),
+        torch.cat([part.lengths for part in parts]),
+        torch.cat([part.ended for part in parts]),
+        None if ref_model is None else torch.cat([part.kl for part in parts if part.kl is not None]),
+    )
+
+
+def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
+    """The numbers of one model.
 
     Args:
-        against: another policy, which answers the same prompts with the same random numbers.
-        ref_model: what the KL of a reply is measured to.
-        batch_size: prompts that are sampled at once.
+        against: what another one replied to the same problems.
 
     Returns:
         ``accuracy`` where every reward is 0 or 1, else ``reward``; with more than one reply and rewards of 0 and 1
-        ``pass@k`` for k = 1, 2, 4, ...; ``win rate`` and its partner's reward with ``against``; ``KL`` (nats per reply) with
-        ``ref_model``; ``length`` (tokens), ``ended`` and, if there are any, ``not graded`` (shares of the replies).
+        ``pass@k`` for k = 1, 2, 4, ...; ``win rate`` and its partner's reward with ``against``; ``KL`` (nats per reply) where
+        there was a reference; ``length`` (tokens), ``ended`` and, if there are any, ``not graded`` (shares of the replies).
     """
-    for other in (against, ref_model):
-        if other is not None:
-            require_same_vocabulary(model, other)
-
-    def drawn(policy: Any, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Rewards ``(P, G)``, lengths ``(P, G)``, whether replies ended ``(P, G)``, KL ``(P, G)`` of all problems."""
-        parts: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []
-        for start in range(0, len(problems), batch_size):
-            some = problems[start : start + batch_size]
-            found = candidates(
-                policy, some, reward, tokenizer=tokenizer, sampling=sampling, num_generations=count, seed=seed
-            )
-            rollout = found.rollout
-            kl = None if ref_model is None else divergence(policy, ref_model, rollout).view(-1, count)
-            parts.append((found.rewards, lengths(rollout.mask).view(-1, count), rollout.terminated.view(-1, count), kl))
-        first, *rest = zip(*parts, strict=True)
-        joined = [torch.cat(first), *(torch.cat(column) for column in rest[:2])]
-        return joined[0], joined[1], joined[2], None if ref_model is None else torch.cat(rest[2])
-
-    if not problems:
-        raise UserError("no problems to answer")
-    rewards, tokens, ended, kl = drawn(model, num_generations)
+    rewards, num_generations = found.rewards, found.rewards.shape[1]
     graded = rewards.isfinite()
     over_prompts = lambda values: Measured.of(values.double().mean(1))
     share = lambda name, said: Number.of_shares(name, over_prompts(said), len(said), said.numel())
     numbers = []
-    right_or_wrong = bool(((rewards == 0) | (rewards == 1))[graded].all())
-    if right_or_wrong and num_generations == 1:
+    if found.right_or_wrong and num_generations == 1:
         numbers.append(Number.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
-    elif right_or_wrong:
+    elif found.right_or_wrong:
         shares = Measured.of(rewards.nanmean(1)[graded.any(1)])
         numbers.append(Number.of_shares("accuracy", shares, int(graded.any(1).sum()), int(graded.sum())))
     else:
         numbers.append(Number.of("reward", Measured.of(rewards.nanmean(1)[graded.any(1)])))
-    if right_or_wrong and num_generations > 1:
+    if found.right_or_wrong and num_generations > 1:
         whole = graded.all(1)  # pass@k is about all of the replies
         for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):
-            found = pass_at_k(num_generations, rewards[whole].sum(1).long(), k=k)
+            passed = pass_at_k(num_generations, rewards[whole].sum(1).long(), k=k)
             count = int(whole.sum())
-            numbers.append(Number.of_shares(f"pass@{k}", Measured.of(found), count, count * (num_generations // k)))
+            numbers.append(Number.of_shares(f"pass@{k}", Measured.of(passed), count, count * (num_generations // k)))
     if against is not None:
-        other = drawn(against, num_generations)[0]
+        other = against.rewards
         numbers.append(Number.of("reward of the other", Measured.of(other.nanmean(1)[other.isfinite().any(1)])))
         both = int((graded.any(1) & other.isfinite().any(1)).sum())
         won = win_rate(rewards.nanmean(1), other.nanmean(1))
         numbers.append(Number.of_shares("win rate", won, both, both * num_generations))
-    if kl is not None:
-        numbers.append(Number.of("KL to the reference (nats)", over_prompts(kl)))
-    numbers.append(Number.of("length (tokens)", over_prompts(tokens)))
-    numbers.append(share("ended", ended))
+    if found.kl is not None:
+        numbers.append(Number.of("KL to the reference (nats)", over_prompts(found.kl)))
+    numbers.append(Number.of("length (tokens)", over_prompts(found.lengths)))
+    numbers.append(share("ended", found.ended))
     if not graded.all():
         numbers.append(share("not graded", ~graded))
     return numbers
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models on the same problems.
+
+    Attributes:
+        difference: of the mean rewards, with its interval over problems, in pairs.
+        better, worse: on how many problems the first, the second model has the higher mean reward.
+        chance: p-value of the sign test on these, corrected for all pairs that were looked at (Holm).
+    """
+
+    first: str
+    second: str
+    difference: Number
+    better: int
+    worse: int
+    chance: float
+
+    def __str__(self) -> str:
+        return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.chance:.3f}"
+
+
+def compare(found: Mapping[str, Replies]) -> list[Pair]:
+    """Every two of these models, on the problems of which both have a graded reply.
+
+    Where no two rewards differ the interval is that of as many problems none of which differs: ± the upper end of Wilson's.
+
+    Raises:
+        UserError: two models without two such problems.
+    """
+    pairs = []
+    for first, second in itertools.combinations(found, 2):
+        ours, theirs = (found[name].rewards.double().nanmean(1) for name in (first, second))
+        both = ours.isfinite() & theirs.isfinite()
+        if int(both.sum()) < 2:
+            raise UserError(
+                f"{first}, {second}: less than two problems were graded for both; expected more to compare them"
+            )
+        ours, theirs = ours[both], theirs[both]
+        mean, spread = float((ours - theirs).mean()), 1.96 * float(paired_variance(ours, theirs).sqrt())
+        if bool((ours == theirs).all()):
+            spread = wilson_interval(0, len(ours))[1]
+        number = Number(f"{first} − {second}", mean, mean - spread, mean + spread)
+        better, worse = int((ours > theirs).sum()), int((ours < theirs).sum())
+        pairs.append(Pair(first, second, number, better, worse, sign_test(better, worse)))
+    corrected = holm([pair.chance for pair in pairs])
+    return [dataclasses.replace(pair, chance=chance) for pair, chance in zip(pairs, corrected, strict=True)]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A task that models have answered.
+
+    Attributes:
+        name, grader: which task, and what graded the replies.
+        problems: what was asked.
+        answers, numbers: of each model, by its name.
+        pairs: every two models.
+        on: for each model what exactly was measured: digests of data and model, settings, versions.
+    """
+
+    name: str
+    grader: str
+    problems: list[Problem]
+    answers: dict[str, Replies]
+    numbers: dict[str, list[Number]]
+    pairs: list[Pair]
+    on: dict[str, dict[str, Any]]
+
+    @property
+    def replies(self) -> int:
+        """How many there are to each problem."""
+        return next(iter(self.answers.values())).rewards.shape[1]
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers, and every grade, from which ``minirlhf power`` plans the next comparison."""
+        models = {
+            name: {
+                "numbers": as_json(numbers),
+                "grades": _known(self.answers[name].rewards),
+                "measured on": self.on[name],
+            }
+            for name, numbers in self.numbers.items()
+        }
+        pairs = [
+            {**as_json([pair.difference]), "better": pair.better, "worse": pair.worse, "p": pair.chance}
+            for pair in self.pairs
+        ]
+        return {"models": models, "pairs": pairs}
+
+
+def _known(rewards: Tensor) -> list[list[float | None]]:
+    return [[value if math.isfinite(value) else None for value in row] for row in rewards.tolist()]
 
 
 def as_json(numbers: Sequence[Number]) -> dict[str, Any]:

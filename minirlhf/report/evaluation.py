@@ -1,0 +1,57 @@
+"""What ``minirlhf evaluate`` has measured as one HTML page that needs nothing else: numbers, pairs, and replies to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from minirlhf.data.records import Problem
+from minirlhf.models.checkpoints import write_text_atomic
+from minirlhf.report import templates
+from minirlhf.report.plotting import PALETTE, data_uri, png
+from minirlhf.stages.measure import Evaluated, Number
+
+SHOWN = 20
+
+
+def write(path: Path, tasks: Sequence[Evaluated]) -> None:
+    """Write the page, with the replies to the first :data:`SHOWN` problems of each task."""
+    parts = []
+    for task in tasks:
+        numbers = {name: {n.name: n for n in found} for name, found in task.numbers.items()}
+        columns = list(dict.fromkeys(name for found in numbers.values() for name in found))
+        first = {name: found[0] for name, found in task.numbers.items()}
+        parts.append(
+            {
+                "task": task,
+                "columns": columns,
+                "rows": [(name, [found.get(column) for column in columns]) for name, found in numbers.items()],
+                "figure": data_uri(_intervals(first)),
+                "alt": "; ".join(f"{name}: {n.value:.3f}, {n.low:.3f} to {n.high:.3f}" for name, n in first.items()),
+                "samples": [_sample(task, i, problem) for i, problem in enumerate(task.problems[:SHOWN])],
+            }
+        )
+    write_text_atomic(path, templates.render("evaluate", parts=parts))
+
+
+def _sample(task: Evaluated, at: int, problem: Problem) -> dict[str, object]:
+    replies = [
+        (name, found.completions[at][0], f"{float(found.rewards[at, 0]):g}") for name, found in task.answers.items()
+    ]
+    return {"prompt": problem.prompt, "reference": problem.reference, "replies": replies}
+
+
+def _intervals(numbers: dict[str, Number]) -> bytes:
+    """The first number of each model, usually its accuracy."""
+    fig, ax = plt.subplots(figsize=(7, 0.8 + 0.35 * len(numbers)), layout="constrained")
+    for row, number in enumerate(numbers.values()):
+        ax.plot([number.low, number.high], [row, row], color=PALETTE["blue"], lw=2)
+        ax.plot(number.value, row, "o", color=PALETTE["blue"])
+    ax.set(yticks=range(len(numbers)), yticklabels=list(numbers), xlabel=next(iter(numbers.values())).name)
+    ax.set_ylim(len(numbers) - 0.5, -0.5)
+    ax.spines[["top", "right"]].set_visible(False)
+    image = png(fig)
+    plt.close(fig)
+    return image

@@ -1,0 +1,149 @@
+"""`minirlhf power`: what it says is what tests of that many items find, and bad input is one line."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.equations.evaluation import paired_variance
+from minirlhf.stages.power import Noise, grades
+
+HOW = {"alpha": 0.05, "power": 0.8}
+
+
+def pilot(problems, replies, rng):
+    """Two models of which the second is worse by .15 or better by .25, each on half of the problems."""
+    chances = rng.uniform(0.3, 0.7, size=(problems, 1))
+    gain = rng.choice([-0.15, 0.25], size=(problems, 1))
+    return [torch.from_numpy(rng.binomial(1, p, size=(problems, replies)) * 1.0) for p in (chances, chances + gain)]
+
+
+def test_the_parts_of_a_pilot_add_up_to_the_variance_of_its_difference():
+    ours, theirs = pilot(200, 4, np.random.default_rng(0))
+    noise = Noise.measured(ours, theirs, 0.0)
+    assert (noise.item + noise.reply / 4) / 200 == pytest.approx(float(paired_variance(ours.mean(1), theirs.mean(1))))
+
+
+def test_the_parts_of_a_pilot_are_right_on_average():
+    """ω² = .2², σ² the mean of p(1 − p) of both, by the law that the pilot is drawn from."""
+    chances = np.linspace(0.3, 0.7, 10_001)
+    reply = np.mean([(p * (1 - p)).mean() for p in (chances, chances - 0.15, chances, chances + 0.25)]) * 2
+    rng, found = np.random.default_rng(1), []
+    for _ in range(40):
+        noise = Noise.measured(*pilot(3000, 8, rng), 0.0)
+        found.append((noise.item, noise.reply))
+    means, errors = np.mean(found, axis=0), np.std(found, axis=0) / math.sqrt(len(found))
+    assert np.all(np.abs(means - [0.04, reply]) < 5 * errors)
+
+
+def test_so_many_items_find_the_difference_in_four_of_five_experiments():
+    rng, found, rounds, gain = np.random.default_rng(2), 0, 1500, 0.1
+    items = math.ceil(Noise.of_shares(0.6, gain, 0.0).items(gain, seeds=1, replies=1, **HOW))
+    for _ in range(rounds):
+        low, high = rng.binomial(items, 0.6) / items, rng.binomial(items, 0.6 + gain) / items
+        error = math.sqrt((low * (1 - low) + high * (1 - high)) / items)
+        found += (high - low) / error > 1.96
+    assert abs(found / rounds - 0.8) < 0.04  # three standard errors, and the normal approximation
+
+
+def test_items_and_effect_are_each_the_inverse_of_the_other():
+    noise = Noise(0.1, 0.2, 1e-5, "")
+    items = noise.items(0.03, seeds=3, replies=2, **HOW)
+    assert noise.effect(round(items), seeds=3, replies=2, **HOW) == pytest.approx(0.03, rel=1e-3)
+
+
+def test_one_seed_fewer_than_it_asks_for_is_not_enough():
+    noise = Noise(0.1, 0.2, 0.02**2, "")
+    fewest = noise.seeds(0.01, **HOW)
+    assert math.isinf(noise.items(0.01, seeds=fewest - 1, replies=1, **HOW))
+    assert math.isfinite(noise.items(0.01, seeds=fewest, replies=1, **HOW))
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def one(model, rows, data="d"):
+    return {"numbers": {}, "grades": rows, "measured on": {"data": data, "asked": {"model": model}}}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, content):
+        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        return name
+
+    return write
+
+
+def test_the_example_of_chapter_19(capsys):
+    assert main(["power", "--accuracy", "0.7", "--effect", "0.05"]) == 0
+    assert "items needed for a difference of 0.05: 1,248" in capsys.readouterr().out
+
+
+def test_a_pilot_in_one_file_or_in_two_says_the_same(file, capsys):
+    ours, theirs = (rows.tolist() for rows in pilot(50, 2, np.random.default_rng(3)))
+    a, b = file("a.json", one("a", ours)), file("b.json", one("b", theirs))
+    both = file("both.json", {"tasks": {"t": {"models": {"a": one("a", ours), "b": one("b", theirs)}, "pairs": []}}})
+    shown = []
+    for results in ([a, b], [both]):
+        assert main(["power", "--results", *results, "--effect", "0.05", "--replies", "4"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and "items needed" in shown[0] and "the same 50 items, 2 replies to each" in shown[0]
+
+
+def test_what_could_not_be_graded_is_left_out(file):
+    name = file("a.json", one("a", [[1.0, None], [0.0, 1.0]]))
+    assert grades([Path(name)])["a"].isnan().tolist() == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--effect", "0.1"], "either --accuracy or --results"),
+        (["--accuracy", "0.5"], "expected --effect"),
+        (["--accuracy", "1.5", "--items", "9"], "--accuracy 1.5: expected a number between 0 and 1"),
+        (["--accuracy", "0.9", "--effect", "0.2"], "--effect 0.2: expected at most 0.1"),
+        (["--accuracy", "0.9", "--effect", "-0.2"], "expected a number above 0"),
+        (["--accuracy", "0.5", "--items", "0"], "--items 0: expected at least 1"),
+        (["--accuracy", "0.5", "--items", "9", "--alpha", "nan"], "--alpha nan: expected a number between 0 and 1"),
+        (["--accuracy", "0.5", "--items", "9", "--power", "0.01"], "--power 0.01: expected more than half"),
+        (["--accuracy", "0.5", "--items", "9", "--seed-sd", "-1"], "--seed-sd -1: expected 0"),
+        (["--accuracy", "0.5", "--items", "9", "--replies", "4"], "expected --results of a pilot"),
+        (["--accuracy", "0.7", "--effect", "0.01", "--seed-sd", "0.02"], "expected at least 32 seeds"),
+        (["--results", "nowhere.json", "--effect", "0.1"], "nowhere.json: no such file"),
+        (["--results", "broken.json", "--effect", "0.1"], "broken.json: cannot be read"),
+        (["--results", "list.json", "--effect", "0.1"], "list.json: holds no grades of models"),
+        (["--results", "pairs.json", "--effect", "0.1"], "pairs.json: holds no grades of models"),
+        (["--results", "ragged.json", "--effect", "0.1"], "ragged.json: holds no grades of models"),
+        (["--results", "two.json", "--effect", "0.1"], "holds the tasks s, t; expected a file of one task"),
+        (["--results", "a.json", "--effect", "0.1"], "1 models (a); expected two"),
+        (["--results", "a.json", "a.json", "--effect", "0.1"], "a was read already"),
+        (["--results", "a.json", "c.json", "--effect", "0.1"], "answered other problems"),
+        (["--results", "a.json", "b.json", "--effect", "0.1"], "differ by the same on each of 2 items"),
+    ],
+)
+def test_bad_input_is_one_line(argv, words, file, capsys):
+    file("broken.json", "{")
+    file("list.json", [1])
+    file("pairs.json", {"numbers": {}, "measured on": {"pairs": 3}})
+    file("ragged.json", one("a", [[1.0], [1.0, 0.0]]))
+    file("two.json", {"tasks": {"s": {"models": {}}, "t": {"models": {}}}})
+    file("a.json", one("a", [[1.0], [0.0]]))
+    file("b.json", one("b", [[1.0], [0.0]]))
+    file("c.json", one("c", [[1.0], [0.0]], data="other"))
+    assert main(["power", *argv]) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error and "\n" not in error
+
+
+def test_a_pilot_without_noise_is_refused():
+    same = torch.ones(4, 2)
+    with pytest.raises(UserError, match="differ by the same on each of 4 items"):
+        Noise.measured(same, same, 0.0)
