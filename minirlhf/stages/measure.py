@@ -177,7 +177,7 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """Two models on the same problems.
 
     Attributes:
@@ -197,7 +197,7 @@ class Pair:
         return f"{self.difference}   better on {self.better}, worse on {self.worse}, p = {self.chance:.3f}"
 
 
-def compare(found: Mapping[str, Replies]) -> list[Pair]:
+def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
     """Every two of these models, on the problems of which both have a graded reply.
 
     Where no two rewards differ the interval is that of as many problems none of which differs: ± the upper end of Wilson's.
@@ -219,7 +219,7 @@ def compare(found: Mapping[str, Replies]) -> list[Pair]:
             spread = wilson_interval(0, len(ours))[1]
         number = Number(f"{first} − {second}", mean, mean - spread, mean + spread)
         better, worse = int((ours > theirs).sum()), int((ours < theirs).sum())
-        pairs.append(Pair(first, second, number, better, worse, sign_test(better, worse)))
+        pairs.append(ModelPair(first, second, number, better, worse, sign_test(better, worse)))
     corrected = holm([pair.chance for pair in pairs])
     return [dataclasses.replace(pair, chance=chance) for pair, chance in zip(pairs, corrected, strict=True)]
 
@@ -241,7 +241,7 @@ class Evaluated:
     problems: list[Problem]
     answers: dict[str, Replies]
     numbers: dict[str, list[Number]]
-    pairs: list[Pair]
+    pairs: list[ModelPair]
     on: dict[str, dict[str, Any]]
 
     @property
