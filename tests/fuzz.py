@@ -1,4 +1,4 @@
-"""Whatever is thrown at them, the loaders, the template parser, the settings and the graders read it or refuse it with one clear line.
+"""Whatever is thrown at them, the loaders, the template parser, the settings, the graders and the reader of tool calls read it or refuse it with one clear line.
 
     python tests/fuzz.py                     100,000 inputs for each, and the evidence in benchmarks/fuzz.json
     python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
@@ -32,7 +32,7 @@ from minirlhf import evidence
 from minirlhf.cli import Parser, train
 from minirlhf.cli.settings import from_mapping, read_yaml
 from minirlhf.core.errors import UserError
-from minirlhf.data import chat, inspection
+from minirlhf.data import calls, chat, inspection
 from minirlhf.data.loaders import load
 from minirlhf.feedback import graders
 from minirlhf.models.tokenizers import train_tokenizer
@@ -339,11 +339,88 @@ class Graders:
         assert math.isnan(value) == math.isnan(grade("", reference)), f"{name}: NaN depends on the completion"
 
 
-TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings | Graders]] = {
+#: Pieces of calls in both forms, whole and broken.
+WRITTEN = (
+    '{"name": "find", "arguments": {"key": "red", "count": 2}}',
+    '{"name": "find", "parameters": {"key": "red"}}',
+    '{"id": "a", "type": "function", "function": {"name": "find", "arguments": "{\\"key\\": \\"red\\"}"}}',
+    'find(key="red", count=2)',
+    "[find('red'), find(key='blue', tags=['a', 'b'])]",
+    "find(key='red')\nnow()",
+    "now()",
+    "find(key=",
+    '{"name": "find", "arguments": {',
+    "find(**{'key': 'red'})",
+    "__import__('os').system('true')",
+    "(" * 30,
+    "[" * 300,
+    "{" * 30 + ":",
+    "-" * 600 + "1",
+    "9**9**9",
+    "1+" * 500,
+    "a." * 500,
+    "f" + "(x)" * 400,
+    '"' * 301,
+    "'''",
+    "lambda: " * 200,
+    "f'{" * 40,
+    "not " * 300,
+)
+FRAMES = (
+    calls.OPEN,
+    calls.CLOSE,
+    calls.THOUGHT,
+    calls.THOUGHT_ENDS,
+    "```json\n",
+    "```",
+    "so 4",
+    " ",
+    "\n",
+    "<eos>",
+    "",
+)
+
+
+class Calls:
+    """Replies with calls of tools, damaged: never an exception, the same twice, and what is called can be called."""
+
+    def __init__(self, folder: Path) -> None:
+        key = {"type": "string"}
+        tags = {"type": "array", "items": {"type": "string"}}
+        properties = {"key": key, "count": {"type": "integer", "nullable": True}, "tags": tags}
+        find = {"name": "find", "parameters": {"type": "object", "properties": properties, "required": ["key"]}}
+        now = {"name": "now", "parameters": {"type": "object", "properties": {}}}
+        self.schemas = [{"type": "function", "function": each} for each in (find, now)]
+
+    def make(self, rng: random.Random) -> str:
+        """Frames and calls in any order; a JSON one may have a value replaced."""
+        parts = []
+        for _ in range(rng.randint(1, 5)):
+            piece = rng.choice(WRITTEN)
+            if piece.endswith("}}") and rng.random() < 0.3:
+                piece = json.dumps(mangle(rng, json.loads(piece)))
+            parts += [rng.choice(FRAMES), piece if rng.random() < 0.8 else "", rng.choice(FRAMES)]
+        text = "".join(parts)
+        return damage(rng, text.encode()).decode(errors="replace") if rng.random() < 0.6 else text
+
+    def run(self, made: str) -> None:
+        """Read it, and refuse it if one of its calls cannot be made."""
+        reply = calls.read_calls(made, self.schemas)
+        assert reply == calls.read_calls(made, self.schemas)
+        assert calls.OPEN not in reply.text, "a call is left in the text"
+        for call in reply.calls:
+            if isinstance(call, calls.BadCall):
+                raise UserError(call.problem)
+            assert json.loads(json.dumps(call.arguments)) == call.arguments
+            assert call.name in ("find", "now") and (call.name == "now") == (not call.arguments)
+
+
+TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings | Graders | Calls]] = {
     "loaders": Loaders,
     "templates": Templates,
     "settings": Settings,
     "graders": Graders,
+    "calls": Calls,
 }
 
 

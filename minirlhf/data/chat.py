@@ -28,15 +28,16 @@ SPECIAL_TOKENS = (PAD, EOS, USER, ASSISTANT, SYSTEM, UNK)
 _BAD_ROLE = "{{ raise_exception('unknown role ' ~ message['role']) }}"
 
 
-def _role_tokens(gap: str) -> str:
-    """A template in which a token announces each speaker and the end-of-sequence token ends the assistant's turns."""
+def _role_tokens(gap: str, *roles: str) -> str:
+    """A template in which a token announces each speaker and the end-of-sequence token ends the assistant's turns. ``roles``: who may speak,
+    beside the assistant."""
     return (
         "{% for message in messages %}"
         f"{{{{ '{gap}' if not loop.first }}}}"
         "{% if message['role'] == 'assistant' %}"
         f"<assistant>{gap}{{% generation %}}"
         f"{{{{ message['content'] ~ '{gap}' if message['content'] }}}}{{{{ eos_token }}}}{{% endgeneration %}}"
-        "{% elif message['role'] in ('user', 'system') %}"
+        f"{{% elif message['role'] in {roles} %}}"
         f"{{{{ '<' ~ message['role'] ~ '>' }}}}{gap}{{{{ message['content'] }}}}"
         f"{{% else %}}{_BAD_ROLE}{{% endif %}}"
         "{% endfor %}"
@@ -45,10 +46,13 @@ def _role_tokens(gap: str) -> str:
 
 
 #: ``<user> tell me about cats <assistant> cats sleep a lot <eos>``: for word-level tokenizers, which split at spaces.
-WORDS = _role_tokens(" ")
+WORDS = _role_tokens(" ", "user", "system")
+
+#: The same with a speaker more, for worlds with tools: ``… <eos> <tool> 4 0 8 <assistant>``. ``<tool>`` is one of the tokenizer's words.
+WORDS_AND_TOOLS = _role_tokens(" ", "user", "system", "tool")
 
 #: The same without spaces around the special tokens: for tokenizers that keep spaces (trained on data, byte-level).
-TURNS = _role_tokens("")
+TURNS = _role_tokens("", "user", "system")
 
 #: ChatML: for tokenizers that have ``<|im_start|>`` and ``<|im_end|>``.
 CHATML = (
@@ -103,6 +107,30 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message
     """Token ids after which the assistant's reply begins; a prefix of what :func:`encode` gives with the reply."""
     text = render(tokenizer, messages, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -> list[int]:
+    """Token ids of what an assistant hears between two of its turns, from behind the token that ends the first to where the second begins.
+
+    A tool that says ``<|im_end|>`` must not end a turn by it: special tokens in what was heard are broken up by a blank.
+
+    Raises:
+        UserError: no template, or one that writes the turn before otherwise because of what was heard.
+    """
+    talk = conversation("go on", "well")
+    text, [(_, end)] = assistant_spans(tokenizer, talk)
+    special = [token for token in tokenizer.all_special_tokens if len(token) > 1]
+    marks = re.compile("|".join(map(re.escape, special)))
+    plain = [
+        {**message, "content": marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", message["content"])}
+        for message in heard
+    ]
+    whole = render(tokenizer, [*talk, *plain], add_generation_prompt=True)
+    if not whole.startswith(text[:end]):
+        raise UserError(
+            "the tokenizer's chat template rewrites earlier turns when something is said after them; sampling in turns needs one that does not"
+        )
+    return list(tokenizer(whole[end:], add_special_tokens=False)["input_ids"])
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, first_turn: int = 0) -> Tokens:

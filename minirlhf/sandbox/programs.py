@@ -88,6 +88,30 @@ def _asked(theirs: Box, ours: Box, name: str) -> Examined | None:
     return Examined(held, failed, "" if held + failed else "with these answers the tests assert nothing")
 
 
+class ProgramFailed(Exception):
+    """Why a program gave nothing, in one line."""
+
+
+def result(program: str, name: str, *, limits: Limits = LIMITS, boxes: Boxes | None = None) -> Any:
+    """What the program's function ``name`` gives, called without arguments, in a box of its own: plain data.
+
+    Raises:
+        ProgramFailed: it does not compile, raises, takes too long, or gives what is no plain data.
+    """
+    with Box(boxes or shared_boxes(), limits) as box:
+        try:
+            loaded = box.ask({"op": "load", "code": program})
+            answer = loaded if "error" in loaded else box.ask({"op": "call", "name": name, "call": _NOTHING})
+            if "error" not in answer:
+                return wire.decode(answer["ok"], wide=True)
+        except (BoxEnded, wire.WireError) as problem:
+            raise ProgramFailed(str(problem) or type(problem).__name__) from None
+    raise ProgramFailed(str(answer["error"])[:500])
+
+
+_NOTHING = wire.encode(([], {}), wide=True)
+
+
 @functools.cache
 def _boxes_of(process: int) -> Boxes:
     boxes = Boxes("minirlhf.sandbox.programs")

@@ -1,0 +1,358 @@
+"""Tool calls as text: how they are written, and one reader for what a model makes of that.
+
+A call stands between ``<tool_call>`` and ``</tool_call>`` (Hermes, Qwen), or is the whole reply, and is written in one of two ways::
+
+    {"name": "calculator", "arguments": {"expression": "12*34"}}        JSON
+    calculator(expression="12*34")                                      Python
+
+Several calls are a list of these. :func:`read_calls` takes any text: what is no call is text, and a call that cannot be made comes back with the
+reason, which the model can be told. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
+#: Characters of one call at most, and brackets in brackets: Python's own reader can take very long on what is broken and deep.
+LONGEST, DEEPEST = 8_000, 20
+
+#: A tool as chat templates take it: ``{"type": "function", "function": {"name", "description", "parameters"}}``, with the JSON Schema of its
+#: arguments. ``transformers.utils.get_json_schema`` makes one of a function's type hints and docstring.
+Schema: TypeAlias = Mapping[str, Any]
+Form: TypeAlias = Literal["json", "python"]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that can be made: the tool is there, and the arguments are what its schema asks for.
+
+    Attributes:
+        id: what the tool's answer names, so that answers in another order still find their calls.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BadCall:
+    """A call that cannot be made.
+
+    Attributes:
+        name: the tool that it names, as far as that can be read; may be empty.
+        problem: why, in one line, to be told to who wrote it.
+    """
+
+    id: str
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a turn of the assistant says.
+
+    Attributes:
+        thought: what stands between ``<think>`` and ``</think>`` at its beginning; no call is made from there.
+        text: what is neither thought nor call, without white space around it.
+        calls: in their order.
+    """
+
+    thought: str
+    text: str
+    calls: tuple[ToolCall | BadCall, ...]
+
+
+def _by_name(schemas: Sequence[Schema]) -> dict[str, Schema]:
+    """The schemas by the name of their tool; ``ValueError`` if two have the same."""
+    found = {schema["function"]["name"]: schema for schema in schemas}
+    if len(found) != len(schemas):
+        raise ValueError(f"schemas holds {len(schemas)} tools of {len(found)} names; expected one name each")
+    return found
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def describe_tools(schemas: Sequence[Schema], form: Form) -> str:
+    """What a system message says of the tools: a line of JSON for each, and how to call them."""
+    shape = {"json": '{"name": NAME, "arguments": {ARGUMENT: VALUE}}', "python": "NAME(ARGUMENT=VALUE)"}[form]
+    listed = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
+    return f"You can call these tools:\n{listed}\nTo call one, write {OPEN}{shape}{CLOSE} and stop."
+
+
+def write_call(name: str, arguments: Mapping[str, Any], form: Form) -> str:
+    """A call as a model should write it, with its marks."""
+    if form == "json":
+        body = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
+    else:
+        body = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    return f"{OPEN}{body}{CLOSE}"
+
+
+def opening(choice: str, form: Form) -> str:
+    """With what a turn is begun for the model, for it to go on: the words of ``tool_choice``.
+
+    Args:
+        choice: ``auto``: nothing, the model decides. ``any``: a call is opened. The name of a tool: a call of this tool is. ``none``: nothing, and
+            whoever reads the reply makes no call of it.
+    """
+    if choice in ("auto", "none"):
+        return ""
+    if choice == "any":
+        return OPEN
+    return OPEN + (f'{{"name": {json.dumps(choice)}, "arguments": ' if form == "json" else f"{choice}(")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+class _Unreadable(Exception):
+    """Why a text is no call, in one line; ``name``: the tool that it names, as far as one can see."""
+
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(problem)
+        self.name = name
+
+
+def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Reply:
+    """Read a turn of the assistant. Takes any text, raises nothing, in a time that grows with the length of the text.
+
+    Args:
+        text: the turn, without the token that ends it.
+        schemas: the tools that there are.
+        first_id: the number of the first call without an id of its own: ``call_0``, ``call_1`` ….
+    """
+    thought, rest = _apart(text)
+    tools, said, bodies = _by_name(schemas), [], []
+    if OPEN in rest:
+        while OPEN in rest:
+            before, _, rest = rest.partition(OPEN)
+            body, _, rest = rest.partition(CLOSE)
+            said.append(before)
+            bodies.append(body)
+        said.append(rest)
+    elif _looks_like_calls(rest, tools):
+        bodies.append(rest)
+    else:
+        said.append(rest)
+    calls: list[ToolCall | BadCall] = []
+    for body in bodies:
+        try:
+            found = _calls_in(body)
+        except _Unreadable as problem:
+            calls.append(BadCall(f"call_{first_id + len(calls)}", problem.name, str(problem)))
+            continue
+        for one in found:
+            calls.append(_checked(one, tools, f"call_{first_id + len(calls)}"))
+    return Reply(thought, " ".join(filter(None, (part.strip() for part in said))), tuple(calls))
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """The thought at the beginning, and what comes after it; a thought that does not end is all there is."""
+    if not text.lstrip().startswith(THOUGHT):
+        return "", text
+    thought, _, rest = text.lstrip()[len(THOUGHT) :].partition(THOUGHT_ENDS)
+    return thought.strip(), rest
+
+
+def _looks_like_calls(text: str, tools: Mapping[str, Schema]) -> bool:
+    """Is a reply without marks, as a whole, calls? All of its names must be tools: prose in brackets is no call."""
+    try:
+        found = _calls_in(text)
+    except _Unreadable:
+        return False
+    return all(name in tools for name, _, _ in found)
+
+
+#: Name, arguments by position and by name (or what stands in their place), and id of a call as it was written.
+_Raw: TypeAlias = tuple[str, Callable[[Schema], Any], str | None]
+
+
+def _calls_in(body: str) -> list[_Raw]:
+    """At least one call, in either form."""
+    body = body.strip()
+    if len(body) > LONGEST:
+        raise _Unreadable(f"the call has {len(body)} characters; expected at most {LONGEST}")
+    if _depth(body) > DEEPEST:
+        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another")
+    found = _of_json(body) if body.lstrip("[ \n").startswith("{") else _of_python(body)
+    if not found:
+        raise _Unreadable("no call stands there")
+    return found
+
+
+def _depth(body: str) -> int:
+    """How many brackets are open at most, those in quotes aside."""
+    depth = deepest = 0
+    quote, escaped = "", False
+    for c in body:
+        if quote:
+            quote, escaped = ("" if c == quote and not escaped else quote), c == "\\" and not escaped
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif c in ")]}":
+            depth -= 1
+    return deepest
+
+
+def _of_json(body: str) -> list[_Raw]:
+    def constant(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON value")
+
+    try:
+        value = json.loads(body, parse_constant=constant)
+    except (ValueError, RecursionError) as problem:
+        raise _Unreadable(f"the call is not valid JSON: {_line(problem)}") from None
+    return [_of_object(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _of_object(value: Any) -> _Raw:
+    """Of ``{"name", "arguments"}``; ``parameters`` is Llama's word, ``{"function": {...}, "id"}`` and arguments as a string OpenAI's."""
+    given = value.get("id") if isinstance(value, dict) else None
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise _Unreadable('a call is an object with "name" and "arguments"')
+    name: str = value["name"]
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError) as problem:
+            raise _Unreadable(f"the arguments are not valid JSON: {_line(problem)}", name) from None
+    return name, lambda schema: arguments, given if isinstance(given, str) and given else None
+
+
+def _of_python(body: str) -> list[_Raw]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes
+            statements = ast.parse(body).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        raise _Unreadable(f"the call is neither JSON nor Python: {_line(problem)}") from None
+    found = []
+    for statement in statements:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        for node in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                raise _Unreadable("a call is written NAME(ARGUMENT=VALUE)")
+            found.append(_of_node(node, node.func.id))
+    return found
+
+
+def _of_node(node: ast.Call, name: str) -> _Raw:
+    try:
+        places = [ast.literal_eval(each) for each in node.args]
+        named = [(each.arg, ast.literal_eval(each.value)) for each in node.keywords]
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise _Unreadable("arguments are plain values: texts, numbers, lists", name) from None
+    if any(key is None for key, _ in named):
+        raise _Unreadable("arguments are given by their names, not by **", name)
+
+    def bound(schema: Schema) -> Any:
+        order = list(schema["function"]["parameters"].get("properties", {}))
+        if len(places) > len(order):
+            raise _Unreadable(f"{len(places)} arguments; expected at most {len(order)}", name)
+        pairs = [*zip(order, places, strict=False), *named]
+        twice = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
+        if twice:
+            raise _Unreadable(f"argument {twice[0]!r} is given twice", name)
+        return dict(pairs)
+
+    return name, bound, None
+
+
+def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str) -> ToolCall | BadCall:
+    """The call, if the tool is there and takes such arguments."""
+    name, bind, given = raw
+    number = given or number
+    if name not in tools:
+        return BadCall(number, name[:80], f"there is no tool {name[:80]!r}; there are: {', '.join(tools) or 'none'}")
+    try:
+        arguments = _plain(bind(tools[name]))
+    except _Unreadable as problem:
+        return BadCall(number, name, str(problem))
+    parameters = tools[name]["function"]["parameters"]
+    properties = parameters.get("properties", {})
+    if not isinstance(arguments, dict):
+        return BadCall(number, name, "arguments are an object of names and values")
+    missing = [key for key in parameters.get("required", ()) if key not in arguments]
+    if missing:
+        return BadCall(number, name, f"argument {missing[0]!r} is missing")
+    for key, value in arguments.items():
+        if key not in properties:
+            return BadCall(
+                number, name, f"there is no argument {key[:80]!r}; there are: {', '.join(properties) or 'none'}"
+            )
+        if not _fits(value, properties[key]):
+            return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}")
+    return ToolCall(number, name, arguments)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold, tuples as lists; :class:`_Unreadable` for what it cannot."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Unreadable("a text holds half of a surrogate pair") from None
+        return value
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise _Unreadable("arguments are plain values: texts, numbers, lists")
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+}
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at."""
+    if value is None and schema.get("nullable"):
+        return True
+    if "anyOf" in schema:
+        return any(_fits(value, each) for each in schema["anyOf"])
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_KINDS.get(kind, lambda _: True)(value) for kind in kinds):
+        return False
+    return not isinstance(value, list) or all(_fits(each, schema.get("items", {})) for each in value)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f"choice among {', '.join(map(str, schema['enum']))}"
+    kinds = schema.get("type", "value of the expected kind")
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+
+
+def _line(problem: BaseException) -> str:
+    """The first line of an error, short."""
+    text = problem.msg if isinstance(problem, SyntaxError | json.JSONDecodeError) else str(problem)
+    return (text.splitlines() or [""])[0][:120] or type(problem).__name__

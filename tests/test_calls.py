@@ -1,0 +1,185 @@
+"""Tool calls as text: what is written comes back, and what is no call is told from what is."""
+
+import inspect
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers.utils import get_json_schema
+
+from minirlhf.data import calls
+from minirlhf.data.calls import BadCall, ToolCall, read_calls, write_call
+
+
+def find(key: str, count: int = 1, exact: bool | None = None, tags: list[str] | None = None) -> str:
+    """Find something.
+
+    Args:
+        key: what to find.
+        count: how many.
+        exact: whether the key must match.
+        tags: marks that it must have.
+    """
+    return key
+
+
+def say(word: str) -> None:
+    """Say a word.
+
+    Args:
+        word: what to say. (choices: ["yes", "no"])
+    """
+
+
+SCHEMAS = [get_json_schema(find), get_json_schema(say)]
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+
+
+def only(text):
+    """The one call of a reply that says nothing else."""
+    reply = read_calls(text, SCHEMAS)
+    assert reply.text == "" and len(reply.calls) == 1, reply
+    return reply.calls[0]
+
+
+@pytest.mark.parametrize("form", ["json", "python"])
+@given(
+    key=TEXTS, count=st.integers(-(10**20), 10**20), exact=st.none() | st.booleans(), tags=st.lists(TEXTS, max_size=3)
+)
+def test_what_is_written_comes_back(form, key, count, exact, tags):
+    arguments = {"key": key, "count": count, "exact": exact, "tags": tags}
+    body = write_call("find", arguments, form)
+    if calls.CLOSE not in json.dumps(arguments) and calls.OPEN not in json.dumps(arguments):
+        assert only(body) == ToolCall("call_0", "find", arguments)
+        assert only(body.removesuffix(calls.CLOSE)) == ToolCall("call_0", "find", arguments), (
+            "the sampler stopped there"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"name": "find", "arguments": {"key": "a"}}', {"key": "a"}),
+        ('{"name": "find", "parameters": {"key": "a"}}', {"key": "a"}),
+        ('[{"name": "find", "arguments": "{\\"key\\": \\"a\\"}"}]', {"key": "a"}),
+        ('find(key="a")', {"key": "a"}),
+        ('[find("a", 2)]', {"key": "a", "count": 2}),
+        ("find('a', tags=('b', 'c'))", {"key": "a", "tags": ["b", "c"]}),
+        ('find( " a " )', {"key": " a "}),
+    ],
+)
+def test_the_ways_in_which_models_write(text, arguments):
+    """With the marks, and as the whole reply without."""
+    for framed in (text, f"{calls.OPEN}\n{text}\n{calls.CLOSE}", f"<think>hm</think>{text}"):
+        assert only(framed) == ToolCall("call_0", "find", arguments)
+
+
+def test_ids_are_given_or_counted():
+    spoken = '{"id": "x7", "function": {"name": "say", "arguments": {"word": "no"}}}'
+    reply = read_calls(f"{calls.OPEN}[{spoken}, {spoken[12:]}]", SCHEMAS, first_id=3)
+    assert isinstance(reply.calls[0], BadCall), "cut in the middle, it is no JSON"
+    two = f"{calls.OPEN}{spoken}{calls.CLOSE} and {calls.OPEN}say('yes'); find('a'){calls.CLOSE}"
+    reply = read_calls(two, SCHEMAS, first_id=3)
+    assert [call.id for call in reply.calls] == ["x7", "call_4", "call_5"] and reply.text == "and"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the answer is 4",
+        "find",
+        "I could find(it)",
+        "print('a')",
+        "[1, 2]",
+        '{"a": 1}',
+        "",
+        "<think>say('no')",
+        "42",
+        "(see find)",
+    ],
+)
+def test_prose_is_no_call(text):
+    reply = read_calls(text, SCHEMAS)
+    assert reply.calls == () and (reply.text == text or reply.thought)
+
+
+def test_a_thought_calls_nothing():
+    reply = read_calls("<think> say('no') <tool_call>say('no')</tool_call> </think>\nfine", SCHEMAS)
+    assert (reply.thought, reply.text, reply.calls) == ("say('no') <tool_call>say('no')</tool_call>", "fine", ())
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("shout(word='yes')", "there is no tool 'shout'"),
+        ("find()", "'key' is missing"),
+        ("find(key=1)", "'key' is no string"),
+        ("find(key='a', count=True)", "'count' is no integer"),
+        ("find(key='a', tags=['b', 1])", "'tags' is no array"),
+        ("find(key='a', colour='b')", "no argument 'colour'"),
+        ("find('a', key='b')", "given twice"),
+        ("find('a', 1, True, [], 5)", "5 arguments"),
+        ("find(key=open('a'))", "plain values"),
+        ("find(**{'key': 'a'})", "by their names"),
+        ("os.system('a')", "NAME(ARGUMENT=VALUE)"),
+        ("find(key={1: 2})", "plain values"),
+        ("find('\\ud800')", "surrogate"),
+        ("say(word='maybe')", "choice among yes, no"),
+        ('{"name": "say", "arguments": [1]}', "an object of names"),
+        ('{"name": 3}', '"name" and "arguments"'),
+        ('{"name": "find", "arguments": {"key": NaN}}', "not valid JSON"),
+        ('{"name": "find", "arguments": {"key": "a", "count": 1e999}}', "plain values"),
+        ("", "no call stands there"),
+        ("(" * 25, "brackets"),
+        ("x" * 9000, "9000 characters"),
+    ],
+)
+def test_what_cannot_be_called_says_why(body, problem):
+    call = only(f"{calls.OPEN}{body}{calls.CLOSE}")
+    assert isinstance(call, BadCall) and problem in call.problem and "\n" not in call.problem
+
+
+def test_time_grows_with_the_text():
+    """Marks, quotes and brackets by the ten thousand: twice the text takes at most five times as long."""
+
+    def spent(text):
+        start = time.process_time()
+        read_calls(text, SCHEMAS)
+        return time.process_time() - start
+
+    for piece in (
+        calls.OPEN,
+        f"{calls.OPEN}find(",
+        f"{calls.OPEN}{{",
+        '"',
+        f"{calls.OPEN}say('no'){calls.CLOSE}",
+        "<think>",
+        "find('a');",
+    ):
+        short, long = piece * 4_000, piece * 8_000
+        quickest = [min(spent(text) for _ in range(3)) for text in (short, long)]
+        assert quickest[1] < 5 * quickest[0] + 0.05, piece
+
+
+def test_a_tools_choice_opens_the_turn():
+    for form in ("json", "python"):
+        assert calls.opening("auto", form) == calls.opening("none", form) == ""
+        for choice in ("any", "find"):
+            written = write_call("find", {"key": "a"}, form)
+            assert written.startswith(calls.opening(choice, form))
+        assert calls.opening("any", form) != calls.opening("find", form)
+
+
+def test_schemas_stand_in_the_system_message():
+    for form in ("json", "python"):
+        text = calls.describe_tools(SCHEMAS, form)
+        assert all(json.dumps(schema["function"]) in text for schema in SCHEMAS) and calls.OPEN in text
+    with pytest.raises(ValueError, match="one name each"):
+        read_calls("", [SCHEMAS[0], SCHEMAS[0]])
+
+
+def test_the_schema_is_that_of_the_function():
+    properties = SCHEMAS[0]["function"]["parameters"]["properties"]
+    assert list(properties) == list(inspect.signature(find).parameters)

@@ -1,0 +1,127 @@
+"""Chapter 17: the worlds with tools, and what a turn is worth in one that can be summed."""
+
+import inspect
+import random
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch17_tools import adventure, calculators
+from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
+from minirlhf.data.calls import ToolCall
+from minirlhf.feedback.tools import Toolbox
+
+# -- the adventure ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_way_leads_to_the_treasure_and_no_shorter_one_does():
+    state, steps = State(), 0
+    while not state.treasure:
+        state, steps = state.after(adventure.WAY[state.number]), steps + 1
+    assert steps == 6 and state.earned(BONUS) == 1 + 2 * BONUS
+    reached = {State()}
+    for _ in range(5):
+        reached |= {state.after(action) for state in reached for action in ACTIONS}
+    assert not any(state.treasure for state in reached)
+
+
+def test_environment_and_table_are_one_world():
+    """Random courses through the tools earn what the table says, and see something new just when the state changes."""
+    rng, calls = random.Random(0), {"west": ("go", {"direction": "west"}), "east": ("go", {"direction": "east"}), "take": ("take", {}), "open": ("open_door", {})}  # fmt: skip
+    for _ in range(40):
+        game, state = Adventure(), State()
+        game.reset(bonus=BONUS)
+        toolbox = Toolbox.of(game)
+        for _ in range(12):
+            action = rng.choice(ACTIONS) if rng.random() < 0.5 else adventure.WAY.get(state.number, "west")
+            before, state = state, state.after(action)
+            answer = toolbox.answer(ToolCall("a", *calls[action]))
+            assert (answer.content == "Nothing happens.") == (before == state)
+            assert game.get_reward() == pytest.approx(state.earned(BONUS))
+            if state.treasure:
+                break
+
+
+def test_courses_are_all_there_is():
+    every = adventure.courses(0.0)
+    for logits in (adventure.taught(), torch.randn(12, 4, dtype=torch.float64)):
+        assert adventure.probabilities(logits, every).sum() == pytest.approx(1, abs=1e-12)
+    # the probability of the treasure, by walking the distribution over states forward
+    policy, mass, won = adventure.taught().softmax(-1), {State(): 1.0}, 0.0
+    for _ in range(adventure.TURNS):
+        following = {}
+        for state, share in mass.items():
+            for i, action in enumerate(ACTIONS):
+                after, p = state.after(action), share * float(policy[state.number, i])
+                if after.treasure:
+                    won += p
+                else:
+                    following[after] = following.get(after, 0.0) + p
+        mass = following
+    assert float(adventure.success(adventure.taught())) == pytest.approx(won, abs=1e-12)
+
+
+@pytest.mark.parametrize("bonus", [0.0, BONUS])
+def test_every_credit_has_the_true_gradient(bonus):
+    """That of the expected reward, by autograd through the probabilities of all courses."""
+    logits, every = adventure.taught().requires_grad_(), adventure.courses(bonus)
+    value = adventure.probabilities(logits, every) @ every.rewards.sum(1)
+    (slope,) = torch.autograd.grad(value, logits)
+    for by_turn, baseline in (
+        (False, adventure.mean_of_group),
+        (True, adventure.mean_of_group),
+        (True, adventure.mean_of_turn),
+        (True, adventure.mean_of_place),
+    ):
+        found = adventure.credit(logits.detach(), bonus, by_turn=by_turn, baseline=baseline)
+        torch.testing.assert_close(found["mean"], slope.flatten(), rtol=0, atol=1e-12)
+
+
+def test_with_one_reward_at_the_end_a_turns_return_is_the_courses():
+    """So is its variance; with bonuses it falls, but only against what is usual at the same turn."""
+    variance = {
+        (bonus, by_turn, baseline): float(
+            adventure.credit(adventure.taught(), bonus, by_turn=by_turn, baseline=baseline)["variance"]
+        )
+        for bonus in (0.0, BONUS)
+        for by_turn in (False, True)
+        for baseline in (adventure.mean_of_group, adventure.mean_of_turn)
+    }
+    group, turn = adventure.mean_of_group, adventure.mean_of_turn
+    assert variance[0.0, True, group] == pytest.approx(variance[0.0, False, group], rel=1e-12)
+    assert variance[BONUS, True, turn] < 0.7 * variance[BONUS, False, group] < variance[BONUS, True, group]
+
+
+# -- the calculator --------------------------------------------------------------------------------------------------------
+
+
+def test_questions_and_demonstrations():
+    train, test = calculators.products()
+    assert len(train) == 7600 and len(test) == 500 and not set(train) & set(test) and len(calculators.sums()) == 100
+    tokenizer = calculators.word_tokenizer(calculators.WORDS, chat_template=calculators.WORDS_AND_TOOLS)
+    shown, everything = (calculators.demonstration(tokenizer, "4 7 * 8 3", True, masked) for masked in (True, False))
+    words = [tokenizer.decode([token]) for token in shown.input_ids]
+    assert "<unk>" not in words and shown.input_ids == everything.input_ids
+    learned = [word for word, kept in zip(words, shown.loss_mask, strict=True) if kept]
+    assert learned.count("9") == 1 and "<tool>" not in learned, "the answer's 3 9 0 1, not the tool's"
+    heard = [word for word, a, b in zip(words, everything.loss_mask, shown.loss_mask, strict=True) if a and not b]
+    assert heard == ["<tool>", "3", "9", "0", "1", "<assistant>"]
+
+
+def test_a_calculator_fails_and_lies_as_often_as_it_should():
+    made = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
+    said = [Toolbox.of(made()).answer(ToolCall("a", "calculator", {"expression": "1 2 * 3"})) for _ in range(600)]
+    again = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
+    assert [answer.content for answer in said[:20]] == [
+        Toolbox.of(again()).answer(ToolCall("a", "calculator", {"expression": "1 2 * 3"})).content for _ in range(20)
+    ]
+    failed, right = sum(answer.failed for answer in said), sum(answer.content == "3 6" for answer in said)
+    assert abs(failed - 180) < 60 and abs(right - 300) < 65, "five standard deviations"
+    assert {answer.content for answer in said if answer.failed} == {"error: ?"}
+
+
+def test_environments_take_what_trl_hands_them():
+    """``reset`` gets all fields of an example by name; tools have type hints and a docstring."""
+    for environment in (Adventure(), calculators.Calculators()()):
+        environment.reset(prompt=[], value="4")
+        assert all(inspect.getdoc(getattr(environment, s["function"]["name"])) for s in Toolbox.of(environment).schemas)
