@@ -63,7 +63,7 @@ def reverse_kl(student, teacher, examples, tokenizer):
     """Mean over 100 of the student's own answers of the sum over tokens."""
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
     batch = sampled_answers(student, examples * 20, DistillConfig(**SHORT), 0, eos_token_id=end, pad_token_id=pad)
-    seen = both(student, teacher, batch)
+    seen = both(student, teacher, batch, batch)
     per_token = reverse_kl_distillation(seen.student_logits, seen.teacher_logits, seen.mask)
     return float(per_token.sum(-1).mean())
 
@@ -89,7 +89,7 @@ def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, toke
     pytest.importorskip("trl")
     recipe = DISTILLATIONS["gkd"].with_(beta=beta)
     batch = collate_answers(examples, tokenizer.pad_token_id)
-    ours = next(_losses(student, teacher, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT)))
+    ours = next(_losses(student, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT)))
     inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
     logits = [completion_logits(model, *inputs)[:, :-1] for model in (student, teacher)]
     theirs = trl_jsd(logits[0], logits[1].detach(), batch.mask, beta=beta)

@@ -18,7 +18,7 @@ from minirlhf.equations.aggregation import aggregate, token_mean
 from minirlhf.equations.distillation import forward_kl_distillation, sequence_level
 from minirlhf.models.forward import completion_logits
 from minirlhf.models.reference import require_same_vocabulary
-from minirlhf.models.sampling import sample
+from minirlhf.models.sampling import left_pad, sample
 from minirlhf.recipes.distill import Distillation, Sampled, TeacherAndStudent, TokenLoss, Whole, describe_distillation
 from minirlhf.recipes.spelling import spelled
 from minirlhf.trainers.config import RepliesConfig
@@ -40,6 +40,7 @@ def train_distill(
     *,
     eos_token_id: int | Sequence[int],
     pad_token_id: int,
+    seen_by_teacher: Sequence[Tokens] | None = None,
     out: Path | str | None = None,
     tokenizer: Any = None,
     resume: bool = False,
@@ -54,6 +55,8 @@ def train_distill(
         teacher: never trained; another size is welcome, another vocabulary is not.
         examples: prompts with answers. Where a step's answers are sampled, only the prompts are used.
         recipe: a row of :data:`~minirlhf.recipes.distill.DISTILLATIONS`.
+        seen_by_teacher: the same examples in the same order with the prompts that the teacher is shown, for example with a hint; the
+            teacher may then be a copy of the student. None: both see the same.
 
     Returns:
         The metrics: ``loss``, ``grad_norm``, ``learning_rate``, ``tokens`` (of answers in the batch), ``own_answers`` (1 if the
@@ -61,7 +64,10 @@ def train_distill(
 
     Raises:
         UserError: numbers that the recipe refuses, or models that do not know the same tokens.
+        ValueError: ``seen_by_teacher`` has another number of examples.
     """
+    if seen_by_teacher is not None and len(seen_by_teacher) != len(examples):
+        raise ValueError(f"seen_by_teacher has {len(seen_by_teacher)} examples; expected {len(examples)}, as examples")
     recipe = recipe.filled(temperature=config.temperature)
     recipe.try_out()
     require_same_vocabulary(model, teacher, "student", "teacher")
@@ -83,15 +89,16 @@ def train_distill(
         rows = batch_indices(len(examples), config.batch_size, step, config.seed)
         given = [examples[i] for i in rows]
         own = float(torch.rand((), generator=generator("own answers", config.seed, step))) < recipe.own_answers
+        shown = given if seen_by_teacher is None else [seen_by_teacher[i] for i in rows]
         if own or recipe.from_teacher:
-            batch = sampled_answers(
-                model if own else teacher, given, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id
-            )
+            writer, asked = (model, given) if own else (teacher, shown)
+            answers = sampled_answers(writer, asked, config, step, eos_token_id=eos_token_id, pad_token_id=pad_token_id)
         else:
-            batch = collate_answers(given, pad_token_id)
-        batch = batch.to(next(model.parameters()).device)
+            answers = collate_answers(given, pad_token_id)
+        device = next(model.parameters()).device
+        batch, told = (after(_prompts(some), answers, pad_token_id).to(device) for some in (given, shown))
         weights = recipe.weights(batch.mask)  # over the whole batch, before it is split
-        metrics = loop.update(_losses(model, teacher, batch, weights, recipe.compared, config))
+        metrics = loop.update(_losses(model, teacher, batch, told, weights, recipe.compared, config))
         loop.log(**metrics, tokens=int(batch.mask.sum()), own_answers=float(own))
     return loop.history
 
@@ -116,7 +123,7 @@ def sampled_answers(
     """The prompts of these examples with answers that ``writer`` samples."""
     rollout = sample(
         writer,
-        [example.input_ids[: example.loss_mask.index(True)] for example in examples],
+        _prompts(examples),
         sampling=config.sampling(),
         eos_token_id=eos_token_id,
         pad_token_id=pad_token_id,
@@ -126,30 +133,51 @@ def sampled_answers(
     return AnswerBatch(rollout.input_ids, rollout.attention_mask, rollout.mask)
 
 
+def _prompts(examples: Sequence[Tokens]) -> list[list[int]]:
+    return [list(example.input_ids[: example.loss_mask.index(True)]) for example in examples]
+
+
+def after(prompts: Sequence[Sequence[int]], answers: AnswerBatch, pad_token_id: int) -> AnswerBatch:
+    """The same answers, each after another prompt: what one of the models reads."""
+    width = answers.mask.shape[1]
+    ids, inside = left_pad(prompts, pad_token_id, answers.mask.device)
+    return AnswerBatch(
+        torch.cat([ids, answers.input_ids[:, -width:]], 1),
+        torch.cat([inside, answers.attention_mask[:, -width:]], 1),
+        answers.mask,
+    )
+
+
 def _losses(
     model: nn.Module,
     teacher: nn.Module,
     batch: AnswerBatch,
+    told: AnswerBatch,
     weights: Tensor,
     compared: TokenLoss,
     config: DistillConfig,
 ) -> Iterator[Tensor]:
-    """The loss of each micro-batch; they add up to that of the batch."""
+    """The loss of each micro-batch; they add up to that of the batch. ``told`` is what the teacher reads."""
     for rows in torch.arange(len(batch)).split(config.micro_batch_size or len(batch)):
         part = batch.select(rows)
-        seen = both(model, teacher, part, config.temperature)
+        seen = both(model, teacher, part, told.select(rows), config.temperature)
         yield aggregate(compared(seen), weights[rows], part.mask)
 
 
-def both(model: nn.Module, teacher: nn.Module, batch: AnswerBatch, sampled_at: float = 1.0) -> TeacherAndStudent:
-    """What student and teacher say of these answers; a gradient flows through the student only."""
+def both(
+    model: nn.Module, teacher: nn.Module, batch: AnswerBatch, told: AnswerBatch, sampled_at: float = 1.0
+) -> TeacherAndStudent:
+    """What student and teacher say of these answers; a gradient flows through the student only.
+
+    Args:
+        batch: what the student reads.
+        told: what the teacher reads, the same answers after prompts of its own.
+    """
     width = batch.mask.shape[1]
-    inputs = batch.input_ids, batch.attention_mask, width
     with torch.no_grad():
-        said = completion_logits(teacher, *inputs)[:, :-1]  # (B, T, V)
-    return TeacherAndStudent(
-        completion_logits(model, *inputs)[:, :-1], said, batch.input_ids[:, -width:], batch.mask, sampled_at
-    )
+        said = completion_logits(teacher, told.input_ids, told.attention_mask, width)[:, :-1]  # (B, T, V)
+    logits = completion_logits(model, batch.input_ids, batch.attention_mask, width)[:, :-1]
+    return TeacherAndStudent(logits, said, batch.input_ids[:, -width:], batch.mask, sampled_at)
 
 
 @torch.no_grad()
@@ -162,7 +190,8 @@ def divergence_on(
     with evaluating(model), evaluating(teacher):
         for start in range(0, len(examples), batch_size):
             batch = collate_answers(examples[start : start + batch_size], pad_token_id)
-            seen, count = both(model, teacher, batch.to(next(model.parameters()).device)), int(batch.mask.sum())
+            batch, count = batch.to(next(model.parameters()).device), int(batch.mask.sum())
+            seen = both(model, teacher, batch, batch)
             for key, measure in measures.items():
                 found[key] += count * float(aggregate(measure(seen), token_mean(seen.mask), seen.mask))
             tokens += count
