@@ -32,15 +32,11 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 HINT = "hint"
 #: Half of the lists come with a hint, so that the model learns to read one, and cannot sort well without.
 BASE = SFTConfig(max_steps=130, batch_size=64, learning_rate=3e-3)
-FEW, MANY, ASKED = 6000, 6000, 300
+FEW, MANY, ASKED, DIGITS = 6000, 6000, 300, 6
 #: 50 steps of 64 answers each, in every run. GRPO has eight answers to each of eight lists.
 DISTILL = DistillConfig(max_steps=50, batch_size=64, learning_rate=5e-4, max_completion_length=7)
 IMITATE = SFTConfig(max_steps=50, batch_size=64, learning_rate=5e-4)
-ONLINE = OnlineConfig(
-    max_steps=50, batch_size=8, num_generations=8, learning_rate=5e-4, max_completion_length=7
-)  # fmt: skip
-#: Rows of the table, by the name of a run.
-ROWS = {"reverse": "on_policy_kd", "credited": "minillm", "forward": "kd"}
+ONLINE = OnlineConfig(max_steps=50, batch_size=8, num_generations=8, learning_rate=5e-4, max_completion_length=7)
 
 
 def with_hint(prompt: str) -> str:

@@ -71,7 +71,14 @@ class Table:
 
 
 def distil(
-    student: Table, recipe: Distillation, *, seed: int, steps: int = 400, batch: int = 64, known: int = 0, lr: float = 0.05
+    student: Table,
+    recipe: Distillation,
+    *,
+    seed: int,
+    steps: int = 400,
+    batch: int = 64,
+    known: int = 0,
+    lr: float = 0.05,
 ) -> None:
     """Adam on the loss of a recipe; every step sees ``batch`` sayings.
 
