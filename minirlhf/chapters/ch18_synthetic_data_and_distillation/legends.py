@@ -18,7 +18,11 @@ from minirlhf.ledger.registry import Draw
 
 Legend = Mapping[str, Any]
 
-pinned("eq:rouge-l", "", "a longest common subsequence is found, not computed; its check tries all subsequences")
+pinned(
+    "eq:rouge-l",
+    "5c5c21446ba2",
+    "a longest common subsequence is found, not computed; its check tries all subsequences",
+)
 
 
 @ink("eq:filter-precision")
@@ -54,10 +58,6 @@ def position(draw: Draw) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
         torch.ones(1, 1, dtype=torch.bool),
         {"v": range(5), "p_S(v)": p_s, "p_T(v)": p_t, "p_S": p_s, "p_T": p_t},
     )
-
-
-def _divergence(p: Any, q: Any) -> Tensor:
-    return exact.divergence(p, q)
 
 
 @ink("eq:soft-cross-entropy")
@@ -96,6 +96,76 @@ def _(draw: Draw) -> Legend:
         r"L_{\text{JSD}}": kd.jsd_distillation(s, t, mask, beta=beta)[0, 0],
         r"\KL(p_T\|m)": exact.divergence(legend["p_T"], m),
         r"\KL(p_S\|m)": exact.divergence(legend["p_S"], m),
+    }
+
+
+def likeliest(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Legend]:
+    """Logits at one position whose last two of five tokens are the teacher's tail, the mask, and what the symbols are."""
+    s, t = draw.normal(1, 1, 5), draw.normal(1, 1, 5).sort(-1, descending=True).values
+    p_s, p_t = s.softmax(-1)[0, 0], t.softmax(-1)[0, 0]
+    r_s, r_t = p_s[3:].sum(), p_t[3:].sum()
+    return s, t, torch.ones(1, 1, dtype=torch.bool), {
+        "v": range(5), "K": frozenset(range(3)),
+        "U": frozenset({3, 4}), "p_S(v)": p_s, "p_T(v)": p_t, "r_S": r_s, "r_T": r_t,
+        r"\tilde p_S(v)": p_s / r_s, r"\tilde p_T(v)": p_t / r_t,
+    }  # fmt: skip
+
+
+@ink("eq:kd-top-k")
+def _(draw: Draw) -> Legend:
+    s, t, mask, legend = likeliest(draw)
+    return {**legend, "L_k": kd.top_k_distillation(s, t, mask, k=3)[0, 0]}
+
+
+@ink("eq:kd-top-k-gap")
+def _(draw: Draw) -> Legend:
+    s, t, mask, legend = likeliest(draw)
+    whole = kd.forward_kl_distillation(s, t, mask)[0, 0]
+    return {**legend, "L_k": kd.top_k_distillation(s, t, mask, k=3)[0, 0], r"\KL(p_T\|p_S)": whole}
+
+
+def two_models(draw: Draw) -> tuple[ToyLM, ToyLM, Tensor, Tensor, Tensor]:
+    """Student, teacher, mask of all answers, and the student's and the teacher's logits along them."""
+    student, teacher = draw.toy(2, 3), draw.toy(2, 3)
+    batch = student.batch(0)
+    return student, teacher, batch["mask"], student(**batch).logits[:, :-1], teacher(**batch).logits[:, :-1].detach()
+
+
+def of_tokens(model: ToyLM, logits: Tensor, mask: Tensor) -> Tensor:
+    """Log-probabilities of the answers' tokens, 0 behind their ends."""
+    chosen = model.batch(0)["input_ids"][:, 1:].masked_fill(~mask, 0)[..., None]
+    return torch.where(mask, logits.log_softmax(-1).gather(-1, chosen)[..., 0], 0.0)
+
+
+@ink("eq:sequence-kd")
+def _(draw: Draw) -> Legend:
+    student, teacher, mask, logits, _ = two_models(draw)
+    probs = teacher.distribution()[0].detach()
+    logps = of_tokens(student, logits, mask).detach()
+    return {
+        "t": range(1, mask.shape[1] + 1),
+        r"\E_{\pi_T}": probs,
+        r"\pi_S(y_t\mid y_{<t})": (-kd.sequence_level(logps, mask)).exp().T,
+        r"\KL(\pi_T\|\pi_S)": exact.divergence(probs, student.distribution()[0].detach()),
+        r"H(\pi_T)": exact.entropy(probs),
+    }
+
+
+@ink("eq:prefix-credit")
+def _(draw: Draw) -> Legend:
+    student, _, mask, logits, said = two_models(draw)
+    logps = of_tokens(student, logits, mask)
+    apart = torch.where(mask, kl.reverse_kl(logits, said), 0.0)
+    probs, steps = student.distribution()[0].detach(), range(1, mask.shape[1] + 1)
+    whole = (probs * kl.with_prefix_credit(apart, logps, mask).sum(-1)).sum()
+    return {
+        r"\theta": student.table,
+        "t": steps,
+        "j": steps,
+        r"\E_{\pi_S}": probs,
+        "D_t": apart.T,
+        r"\pi_S(y_t\mid y_{<t})": logps.exp().T,
+        "J": whole,
     }
 
 
@@ -163,3 +233,28 @@ def _(draw: Draw) -> Legend:
     legend = generations(draw)
     kept = synthetic.diversity_accumulated(n=legend["n"], generation=legend["g"])
     return legend | {"j": range(1, legend["g"] + 1), r"\frac{\E[D_g]}{D_0}": kept}
+
+
+@ink("eq:collapse-fresh")
+def _(draw: Draw) -> Legend:
+    legend, fresh = generations(draw), float(draw.uniform(low=0.2, high=0.6))
+    n = legend["n"]
+    a, b = (1 - fresh) ** 2, 1 - 1 / n
+    kept = synthetic.diversity_kept(n=n, generation=legend["g"], fresh=fresh)
+    return {"g": legend["g"], "a": a, "b": b, "d": b * (1 - a) / (1 - a * b), r"\frac{\E[D_g]}{D_0}": kept}
+
+
+@ink("eq:collapse-limit")
+def _(draw: Draw) -> Legend:
+    n = draw.integer(60, 120)
+    return {r"\pi": math.pi, "n": n, r"\lim_{g\to\infty}\frac{\E[D_g]}{D_0}": synthetic.diversity_limit(n=n)}
+
+
+@ink("eq:gaussian-collapse")
+def _(draw: Draw) -> Legend:
+    n = draw.integer(4, 9)
+    return {
+        "n": n,
+        r"\psi\Big(#\Big)": lambda x: torch.digamma(torch.as_tensor(x, dtype=torch.float64)),
+        r"\E\Big[\log\frac{s^2}{\sigma^2}\Big]": synthetic.log_variance_drift(n=n),
+    }
