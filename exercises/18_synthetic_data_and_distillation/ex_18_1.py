@@ -1,0 +1,164 @@
+# ---
+# title: What two filters leave
+# kind: numeric
+# minutes: 5
+# ---
+
+# %% [statement]
+# A model has written 10,000 texts. `numbers(STUDENT)` gives `good`, the share of good ones, and for each of two filters how much it keeps of the good and of the bad texts. The filters err independently of each
+# other. Answer with numbers, to three digits behind the point (texts to a whole one).
+#
+# 1. `pure`: the share of good texts among those that both filters keep.
+# 2. `lost`: how many good texts the two filters throw away.
+# 3. `written`: how many texts the model would have to write so that 10,000 *good* ones pass both.
+# 4. `times`: how many filters like the first, each erring independently, have to stand one behind the other until at least 99 % of what passes is good.
+
+# %% [given]
+from minirlhf.ledger.registry import Draw
+
+
+def numbers(student):
+    """good; (keeps of the good, keeps of the bad) of the first and of the second filter."""
+    draw = Draw("18.1", student)
+    pick = lambda *options: options[draw.integer(0, len(options) - 1)]
+    first = pick(0.92, 0.88, 0.84), pick(0.32, 0.36, 0.4)
+    second = pick(0.78, 0.74, 0.7), pick(0.21, 0.25, 0.29)
+    return pick(0.22, 0.26, 0.34, 0.38), first, second
+
+
+# %% [stub]
+print(numbers(STUDENT))
+
+pure = None
+lost = None
+written = None
+times = None
+
+# %% [solution]
+good, (a, b), (c, d) = numbers(STUDENT)
+pure = good * a * c / (good * a * c + (1 - good) * b * d)
+lost = 10_000 * good * (1 - a * c)
+written = 10_000 / (good * a * c)
+times = 1
+while good * a**times / (good * a**times + (1 - good) * b**times) < 0.99:
+    times += 1
+
+# %% [tests]
+from minirlhf.classroom.testing import expect, test
+
+
+def passed(student, filters):
+    """Good and bad texts of 10,000 that pass these filters, one after the other."""
+    good = numbers(student)[0]
+    left = [10_000 * good, 10_000 * (1 - good)]
+    for keeps in filters:
+        left = [texts * share for texts, share in zip(left, keeps, strict=True)]
+    return left
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Follow good and bad texts separately.",
+        "Of the good texts a·c pass, of the bad ones b·d. What is the share of the good in the sum?",
+    ),
+)
+def purity(sub, draw):
+    "`pure` is the share of good texts among those that both keep."
+    _, first, second = numbers(sub.student)
+    yes, no = passed(sub.student, (first, second))
+    one_yes, one_no = passed(sub.student, (first,))
+    expect(
+        sub.number("pure"), yes / (yes + no), what="`pure`", tolerance=6e-4, reveal=False,
+        mistakes={
+            "that is the first filter alone": one_yes / (one_yes + one_no),
+            "that is how many of the good texts pass": first[0] * second[0],
+            "the share of good texts at the beginning was forgotten": first[0] * second[0] / (first[0] * second[0] + first[1] * second[1]),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=("How many good texts were there, and how many pass?", "10,000·s of them, of which a·c pass both."),
+)
+def losses(sub, draw):
+    "`lost` is the number of good texts that do not pass."
+    good, first, second = numbers(sub.student)
+    yes, no = passed(sub.student, (first, second))
+    expect(
+        sub.number("lost"), 10_000 * good - yes, what="`lost`", tolerance=5e-4, reveal=False,
+        mistakes={
+            "that is all texts that are thrown away, bad ones too": 10_000 - yes - no,
+            "only what both filters would throw away was counted": 10_000 * good * (1 - first[0]) * (1 - second[0]),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1, rounds=1, hints=("What share of everything that is written is good and passes?", "s·a·c of it; divide.")
+)
+def needed(sub, draw):
+    "`written` is how many have to be written."
+    yes, no = passed(sub.student, numbers(sub.student)[1:])
+    expect(
+        sub.number("written"), 10_000 * 10_000 / yes, what="`written`", tolerance=5e-4, reveal=False,
+        mistakes={"then 10,000 texts pass, good and bad": 10_000 * 10_000 / (yes + no)},
+    )  # fmt: skip
+
+
+@test(points=1, rounds=1, hints=("Think in odds.", "Each filter multiplies the odds by a/b; 99 % are odds of 99."))
+def how_many(sub, draw):
+    "`times` is the smallest number of filters."
+    good, first, _ = numbers(sub.student)
+    odds, count = good / (1 - good), 0
+    while odds < 99:
+        odds, count = odds * first[0] / first[1], count + 1
+    expect(
+        sub.number("times"), float(count), what="`times`", reveal=False,
+        mistakes={"one fewer is not enough": float(count - 1), "one fewer does as well": float(count + 1)},
+    )  # fmt: skip
+
+
+# %% [mutant] the first filter alone
+# caught by: purity
+# says: first filter alone
+good, (a, b), (c, d) = numbers(STUDENT)
+pure = good * a / (good * a + (1 - good) * b)
+
+
+# %% [mutant] recall for precision
+# caught by: purity
+# says: how many of the good texts pass
+good, (a, b), (c, d) = numbers(STUDENT)
+pure = a * c
+
+
+# %% [mutant] everything that is thrown away
+# caught by: losses
+# says: bad ones too
+good, (a, b), (c, d) = numbers(STUDENT)
+lost = 10_000 * (1 - good * a * c - (1 - good) * b * d)
+
+
+# %% [mutant] any text that passes
+# caught by: needed
+# says: good and bad
+good, (a, b), (c, d) = numbers(STUDENT)
+written = 10_000 / (good * a * c + (1 - good) * b * d)
+
+
+# %% [mutant] rounded down
+# caught by: how_many
+# says: not enough
+import math
+
+good, (a, b), (c, d) = numbers(STUDENT)
+times = math.floor(math.log(99 * (1 - good) / good) / math.log(a / b))
+
+
+# %% [partial] 2: purity and loss
+written = 0.0
+times = 0.0

@@ -1,0 +1,139 @@
+# ---
+# title: A pool that forgets
+# kind: derive
+# minutes: 25
+# ---
+
+# %% [statement]
+# The chapter replaces everything, or keeps everything. In between stands a pool that forgets: after each generation of $n$ draws from the model $p$, with shares $\hat p$, the new model is
+#
+# $$p' = (1-\kappa)\,p + \kappa\,\hat p , \qquad 0 < \kappa \le 1 .$$
+#
+# Derive two things, and write them as functions of numbers. No sampling: both are exact.
+#
+# 1. `kept(n, kappa, generations)`: the expected diversity $\mathbb E[D_g]$ after so many generations, as a share of $D_0$. (The diversity is the probability that two independent draws from the model differ.)
+# 2. `equivalent(n, kappa)`: how many draws $m$ a generation would have to have if everything were replaced ($\kappa = 1$), so that as much diversity is lost. Not rounded.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def kept(n, kappa, generations):
+    """n, generations: integers. kappa: a number in (0, 1]. Returns a number."""
+    raise NotImplementedError
+
+
+def equivalent(n, kappa):
+    """Returns a number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def kept(n, kappa, generations):
+    # Σ p'² has the mean Σ p² + κ² Var(p̂), and the variances add up to D/n
+    return (1 - kappa**2 / n) ** generations
+
+
+def equivalent(n, kappa):
+    return n / kappa**2
+
+
+# %% [tests]
+import itertools
+import math
+
+from minirlhf.classroom.testing import expect, test
+
+
+def diversity(p):
+    """That two draws differ."""
+    return sum(a * b for i, a in enumerate(p) for j, b in enumerate(p) if i != j)
+
+
+def after(p, n, kappa, generations):
+    """Expected diversity, over every sample of every generation."""
+    if not generations:
+        return diversity(p)
+    total = 0.0
+    for sample in itertools.product(range(len(p)), repeat=n):
+        new = [(1 - kappa) * x + kappa * sample.count(v) / n for v, x in enumerate(p)]
+        total += math.prod(p[v] for v in sample) * after(new, n, kappa, generations - 1)
+    return total
+
+
+@test(
+    points=3,
+    hints=(
+        "Only $\\sum_v p(v)^2$ matters. Its mean is the square of the mean plus the variance, outcome by outcome. What is the mean of $p'$ given $p$?",
+        "$p' = p + \\kappa(\\hat p - p)$, so its variance is $\\kappa^2$ times that of $\\hat p$; and these variances, $p(1-p)/n$, add up to $D/n$.",
+    ),
+    against="all samples of all generations",
+)
+def law(sub, draw):
+    "`kept` is what is left of the diversity."
+    n, generations = [(2, 3), (3, 2), (4, 1)][draw.integer(0, 2)]
+    kappa = [0.3, 0.5, 0.6, 0.8][draw.integer(0, 3)]
+    truth = [0.5, 0.3, 0.2]
+    want = after(truth, n, kappa, generations) / diversity(truth)
+    expect(
+        sub.kept(n, kappa, generations), want, what="`kept`", tolerance=1e-9,
+        given={"n": n, "kappa": kappa, "generations": generations},
+        mistakes={
+            "κ counts by its square, since a variance does": (1 - kappa / n) ** generations,
+            "that is κ = 1, everything replaced": (1 - 1 / n) ** generations,
+            "the generations do not add up, they multiply": 1 - generations * kappa**2 / n,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=("Set the loss of one generation equal to $1/m$.", "$\\kappa^2/n = 1/m$."),
+    against="all samples, and the law of replacing",
+)
+def same_loss(sub, draw):
+    "`equivalent` draws, all replaced, lose as much."
+    n, kappa = draw.integer(2, 4), [0.3, 0.5, 0.7][draw.integer(0, 2)]
+    truth = [0.5, 0.3, 0.2]
+    lost = 1 - after(truth, n, kappa, 1) / diversity(truth)
+    expect(
+        sub.equivalent(n, kappa), 1 / lost, what="`equivalent`", tolerance=1e-7, given={"n": n, "kappa": kappa},
+        mistakes={"κ counts by its square": n / kappa, "the slower the model moves, the *more* draws it is worth": n * kappa**2},
+    )  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, size, values, float32, gradient: numbers are asked for, not tensors
+
+
+# %% [mutant] κ, not its square
+# caught by: law
+# says: by its square
+def kept(n, kappa, generations):
+    return (1 - kappa / n) ** generations
+
+
+# %% [mutant] everything replaced
+# caught by: law
+# says: everything replaced
+def kept(n, kappa, generations):
+    return (1 - 1 / n) ** generations
+
+
+# %% [mutant] the mixture's square, without the old model's
+# caught by: law
+def kept(n, kappa, generations):
+    return ((1 - kappa) ** 2 + kappa**2 * (1 - 1 / n)) ** generations
+
+
+# %% [mutant] fewer draws in place of more
+# caught by: same_loss
+# says: more
+def equivalent(n, kappa):
+    return n * kappa**2
+
+
+# %% [partial] 3: the law alone
+def equivalent(n, kappa):
+    return n

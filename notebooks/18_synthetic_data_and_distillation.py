@@ -1,0 +1,288 @@
+# %% [markdown]
+# # 18 · Models that teach models
+#
+# Most of what a model learns from today was written by a model. **What does a teacher know that its text does not show, what does a student learn that cannot be its teacher, and what
+# becomes of models that learn from models, again and again?**
+#
+# The worlds are small: three sayings of three words, a table of fifty outcomes, lists of six digits. The first two are computed exactly or in seconds.
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, Table, distil, standing
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.study_language import LAST
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.equations import distillation as kd
+from minirlhf.equations import synthetic
+from minirlhf.recipes.distill import DISTILLATIONS
+from minirlhf.report.plotting import PALETTE
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+predict = Predictions("18")
+
+
+def mean(values):
+    """Of a list."""
+    return sum(values) / len(values)
+
+
+# %% [markdown]
+# ## A weak filter
+#
+# A score says something about the quality of a text, but not much: its correlation with the quality is .3. One keeps the best tenth of the scores.
+
+# %%
+gain = predict(
+    "Keeping the best tenth by a perfect score gains 1.75 standard deviations. By this one?", "0.16", "0.53", "1.2"
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+rho = torch.tensor([1.0, 0.3, 0.1], dtype=torch.float64)
+print("share kept   perfect score   correlation .3   correlation .1")
+for share in (0.5, 0.1, 0.01):
+    found = synthetic.filter_gain(rho, torch.full_like(rho, share))
+    print(f"{share:10.2f} {found[0]:15.3f} {found[1]:16.3f} {found[2]:16.3f}")
+    if share == 0.1:
+        gain.reveal("0.53" if abs(float(found[1]) - 0.53) < 0.01 else "0.16" if found[1] < 0.3 else "1.2")
+
+# %% [markdown]
+# A weak score loses in proportion to its correlation. With plenty of text one keeps less of it.
+#
+# ## Three numbers of a teacher
+#
+# A teacher has five tokens, and only its two likeliest were kept. Three losses, each at its own optimum: where does the student end that has minimised it?
+
+# %%
+tail = predict(
+    "The two numbers are normalised to 1 on both sides. What becomes of the student's other three tokens?",
+    "they get the teacher's mass",
+    "they get nothing",
+    "the loss does not care",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+teacher = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05], dtype=torch.float64).log()[None, None]
+one = torch.ones(1, 1, dtype=torch.bool)
+spread = torch.tensor([0.05, 0.02, 0.31, 0.31, 0.31], dtype=torch.float64).log()[None, None]  # 93 % in the tail
+lumped = float(kd.top_k_distillation(spread, teacher, one, k=2))
+top = [x[..., :2].log_softmax(-1) for x in (spread, teacher)]
+renormalised = float((top[1].exp() * (top[1] - top[0])).sum())
+print(f"a student with 93 % in the tail: {lumped:.3f} nats with the tail as an outcome, {renormalised:.3f} normalised")
+print(f"the whole forward KL:            {float(kd.forward_kl_distillation(spread, teacher, one)):.3f} nats")
+tail.reveal("the loss does not care" if renormalised < 1e-9 else "they get nothing")
+
+# %% [markdown]
+# ## A student that cannot be its teacher
+#
+# The teacher says one of three sayings, three words each: the last word depends on the first. The student has forgotten the first word when it says the last. It learns from 25,600 sayings, by every row of
+# `minirlhf train distill`. How many of its sayings are clean, the last word fitting the first?
+
+# %%
+clean = predict(
+    "The reverse KL seeks modes, the student writes its own sayings, and the loss is compared word by word. Share of clean sayings?",
+    "about .4",
+    "about .7",
+    "above .9",
+)
+
+# %%
+seen = evidence.Seen("ch18")  # ten seeds
+rows = {
+    "sequence_kd": "the teacher's words",
+    "kd": "forward KL",
+    "gkd": "JSD, half own sayings",
+    "on_policy_kd": "reverse KL, own sayings",
+    "minillm": "the same, later words credited",
+}
+world = Sayings()
+now = {}
+for name in progress(("on_policy_kd", "minillm"), "training"):
+    student = Table(world, forgetful=True, seed=100)
+    distil(student, DISTILLATIONS[name], seed=100)
+    now[name] = standing(student)
+print("mean of ten seeds                  clean   commonest   forward KL   reverse KL")
+for name, label in rows.items():
+    values = [mean(seen.values(f"{name}_{key}")) for key in ("clean", "favourite", "forward", "reverse")]
+    print(f"{label:32} {values[0]:7.2f} {values[1]:11.2f} {values[2]:12.2f} {values[3]:12.2f}")
+found = mean(seen.values("on_policy_kd_clean"))
+clean.reveal("above .9" if found > 0.9 else "about .7" if found > 0.55 else "about .4")
+
+# %%
+# figure: gap
+# alt: Share of clean sayings for five ways to distil, ten seeds each as dots. Four of them, whatever is compared word by word, lie together near four in ten; the reverse KL with credit for later words
+#   stands alone above nine in ten, at the teacher's dotted line.
+fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+for place, name in enumerate(rows):
+    values = seen.values(f"{name}_clean")
+    ax.plot(values, [place] * len(values), "o", ms=5, alpha=0.5, color=PALETTE["red" if name == "minillm" else "blue"])
+share = float(sum(world.law[style].sum() for style in world.styles))
+ax.axvline(share, ls=":", color=PALETTE["black"])
+ax.annotate("teacher", (share, -0.45), (-4, 0), textcoords="offset points", ha="right")
+ax.set(
+    yticks=range(len(rows)),
+    yticklabels=list(rows.values()),
+    xlabel="share of clean sayings",
+    xlim=(0, 1),
+    ylim=(4.5, -0.7),
+)
+plt.show()
+
+# %%
+assert now["minillm"]["clean"] > 0.8 > 0.5 > now["on_policy_kd"]["clean"]
+assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean", below=0.5)
+
+# %% [markdown]
+# **What to notice.** The direction of the divergence hardly mattered. What the first word *leads to* did: only the last row makes it answer for the trouble two words later. What the student pays is in the column of the
+# forward KL.
+#
+# ## Teaching oneself with a hint
+#
+# A model sorts six digits, sometimes rightly. If the sorted list stands in its prompt it mostly copies that. So it can be its own teacher: the student writes, and at every digit it is compared with what the same model says *with* the hint.
+# Beside it: imitate the hint, or learn from right and wrong by Dr. GRPO. Each from 3,200 answers.
+
+# %%
+hint = predict(
+    "Which is right most often afterwards, on average over ten seeds?",
+    "its own answers, compared with the hinted model",
+    "imitating the right answers",
+    "Dr. GRPO on right and wrong",
+)
+
+# %%
+told = evidence.Seen("ch18_hints")  # ten seeds
+ways = {
+    "base": "before",
+    "own": "its own answers, compared with the hinted model",
+    "given": "the right answers, compared with the hinted model",
+    "imitated": "imitating the right answers",
+    "rewarded": "Dr. GRPO on right and wrong",
+    "hinted": "the teacher: the model before, with the hint",
+}
+print("mean of ten seeds                                     right   wrong digits   after a slip: right again")
+for name, label in ways.items():
+    print(
+        f"{label:52} {mean(told.values(f'{name}_right')):6.2f} {mean(told.values(f'{name}_errors')):14.2f} {mean(told.values(f'{name}_recovery')):14.2f}"
+    )
+best = max(("own", "imitated", "rewarded"), key=lambda name: mean(told.values(f"{name}_right")))
+hint.reveal(ways[best])
+
+# %%
+# figure: hints
+# alt: Share of right lists for five ways to go on from one model, ten seeds as dots joined by thin lines. From left to right: before, Dr. GRPO, the right answers compared with the hinted model, its own
+#   answers compared with the hinted model, imitation of the right answers; the last is highest in nearly every seed.
+fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+order = ("base", "rewarded", "given", "own", "imitated")
+columns = [told.values(f"{name}_right") for name in order]
+for line in zip(*columns, strict=True):
+    ax.plot(range(len(order)), line, "o-", ms=4, lw=0.6, color=PALETTE["blue"], alpha=0.5)
+ax.plot(range(len(order)), [mean(c) for c in columns], "_", ms=28, mew=2, color=PALETTE["red"])
+ax.set(
+    xticks=range(len(order)),
+    xticklabels=[
+        "before",
+        "Dr. GRPO",
+        "right answers,\ncompared",
+        "own answers,\ncompared",
+        "right answers,\nimitated",
+    ],
+    ylabel="share of right lists",
+    ylim=(0, 1),
+)
+plt.show()
+
+# %%
+assert told.exceeds("own_right", "base_right")
+
+# %% [markdown]
+# ## Generation after generation
+#
+# Fifty outcomes, the $v$-th with a probability like $1/v$. A model counts a hundred draws; the next one counts a hundred draws of *it*. No step is biased.
+
+# %%
+left = predict(
+    "How many of the fifty outcomes are left after twenty generations, on average?", "about 30", "about 20", "about 7"
+)
+
+# %%
+families = {way: generations.families(way, seed=100) for way in generations.WAYS}
+for way, models in families.items():
+    outcomes = (models > 0).sum(-1).double().mean(1)
+    print(f"{way:11} outcomes after 1, 10 and 20 generations: {outcomes[0]:.1f}, {outcomes[9]:.1f}, {outcomes[19]:.1f}")
+seldom = float((families["replace"][-1] > 0).sum(-1).double().mean())
+left.reveal("about 7" if seldom < 12 else "about 20" if seldom < 25 else "about 30")
+
+# %%
+# figure: collapse
+# alt: Left, diversity relative to the truth over twenty generations of a hundred draws. Three laws as lines with the means of simulated families as dots on them: replacing falls steadily to about .82, a tenth of
+#   fresh data levels off near .95, accumulating stays near .98. Right, how many of fifty outcomes are left: replacing falls from 32 to 7, fresh data to 20, accumulating stays at 32.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
+steps = range(1, generations.GENERATIONS + 1)
+whole = float(generations.diversity(generations.truth()))
+laws = {
+    "accumulate": lambda g: synthetic.diversity_accumulated(n=generations.DRAWS, generation=g),
+    "fresh": lambda g: synthetic.diversity_kept(n=generations.DRAWS, generation=g, fresh=generations.FRESH),
+    "replace": lambda g: synthetic.diversity_kept(n=generations.DRAWS, generation=g),
+}
+names = {"accumulate": "everything is kept", "fresh": "a tenth is fresh", "replace": "everything is replaced"}
+for (way, law), colour in zip(laws.items(), ("green", "orange", "blue"), strict=True):
+    axes[0].plot(steps, [law(g) for g in steps], color=PALETTE[colour], label=names[way])
+    axes[0].plot(steps, generations.diversity(families[way]).mean(1) / whole, "o", ms=3.5, color=PALETTE[colour])
+    axes[1].plot(
+        steps, (families[way] > 0).sum(-1).double().mean(1), "o-", ms=3.5, color=PALETTE[colour], label=names[way]
+    )
+axes[0].set(xlabel="generation", ylabel="diversity kept", ylim=(0.75, 1.01))
+axes[1].set(xlabel="generation", ylabel="outcomes left of 50", ylim=(0, 35))
+axes[0].legend(frameon=False, loc="lower left")
+plt.show()
+
+# %%
+assert abs(float(generations.diversity(families["replace"][-1]).mean()) / whole - laws["replace"](20)) < 0.04
+assert seen.holds("replace_outcomes_20", below=10)
+
+# %% [markdown]
+# ## A mean that hides everything
+#
+# A normal distribution is fitted to twenty of its own draws, fifty times. The variance estimate is unbiased.
+
+# %%
+middle = predict(
+    "The mean of the variance over many families stays near 1. The median?", "near 1", "near .5", "below .1"
+)
+
+# %%
+last = generations.variances(seed=100)[-1]
+print(
+    f"mean {float(last.mean()):.2f}, median {float(last.median()):.3f}; the law's typical value {2.718281828 ** (50 * synthetic.log_variance_drift(n=20)):.3f}"
+)
+middle.reveal("below .1" if last.median() < 0.15 else "near .5" if last.median() < 0.7 else "near 1")
+
+# %% [markdown]
+# ## And a language model?
+#
+# A small model is trained on 400 real documents and writes 400; the next is trained on these from new weights. Or on all that were ever written, with as many steps. Judge: nats per token on real documents that nobody has seen.
+
+# %%
+spoken = evidence.Seen("ch18_language")  # five seeds
+print("generation       " + "".join(f"{g:>7}" for g in range(1, LAST + 1)))
+for way in ("replace", "accumulate"):
+    print(f"{names[way]:24}" + "".join(f"{mean(spoken.values(f'{way}_nats_{g}')):7.2f}" for g in range(1, LAST + 1)))
+assert spoken.exceeds(f"replace_nats_{LAST}", f"accumulate_nats_{LAST}")
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Let the forgetful student learn by `minillm` from another first table (`seed`). Which saying wins?
+# * A filter that keeps what the model finds likeliest: change `generations.families` so that each generation drops the outcomes seen once. How fast is diversity lost now?
+# * Mix: half of the steps of `minillm`, then `kd`. Does the student stay clean?
+#
+# The graded exercises of this chapter: `minirlhf check 18`.
