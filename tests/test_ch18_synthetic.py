@@ -6,6 +6,8 @@ import statistics
 import pytest
 import torch
 
+from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, instructions
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, Table, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
@@ -177,3 +179,49 @@ X, M = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- the chapter's worlds ------------------------------------------------------------------------------------------
+
+
+def test_the_teacher_of_the_sayings_is_its_conditionals():
+    """Along any saying its log-probabilities add up to that of the saying; .965 of what it says is clean."""
+    world = Sayings()
+    along = world.teacher.gather(-1, world.ids[..., None])[..., 0].sum(-1)
+    torch.testing.assert_close(along.exp(), world.law)
+    assert float(world.law.sum()) == pytest.approx(1) and sum(SHARES) == pytest.approx(1)
+    assert float(world.law[world.styles.any(0)].sum()) == pytest.approx(0.965, abs=5e-4)
+
+
+def test_a_student_that_says_what_the_teacher_says_stands_where_it_stands():
+    world = Sayings()
+    full = Table(world, forgetful=False, seed=0)
+    with torch.no_grad():
+        full.logits[full.rows] = world.teacher
+    found = standing(full)
+    assert found["clean"] == pytest.approx(0.965, abs=5e-4)
+    assert max(abs(found[key]) for key in ("forward", "reverse", "at_teachers", "at_own")) < 1e-12
+
+
+def test_the_forgetful_student_has_one_distribution_for_the_same_word_before():
+    world = Sayings()
+    said = Table(world, forgetful=True, seed=0).said().detach()
+    a, b = (int((world.ids == torch.tensor(one)).all(1).nonzero()) for one in ([0, 3, 5], [2, 3, 7]))
+    assert torch.equal(said[a, 2], said[b, 2]) and not torch.equal(said[a, 1], said[b, 1])
+
+
+def test_families_are_draws_and_pools_are_means():
+    """Shares of a hundred draws; a pool of g sets has shares of g hundred; without replacement of the truth by chance alone."""
+    for way, step in (("replace", 100), ("accumulate", 500)):
+        models = generations.families(way, seed=3, generations=5, count=4)[-1]
+        torch.testing.assert_close(models.sum(-1), torch.ones(4, dtype=DOUBLE))
+        torch.testing.assert_close(models * step, (models * step).round(), atol=1e-9, rtol=0)
+    with pytest.raises(ValueError, match="way = 'twice'"):
+        generations.families("twice", seed=0)
+
+
+def test_what_counts_as_new():
+    pool = [instructions.numbers("what do cats do?")]
+    assert not instructions.is_novel("what do dogs do?", pool, alike=0.7)  # three of four words: .75
+    assert instructions.is_novel("what do dogs do?", pool, alike=0.9)
+    assert generations.triples(["a b c d", "a b c"]) == 2

@@ -52,10 +52,12 @@ def student(tokenizer):
     return tiny_model("nano", tokenizer, seed=3)
 
 
-def train(student, teacher, examples, recipe, tokenizer, **settings):
+def train(student, teacher, examples, recipe, tokenizer, *, seen_by_teacher=None, **settings):
     config = DistillConfig(**{**SHORT, **settings})
-    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    return train_distill(student, teacher, examples, recipe, config, eos_token_id=end, pad_token_id=pad, quiet=True)
+    return train_distill(
+        student, teacher, examples, recipe, config, seen_by_teacher=seen_by_teacher, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, quiet=True,
+    )  # fmt: skip
 
 
 @torch.no_grad()
@@ -89,7 +91,9 @@ def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, toke
     pytest.importorskip("trl")
     recipe = DISTILLATIONS["gkd"].with_(beta=beta)
     batch = collate_answers(examples, tokenizer.pad_token_id)
-    ours = next(_losses(student, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT)))
+    ours = next(
+        _losses(student, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT))
+    )
     inputs = batch.input_ids, batch.attention_mask, batch.mask.shape[1]
     logits = [completion_logits(model, *inputs)[:, :-1] for model in (student, teacher)]
     theirs = trl_jsd(logits[0], logits[1].detach(), batch.mask, beta=beta)
@@ -170,6 +174,52 @@ def test_only_with_credit_the_student_leaves_a_mode(examples):
         )
     assert found["minillm"][0] < 0.75 and found["minillm"][1] > 0.95
     assert found["on_policy_kd"][0] > 2 * found["minillm"][0]
+
+
+# -- a teacher that is shown more ----------------------------------------------------------------------------------
+
+
+def with_more(tokenizer, examples, word):
+    """The same answers; every prompt begins with one more word of the user's."""
+    [extra] = tokenizer(word, add_special_tokens=False).input_ids
+    return [
+        dataclasses.replace(
+            e, input_ids=[e.input_ids[0], extra, *e.input_ids[1:]], loss_mask=[False, False, *e.loss_mask[1:]]
+        )
+        for e in examples
+    ]
+
+
+def test_the_teacher_reads_its_own_prompts_and_the_same_answers(student, teacher, examples, tokenizer):
+    """The first loss is the forward KL from the teacher after its prompt to the student after its own, row by row without padding."""
+    hinted = with_more(tokenizer, examples, "three")
+    found = train(
+        student, teacher, examples, DISTILLATIONS["kd"], tokenizer, max_steps=1, batch_size=5, seen_by_teacher=hinted
+    )
+    fresh, total, count = tiny_model("nano", tokenizer, seed=3), 0.0, 0
+    for plain, more in zip(examples, hinted, strict=True):
+        said = []
+        for model, one in ((fresh, plain), (teacher, more)):
+            ids, first = torch.tensor([one.input_ids]), one.loss_mask.index(True)
+            with torch.no_grad():
+                said.append(model(input_ids=ids).logits[0, first - 1 : -1].log_softmax(-1))
+        total += float((said[1].exp() * (said[1] - said[0])).sum())
+        count += len(said[0])
+    assert found["loss"][0] == pytest.approx(total / count, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["kd", "sequence_kd", "minillm"])
+def test_a_teacher_that_is_shown_the_same_is_the_ordinary_one(name, teacher, examples, tokenizer):
+    runs = [
+        train(tiny_model("nano", tokenizer, seed=3), teacher, examples, DISTILLATIONS[name], tokenizer, **more)
+        for more in ({}, {"seen_by_teacher": list(examples)})
+    ]
+    assert runs[0]["loss"] == runs[1]["loss"]
+
+
+def test_the_teachers_prompts_are_as_many(student, teacher, examples, tokenizer):
+    with pytest.raises(ValueError, match="seen_by_teacher has 4 examples; expected 5"):
+        train(student, teacher, examples, DISTILLATIONS["kd"], tokenizer, seen_by_teacher=examples[:4])
 
 
 # -- wrong input, and the command ----------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ FEW, MANY, ASKED, DIGITS = 6000, 6000, 300, 6
 #: 50 steps of 64 answers each, in every run. GRPO has eight answers to each of eight lists.
 DISTILL = DistillConfig(max_steps=50, batch_size=64, learning_rate=5e-4, max_completion_length=7)
 IMITATE = SFTConfig(max_steps=50, batch_size=64, learning_rate=5e-4)
-ONLINE = OnlineConfig(max_steps=50, batch_size=8, num_generations=8, learning_rate=5e-4, max_completion_length=7)
+ONLINE = OnlineConfig(max_steps=50, batch_size=8, num_generations=8, learning_rate=2e-4, max_completion_length=7)
 
 
 def with_hint(prompt: str) -> str:
