@@ -4,7 +4,7 @@
 # Most of what a model learns from today was written by a model. **What does a teacher know that its text does not show, what does a student learn that cannot be its teacher, and what
 # becomes of models that learn from models, again and again?**
 #
-# The worlds are small: three sayings of three words, a table of fifty outcomes, lists of six digits. The first two are computed exactly or in seconds.
+# The worlds are small: three sayings of three words, and a table of fifty outcomes.
 
 # %%
 import matplotlib.pyplot as plt
@@ -13,7 +13,6 @@ import torch
 from minirlhf import evidence
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, Table, distil, standing
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.study_language import LAST
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import distillation as kd
@@ -142,65 +141,6 @@ assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean
 # **What to notice.** The direction of the divergence hardly mattered. What the first word *leads to* did: only the last row makes it answer for the trouble two words later. What the student pays is in the column of the
 # forward KL.
 #
-# ## Teaching oneself with a hint
-#
-# A model sorts six digits, sometimes rightly. If the sorted list stands in its prompt it mostly copies that. So it can be its own teacher: the student writes, and at every digit it is compared with what the same model says *with* the hint.
-# Beside it: imitate the hint, or learn from right and wrong by Dr. GRPO. Each from 3,200 answers.
-
-# %%
-hint = predict(
-    "Which is right most often afterwards, on average over ten seeds?",
-    "its own answers, compared with the hinted model",
-    "imitating the right answers",
-    "Dr. GRPO on right and wrong",
-)
-
-# %%
-told = evidence.Seen("ch18_hints")  # ten seeds
-ways = {
-    "base": "before",
-    "own": "its own answers, compared with the hinted model",
-    "given": "the right answers, compared with the hinted model",
-    "imitated": "imitating the right answers",
-    "rewarded": "Dr. GRPO on right and wrong",
-    "hinted": "the teacher: the model before, with the hint",
-}
-print("mean of ten seeds                                     right   wrong digits   after a slip: right again")
-for name, label in ways.items():
-    print(
-        f"{label:52} {mean(told.values(f'{name}_right')):6.2f} {mean(told.values(f'{name}_errors')):14.2f} {mean(told.values(f'{name}_recovery')):14.2f}"
-    )
-best = max(("own", "imitated", "rewarded"), key=lambda name: mean(told.values(f"{name}_right")))
-hint.reveal(ways[best])
-
-# %%
-# figure: hints
-# alt: Share of right lists for five ways to go on from one model, ten seeds as dots joined by thin lines. From left to right: before, Dr. GRPO, the right answers compared with the hinted model, its own
-#   answers compared with the hinted model, imitation of the right answers; the last is highest in nearly every seed.
-fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-order = ("base", "rewarded", "given", "own", "imitated")
-columns = [told.values(f"{name}_right") for name in order]
-for line in zip(*columns, strict=True):
-    ax.plot(range(len(order)), line, "o-", ms=4, lw=0.6, color=PALETTE["blue"], alpha=0.5)
-ax.plot(range(len(order)), [mean(c) for c in columns], "_", ms=28, mew=2, color=PALETTE["red"])
-ax.set(
-    xticks=range(len(order)),
-    xticklabels=[
-        "before",
-        "Dr. GRPO",
-        "right answers,\ncompared",
-        "own answers,\ncompared",
-        "right answers,\nimitated",
-    ],
-    ylabel="share of right lists",
-    ylim=(0, 1),
-)
-plt.show()
-
-# %%
-assert told.exceeds("own_right", "base_right")
-
-# %% [markdown]
 # ## Generation after generation
 #
 # Fifty outcomes, the $v$-th with a probability like $1/v$. A model counts a hundred draws; the next one counts a hundred draws of *it*. No step is biased.
@@ -262,18 +202,6 @@ print(
     f"mean {float(last.mean()):.2f}, median {float(last.median()):.3f}; the law's typical value {2.718281828 ** (50 * synthetic.log_variance_drift(n=20)):.3f}"
 )
 middle.reveal("below .1" if last.median() < 0.15 else "near .5" if last.median() < 0.7 else "near 1")
-
-# %% [markdown]
-# ## And a language model?
-#
-# A small model is trained on 400 real documents and writes 400; the next is trained on these from new weights. Or on all that were ever written, with as many steps. Judge: nats per token on real documents that nobody has seen.
-
-# %%
-spoken = evidence.Seen("ch18_language")  # five seeds
-print("generation       " + "".join(f"{g:>7}" for g in range(1, LAST + 1)))
-for way in ("replace", "accumulate"):
-    print(f"{names[way]:24}" + "".join(f"{mean(spoken.values(f'{way}_nats_{g}')):7.2f}" for g in range(1, LAST + 1)))
-assert spoken.exceeds(f"replace_nats_{LAST}", f"accumulate_nats_{LAST}")
 
 # %%
 predict.tally()
