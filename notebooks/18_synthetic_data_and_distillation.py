@@ -177,8 +177,8 @@ for (way, law), colour in zip(laws.items(), ("green", "orange", "blue"), strict=
     axes[1].plot(
         steps, (families[way] > 0).sum(-1).double().mean(1), "o-", ms=3.5, color=PALETTE[colour], label=names[way]
     )
-axes[0].set(xlabel="generation", ylabel="diversity kept", ylim=(0.75, 1.01))
-axes[1].set(xlabel="generation", ylabel="outcomes left of 50", ylim=(0, 35))
+axes[0].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="diversity kept", ylim=(0.75, 1.01))
+axes[1].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="outcomes left of 50", ylim=(0, 35))
 axes[0].legend(frameon=False, loc="lower left")
 plt.show()
 
@@ -193,7 +193,7 @@ assert seen.holds("replace_outcomes_20", below=10)
 
 # %%
 middle = predict(
-    "The mean of the variance over many families stays near 1. The median?", "near 1", "near .5", "below .1"
+    "The expectation of the variance stays 1. And its median over many families?", "near 1", "near .5", "below .1"
 )
 
 # %%

@@ -26,7 +26,8 @@ class Sayings:
 
     def __init__(self) -> None:
         self.ids = torch.tensor(list(itertools.product(range(WORDS), repeat=LENGTH)))  # (512, 3)
-        self.law = sum(share * self._one(k) for k, share in enumerate(SHARES))
+        each = torch.stack([self._one(k) for k, _ in enumerate(SHARES)])
+        self.law = torch.tensor(SHARES, dtype=torch.float64) @ each  # (512,)
         self.mask = torch.ones_like(self.ids, dtype=torch.bool)
         self.styles = torch.stack([(self.ids[:, 0] == OPENERS[k]) & (self.ids[:, 2] == CLOSERS[k]) for k in range(3)])
         after = [self.law.view(WORDS ** (t + 1), -1).sum(-1).view(-1, WORDS) for t in range(LENGTH)]  # by beginning
