@@ -12,7 +12,7 @@ import torch
 
 from minirlhf import evidence
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, Table, distil, standing
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, WordTable, distil, standing
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.equations import distillation as kd
@@ -103,7 +103,7 @@ rows = {
 world = Sayings()
 now = {}
 for name in progress(("on_policy_kd", "minillm"), "training"):
-    student = Table(world, forgetful=True, seed=100)
+    student = WordTable(world, forgetful=True, seed=100)
     distil(student, DISTILLATIONS[name], seed=100)
     now[name] = standing(student)
 print("mean of ten seeds                  clean   commonest   forward KL   reverse KL")

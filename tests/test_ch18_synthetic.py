@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, instructions
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, Table, standing
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
@@ -195,7 +195,7 @@ def test_the_teacher_of_the_sayings_is_its_conditionals():
 
 def test_a_student_that_says_what_the_teacher_says_stands_where_it_stands():
     world = Sayings()
-    full = Table(world, forgetful=False, seed=0)
+    full = WordTable(world, forgetful=False, seed=0)
     with torch.no_grad():
         full.logits[full.rows] = world.teacher
     found = standing(full)
@@ -205,7 +205,7 @@ def test_a_student_that_says_what_the_teacher_says_stands_where_it_stands():
 
 def test_the_forgetful_student_has_one_distribution_for_the_same_word_before():
     world = Sayings()
-    said = Table(world, forgetful=True, seed=0).said().detach()
+    said = WordTable(world, forgetful=True, seed=0).said().detach()
     a, b = (int((world.ids == torch.tensor(one)).all(1).nonzero()) for one in ([0, 3, 5], [2, 3, 7]))
     assert torch.equal(said[a, 2], said[b, 2]) and not torch.equal(said[a, 1], said[b, 1])
 

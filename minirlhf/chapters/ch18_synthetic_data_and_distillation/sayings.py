@@ -46,7 +46,7 @@ class Sayings:
         return torch.stack([wanted[t, self.ids[:, t]] for t in range(LENGTH)]).prod(0)
 
 
-class Table:
+class WordTable:
     """A student: logits by what it remembers.
 
     Args:
@@ -72,7 +72,7 @@ class Table:
 
 
 def distil(
-    student: Table,
+    student: WordTable,
     recipe: Distillation,
     *,
     seed: int,
@@ -104,7 +104,7 @@ def distil(
         optimiser.step()
 
 
-def standing(student: Table) -> dict[str, float]:
+def standing(student: WordTable) -> dict[str, float]:
     """What a student says, exactly.
 
     ``clean``: share of sayings whose closer fits its opener; ``favourite``: of the commonest of the three alone; ``forward``, ``reverse``: KL of

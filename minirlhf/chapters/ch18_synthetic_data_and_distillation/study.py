@@ -5,7 +5,7 @@ counts and of a normal distribution, beside their laws. Writes ``study.json``.
 """
 
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, Table, distil, standing
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, WordTable, distil, standing
 from minirlhf.evidence import Study, settings
 from minirlhf.recipes.distill import DISTILLATIONS
 
@@ -21,7 +21,7 @@ def one_seed(seed: int, steps: int = 400, families: int = generations.FAMILIES) 
     students = {name: (DISTILLATIONS[name], True, 0) for name in FORGETFUL}
     students |= {name: (DISTILLATIONS[row], False, known) for name, (row, known) in FULL.items()}
     for name, (recipe, forgetful, known) in students.items():
-        student = Table(world, forgetful=forgetful, seed=seed)
+        student = WordTable(world, forgetful=forgetful, seed=seed)
         distil(student, recipe.with_(k=2) if name == "top_k_kd" else recipe, seed=seed, steps=steps, known=known)
         numbers.update({f"{name}_{key}": value for key, value in standing(student).items()})
     whole = float(generations.diversity(generations.truth()))
