@@ -19,11 +19,15 @@ from minirlhf.ledger.registry import Draw
 
 def numbers(student):
     """good; (keeps of the good, keeps of the bad) of the first and of the second filter."""
-    draw = Draw("18.1", student)
-    pick = lambda *options: options[draw.integer(0, len(options) - 1)]
-    first = pick(0.92, 0.88, 0.84), pick(0.32, 0.36, 0.4)
-    second = pick(0.78, 0.74, 0.7), pick(0.21, 0.25, 0.29)
-    return pick(0.22, 0.26, 0.34, 0.38), first, second
+    for attempt in range(100):
+        draw = Draw("18.1", student, attempt)
+        pick = lambda *options, draw=draw: options[draw.integer(0, len(options) - 1)]
+        good = pick(0.22, 0.26, 0.34, 0.38)
+        a, b = pick(0.92, 0.88, 0.84), pick(0.32, 0.36, 0.4)
+        c, d = pick(0.78, 0.74, 0.7), pick(0.21, 0.25, 0.29)
+        if abs(good * a * c / (good * a * c + (1 - good) * b * d) - a * c) > 0.02:
+            break  # else a mistake would be right by chance
+    return good, (a, b), (c, d)
 
 
 # %% [stub]
