@@ -9,7 +9,7 @@
 # the tokens that belong to the loss.
 #
 # A turn begins with one token that says whose it is: `system`, `user` or `assistant` (their ids). What the assistant says ends with `end`. Some templates close *every* turn with `end`, others only the assistant's,
-# and the padding of this tokenizer *is* `end`: rows are padded with it on the right. A last reply may have been cut off before its end. The assistant may say nothing at all, and then its turn is its end alone.
+# and the padding of this tokenizer *is* `end`: rows are padded with it on the right. A last reply may have been cut off before its end; it then fills its row. The assistant may say nothing at all, and then its turn is its end alone.
 # In one of the rows, words may stand before the first turn.
 
 # %% [given]

@@ -16,7 +16,7 @@
 # 3. `ends(p, a)`: two tokens only, *the reply is over* and *it goes on*. The demonstrators end here with probability `p`, a number in (0, 1). With which probability does a model end here that rests? For `a = 1` there is no
 #    such point: give the limit of $a \to 1$. Returns a number.
 #
-# All `q` are positive and sum to 1. The results count to seven digits.
+# All `q` are positive and sum to 1. The results are compared to about five digits.
 
 # %% [given]
 import torch
