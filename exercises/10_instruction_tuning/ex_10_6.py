@@ -10,7 +10,7 @@
 #
 # Answer for each run, in `documents_1`, `documents_2`, `documents_3` and `documents_4`: with how many documents in a row, at the least, is the last loss of its log possible at all? (1: with one document, that is, also with a mask.) A training loss is a mean over random rows; take it for the exact mean.
 #
-# Then `alone`: of the runs in which the mask was certainly forgotten, the models are asked single questions. What is the smallest loss, in nats, that any of them can have there? To three digits.
+# Then `alone`: of the runs in which the mask was certainly forgotten, the models are asked single questions. What is the smallest loss, in nats, that any of them can have there? To three digits behind the point.
 
 # %% [given]
 import torch
