@@ -42,11 +42,15 @@ from minirlhf.classroom.testing import expect, test
 
 
 def rows(draw, sizes):
-    """Packed rows: ``sizes`` has the lengths of each row's conversations."""
+    """Packed rows: ``sizes`` has the lengths of each row's conversations. Where it can, a row begins with the number with which the one before
+    it ends, so that the number alone does not say which conversation it is."""
     width = max(map(sum, sizes)) + 1
     ids, documents = torch.zeros(len(sizes), width, dtype=torch.long), torch.full((len(sizes), width), -1)
+    last = None
     for b, lengths in enumerate(sizes):
         numbers, at = draw.permutation(len(lengths)).tolist(), 0
+        numbers.sort(key=lambda number: number != last)
+        last = numbers[-1]
         for number, length in zip(numbers, lengths, strict=True):
             documents[b, at : at + length] = number
             at += length

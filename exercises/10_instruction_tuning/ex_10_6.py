@@ -41,7 +41,7 @@ def logs(student):
     """This student's four logs, (4, 10)."""
     draw = Draw("10.6", student)
     one_of = lambda *numbers: numbers[draw.integer(0, len(numbers) - 1)]
-    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12), one_of(3, 8, 13), one_of(4, 9, 14)]
+    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12, 13), one_of(3, 8), one_of(4, 9, 14)]
     order = draw.permutation(4).tolist()
     return torch.tensor([[int(x) for x in LOGS[four[i]].split()] for i in order], dtype=torch.float64) / 1000
 
@@ -75,7 +75,7 @@ LAST = [1035, 405, 310, 205, 1129, 694, 419, 306, 208, 1127, 668, 407, 301, 199,
 def last(student):
     draw = Draw("10.6", student)
     one_of = lambda *numbers: numbers[draw.integer(0, len(numbers) - 1)]
-    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12), one_of(3, 8, 13), one_of(4, 9, 14)]
+    four = [one_of(0, 5, 10), one_of(1, 2, 6, 7, 11, 12, 13), one_of(3, 8), one_of(4, 9, 14)]
     return [LAST[four[i]] / 1000 for i in draw.permutation(4).tolist()]
 
 

@@ -121,12 +121,22 @@ def answers(trained: Trained, *, seed: int, layout: Layout = by_template, asked:
         prompt_keys=prompts,
         seed=seed,
     )
-    replies = completion_texts(rollout, tokenizer)
+    return judged(prompts, completion_texts(rollout, tokenizer), rollout.terminated.tolist())
+
+
+def demonstrated(*, seed: int, asked: int = ASKED) -> ReplyCounts:
+    """The same of those who wrote the demonstrations. Their replies end."""
+    prompts, rng = WORLD.prompts("test")[:asked], numpy_generator("demonstrators", seed)
+    return judged(prompts, [WORLD.demonstration(prompt, rng) for prompt in prompts], [True] * len(prompts))
+
+
+def judged(prompts: Sequence[str], replies: list[str], ended: Sequence[bool]) -> ReplyCounts:
+    """What is counted of replies, one to each prompt."""
     counted = [features(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
     right = [f.facts > 0 and f.wrong == 0 for f in counted]
     gold = [WORLD.grade(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
     mean = lambda values: float(torch.tensor(values, dtype=torch.float64).mean())
-    return ReplyCounts(mean(rollout.terminated.tolist()), mean(right), mean(gold), replies)
+    return ReplyCounts(mean(ended), mean(right), mean(gold), replies)
 
 
 def trainable(model: torch.nn.Module) -> int:

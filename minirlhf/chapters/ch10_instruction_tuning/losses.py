@@ -9,13 +9,12 @@ from dataclasses import replace
 import torch
 
 from minirlhf.chapters.ch10_instruction_tuning.instruct import TUNE
-from minirlhf.data.collate import batch_indices, collate
+from minirlhf.data.collate import collate
 from minirlhf.data.types import Tokens
-from minirlhf.equations.tuning import dynamic_nll
 from minirlhf.stages.pipeline import Trained
-from minirlhf.trainers.likelihood import marked_logps, mean_nll, nll_losses
-from minirlhf.trainers.loop import Loop, Watch
-from minirlhf.trainers.sft import SFTConfig, prediction_weights, train_sft
+from minirlhf.trainers.likelihood import by_probability, marked_logps, mean_nll
+from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.sft import SFTConfig, train_sft
 
 LOOK = 5  # steps from one look at the held-out loss to the next
 
@@ -31,15 +30,9 @@ def watched(start: Trained, examples: Sequence[Tokens], held: Sequence[Tokens], 
 
 def dynamically(start: Trained, examples: Sequence[Tokens], plan: SFTConfig = TUNE) -> Trained:
     """Fine-tuned by the loss of dynamic fine-tuning."""
-    model, tokenizer = copy.deepcopy(start.model), start.tokenizer
-    loop = Loop("dft", model, plan, quiet=True)
-    for step in loop:
-        rows = batch_indices(len(examples), plan.batch_size, step, plan.seed)
-        batch = collate([examples[i] for i in rows], tokenizer.pad_token_id)
-        weights = prediction_weights(batch.loss_mask)
-        trusted = lambda logps, mask: -dynamic_nll(logps)
-        loop.log(**loop.update(nll_losses(model, batch, weights, plan.micro_batch_size, trusted)))
-    return Trained(model, tokenizer, loop.history)
+    model, pad = copy.deepcopy(start.model), start.tokenizer.pad_token_id
+    history = train_sft(model, examples, plan, pad_token_id=pad, name="dft", quiet=True, of=by_probability)
+    return Trained(model, start.tokenizer, history)
 
 
 @torch.no_grad()
