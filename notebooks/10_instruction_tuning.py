@@ -3,11 +3,12 @@
 #
 # A base model goes on writing. **How many conversations does it need until it answers, what do they teach it, and what happens if the mask is wrong?**
 #
-# Two small worlds: the assistant of chapter 01, whose base model has read a stream of facts that never ends, and a translator into three languages.
+# Two small worlds: the assistant of chapter 01, whose base model has read questions and chatter about animals in a stream that never ends, and a translator into three languages.
 
 # %%
 import math
 import statistics
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import torch
@@ -45,24 +46,35 @@ marks.reveal("<eos>" if "<eos>" in marked else "<assistant>")
 # %% [markdown]
 # ## Ten examples
 #
-# The base model, then a hundred steps on ten demonstrations. A reply *stops* if it ends within 24 words.
+# The base model, then a hundred steps on ten demonstrations. A reply *stops* if it ends within 24 words. What runs here has one seed of the study's ten: the one that is nearest to their means in a comparison that comes below (the question in the loss).
 
 # %%
 stopping = predict(
-    "Of a hundred replies, how many stop after ten demonstrations?", "fewer than 10", "about half", "more than 85"
+    "Of a hundred replies, how many stop after ten demonstrations?", "fewer than 10", "about half", "more than 75"
 )
 
 # %%
-demonstrations = instruct.examples(tokenizer, 300, seed=0)
-makers = {"base": instruct.base_model, "ten": lambda: instruct.tuned(models["base"], demonstrations[:10])}
+trust = evidence.Seen("ch10_losses")  # ten seeds
+gaps = [
+    [a - b for a, b in zip(trust.values(f"everything_{what}"), trust.values(f"reply_{what}"), strict=True)]
+    for what in ("few", "few_best")
+]
+far = lambda number: sum(abs(gap[number] - statistics.fmean(gap)) / statistics.stdev(gap) for gap in gaps)
+seed = min(range(len(gaps[0])), key=far)
+pretrain, tune = replace(instruct.BASE, seed=seed), replace(instruct.TUNE, seed=seed)
+demonstrations = instruct.examples(tokenizer, 300, seed=seed)
+makers = {
+    "base": lambda: instruct.base_model(pretrain),
+    "ten": lambda: instruct.tuned(models["base"], demonstrations[:10], tune),
+}
 models = {}
 for name, make in progress(makers.items(), "models"):
     models[name] = make()
 base, question = models["base"], instruct.WORLD.prompts("test")[0]
 for name, trained in models.items():
-    found = instruct.answers(trained, seed=0)
+    found = instruct.answers(trained, seed=seed)
     print(f"{name:5} stops {found.stops:.2f}, right {found.right:.2f}   {question} → {found.replies[0]}")
-stopping.reveal("more than 85" if found.stops > 0.85 else "fewer than 10" if found.stops < 0.1 else "about half")
+stopping.reveal("more than 75" if found.stops > 0.75 else "fewer than 10" if found.stops < 0.1 else "about half")
 
 # %%
 assert found.stops > 0.6 and seen.holds("stops_10", above=0.8) and seen.holds("stops_base", below=0.05)
@@ -71,8 +83,8 @@ assert found.stops > 0.6 and seen.holds("stops_10", above=0.8) and seen.holds("s
 # The facts were there before. Now a mistake on purpose: 300 demonstrations whose closing token is *not* in the loss, because the padding is the same token, and the mask leaves out padding.
 
 # %%
-mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations])
-found = instruct.answers(mute, seed=0)
+mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations], tune)
+found = instruct.answers(mute, seed=seed)
 print(f"without the end in the loss: stops {found.stops:.2f}")
 print(f"{question} → {found.replies[0]}")
 
@@ -93,10 +105,10 @@ helps = predict(
 )
 
 # %%
-held = instruct.examples(base.tokenizer, 100, seed=1000)
+held = instruct.examples(tokenizer, 100, seed=seed + 1000)
 few = demonstrations[:30]
 curves = {
-    name: watched(base, examples, held)
+    name: watched(base, examples, held, tune)
     for name, examples in progress(
         {"replies": few, "everything": [instruct.all_in_loss(e) for e in few]}.items(), "losses"
     )
@@ -116,8 +128,8 @@ helps.reveal(
 
 # %%
 # figure: prompt
-# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves reach their lowest point within twenty steps and then rise. With the questions in the loss
-#   the curve rises later and ends lower than with the replies alone; the lowest points are about as low.
+# alt: Held-out loss of replies over a hundred steps on thirty demonstrations. Both curves reach their lowest point after about fifteen steps and then rise. With the questions in the loss
+#   the lowest point is a little higher than with the replies alone, and the end a little lower.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for (name, losses), colour in zip(curves.items(), ("blue", "red"), strict=True):
     title = "replies alone in the loss" if name == "replies" else "questions, too"
@@ -198,8 +210,8 @@ wins.reveal("the user" if user > 0.7 else "the system message" if user < 0.3 els
 
 # %%
 # figure: hierarchy
-# alt: Share of conflicts that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict among 1,500. In a known form of words it rises from about one tenth over nine tenths to nearly one;
-#   in a new form of words from below one tenth over nearly eight tenths to nearly one. Without examples single seeds lie between zero and a third.
+# alt: Share of conflicts that the system message wins, over ten seeds, for 0, 15 and 60 examples of a conflict beside 1,500 others. In a known form of words it rises from about one tenth over nine tenths to nearly one;
+#   in a new form of words from below one tenth over nearly eight tenths to nearly one. Without examples single seeds lie between zero and a little more than a third.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
 for shift, (key, title, colour) in zip(
     (-0.12, 0.12),
@@ -214,7 +226,7 @@ for shift, (key, title, colour) in zip(
 ax.set(
     xticks=range(3),
     xticklabels=["0", "15", "60"],
-    xlabel="examples of a conflict, of 1,500",
+    xlabel="examples of a conflict, beside 1,500 others",
     ylabel="the system wins",
     ylim=(0, 1.05),
 )
@@ -290,7 +302,6 @@ slow.reveal(
 # And where it comes to rest is another place. In ten seeds, twenty steps of imitation and then eighty of the dynamic loss:
 
 # %%
-trust = evidence.Seen("ch10_losses")
 for name, title in (
     ("before", "after twenty steps of imitation"),
     ("dft_after", "eighty dynamic steps later"),
@@ -308,7 +319,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Ask the tuned model in another layout (`instruct.answers(models["ten"], seed=0, layout=instruct.MISTAKES["plain"])`).
+# * Ask the tuned model in another layout (`instruct.answers(models["ten"], seed=seed, layout=instruct.MISTAKES["plain"])`).
 # * Pack two documents in a row instead of six. Which loss is impossible then?
 # * Show the translator conflicts in one of the two forms only. Does the other follow?
 #
