@@ -210,7 +210,7 @@ def turned_round(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. One was shown a reply, the other was graded. Which reply gains most in each?",
-        "A push by the reward is felt only where the model goes: the best reply is rare and gains late, the nice one is frequent and takes the lead.",
+        "A push by the reward is felt only where the model goes: the best reply is rare and hardly moves, the nice one is frequent and takes the lead.",
     ),
 )
 def shown_or_graded(sub, draw):
