@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# You want to *log* the estimate with the least noise and to *train* on the right gradient, in one term. Write `kl_term(logps, ref_logps, mask)`, one number for each reply:
+# You want to *log* $k_3$, which has the right mean and is never negative, and to *train* on the right gradient, in one term. Write `kl_term(logps, ref_logps, mask)`, one number for each reply:
 #
 # * its **value** is the sum of $k_3$ over the reply's tokens;
 # * its **gradient**, averaged over replies sampled from the policy, is the gradient of $\mathrm{KL}(\pi\|\pi_\text{ref})$ between *whole replies*, later tokens included.

@@ -7,7 +7,7 @@
 # %% [statement]
 # Four people trained the poem's policy with "a KL penalty", each twice, with β = ½ and with β = 1. The same reward, the same optimiser, 200 steps, linear decay. `logs(STUDENT)` has what is left: for each run `P`, `Q`, `R`, `S`
 # and each β four rows, after 25, 50, 100 and 200 steps, of the KL *as the run logged it*, from the reference that it had just then, and of the KL *from the first model*. Which run belongs to whom is yours alone (put your student id
-# into `STUDENT` at the top of the notebook). The exact optimum of reward minus β KL is 1.10 nats from the first model for β = ½, .30 for β = 1, and the most that any policy can reach is 6.2.
+# into `STUDENT` at the top of the notebook). The exact optimum of reward minus β KL is 1.10 nats from the first model for β = ½, .30 for β = 1, and a policy that gives the best reply only is 6.2 nats away, the most that reward can buy.
 #
 # 1. `charged`, `lost`, `followed`, `wrong_estimate`: the letters, such as `"P"`, of the run that charged $k_1$ in the reward; of the one that had $k_1$ in the loss; of the one whose reference follows the policy by a moving average; and of the one
 #    that charged $k_3$ in the reward.
@@ -129,7 +129,7 @@ def moving(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
-        "k₁ in the loss is nothing on average: the run goes to the best reply, nearly as far as any policy can, at either price. k₃ in the reward does push, only not towards the reference.",
+        "k₁ in the loss is nothing on average: the run goes to the best reply, nearly 6.2 nats away, at either price. k₃ in the reward does push, only not towards the reference.",
     ),
 )
 def estimates(sub, draw):
