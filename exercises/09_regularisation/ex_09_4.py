@@ -129,7 +129,7 @@ def moving(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
-        "k₁ in the loss is nothing on average: the run goes to the best reply, nearly 6.2 nats away, at either price. k₃ in the reward does push, only not towards the reference.",
+        "k₁ in the loss is nothing on average: at either price the run ends with hardly more than the best reply, nearly as far away as reward can lead. k₃ in the reward does push, only not towards the reference.",
     ),
 )
 def estimates(sub, draw):
