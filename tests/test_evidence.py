@@ -125,8 +125,8 @@ def test_a_notebook_asks_for_a_difference(seen):
 def test_results_come_with_the_package_and_are_found_by_name(tmp_path):
     assert {"ch05", "ch20_exact", "ch20_language", "tour"} <= set(evidence.results())
     assert evidence.Seen("ch05").values("rloo_2_gap") == evidence.values(evidence.result("ch05"), "rloo_2_gap")
-    with pytest.raises(UserError, match="unknown study 'ch55': did you mean 'ch05'"):
-        evidence.Seen("ch55")
+    with pytest.raises(UserError, match="unknown study 'ch20_exct': did you mean 'ch20_exact'"):
+        evidence.Seen("ch20_exct")
     with pytest.raises(UserError, match="no such evidence"):
         evidence.read(tmp_path / "another.json")
 

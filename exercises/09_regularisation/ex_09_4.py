@@ -129,12 +129,12 @@ def moving(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. A KL term without a gradient: what would doubling its price do, and where would the run go?",
-        "k₁ in the loss is nothing on average: at either price the run ends with hardly more than the best reply, nearly as far away as reward can lead. k₃ in the reward does push, only not towards the reference.",
+        "k₁ in the loss is nothing on average: at either price the run ends with hardly anything but the best reply, nearly as far away as reward can lead. k₃ in the reward does push, only not towards the reference.",
     ),
 )
 def estimates(sub, draw):
     "`lost` is the run with k₁ in the loss, `wrong_estimate` the one with k₃ in the reward."
-    ask(sub, "lost", {"wrong_estimate": "something holds it at less than four nats, so its term has a gradient"})
+    ask(sub, "lost", {"wrong_estimate": "something holds it at about four nats, so its term has a gradient"})
     ask(sub, "wrong_estimate", {"lost": "it ends where reward alone would lead, whatever the price"})
 
 

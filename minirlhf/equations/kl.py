@@ -267,7 +267,7 @@ def full_kl(logits: Tensor, ref_logits: Tensor, mask: Tensor) -> Tensor:
     """KL of whole responses ``(B,)`` from their positions: Σ_t KL(π(·|prefix)‖π_ref(·|prefix)) over the mask.
 
     The chain rule of KL: its expectation over responses of π is the KL between the distributions of
-    responses. It has less variance than the sum of k1, and costs two rows of logits instead of two numbers
+    responses. It mostly has less variance than the sum of k1, and costs two rows of logits instead of two numbers
     per token. As a loss it lacks the part of the gradient that comes from the choice of prefixes.
 
     Label: eq:full-kl
