@@ -34,7 +34,7 @@ def heard_gradient(spoken: Tensor, policy: Tensor, advantages: Tensor) -> Tensor
 def turn_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor:
     """Return from a turn on, G_k = Σ_{j≥k} γ^(j−k) R_j, at every token of turn k; R_j is the sum of the rewards within turn j.
 
-    A turn is one action: its tokens share its return, whichever of them bears the reward, and a discount counts turns, not words. With a
+    A gap in the mask ends a turn. A turn is one action: its tokens share its return, whichever of them bears the reward, and a discount counts turns, not words. With a
     single reward at the end and γ = 1 it is the same at every token, as the total return.
 
     Label: eq:turn-return

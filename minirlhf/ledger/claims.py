@@ -5,7 +5,8 @@ from the function's signature and its docstring.
 
 =============  ==================================================================================================
 ``mask``       what stands where the mask is 0 never matters, not even NaN, neither in value nor in gradient, and the
-               result is 0 there; a column that nobody sampled changes nothing, wherever it stands
+               result is 0 there; a column that nobody sampled changes nothing, wherever it stands (behind all others where
+               integers stand beside it, or where "a gap in the mask" has a meaning by the docstring)
 ``valid``      the same of the rewards of a group that could not be graded
 ``gradient``   along a random direction autograd gives what finite differences give; and nothing at all in the arguments
                that the docstring of function or module excludes: "no gradient", "gradients run through ``x`` only"
@@ -282,8 +283,9 @@ def _hidden(call: Call, draw: Draw, by: str, given: Any) -> Iterator[str]:
             if slope is not None and not bool(slope.isfinite().all() and (slope[~ruled[path]] == 0).all()):
                 yield f"what stands outside the {by} reaches the gradient in {path[-1]}"
 
-    # Where integers stand, the place of a token has a meaning; elsewhere a column may come anywhere.
-    at = width if by == "mask" and (counts or "input_ids" in call.arguments) else draw.integer(0, width)
+    # Where integers stand or gaps say something, the place of a token has a meaning; elsewhere a column may come anywhere.
+    placed = counts or "input_ids" in call.arguments or "gap in the mask" in (call.function.__doc__ or "")
+    at = width if by == "mask" and placed else draw.integer(0, width)
     shown = {**base, **{p: outside(p, 0.0) for p in floats}, **counts}
     wider: dict[Path, Tensor] = {p: torch.cat([t[:, :at], _nobody(t), t[:, at:]], 1) for p, t in shown.items()}
     for a, b in zip(plain, call(wider), strict=True):
