@@ -117,7 +117,7 @@ Markdown("\n".join(lines))
 # %%
 # figure: pipeline
 # alt: Left, true reward of 128 replies of three models as dots with their means. The base model's lie between minus 6 and 1, mean about minus 1.9;
-#   those of SFT between minus 3 and 2.5, mean 0.8; RL's are higher, with fewer bad ones, mean 1.2. Right, over 35 steps of RL both the reward model's opinion and
+#   those of SFT between minus 3 and 2.5, mean 0.8; RL's are higher, with fewer bad ones, mean above 1. Right, over 35 steps of RL both the reward model's opinion and
 #   the true reward rise.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.2), layout="constrained")
 jitter = torch.rand(128, generator=generator("jitter")) * 0.5 - 0.25
@@ -251,7 +251,7 @@ assert int(earned.argmax()) == good and 0 < earned[most_probable] - p @ earned <
 # all other logits down, but the rare ones so little that their probabilities *rise*, and "cats bark", which is false, is one of them. "Not this" pushes four logits up, and
 # nearly all of the probability that it sets free goes to the reply that was most probable before. The comparison moves two logits; all other probabilities change
 # by one and the same small factor. The reward raises the logit of the polite reply, the best of the five, and lowers its probability: a push is the advantage
-# times the probability, and "cats nap", whose grade is a hair above the average, is so frequent that it is pushed hardest.
+# times the probability, and "cats nap", whose grade is a hair above the average, is so frequent that it is pushed up hardest.
 #
 # What if "not this" is repeated, as it is in training?
 

@@ -506,7 +506,7 @@ assert outside > 0.3 and abs(float(wrong.mean()) - 1) < 0.06
 
 # %%
 # figure: forgotten
-# alt: Histogram of the ratio of a policy to itself over some thousand tokens. With the temperature given, all of it is one bar at 1.
+# alt: Histogram of the ratio of a policy to itself over some thousand tokens. With the temperature given, all of it stands at 1.
 #   With the temperature forgotten it spreads from 0 to above 2, with a peak near 1.3; a shaded band marks the clipping range
 #   0.8 to 1.2, and three quarters of the tokens lie outside. A dashed line marks their mean, at 1.
 fig, ax = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
@@ -806,7 +806,7 @@ plt.show()
 
 # %% [markdown]
 # One word makes the difference between chance and near certainty. Two layers did not learn to follow six swaps in one pass; written down, each swap is a pass of its own. Greedy decoding
-# does worse than a random draw: to answer at once is the more *probable* way to begin (four to one), so greedy decoding always does it. In chapter 13
+# does worse than a random draw: to answer at once is the more *probable* way to begin (more than three to one), so greedy decoding always does it. In chapter 13
 # reinforcement learning finds out that thinking pays.
 #
 # ## A second failure on purpose: the end is padding

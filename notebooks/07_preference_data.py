@@ -86,7 +86,7 @@ for name in labellers.INJECTED:
 # %%
 # figure: biases
 # alt: Two panels for five suspects. Left, false alarms among 1,000 labels without any bias: a warm opening alone and length beside counts of what is right raise alarms nearly always, everything
-#   beside the true quality about one time in twenty. Right, the share of biases found with 300 and 1,000 labels beside the share that the formula predicts: they agree.
+#   beside the true quality about one time in twenty. Right, the share of biases found with 300 and 1,000 labels beside the share that the formula predicts: they nearly agree.
 fig, axes = plt.subplots(1, 2, figsize=(9.2, 3.2), layout="constrained")
 figures.alarms(
     axes[0],

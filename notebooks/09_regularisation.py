@@ -281,7 +281,7 @@ assert far > 4 and seen.holds("refresh_average_kl", above=4)
 # %% [markdown]
 # ## What is forgotten
 #
-# A small network names letters. It learns that any digit of the right parity will do, until 95 % of its answers are right, from answers of different origin. (One base model here; ten in the figure.)
+# A small network names letters. It learns that any digit of the right parity will do, until 95 % of its answers are right, from answers of different origin. (One base model here, at the higher of the figure's two learning rates; ten in the figure.)
 
 # %%
 keeps = predict(

@@ -992,7 +992,7 @@ print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f}
 assert m.gold < 0 and m.kl > 30 and max(seen.values("rate_30_gold")) < 0 and seen.holds("rate_30_kl", above=30)
 
 # %% [markdown]
-# Accuracy is a poor judge of DPO: the burnt model loses six points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
+# Accuracy is a poor judge of DPO: the burnt model loses about five points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
 # read what the model writes.
 
 # %%
@@ -1001,7 +1001,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give "no" and "never" in the homework model features that are orthogonal. Which rate changes its sign?
+# * Give "no" and "never" in the homework model features that are orthogonal. Which rates change their signs?
 # * Draw the frontier figure for labels by *gold* instead of the reward model. Where is the right-hand plot's peak now?
 # * A reference that moves makes four rounds of β a single one of β/4, if each round finds its optimum. Run `direct.learn(sft, examples, "dpo", beta=0.025)` and compare: where does it differ?
 #

@@ -468,7 +468,7 @@ edits.reveal(float(runs["coupled"].edits[-1]))
 
 # %%
 # figure: tampering
-# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
+# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth, after a rise from 0.7, stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
 #   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 figures.tampering(axes, runs)
@@ -481,8 +481,8 @@ plt.show()
 
 # %%
 # figure: habits
-# alt: Left, the share of refusals: none without the word, and rising alike to 1 for harmless and harmful prompts with it, while mean gold rises a little
-#   and then falls. Right, agreement with users who are right rises to 1, then so does agreement with users who are wrong, and gold falls to 0.
+# alt: Left, the share of refusals: falling from a tenth to none without the word, and rising alike to 1 for harmless and harmful prompts with it, while mean gold rises a little
+#   and then falls. Right, agreement with users who are right rises to 1, then so does agreement with users who are wrong, and gold rises a little and then falls to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 figures.habit(axes[0], habits.over_refusal(), 2)
 figures.habit(axes[1], habits.sycophancy(), 0)
