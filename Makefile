@@ -67,7 +67,7 @@ studies: setup ## run the studies whose code behaves otherwise than when they ra
 fuzz: setup ## 100,000 made-up inputs each for loaders, chat templates, settings and graders
 	@OMP_NUM_THREADS=1 $(PY) tests/fuzz.py $(ARGS)
 
-chance: setup ## how often chance decides about an answer to an exercise: all, or those of CH=13
+chance: setup ## how often chance decides about an answer or a check: all exercises and equations, or those of CH=13
 	@OMP_NUM_THREADS=1 $(PY) tests/chance.py $(if $(CH),--chapter $(CH)) $(ARGS)
 
 book: setup ## the book: site, one page and PDF, in build/book

@@ -37,6 +37,19 @@ def own_seed(*texts: str) -> int:
     return derive_seed(os.environ.get("MINIRLHF_EXERCISE_SEED", ""), *texts)
 
 
+def seed_of_the_sources() -> int:
+    """A seed that follows from every line of the library and its tests: the same sources give the same inputs on each machine.
+
+    So any change draws fresh inputs, and what failed once fails again for whoever looks for the reason. What other
+    draws would do, ``tests/chance.py`` measures.
+    """
+    root = Path(__file__).parent.parent
+    files = sorted(file.relative_to(root) for folder in ("minirlhf", "tests") for file in (root / folder).rglob("*.py"))
+    return (
+        derive_seed(*(text for file in files for text in (file.as_posix(), (root / file).read_text("utf-8")))) % 2**31
+    )
+
+
 def unit(nodeid: str) -> str:
     """The unit of a test: ``tests/test_x.py``, or ``tests/test_x.py ch05`` in a file that is run by chapter."""
     file, _, rest = nodeid.partition("::")

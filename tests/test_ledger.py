@@ -1,6 +1,6 @@
 """The whole ledger: every check holds on fresh inputs, every wrong variant is rejected, every derivation is unbroken.
 
-The inputs differ from run to run. A failure names its seed; ``MINIRLHF_TEST_SEED`` in the header repeats the whole run.
+The inputs follow from the sources: every change draws fresh ones. ``tests/chance.py equations`` tries many.
 """
 
 import functools

@@ -15,10 +15,10 @@ NOMINAL = 1 - torch.eye(3, dtype=torch.float64)
 
 
 def _votes(draw: Draw, items: int, raters: int, classes: int = 3) -> Tensor:
-    """``(items, raters)`` labels that agree more often than by chance, and never all with one another."""
+    """``(items, raters)`` labels that agree more often than by chance, never all with one another, each class among them."""
     truth = [draw.integer(0, classes - 1) for _ in range(items)]
     said = [[t if draw.integer(0, 2) else draw.integer(0, classes - 1) for _ in range(raters)] for t in truth]
-    said[0], said[1] = [0, 1, *said[0][2:]], [1, *([1] * (raters - 1))]
+    said[0], said[1], said[-1] = [0, 1, *said[0][2:]], [1] * raters, [classes - 1] * raters
     return torch.tensor(said)
 
 
