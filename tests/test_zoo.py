@@ -218,6 +218,25 @@ def test_a_training_shows_itself(empty_cache, capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
+def test_an_entry_is_trained_on_one_thread(empty_cache, monkeypatch):
+    """Two would add in another order; and the caller's number of threads stands again behind it."""
+    seen = []
+
+    def stage(*args, **run):
+        seen.append(torch.get_num_threads())
+        return zoo._sft(*args, **run)
+
+    entry = zoo.Entry("two steps", "sort_digits", stage, pipeline.SFTPlan(8, SFTConfig(max_steps=2, batch_size=4)))
+    monkeypatch.setitem(zoo.ENTRIES, "tiny", entry)
+    torch.set_num_threads(2)
+    try:
+        zoo.load("tiny", quiet=True)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen == [1, 1], "the look at what the training does, and the training"
+
+
 def test_unknown_entries_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'assistant-sft'"):
         zoo.load("asistant-sft")

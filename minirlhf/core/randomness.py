@@ -7,10 +7,22 @@ with another batch size, and after a resume.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread while this lasts: two add the same numbers in another order, and a training enlarges the rest."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def derive_seed(*keys: int | str) -> int:

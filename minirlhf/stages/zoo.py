@@ -1,6 +1,7 @@
 """Trained checkpoints by name. The first use trains (seconds to a minute, with a bar), later ones load from the cache.
 
-``zoo.load("assistant-sft")`` gives ``(model, tokenizer)``. A new entry is one row of the table.
+``zoo.load("assistant-sft")`` gives ``(model, tokenizer)``. A new entry is one row of the table. All are trained on one thread,
+so that on one machine everybody has the same ones.
 
 What makes an entry anew: another plan; other code in the module of its world; a training that *does* something else; or any
 of these in the entry that it starts from. What a training does is looked at, not read: three steps of it on a few examples,
@@ -20,6 +21,7 @@ from typing import Any
 
 from minirlhf.core.errors import unknown
 from minirlhf.core.provenance import code_without_docs
+from minirlhf.core.randomness import one_thread
 from minirlhf.data import tasks
 from minirlhf.data.tasks.base import Task
 from minirlhf.models import cache
@@ -122,12 +124,13 @@ def get(name: str) -> Entry:
 
 @functools.cache
 def behaviour(entry: Entry) -> tuple[str, ...]:
-    """What the training of an entry does: loss and norm of the gradient of a few steps, to four digits, so that another number
-    of threads is not another behaviour. The examples are few, so epochs end; the learning rate goes through its schedule."""
+    """What the training of an entry does: loss and norm of the gradient of a few steps, to four digits, so that another
+    machine is not another behaviour. The examples are few, so epochs end; the learning rate goes through its schedule."""
     few = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
     plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **few)
     untrained = pipeline.fresh(tasks.get(entry.world), seed=plan.training.seed)
-    history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
+    with one_thread():
+        history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
     return tuple(f"{row[name]:.4g}" for row in history for name in ("loss", "grad_norm"))
 
 
@@ -149,7 +152,8 @@ def path(name: str, *, quiet: bool = False) -> Path:
 
     def build() -> tuple[Any, Any]:
         start = None if entry.parent is None else Trained(*load(entry.parent, quiet=quiet))
-        trained = entry.build(start, entry.plan, name=f"training {name} once", quiet=quiet)
+        with one_thread():
+            trained = entry.build(start, entry.plan, name=f"training {name} once", quiet=quiet)
         return trained.model, trained.tokenizer
 
     note = "" if quiet else f"zoo: training {name} once ({entry.about})"

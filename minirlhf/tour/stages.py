@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from minirlhf.core.randomness import one_thread
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN
 from minirlhf.data.formats import Problem
@@ -132,15 +133,10 @@ class Plans:
 def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool = False) -> Tour:
     """The whole tour on one thread; the same seed gives the same numbers on one machine."""
     plans = replace(plans, **{name: with_seed(plan, seed) for name, plan in vars(plans).items()})
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     tour = Tour(seed)
-    try:
-        with tour.timed("total"):
-            _assistant(tour, plans, say, quiet)
-            _shell_game(tour, plans, say, quiet)
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), tour.timed("total"):
+        _assistant(tour, plans, say, quiet)
+        _shell_game(tour, plans, say, quiet)
     return tour
 
 
