@@ -299,19 +299,25 @@ slow.reveal(
 )
 
 # %% [markdown]
-# And where it comes to rest is another place. In ten seeds, twenty steps of imitation and then eighty of the dynamic loss:
+# So imitate first, and trust the model then. But when? In ten seeds, the dynamic loss takes over after twenty steps of imitation, or after a hundred:
 
 # %%
 for name, title in (
-    ("before", "after twenty steps of imitation"),
-    ("dft_after", "eighty dynamic steps later"),
+    ("before", "twenty steps of imitation"),
+    ("dft_after", "  and eighty dynamic ones"),
     ("imitated", "a hundred steps of imitation"),
+    ("dft_late", "  and eighty dynamic ones"),
+    ("imitated_longer", "  or eighty more of imitation"),
 ):
     stops, right = (statistics.fmean(trust.values(f"{what}_{name}")) for what in ("stops", "right"))
     print(f"{title:32} stops {stops:.2f}, right {right:.2f}")
 
 # %%
 assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after", "stops_before").above == 0
+assert trust.holds("stops_dft_late", above=0.9)
+
+# %% [markdown]
+# **What to notice.** After twenty steps the model hardly knows yet where a reply ends; a loss that trusts it makes it forget the end. After a hundred it knows, and the same loss makes it say what is said most.
 
 # %%
 predict.tally()
@@ -320,7 +326,7 @@ predict.tally()
 # ## Now you
 #
 # * Ask the tuned model in another layout (`instruct.answers(models["ten"], seed=seed, layout=instruct.MISTAKES["plain"])`).
-# * Pack two documents in a row instead of six. Which loss is impossible then?
-# * Show the translator conflicts in one of the two forms only. Does the other follow?
+# * Pack two documents in a row instead of six (`translator.packed(..., together=2)`). Which loss is impossible then?
+# * How few conflicts are enough? `translator.obedient(conflicts=5, ...)` trains one more translator.
 #
 # The graded exercises of this chapter: `minirlhf check 10`.

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # Four real training runs of one small transformer on the chapter's translator: *translate cat*, and three languages that are equally likely, of which no question names one. Several documents stand in every row, all of one language. In some of the runs
-# the mask between the documents was forgotten. `logs(STUDENT)` has their training losses, in nats for each answer, as means over twenty steps each; no row came twice.
+# the mask between the documents was forgotten. `logs(STUDENT)` has their training losses, in nats for each answer, as means over twenty steps each; every row was drawn anew.
 #
 # Answer for each run, in `documents_1`, `documents_2`, `documents_3` and `documents_4`: with how many documents in a row, at the least, is the last loss of its log possible at all? (1: with one document, that is, also with a mask.) A training loss is a mean over random rows; take it for the exact mean.
 #

@@ -7,10 +7,10 @@
 
 # %% [statement]
 # Here a base model becomes one that answers, and the step is yours. It has eight words (0 to 7) and is as small as can be: a table `logits[s, v]` of what follows the token `s`. It was trained on a stream that never ends, and knows nothing of the
-# tokens `USER`, `ASSISTANT` and `END`, which stand behind the words.
+# tokens `USER` (8), `ASSISTANT` (9) and `END` (10).
 #
-# A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. Laid out as a row, every turn begins with the token of its speaker, and the assistant's turns close with `END`; nobody else's do. Users follow one word with
-# another than assistants do, and the table cannot tell who is speaking.
+# A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. Laid out as a row, every turn begins with the token of its speaker, and the assistant's turns close with `END`; nobody else's do. In a user's
+# mouth other words follow a word than in an assistant's, and the table cannot tell who is speaking.
 #
 # Write `step(logits, demonstrations, lr)`: one step of gradient descent of size `lr` on the instruction-tuning loss of all demonstrations together, the mean of $-\log\pi$ over the tokens that count. It returns the new table.
 #
@@ -61,7 +61,7 @@ def speaker(draw):
 def said(draw, habits, stop):
     """One turn; it ends with probability ``stop`` after every word."""
     ids = [pick(draw, habits[WORDS])]
-    while len(ids) < 12 and float(draw.uniform()) > stop:
+    while float(draw.uniform()) > stop:
         ids.append(pick(draw, habits[ids[-1]]))
     return ids
 

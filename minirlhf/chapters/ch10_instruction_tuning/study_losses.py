@@ -1,7 +1,7 @@
 """What counts in the loss, and which loss: ``python -m minirlhf.chapters.ch10_instruction_tuning.study_losses`` (ten minutes).
 
 Ten seeds. The base model of the assistant world, tuned on few demonstrations with the question in the loss or without, watched on the way; on many;
-by the dynamic loss, from the start or after a few steps of imitation; and by adapters at learning rates above those of ``study_assistant``.
+by the dynamic loss, from the start, after a few steps of imitation or behind all of them (beside as many more steps of imitation); and by adapters at learning rates above those of ``study_assistant``.
 Writes ``study_losses.json``.
 """
 
@@ -55,9 +55,12 @@ def one_seed(seed: int, base: SFTConfig = BASE, tune: SFTConfig = TUNE, rows: in
     note("dft", dynamically(start, shown, tune))
     before = tuned(start, shown, replace(tune, max_steps=BEFORE))
     note("before", before)
-    after = dynamically(before, shown, replace(tune, max_steps=tune.max_steps - BEFORE))
+    more = replace(tune, max_steps=tune.max_steps - BEFORE)
+    after = dynamically(before, shown, more)
     note("dft_after", after)
     numbers["end_dft_after"] = chance_of_end(after, held)
+    note("dft_late", dynamically(imitated, shown, more))
+    note("imitated_longer", tuned(imitated, shown, more))
     for rank, rate in RATES.items():
         model = tuned(start, shown, replace(tune, learning_rate=rate), lora_r=rank).model
         numbers[f"nll_rank_{rank}_rate_3"] = mean_nll(model, held, pad_token_id=pad)

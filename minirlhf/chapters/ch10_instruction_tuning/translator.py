@@ -89,13 +89,14 @@ def surprise(logits: Tensor, rows: Tensor, together: int = TOGETHER) -> Tensor:
     return -logits[:, at - 1].log_softmax(-1).gather(-1, answers[..., None]).squeeze(-1)
 
 
-def packed(start: Trained, plan: SFTConfig, *, related: bool, masked: bool) -> History:
-    """Train on packed rows, in place; no row comes twice. The history has the ``loss`` of the answers' words."""
+def packed(start: Trained, plan: SFTConfig, *, related: bool, masked: bool, together: int = TOGETHER) -> History:
+    """Train on packed rows, each drawn anew, in place. The history has the ``loss`` of the answers' words."""
     rng, loop = numpy_generator("packed", plan.seed), Loop("packed", start.model, plan, quiet=True)
     said = documents(start.tokenizer)
     for _ in loop:
-        batch = rows(said, plan.batch_size, related, rng)
-        loop.log(**loop.update([surprise(logits(start.model, batch, masked=masked), batch).mean()]))
+        batch = rows(said, plan.batch_size, related, rng, together)
+        found = logits(start.model, batch, together, masked=masked)
+        loop.log(**loop.update([surprise(found, batch, together).mean()]))
     return loop.history
 
 

@@ -466,7 +466,8 @@ def _(ipo, draw):
 @check("eq:ipo", "certain labels", of=pl.ipo, against="numerical minimisation", tolerance=1e-8, wrong=IPO_MISTAKES)
 def _(ipo, draw):
     "With a label that never flips the best margin is 1/(2β), not infinity."
-    ref, beta = draw.distribution(2), float(draw.uniform(low=0.3, high=0.8))
+    likely, beta = float(draw.uniform(low=0.25, high=0.75)), float(draw.uniform(low=0.3, high=0.8))
+    ref = torch.tensor([likely, 1 - likely], dtype=torch.float64)
     pair = lambda q: PairLogps(q[:1].log(), q[1:].log(), ref[:1].log(), ref[1:].log())
     found = exact.maximise(lambda q: -ipo(pair(q), beta=beta).sum(), 2)
     return pair(found).margins[0], 1 / (2 * beta)
