@@ -243,6 +243,11 @@ def maximise(value: Callable[[Tensor], Tensor], size: int, steps: int = 200, res
     return best
 
 
+def _bounded(logits: Tensor) -> Tensor:
+    """Within ±50, so that a value with a logarithm stays finite wherever a long step leads, and a search finds its way back."""
+    return 50 * torch.tanh(logits / 50)
+
+
 def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
     """Logits where L-BFGS comes to rest."""
     logits = start.clone().requires_grad_()
@@ -252,12 +257,12 @@ def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> T
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        loss = -value(logits.softmax(-1))
+        loss = -value(_bounded(logits).softmax(-1))
         loss.backward()
         return loss
 
     optimiser.step(closure)
-    return logits.detach()
+    return _bounded(logits.detach())
 
 
 def _polished(value: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
@@ -278,7 +283,7 @@ def _natural_step(value: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
     probs = logits.softmax(-1).requires_grad_()
     (direction,) = torch.autograd.grad(value(probs), probs)
     direction = direction - (probs.detach() * direction).sum()
-    tried = [logits] + [logits + 2.0**k * direction for k in range(-8, 5)]
+    tried = [logits] + [_bounded(logits + 2.0**k * direction) for k in range(-8, 5)]
     return max(tried, key=lambda z: float(value(z.softmax(-1)).nan_to_num(-torch.inf)))
 
 
