@@ -374,7 +374,8 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
     "Of answers that are right or wrong, ω² is the variance of the items' chances and σ² the mean of p(1 − p)."
-    weights, chances = draw.distribution(3, scale=0.5), draw.uniform(3, low=0.1, high=0.9)
+    weights = draw.distribution(3, scale=0.5)
+    chances = draw.uniform(3, low=0.0, high=0.2) + torch.tensor([0.1, 0.4, 0.7])
     mean = (weights * chances).sum()
     item, reply = (weights * (chances - mean) ** 2).sum(), (weights * chances * (1 - chances)).sum()
     for replies in (2, 3):
