@@ -314,10 +314,10 @@ for name, title in (
 
 # %%
 assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after", "stops_before").above == 0
-assert trust.holds("stops_dft_late", above=0.9)
+assert sorted(trust.values("stops_dft_late"))[1] > 0.9  # all but one
 
 # %% [markdown]
-# **What to notice.** After twenty steps the model hardly knows yet where a reply ends; a loss that trusts it makes it forget the end. After a hundred it knows, and the same loss makes it say what is said most.
+# **What to notice.** After twenty steps the model hardly knows yet where a reply ends; a loss that trusts it makes it forget the end. After a hundred, nine of the ten keep it, and say more often what is said most. The tenth forgets it.
 
 # %%
 predict.tally()

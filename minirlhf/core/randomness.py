@@ -15,14 +15,15 @@ import torch
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread while this lasts: two add the same numbers in another order, and a training enlarges the rest."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def threads(number: int) -> Iterator[None]:
+    """PyTorch on so many threads while this lasts. Two add the same numbers in another order than one, and what is left of
+    that grows in a training."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def derive_seed(*keys: int | str) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 from minirlhf.core.errors import unknown
 from minirlhf.core.provenance import code_without_docs
-from minirlhf.core.randomness import one_thread
+from minirlhf.core.randomness import threads
 from minirlhf.data import tasks
 from minirlhf.data.tasks.base import Task
 from minirlhf.models import cache
@@ -129,7 +129,7 @@ def behaviour(entry: Entry) -> tuple[str, ...]:
     few = {f.name: min(EXAMPLES, n) for f in fields(entry.plan) if isinstance(n := getattr(entry.plan, f.name), int)}
     plan = replace(entry.plan, training=replace(entry.plan.training, max_steps=STEPS), **few)
     untrained = pipeline.fresh(tasks.get(entry.world), seed=plan.training.seed)
-    with one_thread():
+    with threads(1):
         history = entry.build(untrained if entry.parent else None, plan, quiet=True).history
     return tuple(f"{row[name]:.4g}" for row in history for name in ("loss", "grad_norm"))
 
@@ -152,7 +152,7 @@ def path(name: str, *, quiet: bool = False) -> Path:
 
     def build() -> tuple[Any, Any]:
         start = None if entry.parent is None else Trained(*load(entry.parent, quiet=quiet))
-        with one_thread():
+        with threads(1):
             trained = entry.build(start, entry.plan, name=f"training {name} once", quiet=quiet)
         return trained.model, trained.tokenizer
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from minirlhf.core.randomness import one_thread
+from minirlhf.core.randomness import threads
 from minirlhf.data import tasks
 from minirlhf.data.chat import PLAIN
 from minirlhf.data.formats import Problem
@@ -134,7 +134,7 @@ def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool 
     """The whole tour on one thread; the same seed gives the same numbers on one machine."""
     plans = replace(plans, **{name: with_seed(plan, seed) for name, plan in vars(plans).items()})
     tour = Tour(seed)
-    with one_thread(), tour.timed("total"):
+    with threads(1), tour.timed("total"):
         _assistant(tour, plans, say, quiet)
         _shell_game(tour, plans, say, quiet)
     return tour
