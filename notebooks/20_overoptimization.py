@@ -468,7 +468,7 @@ edits.reveal(float(runs["coupled"].edits[-1]))
 
 # %%
 # figure: tampering
-# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth, after a rise from 0.7, stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
+# alt: Ordinary policy gradient pushes the grade to 2.8 with two edits per reply while the worth, after a first rise, stays at 1. Decoupled approval brings worth to 2 and edits to 0. If an
 #   edit raises the grades of edits only, decoupled approval is fooled as well and the worth goes to 0.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 figures.tampering(axes, runs)

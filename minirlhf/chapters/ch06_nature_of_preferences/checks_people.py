@@ -304,6 +304,7 @@ def _(majority_accuracy, draw: Draw) -> Iterator[Comparison]:
 def _(mixture_preference, draw: Draw) -> Comparison:
     "Where nobody hesitates, the size of the rewards is gone and only the number of people counts."
     rewards, weights = some_groups(draw)
+    rewards[1] = -rewards[0]  # so that there is something to vote on
     sure = 200 * (rewards.argsort(-1).argsort(-1).double() + 0.1 * rewards.sigmoid())  # orders kept, far apart
     votes = ((rewards[:, :, None] > rewards[:, None, :]) * weights[:, None, None]).sum(0)
     return mixture_preference(sure, weights), votes + 0.5 * torch.eye(4)
