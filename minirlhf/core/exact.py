@@ -245,7 +245,7 @@ def maximise(value: Callable[[Tensor], Tensor], size: int, steps: int = 200, res
 
 def _bounded(logits: Tensor) -> Tensor:
     """Within ±50, so that a value with a logarithm stays finite wherever a long step leads, and a search finds its way back."""
-    return 50 * torch.tanh(logits / 50)
+    return logits.clamp(-50, 50)
 
 
 def _searched(value: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:

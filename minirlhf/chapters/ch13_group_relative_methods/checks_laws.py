@@ -211,8 +211,11 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     for _ in range(2):
         a, b = float(draw.uniform(low=2.0, high=2.6)), float(draw.uniform(low=3.0, high=4.0))
         u, v = float(draw.uniform(low=1.2, high=1.6)), float(draw.uniform(low=1.7, high=2.2))
-        wanted = _integral(lambda p, a=a, b=b, u=u, v=v: p * (1 - p) * density(p, a, b) / density(p, u, v) ** 2)
-        yield variance(a, b, shape=(u, v)), wanted
+
+        def integrand(p: Tensor, a: float = a, b: float = b, u: float = u, v: float = v) -> Tensor:
+            return p * (1 - p) * density(p, a, b) / density(p, u, v) ** 2
+
+        yield variance(a, b, shape=(u, v)), _integral(integrand)
 
 
 @check(
