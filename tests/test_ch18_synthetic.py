@@ -1,5 +1,6 @@
 """Synthetic data: filters, errors that feed on themselves, collapse, and teachers of whom little was kept. Oracles: the ledger, chapter 18."""
 
+import inspect
 import math
 import statistics
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, instructions
-from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, standing
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, distil, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import synthetic
@@ -32,7 +33,7 @@ def words(text):
 def test_the_worked_pair_of_instructions():
     """Of five and six words the longest common subsequence has four: 8/11."""
     a, b = words("name three fruits that float"), words("name three red fruits that sink")
-    assert float(synthetic.rouge_l(a, b)) == pytest.approx(8 / 11)
+    assert float(synthetic.rouge_l(a, b)) == pytest.approx(8 / 11) == pytest.approx(0.727, abs=5e-4)
 
 
 def test_rouge_l_is_symmetric_and_1_only_for_the_same_text(draw):
@@ -61,6 +62,16 @@ def test_keeping_a_tenth_by_a_perfect_and_by_a_weak_score():
     found = synthetic.filter_gain(rho, tenth.expand(4))
     torch.testing.assert_close(found / found[0], rho)
     assert float(found[0]) == pytest.approx(1.755, abs=5e-4)
+    assert float(found[1]) == pytest.approx(0.526, abs=5e-4)
+
+
+def test_odds_that_a_filter_of_90_and_30_percent_triples_twice():
+    """Half is good: three quarters are, and nine tenths after the second filter. One in a hundred: three in a hundred."""
+    share = torch.tensor([0.5, 0.01], dtype=DOUBLE)
+    once = synthetic.filter_precision(share, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
+    assert once.tolist() == pytest.approx([0.75, 0.0294], abs=1e-4)
+    twice = synthetic.filter_precision(once, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
+    torch.testing.assert_close(twice / (1 - twice), 9 * share / (1 - share))
 
 
 # -- errors --------------------------------------------------------------------------------------------------------
@@ -79,7 +90,8 @@ def test_errors_that_do_not_feed_on_themselves_add_up_and_others_grow_with_the_s
 def test_the_numbers_of_a_hundred_draws_and_twenty_generations():
     assert synthetic.diversity_kept(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
     assert synthetic.diversity_accumulated(n=100, generation=20) == pytest.approx(0.984, abs=5e-4)
-    assert synthetic.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4)
+    assert synthetic.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4) and synthetic.diversity_limit(n=100) > 0.98
+    assert synthetic.diversity_kept(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
 
 
 def test_generation_0_has_lost_nothing_and_all_fresh_data_lose_what_one_sample_loses():
@@ -114,6 +126,7 @@ def test_the_typical_variance_goes_to_0_while_the_mean_stays(fresh_seed):
         spread = spread * torch.randn(4000, 20, dtype=DOUBLE, generator=rng).var(-1)
     logs, drift = spread.log(), 50 * synthetic.log_variance_drift(n=20)
     assert float(logs.mean()) == pytest.approx(drift, abs=5 * float(logs.std()) / math.sqrt(4000))
+    assert drift / 50 == pytest.approx(-0.0536, abs=5e-5) and drift == pytest.approx(-2.68, abs=5e-3)
     assert math.exp(drift) == pytest.approx(0.069, abs=5e-4)
     assert synthetic.log_variance_drift(n=1001) == pytest.approx(-1 / 1000, rel=1e-3)
 
@@ -150,9 +163,21 @@ def test_a_mixture_keeps_what_one_teacher_says_and_a_product_drops_it():
     found = kd.product_of_teachers(teachers, even)
     roots = torch.tensor([0.08**0.5, 0.08**0.5, 0.1], dtype=DOUBLE)
     torch.testing.assert_close(found, roots / roots.sum())
+    assert roots.tolist() == pytest.approx([0.283, 0.283, 0.1], abs=5e-4)
+    assert found.tolist() == pytest.approx([0.425, 0.425, 0.150], abs=5e-4)
     one = torch.tensor([1.0, 0.0], dtype=DOUBLE)
     for of in (kd.mixture_of_teachers, kd.product_of_teachers):
         torch.testing.assert_close(of(teachers, one), teachers[0].exp())
+
+
+def test_the_teachers_probability_as_a_weight_of_the_sampled_token_sharpens_the_student():
+    """Of all distributions the one proportional to the square of the teacher's has the smallest -Σ p² log q."""
+    teacher = torch.tensor([0.5, 0.3, 0.2], dtype=DOUBLE)
+    best = teacher**2 / (teacher**2).sum()
+    assert best.tolist() == pytest.approx([0.658, 0.237, 0.105], abs=5e-4)
+    logits = best.log().requires_grad_()
+    loss = -(teacher**2 * logits.log_softmax(-1)).sum()
+    assert float(exact.gradient(loss, logits).abs().max()) < 1e-12
 
 
 X, M = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
@@ -208,6 +233,11 @@ def test_the_forgetful_student_has_one_distribution_for_the_same_word_before():
     said = WordTable(world, forgetful=True, seed=0).said().detach()
     a, b = (int((world.ids == torch.tensor(one)).all(1).nonzero()) for one in ([0, 3, 5], [2, 3, 7]))
     assert torch.equal(said[a, 2], said[b, 2]) and not torch.equal(said[a, 1], said[b, 1])
+
+
+def test_a_student_learns_from_25600_sayings():
+    sizes = {name: p.default for name, p in inspect.signature(distil).parameters.items()}
+    assert sizes["steps"] * sizes["batch"] == 25_600
 
 
 def test_families_are_draws_and_pools_are_means():
