@@ -1,0 +1,357 @@
+# %% [markdown]
+# # 16 · What is paid, and what is learned
+#
+# A program can say whether an answer is right. **What does a model learn from such a reward, what would it have learned from a reward that knows nothing, and what can tokens buy in place of training?**
+#
+# The world is the shell game of chapter 13. A small model has been fine-tuned on demonstrations, of which one in five thinks aloud before it answers; the others blurt out an answer, and have to guess.
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch16_reasoning import shell, tables
+from minirlhf.chapters.ch16_reasoning.asked_length import ASKED
+from minirlhf.chapters.ch16_reasoning.inference import accuracy, pass_at, sample_tries
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.equations.reasoning import compute_curve, vote_totals
+from minirlhf.feedback import graders
+from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+told, paid = evidence.Seen("ch16_inference"), evidence.Seen("ch16_rewards")  # several seeds of what runs below
+lengths, exact = evidence.Seen("ch16_length"), evidence.Seen("ch16_tables")
+predict = Predictions("16")
+begin = Trained(*zoo.load("shell-game-sft", quiet=True))
+
+
+def mean(values):
+    """Of a list."""
+    return sum(values) / len(values)
+
+
+# %% [markdown]
+# ## What a grader pays for
+#
+# Five replies to "Ann has 12 apples and gives 5 away. How many are left?" The reference is 7.
+
+# %%
+which = predict(
+    "Which grader pays for the reply that names several numbers, the right one among them?",
+    "numeric",
+    "contains",
+    "gsm8k",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+replies = [
+    "7",
+    "12 - 5 = 7, so #### 7.00",
+    "It is 6, or 7, or 8",
+    "#### 7 apples",
+    "<think>hm</think><answer>8</answer>",
+]
+names = ("exact", "contains", "numeric", "gsm8k", "think")
+print(f"{'':36}" + "".join(f"{name:>10}" for name in names))
+earned = {}
+for reply in replies:
+    earned[reply] = {name: graders.get(name)(reply, "7") for name in names}
+    print(f"{reply:36}" + "".join(f"{grade:10g}" for grade in earned[reply].values()))
+which.reveal(next(name for name in ("numeric", "contains", "gsm8k") if earned[replies[2]][name] == 1))
+
+# %% [markdown]
+# Each column is a different task. The last reply has the form of a thought, no thought in it and the wrong answer: a grader pays for everything that it does not forbid.
+#
+# ## Tokens in place of training
+#
+# The model answers 60 games it has not seen, 32 times each. A vote takes the answer that most replies give; `vote_totals` counts, with a weight for each reply.
+
+# %%
+best = predict(
+    "32 replies to each game. Which choice is right most often?",
+    "the answer of most replies",
+    "the answer of most replies that think aloud",
+    "the reply that the model finds most probable",
+)
+
+# %%
+[tries] = [sample_tries(begin, "test", 0, 60, 32, 100) for _ in progress([1], "sampling")]
+thinks = torch.tensor([[float(text.startswith("think")) for text in texts] for texts in tries.texts])
+for text in (tries.texts[0][0], next(t for texts in tries.texts for t in texts if t.startswith("think"))):
+    print(text)
+print(f"\n{float(thinks.mean()):.0%} of the replies think aloud")
+print(
+    f"right: {float(tries.right[thinks == 1].mean()):.2f} of these, {float(tries.right[thinks == 0].mean()):.2f} of the others\n"
+)
+ways = {
+    "the answer of most replies": ("vote", torch.ones_like(thinks)),
+    "the answer of most replies that think aloud": ("vote", thinks),
+    "the reply that the model finds most probable": ("best", tries.logps),
+}
+print("right with              1     4    32 replies")
+found = {}
+for name, (how, values) in ways.items():
+    found[name] = [accuracy(tries, values, count, how, 100, 100) for count in (1, 4, 32)]
+    print(f"{name:44}" + "".join(f"{x:6.2f}" for x in found[name]))
+print(f"{'one of them is right':44}" + "".join(f"{pass_at(tries, k):6.2f}" for k in (1, 4, 32)))
+best.reveal(max(found, key=lambda name: found[name][-1]))
+
+# %%
+assert float(vote_totals(torch.tensor([7, 7, 3]), torch.tensor([0.2, 0.3, 0.9]))[2]) > 0.5  # the vote of the text
+assert found["the answer of most replies that think aloud"][-1] > 0.9
+assert told.holds("vote_thinks_32", above=0.9)
+assert told.exceeds("vote_thinks_8", "vote_plain_8") and told.exceeds("vote_thinks_32", "best_own_32")
+
+# %% [markdown]
+# The most probable reply is a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside verifiers that were trained on 2,000 graded replies, against what each costs.
+
+# %%
+# figure: scaling
+# alt: Share of right answers against tokens per question, on a logarithmic axis, for one to 32 replies. The vote of replies that think aloud and the vote weighted by an outcome model
+#   and the best by that model rise together from .38 to more than .9. The plain vote rises far more slowly to about .7, and the most probable reply falls. A star at
+#   eleven tokens and .98 is one reply after reinforcement learning.
+fig, ax = plt.subplots(figsize=(6.4, 3.7), layout="constrained")
+COUNTS = (1, 2, 4, 8, 16, 32)
+each = mean(told.values("tokens_sft"))
+looks = {
+    "vote_thinks": ("vote of those that think aloud", "green", "o-"),
+    "vote_outcome": ("vote, outcome model", "blue", "s-"),
+    "best_outcome": ("best by the outcome model", "sky", "^--"),
+    "vote_plain": ("plain vote", "orange", "D-"),
+    "best_own": ("most probable", "red", "v--"),
+}
+for name, (label, colour, style) in looks.items():
+    columns = [told.values(f"{name}_{count}") for count in COUNTS]
+    cost = [each * count for count in COUNTS]
+    if name in ("vote_thinks", "vote_plain", "best_own"):
+        ax.fill_between(
+            cost, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.13, lw=0
+        )
+    ax.plot(cost, [mean(c) for c in columns], style, ms=4, color=PALETTE[colour], label=label)
+after = (mean(told.values("tokens_rl")), mean(told.values("pass_rl_1")))
+ax.plot(*after, "*", ms=13, color=PALETTE["black"])
+ax.annotate("one reply after RL", after, (9, -2), textcoords="offset points")
+ax.set(xscale="log", xlabel="tokens per question", ylabel="right answers", ylim=(0, 1.06), xticks=[5, 10, 20, 50, 100])
+ax.set_xticks([], minor=True)
+ax.set_xticklabels(["5", "10", "20", "50", "100"])
+ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 0.9))
+plt.show()
+
+# %% [markdown]
+# **What to notice.** The trained verifier buys about what the rule buys: most of what it has learned is to see whether a reply thinks. And training buys all of it once: the star.
+#
+# ## A reward that does not know the answer
+#
+# Now train. The reward is 1 for *think* at the beginning and any answer at the end, right or wrong. Nothing in it knows where the ball is. Sixty rollouts.
+
+# %%
+end = predict(
+    "Paid for the shape of a thought alone: what do right answers do?",
+    "they stay where they are",
+    "they rise and stay",
+    "they rise, and later fall",
+    "they fall",
+)
+
+# %%
+runs = {name: shell.train(name, begin, 100) for name in progress(("right", "shape"), "training")}
+print("right answers at rollout    1    10    20    30    40    50    60")
+for name, label in (("right", "the answer is paid"), ("shape", "the shape is paid")):
+    history = runs[name]
+    print(
+        f"{label:22}{history['right'][0]:7.2f}"
+        + "".join(f"{shell.at(history, 'right', s, 5):6.2f}" for s in range(10, 61, 10))
+    )
+first, top, last = runs["shape"]["right"][0], max(runs["shape"]["right"]), shell.at(runs["shape"], "right", 60, 5)
+if top > first + 0.1:
+    end.reveal("they rise, and later fall" if last < top - 0.1 else "they rise and stay")
+else:
+    end.reveal("they fall" if last < first - 0.1 else "they stay where they are")
+
+# %%
+# figure: shape
+# alt: Two panels over sixty rollouts, thin lines for the seeds of the study and a thick one for the run above. Left, replies that think aloud rise from a fifth to nearly all in every run when the shape of a
+#   thought is paid. Right, right answers in the same runs rise with them, some to the level of the run whose answers are paid, a dashed line near .98, and then fall, most of them to about a quarter, which is guessing.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
+steps = (5, 10, 20, 30, 40, 50, 60)
+for ax, key, title in zip(axes, ("thinks", "right"), ("think aloud", "are right"), strict=True):
+    for row in zip(*(paid.values(f"shape_{key}_{s}") for s in ("start", *steps)), strict=True):
+        ax.plot((1, *steps), row, lw=0.9, alpha=0.6, color=PALETTE["red"])
+    run = runs["shape"][key]
+    ax.plot(range(1, 61), run, lw=2, color=PALETTE["red"], label="shape is paid, this run")
+    ax.plot(range(1, 61), runs["right"][key], "--", lw=1.3, color=PALETTE["blue"], label="answer is paid, this run")
+    ax.set(xlabel="rollout", title=f"replies that {title}", ylim=(0, 1.03))
+axes[1].axhline(0.25, ls=":", lw=1, color=PALETTE["black"])
+axes[1].annotate("guessing", (1, 0.25), (0, -11), textcoords="offset points")
+axes[0].legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+assert top > first + 0.15 and paid.exceeds("shape_right_best", "shape_right_start")
+assert runs["shape"]["thinks"][-1] > 0.9 and paid.holds("shape_thinks_60", above=0.9)
+assert runs["right"]["right"][-1] > 0.9 and paid.holds("right_right_60", above=0.9)
+
+# %% [markdown]
+# The reward rises to 1 and stays there, and right answers rise with it while the model begins to think, which it could do already. Then nothing holds a thought to the game, and it drifts away from it. Whoever stops at the best moment reports a gain from a reward that knows nothing.
+#
+# ## Could one have known?
+#
+# A sigmoid in the logarithm of the rollouts, fitted to the beginning of the run whose answers are paid.
+
+# %%
+early = predict(
+    "Fitted to the first 9 of 60 rollouts: how far off is the end?",
+    "by less than .02",
+    "by .02 to .2",
+    "by more than .2",
+)
+
+# %%
+rewards, finish = runs["right"]["right"], shell.at(runs["right"], "right", 60, 5)
+fits = {count: shell.fit_curve(rewards, count) for count in (9, 18, 30)}
+grid = torch.arange(1, 61, dtype=torch.float64)
+print(f"the run ends at {finish:.2f}\nfitted to   ceiling   says for the end   misses by   (seeds of the study)")
+misses = {}
+for (count, curve), part in zip(fits.items(), (15, 30, 50), strict=True):
+    says = float(compute_curve(grid[-1], **curve))
+    misses[count] = abs(says - finish)
+    seeds = paid.values(f"sigmoid_error_{part}")
+    print(
+        f"{count:6} {curve['ceiling']:12.2f} {says:15.2f} {misses[count]:15.3f}   ({min(seeds):.3f} to {max(seeds):.3f})"
+    )
+early.reveal("by less than .02" if misses[9] < 0.02 else "by .02 to .2" if misses[9] < 0.2 else "by more than .2")
+
+# %%
+# figure: sigmoid
+# alt: Left, right answers of one run over sixty rollouts on a logarithmic axis, and three sigmoids fitted to the first 9, 18 and 30 of them. The last two lie on the run to its end; the first levels off somewhat lower. Right,
+#   by how much the fits of all seeds miss the end: after 15 percent of the run by up to more than a third, after 30 and 50 percent by a few hundredths at most.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(3, 2), layout="constrained")
+axes[0].plot(grid, rewards, "o", ms=3, color="0.6", label="the run")
+for (count, curve), colour, style in zip(fits.items(), ("red", "orange", "blue"), ("--", "-.", "-"), strict=True):
+    axes[0].plot(
+        grid, compute_curve(grid, **curve), style, lw=1.6, color=PALETTE[colour], label=f"fitted to {count} rollouts"
+    )
+axes[0].set(xscale="log", xlabel="rollout", ylabel="right answers", ylim=(0.2, 1.02), xticks=(1, 3, 10, 30, 60))
+axes[0].set_xticks([], minor=True)
+axes[0].set_xticklabels(["1", "3", "10", "30", "60"])
+axes[0].legend(frameon=False, loc="lower right")
+for place, part in enumerate((15, 30, 50)):
+    errors = paid.values(f"sigmoid_error_{part}")
+    axes[1].plot([place] * len(errors), errors, "o", ms=5, alpha=0.5, color=PALETTE[("red", "orange", "blue")[place]])
+axes[1].set(
+    xticks=range(3),
+    xlim=(-0.5, 2.5),
+    ylim=(0, None),
+    xlabel="share of the run that was fitted",
+    ylabel="error at the end",
+)
+axes[1].set_xticklabels(["15 %", "30 %", "50 %"])
+plt.show()
+
+# %%
+assert misses[30] < 0.15 and paid.holds("sigmoid_error_50", below=0.15)
+
+# %% [markdown]
+# Once the bend is in sight, a fit says where it ends. Before that the ceiling is not in the data. And no sigmoid falls: of the run above, whose shape was paid, no fit would have warned.
+#
+# ## Does training teach anything new?
+#
+# Forty-eight ways to attack a problem, 300 problems, each solved by some of the ways. The policy chooses one way per try, and is trained by RL on right answers. What $k$ tries are worth is then exact.
+
+# %%
+more = predict(
+    "256 tries for each problem: who solves more problems?",
+    "the policy before RL",
+    "the policy after RL",
+    "both the same",
+)
+
+# %%
+plan = tables.Narrowing()
+table = tables.solved_by(100, plan)
+policies = {"before": torch.zeros(plan.strategies, dtype=torch.float64)}
+settings = {"RL": {}, "RL with a KL term": {"beta": 0.05}, "a group's only success is paid": {"sole": True}}
+for name, options in progress(settings.items(), "policies"):
+    policies[name] = tables.improve(table, 100, plan, **options)
+print("pass@k, k =                        1      8     64    256")
+for name, logits in policies.items():
+    print(f"{name:31}" + "".join(f"{tables.pass_at(logits, table, k):7.2f}" for k in (1, 8, 64, 256)))
+gap = tables.pass_at(policies["before"], table, 256) - tables.pass_at(policies["RL"], table, 256)
+more.reveal("both the same" if abs(gap) < 0.01 else "the policy before RL" if gap > 0 else "the policy after RL")
+
+# %%
+# figure: narrowing
+# alt: pass@k against the number of tries from 1 to 256 on a logarithmic axis. Before RL it rises from a fifth to 1. After RL it begins near three quarters and hardly rises; the two lines cross near eight tries. With a
+#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins at two fifths and reaches 1.
+fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
+counts = [2**i for i in range(9)]
+for (name, logits), colour, style in zip(
+    policies.items(), ("black", "red", "blue", "green"), ("--", "-", "-", "-."), strict=True
+):
+    ax.plot(
+        counts, [tables.pass_at(logits, table, k) for k in counts], style, lw=1.8, color=PALETTE[colour], label=name
+    )
+ax.set(xscale="log", xlabel="tries k", ylabel="problems solved, pass@k", ylim=(0, 1.03), xticks=counts[::2])
+ax.set_xticks([], minor=True)
+ax.set_xticklabels([str(k) for k in counts[::2]])
+ax.legend(frameon=False, loc="lower right")
+plt.show()
+
+# %%
+assert (
+    tables.pass_at(policies["RL"], table, 1) > 0.4
+    and exact.holds("pass_rl_1", above=0.4)
+    and exact.exceeds("pass_rl_1", "pass_before_1")
+)
+assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("pass_before_256", "pass_rl_256").apart
+
+# %% [markdown]
+# The way that solves most problems gets all the weight, which is the best that one try can do. What it does not solve is lost at any number of tries.
+#
+# ## The price of a token
+#
+# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. A step is worth a little more than .1 of right answers.
+
+# %%
+price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)
+
+# %%
+# figure: price
+# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points follow the diagonal; at .1 they lie between three and six whatever was asked. Right, right answers against steps asked for: at .1 always
+#   above .9, at .3 from about a half when none is asked for to nearly all at five and six.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
+for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "red")):
+    for ax, key in zip(axes, ("steps", "right"), strict=True):
+        columns = [lengths.values(f"{name}_{key}_{asked}") for asked in ASKED]
+        for asked, column in zip(ASKED, columns, strict=True):
+            ax.plot([asked] * len(column), column, "o", ms=3, alpha=0.4, color=PALETTE[colour])
+        ax.plot(ASKED, [mean(c) for c in columns], lw=1.6, color=PALETTE[colour], label=label)
+axes[0].plot(ASKED, ASKED, ":", color=PALETTE["black"], label="as asked")
+axes[0].set(xlabel="steps asked for", ylabel="steps taken")
+axes[1].set(xlabel="steps asked for", ylabel="right answers", ylim=(0, 1.03))
+axes[0].legend(frameon=False)
+plt.show()
+price.reveal(mean(lengths.values("cheap_steps_0")))
+
+# %%
+assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
+
+# %% [markdown]
+# Where a token is worth more than it costs, the model overspends, whatever it is asked.
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Train on `"majority"` and on `"coin"` (`shell.RUNS`). Which of them can be told from the true reward by looking at the reward curve alone?
+# * Pay for the shape *and* for the answer (`graders.weighted` has the pattern; write a reward as in `shell.shape_of_thought`). Does the fall go away? How small may the share of the answer be?
+# * In the table, let `beta` grow from 0 to .2 and draw pass@1 against pass@64. Where would you stop?
+#
+# The graded exercises of this chapter: `minirlhf check 16`.
