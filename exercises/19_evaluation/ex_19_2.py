@@ -1,0 +1,218 @@
+# ---
+# title: More items, or more replies?
+# kind: derive
+# minutes: 20
+# ---
+
+# %% [statement]
+# A new item costs $a$ (somebody must write it), a reply to it costs $b$. The budget is $B$, for both models together, and no seeds are varied. With $n$ items and $K$ replies to each the difference of the
+# two models has the variance $(\omega^2 + \sigma^2/K)/n$, and $n$ is whatever the budget allows: $n\,(a + bK) = B$. Take $n$ and $K$ to be real numbers.
+#
+# 1. `replies(item, reply, cost_item, cost_reply)`: the $K$ with the smallest variance, for $\omega^2$ = `item` and $\sigma^2$ = `reply`, all above 0. If the best $K$ is below 1, return 1: an item without
+#    a reply says nothing.
+# 2. `variance(item, reply, cost_item, cost_reply, budget)`: the variance at that $K$.
+# 3. `worth(item, reply, cost_item, cost_reply)`: by which factor the budget would have to grow to do as well with $K = 1$. (1 where $K = 1$ is best.)
+
+# %% [given]
+import math
+
+
+# %% [stub]
+def replies(item, reply, cost_item, cost_reply):
+    """The best number of replies to each item, a real number of at least 1."""
+    raise NotImplementedError
+
+
+def variance(item, reply, cost_item, cost_reply, budget):
+    """The variance of the difference with that many replies."""
+    raise NotImplementedError
+
+
+def worth(item, reply, cost_item, cost_reply):
+    """The budget with one reply to each item over the budget with the best number, at equal variance."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def replies(item, reply, cost_item, cost_reply):
+    return max(1.0, math.sqrt(reply * cost_item / (item * cost_reply)))
+
+
+def variance(item, reply, cost_item, cost_reply, budget):
+    k = replies(item, reply, cost_item, cost_reply)
+    return (item + reply / k) * (cost_item + cost_reply * k) / budget
+
+
+def worth(item, reply, cost_item, cost_reply):
+    single = (item + reply) * (cost_item + cost_reply)
+    return single / variance(item, reply, cost_item, cost_reply, 1.0)
+
+
+# %% [tests]
+from minirlhf.classroom.testing import expect, test
+
+
+def prices(draw, many):
+    """ω², σ², a, b; many replies pay, or one is best."""
+    item, reply = (round(float(draw.uniform(low=0.06, high=0.12)), 3), round(float(draw.uniform(low=0.1, high=0.4)), 3))
+    cost = round(float(draw.uniform(low=4.0, high=20.0) if many else draw.uniform(low=0.01, high=0.02)), 4)
+    return item, reply, cost, round(float(draw.uniform(low=0.3, high=0.7)), 2)
+
+
+def at(k, item, reply, cost_item, cost_reply, budget=1.0):
+    """The definition: what n items with k replies each have, where the budget says how many."""
+    n = budget / (cost_item + cost_reply * k)
+    return item / n + reply / (n * k)
+
+
+def best(*numbers):
+    """The lowest place of the definition at k of at least 1, by golden sections of log k."""
+    low, high, ratio = 0.0, 10.0, (math.sqrt(5) - 1) / 2
+    for _ in range(120):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, right) if at(math.exp(left), *numbers) < at(math.exp(right), *numbers) else (left, high)
+    return math.exp((low + high) / 2) if low > 0 else 1.0
+
+
+def shown(numbers):
+    return dict(zip(("item", "reply", "cost_item", "cost_reply"), numbers, strict=True))
+
+
+@test(
+    points=2,
+    against="a search among all K",
+    hints=(
+        "Insert n = B/(a + bK). What stands there is a product of two sums: multiply it out.",
+        "Only ω²bK + σ²a/K depends on K. Where is the derivative 0?",
+    ),
+)
+def optimum(sub, draw):
+    "`replies` is where the variance is lowest, where more than one reply pays."
+    numbers = prices(draw, many=True)
+    item, reply, cost_item, cost_reply = numbers
+    expect(
+        sub.replies(*numbers),
+        best(*numbers),
+        what="the number of replies",
+        given=shown(numbers),
+        tolerance=1e-5,
+        mistakes={
+            "the root is missing": reply * cost_item / (item * cost_reply),
+            "the costs are exchanged": math.sqrt(reply * cost_reply / (item * cost_item)),
+            "the variances are exchanged": math.sqrt(item * cost_item / (reply * cost_reply)),
+            "the costs are forgotten": math.sqrt(reply / item),
+        },
+    )
+
+
+@test(points=1, hints=("What if replies are dear and items cheap?", "Never return less than 1."))
+def at_least_one(sub, draw):
+    "`replies` is 1 where items are cheap."
+    numbers = prices(draw, many=False)
+    item, reply, cost_item, cost_reply = numbers
+    free = math.sqrt(reply * cost_item / (item * cost_reply))
+    expect(
+        sub.replies(*numbers),
+        1.0,
+        what="the number of replies",
+        given=shown(numbers),
+        mistakes={"an item must have a reply": free},
+    )
+
+
+@test(
+    points=1,
+    against="a search among all K",
+    hints=("Which n does the budget allow at that K?", "n = B/(a + bK), and the variance is (ω² + σ²/K)/n."),
+)
+def lowest(sub, draw):
+    "`variance` is what is left at the best K."
+    for many in (True, False):
+        numbers, budget = prices(draw, many), 100.0 + draw.integer(1, 400)
+        item, reply, cost_item, cost_reply = numbers
+        k = best(*numbers)
+        n = budget / (cost_item + cost_reply * k)
+        expect(
+            sub.variance(*numbers, budget),
+            at(k, *numbers, budget),
+            what="the variance",
+            given=shown(numbers) | {"budget": budget},
+            tolerance=1e-5,
+            mistakes={
+                "the items cost nothing": (item + reply / k) * cost_reply * k / budget,
+                "more replies do not reduce the variance between items": (item + reply) / (n * k),
+                "it is not divided by the number of items": item + reply / k,
+            },
+        )
+
+
+@test(
+    points=1,
+    against="a search among all K",
+    hints=("The variance falls as 1/B. What follows for two ways that shall have the same?", "The ratio of the two variances at equal budgets."),
+)
+def ratio(sub, draw):
+    "`worth` is how much more one would have to pay with single replies."
+    for many in (True, False):
+        numbers = prices(draw, many)
+        right = at(1.0, *numbers) / at(best(*numbers), *numbers)
+        expect(
+            sub.worth(*numbers),
+            right,
+            what="the factor",
+            given=shown(numbers),
+            tolerance=1e-5,
+            mistakes={"upside down": 1 / right, "a budget is no standard error: leave out the root": math.sqrt(right)}
+            if many
+            else {},
+        )
+
+
+# %% [probes]
+# no gradient: numbers are asked for
+# no values: two of the numbers can be varied until the other rule holds, which at_least_one asks
+
+
+# %% [mutant] the root is missing
+# caught by: optimum
+# says: the root is missing
+def replies(item, reply, cost_item, cost_reply):
+    return max(1.0, reply * cost_item / (item * cost_reply))
+
+
+# %% [mutant] costs exchanged
+# caught by: optimum
+def replies(item, reply, cost_item, cost_reply):
+    return max(1.0, math.sqrt(reply * cost_reply / (item * cost_item)))
+
+
+# %% [mutant] less than one reply
+# caught by: at_least_one
+# says: must have a reply
+def replies(item, reply, cost_item, cost_reply):
+    return math.sqrt(reply * cost_item / (item * cost_reply))
+
+
+# %% [mutant] items cost nothing
+# caught by: lowest
+# says: the items cost nothing
+def variance(item, reply, cost_item, cost_reply, budget):
+    k = replies(item, reply, cost_item, cost_reply)
+    return (item + reply / k) * cost_reply * k / budget
+
+
+# %% [mutant] upside down
+# caught by: ratio
+# says: upside down
+def worth(item, reply, cost_item, cost_reply):
+    single = (item + reply) * (cost_item + cost_reply)
+    return variance(item, reply, cost_item, cost_reply, 1.0) / single
+
+
+# %% [partial] 3: the number of replies
+def variance(item, reply, cost_item, cost_reply, budget):
+    raise NotImplementedError
+
+
+def worth(item, reply, cost_item, cost_reply):
+    raise NotImplementedError

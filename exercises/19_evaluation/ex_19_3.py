@@ -1,0 +1,194 @@
+# ---
+# title: In pairs, in clusters, with gaps
+# kind: implement
+# minutes: 20
+# ---
+
+# %% [statement]
+# Two models have been graded on the same reading test. Its items come in groups, several about one passage, and some grades are missing (NaN): the grader failed.
+#
+# Write `compare(ours, theirs, passages)`, which returns two numbers: the difference of the mean grades, ours minus theirs, and its standard error.
+#
+# * An item counts only if *both* models have a grade for it.
+# * The models answered the same items, so that what is hard for both drops out.
+# * Items about one passage are not independent. The variance of the difference is $\frac1{n^2}\sum_c \big(\sum_{i\in c}(d_i - \bar d)\big)^2$, over the passages $c$, where $d_i$ is what it has
+#   to be and $n$ counts the items that are left.
+#
+# `ours` and `theirs` are `(N,)` tensors of grades, `passages` is `(N,)`, whole numbers in any order and with gaps.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def compare(ours, theirs, passages):
+    """ours, theirs: (N,), NaN where there is no grade. passages: (N,) integers. Returns (difference, standard error)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    d, place = (ours - theirs)[both], passages[both].unique(return_inverse=True)[1]
+    off = d - d.mean()
+    sums = torch.zeros(len(d), dtype=d.dtype).index_add(0, place, off)
+    return d.mean(), sums.square().sum().sqrt() / len(d)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test, tidy
+
+
+def reading_test(draw, gaps):
+    """Grades of two models on a dozen items about four passages, in any order."""
+    passages = torch.tensor([3, 3, 3, 8, 8, 8, 8, 20, 20, 41, 41, 41])[draw.permutation(12)]
+    hard = torch.tensor([0.1, 0.5, 0.3, 0.6], dtype=torch.float64)[torch.tensor([[3, 8, 20, 41].index(p) for p in passages.tolist()])]
+    ours, theirs = (tidy(hard + draw.uniform(12, low=0.0, high=0.4), 2) for _ in range(2))
+    for rewards, at in zip((ours, theirs), draw.permutation(12)[:2].tolist()) if gaps else ():
+        rewards[at] = math.nan
+    return ours, theirs, passages
+
+
+def kept(ours, theirs, passages):
+    rows = zip(ours.tolist(), theirs.tolist(), passages.tolist(), strict=True)
+    return [(a, b, p) for a, b, p in rows if not (math.isnan(a) or math.isnan(b))]
+
+
+def error(rows):
+    """By the formula, passage by passage; rows of (difference, passage)."""
+    mean = math.fsum(d for d, _ in rows) / len(rows)
+    sums = [math.fsum(d - mean for d, q in rows if q == p) for p in {p for _, p in rows}]
+    return math.sqrt(math.fsum(s * s for s in sums)) / len(rows)
+
+
+def mistaken(found):
+    """The standard errors of those who err."""
+    d = [(a - b, p) for a, b, p in found]
+    mean, n = math.fsum(x for x, _ in d) / len(d), len(d)
+    alone = math.sqrt(math.fsum((x - mean) ** 2 for x, _ in d)) / n
+    apart = math.hypot(error([(a, p) for a, _, p in found]), error([(b, p) for _, b, p in found]))
+    return {
+        "items about one passage are taken to be independent": alone,
+        "the two models are taken to have answered other items": apart,
+        "that is the variance": error(d) ** 2,
+        "that is the error of the sum": error(d) * n,
+    }
+
+
+@test(points=1, hints=("Which number does every item have?", "Take the difference item by item, then its mean."))
+def means(sub, draw):
+    "`compare` gives the difference of the means."
+    ours, theirs, passages = reading_test(draw, gaps=False)
+    right = float((ours - theirs).mean())
+    given = {"ours": ours, "theirs": theirs, "passages": passages}
+    expect(sub.compare(ours, theirs, passages)[0], right, what="the difference", given=given, mistakes={"theirs minus ours": -right})
+
+
+@test(
+    points=2,
+    against="the formula, passage by passage",
+    hints=(
+        "Which numbers deviate together? Add those up before you square.",
+        "d_i is the item's difference. Sum d_i − d̄ within each passage, square, add, divide by n², take the root.",
+    ),
+)
+def errors(sub, draw):
+    "The standard error is that of a difference in pairs, with passages as clusters."
+    ours, theirs, passages = reading_test(draw, gaps=False)
+    found = kept(ours, theirs, passages)
+    expect(
+        sub.compare(ours, theirs, passages)[1],
+        error([(a - b, p) for a, b, p in found]),
+        what="the standard error",
+        given={"ours": ours, "theirs": theirs, "passages": passages},
+        mistakes=mistaken(found),
+    )
+
+
+@test(
+    points=2,
+    against="the formula, passage by passage",
+    hints=("Each of two items has lost one of its grades. What do they say about the difference?", "Leave out an item if one of its two grades is NaN, and count those that are left."),
+)
+def gaps(sub, draw):
+    "Items without both grades count nowhere."
+    ours, theirs, passages = reading_test(draw, gaps=True)
+    found = kept(ours, theirs, passages)
+    given = {"ours": ours, "theirs": theirs, "passages": passages}
+    mean = math.fsum(a - b for a, b, _ in found) / len(found)
+    difference, stderr = sub.compare(ours, theirs, passages)
+    expect(
+        difference,
+        mean,
+        what="the difference",
+        given=given,
+        mistakes={
+            "each model is averaged over the items that it has itself": float(ours.nanmean() - theirs.nanmean()),
+            "no grade is taken to be 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
+            "the sum is divided by all items": mean * len(found) / len(ours),
+        },
+    )
+    right = error([(a - b, p) for a, b, p in found])
+    expect(
+        stderr,
+        right,
+        what="the standard error",
+        given=given,
+        mistakes={"it is divided by the number of all items": right * len(found) / len(ours)},
+    )
+
+
+# %% [probes]
+# no gradient: a measurement is asked for
+# no integers: passages are names
+# no float32: sums of deviations that cancel
+
+
+# %% [mutant] items are independent
+# caught by: errors
+# says: independent
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    d = (ours - theirs)[both]
+    return d.mean(), (d - d.mean()).square().sum().sqrt() / len(d)
+
+
+# %% [mutant] not in pairs
+# caught by: errors
+# says: other items
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    place = passages[both].unique(return_inverse=True)[1]
+    total = 0.0
+    for x in (ours[both], theirs[both]):
+        total = total + torch.zeros(len(x), dtype=x.dtype).index_add(0, place, x - x.mean()).square().sum()
+    return (ours - theirs)[both].mean(), total.sqrt() / int(both.sum())
+
+
+# %% [mutant] each over its own items
+# caught by: gaps
+# says: that it has itself
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    d, place = (ours - theirs)[both], passages[both].unique(return_inverse=True)[1]
+    sums = torch.zeros(len(d), dtype=d.dtype).index_add(0, place, d - d.mean())
+    return ours.nanmean() - theirs.nanmean(), sums.square().sum().sqrt() / len(d)
+
+
+# %% [mutant] divided by all
+# caught by: gaps
+# says: number of all items
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    d, place = (ours - theirs)[both], passages[both].unique(return_inverse=True)[1]
+    sums = torch.zeros(len(d), dtype=d.dtype).index_add(0, place, d - d.mean())
+    return d.mean(), sums.square().sum().sqrt() / len(ours)
+
+
+# %% [partial] 1: the difference alone
+def compare(ours, theirs, passages):
+    return (ours - theirs).mean(), torch.zeros(())

@@ -1,0 +1,283 @@
+# ---
+# title: Bug hunt: an interval that replies alone can close
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# A bootstrap for benchmarks: draw the items again, each with all of its replies, many times, and take the ends of the middle 95 % of the scores. `widths` prints how wide the interval is with more and more replies to the same forty items,
+# and the curve cannot be: **the width falls by the same factor with each doubling of the replies, and does not stop**, as if forty items could tell everything; a model compared **with itself** has an interval with a width; and with a single reply to each item the
+# interval is a sixth **narrower than 2 · 1.96 standard errors**, printed in the first line.
+#
+# **There are three bugs, one in each function. Find and fix them.**
+#
+# * `resampled(grades, rounds, seed)`: for grades `(n, K)` the mean grades of `rounds` resampled tests. A resampled test consists of `n` items, drawn with replacement, and an item comes with all of its `K` grades.
+# * `gap(ours, theirs, rounds, seed)`: the difference of two models' mean grades, ours minus theirs, in `rounds` resampled tests. Both answer each of these tests.
+# * `ends(values, level)`: the ends of the middle share `level` of the values; as much is cut off on one side as on the other.
+
+# %% [given]
+import torch
+
+
+def widths(n=40, seed=0):
+    """Widths of the 95 % interval of a score, and of a model's difference to itself, by replies per item."""
+    rng = torch.Generator().manual_seed(seed)
+    ease = torch.rand(n, 1, generator=rng, dtype=torch.float64)
+    grades = (torch.rand(n, 64, generator=rng, dtype=torch.float64) < ease).double()
+    print(f"by the standard error, one reply: {3.92 * float(grades[:, 0].std()) / n**0.5:.3f}")
+    for k in (1, 2, 4, 8, 16, 32, 64):
+        low, high = ends(resampled(grades[:, :k], 1000, seed), 0.95)
+        left, right = ends(gap(grades[:, :k], grades[:, :k], 1000, seed), 0.95)
+        print(f"{k:2} replies: {float(high - low):.3f}   against itself: {float(right - left):.3f}")
+
+
+# %% [stub]
+def resampled(grades, rounds, seed):
+    """grades: (n, K). Returns (rounds,) means."""
+    rng = torch.Generator().manual_seed(seed)
+    grades = grades.flatten()
+    picks = torch.randint(len(grades), (rounds, len(grades)), generator=rng)
+    return grades[picks].mean(-1)
+
+
+def gap(ours, theirs, rounds, seed):
+    """ours, theirs: (n, K). Returns (rounds,) differences."""
+    return resampled(ours, rounds, seed) - resampled(theirs, rounds, seed + 1)
+
+
+def ends(values, level):
+    """values: (R,). Returns (low, high)."""
+    return values.quantile(1 - level), values.quantile(level)
+
+
+# %% [solution]
+def resampled(grades, rounds, seed):
+    rng = torch.Generator().manual_seed(seed)
+    picks = torch.randint(len(grades), (rounds, len(grades)), generator=rng)
+    return grades.mean(1)[picks].mean(-1)
+
+
+def gap(ours, theirs, rounds, seed):
+    return resampled(ours, rounds, seed) - resampled(theirs, rounds, seed)
+
+
+def ends(values, level):
+    return values.quantile((1 - level) / 2), values.quantile((1 + level) / 2)
+
+
+# %% [tests]
+import itertools
+from collections import Counter
+
+import torch
+
+from minirlhf.classroom.chance import expect_draws
+from minirlhf.classroom.testing import expect, fail, test, tidy
+
+ROUNDS = 3000
+
+
+def table(draw):
+    """Two grades of each of three items; no two resampled tests of other items have one mean."""
+    return tidy(torch.tensor([[0.0], [1.0], [5.0]], dtype=torch.float64) + draw.uniform(3, 2, low=0.1, high=0.3), 3)
+
+
+def law(values):
+    """The mean of as many of these numbers, drawn with replacement, as there are: from every such draw."""
+    many = Counter(round(sum(some) / len(some), 9) for some in itertools.product(values, repeat=len(values)))
+    support = sorted(many)
+    return support, torch.tensor([many[x] for x in support], dtype=torch.float64) / many.total()
+
+
+def apart(ours, theirs):
+    """The same of a difference, if each model has items of its own."""
+    (a, p), (b, q) = law(ours), law(theirs)
+    chance = Counter()
+    for (x, u), (y, v) in itertools.product(zip(a, p.tolist(), strict=True), zip(b, q.tolist(), strict=True)):
+        chance[round(x - y, 9)] += u * v
+    support = sorted(chance)
+    return support, torch.tensor([chance[x] for x in support], dtype=torch.float64)
+
+
+def places(got, support):
+    """Where in the support each value lies; None if one lies nowhere."""
+    distance = (got.double()[:, None] - torch.tensor(support, dtype=torch.float64)).abs()
+    return distance.argmin(-1) if float(distance.amin(-1).max()) < 1e-7 else None
+
+
+def means(got, what):
+    if not isinstance(got, torch.Tensor) or got.shape != (ROUNDS,):
+        fail(f"the result of `{what}` is not a tensor (rounds,)")
+    if not bool(got.isfinite().all()):
+        fail(f"the result of `{what}` is not finite everywhere")
+    return got
+
+
+@test(
+    points=2,
+    hints=(
+        "How many of the resampled tests' means can there be, with three items? And how many do you get?",
+        "Items are the sample. Draw n numbers of items, not n·K numbers of grades, and take each item's K grades along.",
+    ),
+)
+def over_items(sub, draw):
+    "`resampled` draws items with all of their replies."
+    grades, seed = table(draw), draw.integer(0, 2**20)
+    got = means(sub.resampled(grades, ROUNDS, seed), "resampled")
+    support, chances = law(grades.mean(1).tolist())
+    at = places(got, support)
+    if at is None:
+        single, _ = law(grades.flatten().tolist())
+        one_by_one = places(got, single) is not None
+        fail(
+            "a resampled test of `resampled` has a mean that no three items have"
+            + ("; it is made of single grades, as if each reply were an item" if one_by_one else ""),
+            grades=grades, means=got[:4],
+        )  # fmt: skip
+    kept = sum(grades.mean(1).tolist()) / 3
+    never_twice = torch.tensor([float(abs(x - kept) < 1e-6) for x in support], dtype=torch.float64)
+    expect_draws(at, chances, ROUNDS, "the means of `resampled`, sorted", mistakes={"items are drawn without replacement": never_twice})
+    if bool((means(sub.resampled(grades, ROUNDS, seed + 1), "resampled") == got).all()):
+        fail("another seed gives the same resampled tests")
+
+
+@test(
+    points=2,
+    hints=(
+        "Compare a model with itself by hand. What must every difference be?",
+        "Both models answer the *same* resampled test: use the same draws for both.",
+    ),
+)
+def same_test(sub, draw):
+    "`gap` lets both models answer the same resampled tests."
+    ours, theirs, seed = table(draw), table(draw)[draw.permutation(3)], draw.integer(0, 2**20)
+    alone = means(sub.gap(ours, ours, ROUNDS, seed), "gap")
+    if bool((alone.abs() > 1e-9).any()):
+        fail("a model differs from itself: the two did not answer the same resampled tests", ours=ours, differences=alone[:4])
+    got = means(sub.gap(ours, theirs, ROUNDS, seed), "gap")
+    support, chances = law((ours - theirs).mean(1).tolist())
+    at = places(got, support)
+    if at is None:
+        named = ""
+        if places(-got, support) is not None:
+            named = "; it is theirs minus ours"
+        elif places(got, apart(ours.mean(1).tolist(), theirs.mean(1).tolist())[0]) is not None:
+            named = "; each model has drawn items of its own"
+        fail("a difference of `gap` is not that of any three items" + named, ours=ours, theirs=theirs, differences=got[:4])
+    expect_draws(at, chances, ROUNDS, "the differences of `gap`, sorted")
+
+
+@test(
+    points=1,
+    hints=(
+        "With 401 values and a level of .95, how many lie below the lower end, and how many above the upper?",
+        "Half of 1 − level is cut off on each side.",
+    ),
+)
+def middle(sub, draw):
+    "`ends` are the ends of the middle share."
+    values = (draw.uniform(401, low=0.001, high=0.02)).cumsum(0)
+    level = [0.8, 0.9, 0.95][draw.integer(0, 2)]
+    cut = round(200 * (1 - level))
+    got = sub.ends(values[draw.permutation(401)], level)
+    if not isinstance(got, tuple | list) or len(got) != 2:
+        fail("`ends` returns two numbers, (low, high)")
+    for end, right, twice, what in (
+        (got[0], values[cut], values[2 * cut], "the lower end"),
+        (got[1], values[400 - cut], values[400 - 2 * cut], "the upper end"),
+    ):
+        expect(
+            end, right, what=what, given={"level": level}, tolerance=1e-6,
+            mistakes={
+                "1 − level is cut off on each side, and altogether twice as much": twice,
+                "low and high are exchanged": values[400 - cut] if what == "the lower end" else values[cut],
+            },
+        )  # fmt: skip
+
+
+# %% [picture]
+import torch
+
+from minirlhf.classroom.testing import Panel, Picture
+
+
+def picture(sub):
+    """Width of the interval of a score by the number of replies to the same forty items."""
+    rng = torch.Generator().manual_seed(0)
+    ease = torch.rand(40, 1, generator=rng, dtype=torch.float64)
+    grades = (torch.rand(40, 64, generator=rng, dtype=torch.float64) < ease).double()
+    replies, yours, right = [1, 2, 4, 8, 16, 32, 64], [], []
+    for k in replies:
+        low, high = sub.ends(sub.resampled(grades[:, :k], 2000, 0), 0.95)
+        yours.append(float(high - low))
+        right.append(2 * 1.96 * float(grades[:, :k].mean(1).std(correction=0)) / 40**0.5)
+    along = torch.tensor(replies, dtype=torch.float64).log2()
+    return Picture(
+        "The width of the 95 % interval against the replies to each of forty items. Right: it falls, and levels off where the noise of the items is left.",
+        (Panel("forty items", along, torch.tensor(yours), torch.tensor(right), "log₂ of the replies to each item", "width"),),
+    )
+
+
+# %% [probes]
+# no values, keywords, size, float32, inputs, integers, gradient, nan of resampled, gap: any draws of the right distribution are right
+# no gradient, values, float32, size of ends: quantiles are interpolated in more than one way
+
+
+# %% [mutant] single replies
+# caught by: over_items
+# says: as if each reply were an item
+def resampled(grades, rounds, seed):
+    rng = torch.Generator().manual_seed(seed)
+    grades = grades.flatten()
+    picks = torch.randint(len(grades), (rounds, len(grades)), generator=rng)
+    return grades[picks].mean(-1)
+
+
+# %% [mutant] as many single replies as there are items
+# caught by: over_items
+def resampled(grades, rounds, seed):
+    rng = torch.Generator().manual_seed(seed)
+    picks = torch.randint(grades.numel(), (rounds, len(grades)), generator=rng)
+    return grades.flatten()[picks].mean(-1)
+
+
+# %% [mutant] without replacement
+# caught by: over_items
+# says: without replacement
+def resampled(grades, rounds, seed):
+    rng = torch.Generator().manual_seed(seed)
+    picks = torch.stack([torch.randperm(len(grades), generator=rng) for _ in range(rounds)])
+    return grades.mean(1)[picks].mean(-1)
+
+
+# %% [mutant] other items for the other model
+# caught by: same_test
+# says: differs from itself
+def gap(ours, theirs, rounds, seed):
+    return resampled(ours, rounds, seed) - resampled(theirs, rounds, seed + 1)
+
+
+# %% [mutant] theirs minus ours
+# caught by: same_test
+# says: theirs minus ours
+def gap(ours, theirs, rounds, seed):
+    return resampled(theirs, rounds, seed) - resampled(ours, rounds, seed)
+
+
+# %% [mutant] too much cut off
+# caught by: middle
+# says: twice as much
+def ends(values, level):
+    return values.quantile(1 - level), values.quantile(level)
+
+
+# %% [mutant] the wrong way round
+# caught by: middle
+# says: exchanged
+def ends(values, level):
+    return values.quantile((1 + level) / 2), values.quantile((1 - level) / 2)
+
+
+# %% [partial] 3: the models still answer other tests
+def gap(ours, theirs, rounds, seed):
+    return resampled(ours, rounds, seed) - resampled(theirs, rounds, seed + 1)
