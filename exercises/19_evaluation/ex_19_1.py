@@ -51,7 +51,11 @@ smallest = math.ceil(1.96**2 * wanted(STUDENT) / (1 - wanted(STUDENT)))
 from minirlhf.classroom.testing import expect, test
 
 
-@test(points=1, rounds=1, hints=("Which items has A solved?", "Those that both solved, and those that only A did; of all."))
+@test(
+    points=1,
+    rounds=1,
+    hints=("Which items has A solved?", "Those that both solved, and those that only A did; of all."),
+)
 def of_a(sub, draw):
     "`score` is the share of items that A solved."
     both, a, b, neither = table(sub.student)
@@ -69,7 +73,11 @@ def of_a(sub, draw):
     )
 
 
-@test(points=1, rounds=1, hints=("Subtract the two scores.", "The items that both solved cancel; those are left that one alone solved."))
+@test(
+    points=1,
+    rounds=1,
+    hints=("Subtract the two scores.", "The items that both solved cancel; those are left that one alone solved."),
+)
 def of_both(sub, draw):
     "`difference` is A's score minus B's."
     both, a, b, neither = table(sub.student)
@@ -106,7 +114,10 @@ def of_coins(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("With a share of 1, what does Wilson's equation leave?", "(1 − p)² = z² p (1 − p)/n: divide by 1 − p and solve for n."),
+    hints=(
+        "With a share of 1, what does Wilson's equation leave?",
+        "(1 − p)² = z² p (1 − p)/n: divide by 1 − p and solve for n.",
+    ),
 )
 def enough(sub, draw):
     "`smallest` items, all solved, prove as much as is wanted."

@@ -149,7 +149,10 @@ def lowest(sub, draw):
 @test(
     points=1,
     against="a search among all K",
-    hints=("The variance falls as 1/B. What follows for two ways that shall have the same?", "The ratio of the two variances at equal budgets."),
+    hints=(
+        "The variance falls as 1/B. What follows for two ways that shall have the same?",
+        "The ratio of the two variances at equal budgets.",
+    ),
 )
 def ratio(sub, draw):
     "`worth` is how much more one would have to pay with single replies."

@@ -46,7 +46,9 @@ from minirlhf.classroom.testing import expect, test, tidy
 def reading_test(draw, gaps):
     """Grades of two models on a dozen items about four passages, in any order."""
     passages = torch.tensor([3, 3, 3, 8, 8, 8, 8, 20, 20, 41, 41, 41])[draw.permutation(12)]
-    hard = torch.tensor([0.1, 0.5, 0.3, 0.6], dtype=torch.float64)[torch.tensor([[3, 8, 20, 41].index(p) for p in passages.tolist()])]
+    hard = torch.tensor([0.1, 0.5, 0.3, 0.6], dtype=torch.float64)[
+        torch.tensor([[3, 8, 20, 41].index(p) for p in passages.tolist()])
+    ]
     ours, theirs = (tidy(hard + draw.uniform(12, low=0.0, high=0.4), 2) for _ in range(2))
     for rewards, at in zip((ours, theirs), draw.permutation(12)[:2].tolist()) if gaps else ():
         rewards[at] = math.nan
@@ -85,7 +87,13 @@ def means(sub, draw):
     ours, theirs, passages = reading_test(draw, gaps=False)
     right = float((ours - theirs).mean())
     given = {"ours": ours, "theirs": theirs, "passages": passages}
-    expect(sub.compare(ours, theirs, passages)[0], right, what="the difference", given=given, mistakes={"theirs minus ours": -right})
+    expect(
+        sub.compare(ours, theirs, passages)[0],
+        right,
+        what="the difference",
+        given=given,
+        mistakes={"theirs minus ours": -right},
+    )
 
 
 @test(
@@ -112,7 +120,10 @@ def errors(sub, draw):
 @test(
     points=2,
     against="the formula, passage by passage",
-    hints=("Each of two items has lost one of its grades. What do they say about the difference?", "Leave out an item if one of its two grades is NaN, and count those that are left."),
+    hints=(
+        "Each of two items has lost one of its grades. What do they say about the difference?",
+        "Leave out an item if one of its two grades is NaN, and count those that are left.",
+    ),
 )
 def gaps(sub, draw):
     "Items without both grades count nowhere."

@@ -186,7 +186,12 @@ def choice(sub, draw):
         },
     )
     same = torch.full((3, 2), 0.5, dtype=torch.float64)
-    expect(sub.replies_or_items(same, same), 1.0, what="the factor where nothing varies", given={"ours": same, "theirs": same})
+    expect(
+        sub.replies_or_items(same, same),
+        1.0,
+        what="the factor where nothing varies",
+        given={"ours": same, "theirs": same},
+    )
 
 
 # %% [probes]

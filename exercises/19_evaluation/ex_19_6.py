@@ -136,7 +136,13 @@ def over_items(sub, draw):
         )  # fmt: skip
     kept = sum(grades.mean(1).tolist()) / 3
     never_twice = torch.tensor([float(abs(x - kept) < 1e-6) for x in support], dtype=torch.float64)
-    expect_draws(at, chances, ROUNDS, "the means of `resampled`, sorted", mistakes={"items are drawn without replacement": never_twice})
+    expect_draws(
+        at,
+        chances,
+        ROUNDS,
+        "the means of `resampled`, sorted",
+        mistakes={"items are drawn without replacement": never_twice},
+    )
     if bool((means(sub.resampled(grades, ROUNDS, seed + 1), "resampled") == got).all()):
         fail("another seed gives the same resampled tests")
 
@@ -153,7 +159,11 @@ def same_test(sub, draw):
     ours, theirs, seed = table(draw), table(draw)[draw.permutation(3)], draw.integer(0, 2**20)
     alone = means(sub.gap(ours, ours, ROUNDS, seed), "gap")
     if bool((alone.abs() > 1e-9).any()):
-        fail("a model differs from itself: the two did not answer the same resampled tests", ours=ours, differences=alone[:4])
+        fail(
+            "a model differs from itself: the two did not answer the same resampled tests",
+            ours=ours,
+            differences=alone[:4],
+        )
     got = means(sub.gap(ours, theirs, ROUNDS, seed), "gap")
     support, chances = law((ours - theirs).mean(1).tolist())
     at = places(got, support)
@@ -163,7 +173,12 @@ def same_test(sub, draw):
             named = "; it is theirs minus ours"
         elif places(got, apart(ours.mean(1).tolist(), theirs.mean(1).tolist())[0]) is not None:
             named = "; each model has drawn items of its own"
-        fail("a difference of `gap` is not that of any three items" + named, ours=ours, theirs=theirs, differences=got[:4])
+        fail(
+            "a difference of `gap` is not that of any three items" + named,
+            ours=ours,
+            theirs=theirs,
+            differences=got[:4],
+        )
     expect_draws(at, chances, ROUNDS, "the differences of `gap`, sorted")
 
 
@@ -214,7 +229,16 @@ def picture(sub):
     along = torch.tensor(replies, dtype=torch.float64).log2()
     return Picture(
         "The width of the 95 % interval against the replies to each of forty items. Right: it falls, and levels off where the noise of the items is left.",
-        (Panel("forty items", along, torch.tensor(yours), torch.tensor(right), "log₂ of the replies to each item", "width"),),
+        (
+            Panel(
+                "forty items",
+                along,
+                torch.tensor(yours),
+                torch.tensor(right),
+                "log₂ of the replies to each item",
+                "width",
+            ),
+        ),
     )
 
 

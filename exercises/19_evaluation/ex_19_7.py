@@ -13,7 +13,7 @@
 # 2. `update(logits, facts, replies, earned, lr)`: one step of training from `N` questions. `logits` `(24, 5)` has a row for each fact, `facts` `(N,)` says which was asked about, `replies` `(N,)` what the model said, drawn from the softmax of that row, and `earned` `(N,)`
 #    the grades by your function. Returns new logits `(24, 5)`. A step of policy gradient on the mean grade, without a baseline, is enough.
 #
-# How it is judged: 120 steps of 256 questions at `lr = 10`, with a penalty of 3, on six seeds, each beside our run. The curve is the exact expected grade of a reply. Its mean may lie 0.06 below ours in the end, with the whole of its 95 % interval. Whoever always gives the
+# How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each beside our run. The curve is the exact expected grade of a reply. Its mean may lie 0.05 below ours in the end, with the whole of its 95 % interval. Whoever always gives the
 # best answer ends below 0 here, and whoever never answers at 0. A check shows both curves.
 
 # %% [given]
@@ -38,9 +38,8 @@ def grades(replies, truths, penalty):
 
 
 def update(logits, facts, replies, earned, lr):
-    logits = logits.detach().clone().requires_grad_()
-    (logits.log_softmax(-1)[facts, replies] * earned).mean().backward()
-    return (logits + lr * logits.grad).detach()
+    push = torch.nn.functional.one_hot(replies, 5) - logits.softmax(-1)[facts]  # (N, 5): ∇ log π(reply | fact)
+    return logits + lr * torch.zeros_like(logits).index_add(0, facts, push * earned[:, None]) / len(facts)
 
 
 # %% [tests]
@@ -49,7 +48,7 @@ import torch
 from minirlhf.classroom.testing import expect, test
 from minirlhf.classroom.training import trains, weights_of
 
-FACTS, PENALTY = 24, 3.0
+FACTS, PENALTY, STEPS = 24, 3.0, 30
 
 
 @test(
@@ -88,8 +87,7 @@ def world(draw):
     """The chances of the four answers to each fact: a third is well known, a third half, a third not at all."""
     best = torch.tensor([0.94, 0.55, 0.28], dtype=torch.float64).repeat(FACTS // 3)
     chances = ((1 - best) / 3)[:, None].repeat(1, 4)
-    for fact in range(FACTS):
-        chances[fact, draw.integer(0, 3)] = best[fact]
+    chances[torch.arange(FACTS), (4 * draw.uniform(FACTS)).long()] = best
     return chances[draw.permutation(FACTS)]
 
 
@@ -105,22 +103,21 @@ def worth(logits, chances):
         "Look at your curve: where does it end? Which replies does your step make likelier, and which less likely?",
         "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
     ),
-    seeds=6,
-    bar=0.06,
+    seeds=4,
+    bar=0.05,
     what="the expected grade",
 )
 def learns_to_abstain(sub, draw):
-    "In 120 steps the model answers what it knows and nothing else: six runs, each beside ours."
+    "In 30 steps the model answers what it knows and nothing else: four runs, each beside ours."
     chances, logits = world(draw), torch.zeros(FACTS, 5, dtype=torch.float64)
-    curve = [worth(logits, chances)]
-    for number in range(1, 121):
-        rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
-        facts = torch.randint(FACTS, (256,), generator=rng)
+    curve, rng = [worth(logits, chances)], torch.Generator().manual_seed(draw.integer(0, 2**28))
+    for number in range(1, STEPS + 1):
+        facts = torch.randint(FACTS, (512,), generator=rng)
         replies = torch.multinomial(logits.softmax(-1)[facts], 1, generator=rng)[:, 0]
         truths = torch.multinomial(chances[facts], 1, generator=rng)[:, 0]
         earned = sub.grades(replies, truths, PENALTY)
-        logits = weights_of(sub.update(logits, facts, replies, earned, 10.0), logits)
-        if number % 15 == 0:
+        logits = weights_of(sub.update(logits, facts, replies, earned, 40.0), logits)
+        if number % 5 == 0:
             curve.append(worth(logits, chances))
     return curve
 
@@ -148,27 +145,24 @@ def grades(replies, truths, penalty):
 # caught by: learns_to_abstain
 # says: below ours
 def update(logits, facts, replies, earned, lr):
-    logits = logits.detach().clone().requires_grad_()
-    (logits.log_softmax(-1)[facts, replies] * earned.clamp(min=0)).mean().backward()
-    return (logits + lr * logits.grad).detach()
+    push = torch.nn.functional.one_hot(replies, 5) - logits.softmax(-1)[facts]
+    return logits + lr * torch.zeros_like(logits).index_add(0, facts, push * earned.clamp(min=0)[:, None]) / len(facts)
 
 
 # %% [mutant] downwards
 # caught by: learns_to_abstain
 # says: below ours
 def update(logits, facts, replies, earned, lr):
-    logits = logits.detach().clone().requires_grad_()
-    (logits.log_softmax(-1)[facts, replies] * earned).mean().backward()
-    return (logits - lr * logits.grad).detach()
+    push = torch.nn.functional.one_hot(replies, 5) - logits.softmax(-1)[facts]
+    return logits - lr * torch.zeros_like(logits).index_add(0, facts, push * earned[:, None]) / len(facts)
 
 
 # %% [mutant] every fact moves alike
 # caught by: learns_to_abstain
 # says: below ours
 def update(logits, facts, replies, earned, lr):
-    logits = logits.detach().clone().requires_grad_()
-    (logits.log_softmax(-1).mean(0)[replies] * earned).mean().backward()
-    return (logits + lr * logits.grad).detach()
+    push = torch.nn.functional.one_hot(replies, 5) - logits.softmax(-1)[facts]
+    return logits + lr * (push * earned[:, None]).mean(0) / 24
 
 
 # %% [mutant] always silent
