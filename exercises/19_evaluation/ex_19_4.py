@@ -80,7 +80,7 @@ def inside(low, high, least, most):
 
 
 def verdict(counts, claim):
-    both, first, second, _ = counts
+    _, first, second, _ = counts
     n = sum(counts)
     gap = (first - second) / n
     half = 1.96 * math.sqrt(((first + second) / n - gap**2) / (n - 1))
@@ -179,7 +179,7 @@ def alike(sub, draw):
 
     def truth(counts):
         low, high = ends(counts)
-        return "a" if -0.01 < low and high < 0.01 else "c"
+        return "a" if low > -0.01 and high < 0.01 else "c"
 
     ask(
         sub, 2, truth,
@@ -241,7 +241,6 @@ claim_1, claim_2, claim_3, claim_4, claim_5 = (verdict_by_overlap(*row) for row 
 # %% [mutant] by the measured difference
 # caught by: by_much
 def by_middle(counts, claim):
-    both, first, second, _ = counts
     return "a" if claim == 1 else verdict(counts, claim)
 
 
