@@ -75,7 +75,12 @@ def ask(sub, name, right, why):
 )
 def charged(sub, draw):
     "A sample that is charged becomes less likely (`q1`)."
-    ask(sub, "q1", push(-1, -2, k1, True), {"a": "a charge is a negative reward"})
+    ask(
+        sub,
+        "q1",
+        push(-1, -2, k1, True),
+        {"a": "a charge is a negative reward", "c": "the reward is −1, and nothing else is rewarded"},
+    )
 
 
 @test(
@@ -88,7 +93,15 @@ def charged(sub, draw):
 )
 def in_the_loss(sub, draw):
     "What k₁ does in the loss, on one sample and on average (`q2`, `q3`)."
-    ask(sub, "q2", push(-1, -2, k1, False), {"c": "that is so on average; one sample has a gradient of 1"})
+    ask(
+        sub,
+        "q2",
+        push(-1, -2, k1, False),
+        {
+            "a": "the derivative is 1, and the loss is minimised",
+            "c": "that is so on average; one sample has a gradient of 1",
+        },
+    )
     p = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log().requires_grad_()
     mean = (p.softmax(-1).detach() * k1(p.log_softmax(-1), torch.tensor([-1.0, -2.0, -0.7]))).sum()
     (slope,) = torch.autograd.grad(mean, p)
@@ -106,8 +119,18 @@ def in_the_loss(sub, draw):
 )
 def two_places(sub, draw):
     "k₃ in the reward and in the loss (`q4`, `q5`)."
-    ask(sub, "q4", push(-2, -1, k3, True), {"a": "k₃ is e − 2 > 0 here, and it is charged"})
-    ask(sub, "q5", push(-2, -1, k3, False), {"b": "the derivative is 1 − e < 0, and the loss is minimised"})
+    ask(
+        sub,
+        "q4",
+        push(-2, -1, k3, True),
+        {"a": "k₃ is e − 2 > 0 here, and it is charged", "c": "k₃ is e − 2 here, not 0"},
+    )
+    ask(
+        sub,
+        "q5",
+        push(-2, -1, k3, False),
+        {"b": "the derivative is 1 − e < 0, and the loss is minimised", "c": "the derivative is 1 − e, not 0"},
+    )
 
 
 @test(
@@ -124,7 +147,10 @@ def negative(sub, draw):
         sub,
         "q6",
         "c" if k1(-2.0, -1.0) < 0 else "a",
-        {"a": "a batch may be negative by chance", "b": "that need not be"},
+        {
+            "a": "a batch may be negative by chance",
+            "b": "with the same reference, too, k₁ is negative wherever π < π_ref",
+        },
     )
 
 

@@ -104,8 +104,23 @@ def optimum(sub, draw):
             "each KL was solved by itself, and the tilts multiplied": torch.softmax(
                 ref1.log() + ref2.log() + rewards / beta1 + rewards / beta2, -1
             ),
+            "each reference has the other one's price": torch.softmax(
+                (beta2 * ref1.log() + beta1 * ref2.log() + rewards) / total, -1
+            ),
+            "the rewards are not divided by β₁ + β₂": torch.softmax(
+                (beta1 * ref1.log() + beta2 * ref2.log()) / total + rewards, -1
+            ),
+            "the second reference is forgotten": torch.softmax(ref1.log() + rewards / beta1, -1),
+            "the two optima are averaged; the optimum of a sum is another policy": (
+                beta1 * torch.softmax(ref1.log() + rewards / beta1, -1)
+                + beta2 * torch.softmax(ref2.log() + rewards / beta2, -1)
+            )
+            / total,
         },
     )
+    high = sub.best(ref1, ref2, rewards + 3000.0, beta1, beta2)
+    law = searched(ref1, ref2, rewards, beta1, beta2)[0]
+    expect(high, law, what="`best` with 3000 added to all rewards", tolerance=1e-5)
 
 
 @test(
@@ -119,14 +134,22 @@ def optimum(sub, draw):
 def value_there(sub, draw):
     "`worth` is the largest value."
     ref1, ref2, rewards, beta1, beta2 = problem(draw)
-    want = float(searched(ref1, ref2, rewards, beta1, beta2)[1])
+    law, best = searched(ref1, ref2, rewards, beta1, beta2)
+    want = float(best)
+    alone = sum(b * float(torch.logsumexp(ref.log() + rewards / b, -1)) for ref, b in ((ref1, beta1), (ref2, beta2)))
     expect(
         sub.worth(ref1, ref2, rewards, beta1, beta2),
         want,
         what="`worth`",
         tolerance=1e-7,
         given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
-        mistakes={"the factor β₁ + β₂ is missing": want / (beta1 + beta2), "the sign": -want},
+        mistakes={
+            "the factor β₁ + β₂ is missing": want / (beta1 + beta2),
+            "the sign": -want,
+            "the mean reward is answered, and what both divergences cost is not taken off": float(law @ rewards),
+            "each reference was given rewards of its own": alone,
+            "the largest reward was taken off and not given back": want - float(rewards.max()),
+        },
     )
     high = sub.worth(ref1, ref2, rewards + 3000.0, beta1, beta2)
     expect(high, want + 3000.0, what="`worth` with 3000 added to all rewards", tolerance=1e-7)
@@ -151,13 +174,20 @@ def cost_of_two(sub, draw):
         what="`tension`",
         tolerance=1e-7,
         given=given,
-        mistakes={"the sign": -want},
+        mistakes={
+            "the sign": -want,
+            "the factor β₁ + β₂ is missing": want / (beta1 + beta2),
+            "both references count alike": -(beta1 + beta2) * float((ref1 * ref2).sqrt().sum().log()),
+            "each reference has the other one's price": -float(
+                searched(ref2, ref1, torch.zeros_like(rewards), beta1, beta2)[1]
+            ),
+        },
     )
     expect(sub.tension(ref1, ref1, beta1, beta2), 0.0, what="`tension` of a reference with itself", tolerance=1e-7)
 
 
 # %% [probes]
-# no gradient of best.ref1, best.ref2, worth.ref1, worth.ref2, tension.ref1, tension.ref2: the references are data
+# no gradient of best.ref1, best.ref2, worth.ref1, worth.ref2, tension: the references are data
 
 
 # %% [mutant] references averaged as probabilities
@@ -173,6 +203,15 @@ def best(ref1, ref2, rewards, beta1, beta2):
 # says: not divided
 def best(ref1, ref2, rewards, beta1, beta2):
     return torch.softmax(beta1 * ref1.log() + beta2 * ref2.log() + rewards, -1)
+
+
+# %% [mutant] the largest overflow
+# caught by: optimum
+# says: 3000
+def best(ref1, ref2, rewards, beta1, beta2):
+    total = beta1 + beta2
+    weights = ref1 ** (beta1 / total) * ref2 ** (beta2 / total) * torch.exp(rewards / total)
+    return weights / weights.sum()
 
 
 # %% [mutant] the factor is missing

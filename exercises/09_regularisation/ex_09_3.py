@@ -10,8 +10,8 @@
 # * its **value** is the sum of $k_3$ over the reply's tokens;
 # * its **gradient**, averaged over replies sampled from the policy, is the gradient of $\mathrm{KL}(\pi\|\pi_\text{ref})$ between *whole replies*, later tokens included.
 #
-# `logps` and `ref_logps` are `(B, T)`, those of the sampled tokens; a gradient flows through `logps` only. What stands where `mask` is False may be anything, NaN included. Only `torch` is needed, no loop, and
-# there is more than one right answer: any gradient with the right mean is accepted.
+# `logps` and `ref_logps` are `(B, T)`, those of the sampled tokens; a gradient is asked for through `logps` only. What stands where `mask` is False may be anything, NaN included, and gets no gradient. A reply's number
+# and its gradient depend on this reply alone. Only `torch` is needed, no loop, and there is more than one right answer: any gradient with the right mean is accepted.
 
 # %% [given]
 import torch
@@ -25,7 +25,7 @@ def kl_term(logps, ref_logps, mask):
 
 # %% [solution]
 def kl_term(logps, ref_logps, mask):
-    log_ratio = torch.where(mask, logps - ref_logps.detach(), 0.0)
+    log_ratio = torch.where(mask, logps - ref_logps, 0.0)
     value = (torch.expm1(-log_ratio) + log_ratio).sum(-1).detach()
     trained = log_ratio.sum(-1) ** 2 / 2
     return value + trained - trained.detach()
@@ -56,7 +56,7 @@ def logged(sub, draw):
     expect(
         sub.kl_term(*dirty, mask),
         value(lambda d: (d.exp() - 1 - d).sum()),
-        what="the values",
+        what="the value of each reply",
         given={"logps": logps, "ref_logps": ref_logps, "mask": mask},
         mistakes={
             "that is k₁": value(lambda d: -d.sum()),
@@ -84,10 +84,22 @@ def enumerated(sub, draw, max_len):
     named = {
         "k₃ is differentiated: that is the other KL": through(torch.where(mask, -torch.expm1(-ratio), 0.0)),
         "each token answers for itself only; what comes after it is missing": through(ratio),
-        "no gradient is left": torch.zeros_like(want),
+        "the gradient is 0 on average, because none is left or because it is that of k₁": torch.zeros_like(want),
         "the sign is reversed: the KL grows": -want,
     }
     return got, want, named
+
+
+def own_gradients(sub, draw):
+    """The gradient stays within the reply and its mask; a failure if not."""
+    mask = torch.arange(4) < torch.tensor([2, 4, draw.integer(1, 3)])[:, None]
+    logps, ref_logps = (torch.where(mask, -draw.uniform(3, 4, low=0.2, high=2.0), torch.nan) for _ in range(2))
+    slopes = sub.gradient("kl_term", logps, ref_logps, mask, wrt=0)
+    if not bool((slopes[~mask] == 0).all()):
+        fail("a gradient, or NaN, comes out where `mask` is False, and would spoil the whole model's")
+    rows = [sub.gradient("kl_term", *(x[i : i + 1] for x in (logps, ref_logps, mask)), wrt=0) for i in range(3)]
+    if not torch.allclose(slopes.double(), torch.cat(rows).double(), atol=1e-5):
+        fail("a reply's gradient changes with the other replies of the batch; then its mean is another one")
 
 
 @test(
@@ -103,6 +115,7 @@ def one_token(sub, draw):
     got, want, named = enumerated(sub, draw, 1)
     named = {name: x for name, x in named.items() if "after it" not in name}
     expect(got, want, what="the mean gradient on replies of one token", reveal=False, mistakes=named)
+    own_gradients(sub, draw)
 
 
 @test(
@@ -129,6 +142,27 @@ def whole_replies(sub, draw):
 def kl_term(logps, ref_logps, mask):
     log_ratio = torch.where(mask, logps - ref_logps, 0.0)
     return (torch.expm1(-log_ratio) + log_ratio).sum(-1)
+
+
+# %% [mutant] the padding is left out after the arithmetic
+# caught by: one_token
+# says: or NaN
+def kl_term(logps, ref_logps, mask):
+    log_ratio = logps - ref_logps
+    togo = torch.where(mask, log_ratio, 0.0).detach().flip(-1).cumsum(-1).flip(-1)
+    trained = torch.where(mask, log_ratio**2 / 2 + (togo - log_ratio.detach()) * log_ratio, 0.0).sum(-1)
+    value = torch.where(mask, torch.expm1(-log_ratio) + log_ratio, 0.0).sum(-1).detach()
+    return value + trained - trained.detach()
+
+
+# %% [mutant] the batch's mean is taken off
+# caught by: one_token
+# says: other replies of the batch
+def kl_term(logps, ref_logps, mask):
+    log_ratio = torch.where(mask, logps - ref_logps, 0.0)
+    whole = log_ratio.sum(-1)
+    trained = (whole - whole.mean()).detach() * whole
+    return (torch.expm1(-log_ratio) + log_ratio).sum(-1).detach() + trained - trained.detach()
 
 
 # %% [mutant] token by token

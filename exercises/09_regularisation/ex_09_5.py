@@ -47,7 +47,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy, tidy_distribution
+from minirlhf.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
 def problem(draw):
@@ -86,8 +86,11 @@ def first_distance(sub, draw):
     ref, rewards, beta = problem(draw)
     reverse, forward = tilted(ref, rewards, 1 / beta)
     times_reverse, times_forward = tilted(ref, rewards, beta)
+    rows = sub.regulate(ref, rewards, beta, 0.3, 0.1, 1)
+    if not isinstance(rows, torch.Tensor) or rows.shape != (1, 2):
+        fail("after one step the result has not the shape (1, 2): a row for each step, of the β used and the KL")
     expect(
-        sub.regulate(ref, rewards, beta, 0.3, 0.1, 1)[0, 1],
+        rows[0, 1],
         reverse,
         what="the first KL",
         given={"ref": ref, "rewards": rewards, "beta": beta},
@@ -95,6 +98,9 @@ def first_distance(sub, draw):
             "rewards are multiplied by β, and the KL averages over the reference": times_forward,
             "rewards are multiplied by β: it is a price, and a high one keeps the policy at home": times_reverse,
             "the KL averages over the reference: that is the forward one": forward,
+            "the columns are exchanged": beta,
+            "the logarithm of the reference is forgotten": tilted(ref, rewards / beta + ref - ref.log(), 1.0)[0],
+            "it is the KL after β was changed": loop(ref, rewards, beta, 0.3, 0.1, 2)[1, 1],
         },
     )
 
@@ -142,6 +148,11 @@ def next_price(sub, draw):
             mistakes={
                 "too much KL lowers the price": beta * (1 + gain * min(0.2, max(-0.2, 1 - 1 / part))),
                 "the error is not clipped": beta * (1 + gain * (1 / part - 1)),
+                "the error is KL − target, not divided by the target": beta
+                * (1 + gain * min(0.2, max(-0.2, spent - target))),
+                "the gain stands inside the clip": beta * (1 + min(0.2, max(-0.2, gain * (1 / part - 1)))),
+                "the change is added to β, not multiplied": beta + gain * error,
+                "β is multiplied by an exponential, not by 1 + η·error": beta * math.exp(gain * error),
             },
         )
 
@@ -157,6 +168,8 @@ def settles(sub, draw):
     "The KL comes to rest at the target, at the β whose optimum has it."
     ref, rewards, beta = problem(draw)
     target = 0.3 * min(1.5, -math.log(float(ref[rewards.argmax()])))
+    three = sub.regulate(ref, rewards, beta, target, 0.5, 3)
+    expect(three, loop(ref, rewards, beta, target, 0.5, 3), what="the table of the first three steps")
     rows = sub.regulate(ref, rewards, beta, target, 0.5, 150)
     given = {"ref": ref, "rewards": rewards, "beta": beta, "target": target}
     expect(rows[-1, 1], target, what="the KL after 150 steps", tolerance=1e-4, given=given)

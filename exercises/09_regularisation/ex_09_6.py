@@ -49,7 +49,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.testing import expect, fail, test, tidy
 from minirlhf.classroom.training import trains, weights_of
 
 
@@ -75,9 +75,12 @@ def two_means(sub, draw):
     new_y, old_y = ((6 * draw.uniform(n)).long() for n in (4, 2))
     weight = [0.5, 2.0, 3.0][draw.integer(0, 2)]
     a, b = surprise(new, new_y), surprise(old, old_y)
+    right = sum(a) / 4 + weight * sum(b) / 2
+    shares = [surprise(z.softmax(-1), y) for z, y in ((new, new_y), (old, old_y))]
+    raw = [-sum(float(row[k]) for row, k in zip(z, y, strict=True)) / len(y) for z, y in ((new, new_y), (old, old_y))]
     expect(
         sub.rehearsed_loss(new, new_y, old, old_y, weight),
-        sum(a) / 4 + weight * sum(b) / 2,
+        right,
         what="the loss",
         given={"new_logits": new, "new_labels": new_y, "old_logits": old, "old_labels": old_y, "weight": weight},
         mistakes={
@@ -85,7 +88,16 @@ def two_means(sub, draw):
             "the old points are left out": sum(a) / 4,
             "sums instead of means": sum(a) + weight * sum(b),
             "the weight is on the new points": weight * sum(a) / 4 + sum(b) / 2,
-            "the sign: that is a likelihood": -(sum(a) / 4 + weight * sum(b) / 2),
+            "the sign: that is a likelihood": -right,
+            "it is divided by 1 + weight": right / (1 + weight),
+            "it is a mixture of the two means, in which the new points lose what the old ones gain": (1 - weight)
+            * sum(a)
+            / 4
+            + weight * sum(b) / 2,
+            "the softmax is taken twice: `cross_entropy` wants logits": sum(shares[0]) / 4
+            + weight * sum(shares[1]) / 2,
+            "logits are taken for log-probabilities": raw[0] + weight * raw[1],
+            "the mean goes over the six kinds, too": right / 6,
         },
     )
 
@@ -109,8 +121,26 @@ class World:
         return torch.cat([x, torch.ones(count, 1, dtype=torch.float64)], 1), kinds
 
 
+@test(
+    points=1,
+    hints=(
+        "What does your `step` return, and what has become of the weights that it was given?",
+        "New weights of the same shape. `weights -= …` writes into what belongs to the caller; `weights - …` does not.",
+    ),
+)
+def moves(sub, draw):
+    "`step` returns new weights and leaves those that it got as they were."
+    weights = 0.1 * draw.normal(6, 7)
+    new_x, old_x = draw.normal(32, 7), draw.normal(4, 7)
+    new_y, old_y = 3 + (3 * draw.uniform(32)).long(), (3 * draw.uniform(4)).long()
+    before = weights.clone()
+    after = weights_of(sub.step(weights, new_x, new_y, old_x, old_y, 0.5), weights)
+    if torch.equal(after, before):
+        fail("the weights are what they were before the step")
+
+
 @trains(
-    points=3,
+    points=2,
     hints=(
         "Draw the curve of the old kinds alone. Who reminds the classifier of them, and how loudly?",
         "Descend on the loss of part 1 with weight 1: mean over the new points plus mean over the old ones. `weights - lr * gradient`, and return it.",
@@ -186,8 +216,19 @@ def rehearsed_loss(new_logits, new_labels, old_logits, old_labels, weight):
     return weight * new + torch.nn.functional.cross_entropy(old_logits, old_labels)
 
 
+# %% [mutant] writes into the weights
+# caught by: moves
+# says: belongs to the caller
+def step(weights, new_x, new_y, old_x, old_y, lr):
+    leaf = weights.clone().requires_grad_()
+    rehearsed_loss(new_x @ leaf.T, new_y, old_x @ leaf.T, old_y, 1.0).backward()
+    weights -= lr * leaf.grad
+    return weights
+
+
 # %% [mutant] holds the old so fast that nothing new is learned
-# caught by: keeps
+# caught by: moves
+# says: what they were
 def step(weights, new_x, new_y, old_x, old_y, lr):
     return weights.clone()
 

@@ -25,7 +25,10 @@ def rewards(student):
         easy = draw.permutation(6).double()[:, None] * 0.25
         found = ((easy + draw.normal(6, 5, scale=0.6)) * 100).round() / 100
         best = found.flatten().argsort(descending=True)[:6]
-        if len(found.unique()) == 30 and 3 != len((best // 5).unique()) != len((best % 5).unique()):
+        counts = torch.bincount(best // 5, minlength=6)
+        mistaken = {int((counts > 0).sum()), int((counts > 1).sum())}
+        mistaken |= {6 - len(wrong.unique()) for wrong in (best % 5, best // 6)}
+        if len(found.unique()) == 30 and int((counts == 0).sum()) not in mistaken:
             break  # else some mistakes would be right by chance
     return found
 
@@ -74,7 +77,11 @@ def each_prompt(sub, draw):
         what="`mean_each`",
         tolerance=6e-4,
         reveal=False,
-        mistakes={"the best of each column was taken, which compares different prompts": sum(columns) / 5},
+        mistakes={
+            "the best of each column was taken, which compares different prompts": sum(columns) / 5,
+            "all rewards were averaged": sum(sum(row) for row in rows) / 30,
+            "the worst of each row was taken": sum(min(row) for row in rows) / 6,
+        },
     )
 
 
@@ -95,6 +102,8 @@ def all_prompts(sub, draw):
         mistakes={
             "five were kept, as many as there are columns": sum(value for value, _ in best[:5]) / 5,
             "the six worst were kept: an ascending sort begins with them": sum(value for value, _ in best[-6:]) / 6,
+            "only the best was kept": best[0][0],
+            "the best of each prompt were kept": sum(max(row) for row in rewards(sub.student).tolist()) / 6,
         },
     )
 
@@ -110,12 +119,18 @@ def all_prompts(sub, draw):
 def lost_prompts(sub, draw):
     "`forgotten` counts the prompts without a kept reply."
     kept = {i for _, i in ranked(sub.student)[:6]}
+    places = rewards(sub.student).flatten().argsort(descending=True)[:6].tolist()
+    sixes, columns = {place // 6 for place in places}, {place % 5 for place in places}
     expect(
         sub.number("forgotten"),
         float(6 - len(kept)),
         what="`forgotten`",
         reveal=False,
-        mistakes={"the prompts that are left were counted": float(len(kept))},
+        mistakes={
+            "the prompts that are left were counted": float(len(kept)),
+            "place i was given to row i // 6; a row has five places": float(6 - len(sixes)),
+            "place i was given to row i % 5, which is its column": float(6 - len(columns)),
+        },
     )
 
 
@@ -127,7 +142,7 @@ def lost_prompts(sub, draw):
 def control(sub, draw):
     "`mean_random` is what the control is expected to keep."
     values = [value for value, _ in ranked(sub.student)]
-    middle = (values[14] + values[15]) / 2
+    middle = values[15]  # of an even number PyTorch takes the lower of the two
     expect(
         sub.number("mean_random"),
         sum(values) / 30,

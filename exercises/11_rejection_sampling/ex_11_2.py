@@ -9,7 +9,7 @@
 #
 # Derive, then write, `wins(probs, rewards, n, m)`: the probability that A's reply has the higher reward, plus half the probability that the two rewards are equal.
 # `probs` are the model's probabilities of all its replies, `rewards` what they earn; several may earn the same. No sampling: the answer is exact, and gradients through
-# `probs` count.
+# `probs` count, along changes after which the probabilities still sum to 1.
 #
 # A check for your derivation: without ties and with very many replies the answer must tend to something simple in $n$ and $m$.
 
@@ -48,13 +48,22 @@ def played(probs, rewards, n, m):
     return chances
 
 
+def chance(probs, rewards, n, m):
+    """The same as `won + tied / 2`, where autograd can follow: all ways at once."""
+    law = lambda k: torch.cartesian_prod(*[torch.arange(len(probs))] * k).reshape(-1, k)
+    ours, theirs = law(n), law(m)
+    a, b = rewards[ours].amax(-1)[:, None], rewards[theirs].amax(-1)
+    score = (a > b).double() + (a == b).double() / 2
+    return probs[ours].prod(-1) @ score @ probs[theirs].prod(-1)
+
+
 def replies(draw, size=3):
     """Probabilities and different rewards."""
     return tidy_distribution(draw, size), draw.permutation(size).double()
 
 
 @test(
-    points=2,
+    points=1,
     hints=(
         "Condition on the reward of A's reply, whose law the chapter derives. How likely is it that all of B's are lower?",
         "With $F$ and $F^-$ at A's reward, B's best is lower with probability $(F^-)^m$ and at most as high with $F^m$. A tie counts half.",
@@ -64,7 +73,12 @@ def replies(draw, size=3):
 def different(sub, draw):
     "Rewards that differ, several tries on both sides."
     probs, rewards = replies(draw)
-    n, m = [(2, 1), (1, 2), (3, 1), (2, 2)][draw.integer(0, 3)]
+    n, m = [(3, 2), (2, 3)][draw.integer(0, 1)]
+    upto = torch.stack([probs[rewards <= r].sum() for r in rewards])
+    below = upto - probs
+    halved = ((upto**n - below**n) * ((upto + below) / 2) ** m).sum()
+    worst = played(probs, -rewards, n, m)
+    one, all_m = played(probs, rewards, n, 1), float((n * probs * upto ** (n - 1) * upto**m).sum())
     won, lost, tied = played(probs, rewards, n, m)
     expect(
         sub.wins(probs, rewards, n, m),
@@ -76,6 +90,11 @@ def different(sub, draw):
             "a tie counts as a win": won + tied,
             "n/(n + m) holds without ties only, and here both may draw the same reply": n / (n + m),
             "the other team's chances": lost + tied / 2,
+            "both teams show their worst": worst[0] + worst[2] / 2,
+            "both teams draw once": 0.5,
+            "team B draws once": one[0] + one[2] / 2,
+            "a tie is halved for each of B's replies; it is the best of them that ties": float(halved),
+            "the law of A's best is taken for a density, $n\\,p\\,F^{n-1}$": all_m,
         },
     )
 
@@ -104,6 +123,31 @@ def tied_rewards(sub, draw):
 @test(
     points=1,
     hints=(
+        "An optimiser will differentiate this. Where is the gradient of `probs` cut?",
+        "`float(…)`, `.item()`, `torch.tensor(…)` and NumPy cut it. Count replies by a sum of their `probs`, not by numbers taken out of them.",
+    ),
+    against="autograd through all ways to draw n + m replies",
+)
+def slope(sub, draw):
+    "The gradient through `probs`, along changes after which they still sum to 1."
+    probs = tidy_distribution(draw, 4)
+    rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
+    n, m = [(3, 2), (1, 3)][draw.integer(0, 1)]
+    leaf = probs.clone().requires_grad_()
+    (want,) = torch.autograd.grad(chance(leaf, rewards, n, m), leaf)
+    got = sub.gradient("wins", probs, rewards, n, m, wrt=0).double()
+    expect(
+        got - got.mean(),
+        want - want.mean(),
+        what="the gradient of `wins`, less its mean,",
+        given={"probs": probs, "rewards": rewards, "n": n, "m": m},
+        mistakes={"none reaches `probs`": torch.zeros_like(want)},
+    )
+
+
+@test(
+    points=1,
+    hints=(
         "Take a thousand replies, all different and equally likely. Which of the n + m draws is best?",
         "Each of the n + m is best equally often, and n of them are A's.",
     ),
@@ -119,6 +163,7 @@ def many_replies(sub, draw):
 
 
 # %% [probes]
+# no gradient: a test of its own asks for it, along the simplex; off it right answers differ
 # no float32: it is about sums of probabilities, and any precision will do
 
 
@@ -145,6 +190,15 @@ def wins(probs, rewards, n, m):
     upto = probs[order].cumsum(-1)
     below = upto - probs[order]
     return ((upto**n - below**n) * (upto**m + below**m) / 2).sum()
+
+
+# %% [mutant] numbers taken out of the tensor
+# caught by: slope
+def wins(probs, rewards, n, m):
+    p = probs.detach()
+    upto = (p * (rewards <= rewards[:, None])).sum(-1)
+    below = (p * (rewards < rewards[:, None])).sum(-1)
+    return ((upto**n - below**n) * probs / (upto - below) * (upto**m + below**m) / 2).sum()
 
 
 # %% [mutant] n and m exchanged

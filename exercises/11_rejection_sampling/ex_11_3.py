@@ -37,7 +37,7 @@ def select(rewards, k, most):
 # %% [tests]
 import math
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.testing import Failure, expect, show, test, tidy
 
 
 def by_definition(rewards, k, most):
@@ -60,9 +60,16 @@ def by_definition(rewards, k, most):
 
 
 def wanted(sub, rewards, k, most, **more):
+    got, right = sub.select(rewards, k, most), torch.tensor(by_definition(rewards, k, most))
+    if isinstance(got, torch.Tensor) and got.dim() == 1 and len(got) != len(right):
+        lines = tuple(f"{name} = {show(x)}" for name, x in (("rewards", rewards), ("k", k), ("most", most)))
+        raise Failure(
+            f"`select` keeps {len(got)} replies, where {len(right)} can be kept",
+            (*lines, f"yours:    {show(got)}", f"expected: {show(right)}"),
+        )
     expect(
-        sub.select(rewards, k, most),
-        torch.tensor(by_definition(rewards, k, most)),
+        got,
+        right,
         what="`select`",
         given={"rewards": rewards, "k": k, "most": most},
         **more,
@@ -82,6 +89,7 @@ def limited(sub, draw):
     rewards[int(draw.integer(0, 3))] += 6.0  # one prompt is easy
     flat = rewards.flatten().argsort(descending=True, stable=True)
     free = flat[:5].tolist()
+    wanted(sub, rewards, 7, 1)
     wanted(
         sub,
         rewards,
@@ -113,12 +121,15 @@ def ties(sub, draw):
 )
 def ungraded(sub, draw):
     "NaN is never kept, and there may be too few."
-    rewards = tidy(draw.permutation(8).reshape(2, 4).double())
+    rewards = tidy(draw.permutation(8).reshape(2, 4).double()) - 9.5  # below 0, which is not the lowest reward
     rewards[0, draw.integer(0, 3)] = math.nan
     rewards[1] = math.nan
     first = rewards.flatten().argsort(descending=True, stable=True)[:3]
     wanted(sub, rewards, 3, 4, mistakes={"what could not be graded is kept first": first})
     wanted(sub, rewards, 6, 4)
+    wanted(sub, rewards, 3, 3)
+    rewards[1, :2] = torch.tensor([-0.5, 0.5])
+    wanted(sub, rewards, 4, 2)
 
 
 # %% [probes]

@@ -87,6 +87,9 @@ def distribution(sub, draw):
             "that is one try; what is thrown away is drawn again, so the probabilities must sum to 1": once,
             "the reference is forgotten": torch.softmax(rewards / beta, -1),
             "β is a temperature: rewards are divided by it": torch.softmax(ref.log() + rewards * beta, -1),
+            "low rewards are kept more often": torch.softmax(ref.log() - rewards / beta, -1),
+            "what is thrown away is drawn again once, and kept then": once + (1 - once.sum()) * ref,
+            "the logarithm of the reference is forgotten": torch.softmax(ref + rewards / beta, -1),
         },
     )
 
@@ -102,7 +105,8 @@ def distribution(sub, draw):
 def cost(sub, draw):
     "`tries` is the mean number of draws."
     ref, rewards, beta = problem(draw)
-    _, want = chain(ref.tolist(), rewards.tolist(), beta)
+    law, want = chain(ref.tolist(), rewards.tolist(), beta)
+    accept = torch.exp((rewards - rewards.max()) / beta)
     expect(
         sub.tries(ref, rewards, beta),
         want,
@@ -111,7 +115,14 @@ def cost(sub, draw):
         tolerance=1e-8,
         mistakes={
             "that is the probability of keeping something in one try": 1 / want,
-            "the kept draw counts as well": want - 1,
+            "the kept draw is not counted, but it is a draw as well": want - 1,
+            "that is half of all waits, the median, not their mean": -math.log(2) / math.log1p(-1 / want),
+            "that is the limit β → 0": float(1 / ref[rewards.argmax()]),
+            "all replies count alike, and the reference does not draw them alike": float(1 / accept.mean()),
+            "acceptance is averaged over what is kept, not over what is drawn": float(1 / (law * accept).sum()),
+            "that is the exponential of the mean of log(kept/ref), not of the largest": float(
+                (law * (law / ref).log()).sum().exp()
+            ),
         },
     )
 
@@ -130,6 +141,10 @@ def large_rewards(sub, draw):
     law, mean = chain(ref.tolist(), rewards.tolist(), beta)
     expect(sub.kept(ref, rewards + 2000.0, beta), law, what="`kept` with 2000 added to all rewards", tolerance=1e-8)
     expect(sub.tries(ref, rewards + 2000.0, beta), mean, what="`tries` with 2000 added to all rewards", tolerance=1e-8)
+
+
+# %% [probes]
+# no gradient of kept.ref, tries.ref: the reference is data
 
 
 # %% [mutant] one try

@@ -217,7 +217,7 @@ def wrong_prompts(sub, draw):
     ),
 )
 def old_weights(sub, draw):
-    "The run that samples from the first model for ever is told from the healthy one."
+    "The run that samples from the first model for ever is told from the healthy one, and both are named."
     ask(
         sub,
         "c",
@@ -226,6 +226,16 @@ def old_weights(sub, draw):
             "b": "what it keeps is far above the mean",
             "d": "all prompts have a reply among those that were kept",
             "e": "its first loss is that of the healthy run: the replies fit their prompts",
+        },
+    )
+    ask(
+        sub,
+        "a",
+        {
+            "b": "what it keeps is far above the mean",
+            "c": "its replies become better from round to round, so new weights write them",
+            "d": "all prompts have a reply among those that were kept",
+            "e": "its first loss is not larger than the others': the replies fit their prompts",
         },
     )
 
@@ -249,6 +259,11 @@ run_1, run_2, run_3, run_4, run_5 = ({"e": "a", "a": "e"}.get(x, x) for x in (ru
 # caught by: old_weights
 # says: no better after six rounds
 run_1, run_2, run_3, run_4, run_5 = ({"c": "a", "a": "c"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
+
+# %% [mutant] one letter is used twice
+# caught by: old_weights
+# says: new weights write them
+run_1, run_2, run_3, run_4, run_5 = ({"a": "c"}.get(x, x) for x in (run_1, run_2, run_3, run_4, run_5))
 
 # %% [partial] 2: the control and the axis are found
 run_1, run_2, run_3, run_4, run_5 = (

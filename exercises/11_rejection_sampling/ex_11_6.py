@@ -11,7 +11,8 @@
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
-# * `replies(logits, size, temperature, seed)`: `size` answers to each prompt, drawn from $\mathrm{softmax}(\text{logits} / \text{temperature})$. Returns two tensors of $P\cdot\text{size}$ integers: the prompt
+# * `replies(logits, size, temperature, seed)`: `size` answers to each prompt, drawn from $\mathrm{softmax}(\text{logits} / \text{temperature})$, all independent; the same seed draws
+#   the same answers again, another one others. Returns two tensors of $P\cdot\text{size}$ integers: the prompt
 #   and the answer of each row, all rows of prompt 0 first, then all of prompt 1.
 # * `kept(rewards, size)`: rewards `(P·size,)` in the same order. Returns the **rows** `(P,)` of the best answer to each prompt, of equal ones the first.
 # * `imitate(logits, prompts, answers, lr, steps)`: `steps` steps of gradient descent on the mean of $-\log\pi(\text{answer}\mid\text{prompt})$. Returns the new logits and the list of the losses before each step.
@@ -89,7 +90,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.chance import expect_draws
+from minirlhf.classroom.chance import expect_draws, expect_independent
 from minirlhf.classroom.testing import expect, fail, test, tidy
 
 
@@ -110,8 +111,11 @@ def diverse(sub, draw):
     "`replies` draws from softmax(logits / temperature), prompt after prompt."
     logits, temperature, size = tidy(draw.uniform(2, 4, low=-1.2, high=1.2)), [0.5, 2.0][draw.integer(0, 1)], 3000
     logits[:, 0] += 1.0  # far from uniform
-    prompts, answers = pair(sub.replies(logits, size, temperature, draw.integer(0, 2**28)), "replies")
-    expect(prompts, torch.arange(2).repeat_interleave(size), what="the prompts of the rows")
+    law = (logits / temperature).softmax(-1)
+    over = torch.softmax(logits / temperature, 0).sum(-1, keepdim=True)
+    seed = draw.integer(0, 2**28)
+    prompts, answers = pair(sub.replies(logits, size, temperature, seed), "replies")
+    expect(prompts, torch.arange(2).repeat_interleave(size), what="the list of prompts")
     for i in range(2):
         expect_draws(
             answers[i * size : (i + 1) * size],
@@ -123,8 +127,17 @@ def diverse(sub, draw):
                 "the temperature is not used": logits[i].softmax(-1),
                 "all answers are equally likely": torch.full((4,), 0.25, dtype=torch.float64),
                 "the rows belong to the other prompt": (logits[1 - i] / temperature).softmax(-1),
+                "the softmax goes over the prompts": (torch.softmax(logits / temperature, 0) / over)[i],
             },
         )
+    agree = float((law[0] * law[1]).sum())
+    expect_independent(answers[:size], answers[size:], agree, "the answers to the two prompts")
+    if not torch.equal(pair(sub.replies(logits, size, temperature, seed), "replies")[1], answers):
+        fail("the same seed draws other answers: is `seed` used?")
+    _, others = pair(sub.replies(logits, size, temperature, seed + 1), "replies")
+    expect_independent(
+        others[:size], answers[:size], float((law[0] ** 2).sum()), "the answers of two neighbouring seeds"
+    )
 
 
 def best_rows(rewards, size):
@@ -152,15 +165,28 @@ def one_each(sub, draw):
         expect(
             sub.kept(rewards, 4),
             right,
-            what="the rows",
+            what="the result of `kept`",
             given={"rewards": rewards, "size": 4},
             mistakes={
                 "they are places within a group, so all rows are prompt 0's": right % 4,
                 "of equal ones the last is kept": last,
                 "the groups are taken along the wrong axis": rewards.view(4, 3).argmax(0),
+                "the groups are taken along the wrong axis, each third row for one prompt": 3
+                * rewards.view(4, 3).argmax(0)
+                + torch.arange(3),
+                "the group of prompt i begins at row i": right % 4 + torch.arange(3),
                 "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
             },
         )
+
+
+def slope(logits, chosen):
+    """The gradient of the mean of −log π(answer | prompt) in the logits."""
+    found = torch.zeros_like(logits)
+    for p, a in chosen:
+        found[p] += logits[p].softmax(-1) / len(chosen)
+        found[p, a] -= 1 / len(chosen)
+    return found
 
 
 def surprise(row, answer):
@@ -202,13 +228,27 @@ def learns(sub, draw):
         mistakes={
             "logits are taken for log-probabilities, so it has no lower bound": bare[None],
             "it is the sum, not the mean": torch.tensor(whole[:1], dtype=torch.float64),
+            "it is the loss after the step": torch.tensor(losses[1:2], dtype=torch.float64),
+            "the sum is divided by the number of prompts, not by that of the rows": torch.tensor(whole[:1]).double()
+            / 3,
         },
     )
-    expect(new, torch.tensor(table, dtype=torch.float64), what="the new logits", given=given, tolerance=1e-6)
+    summed, up, gathered = logits.clone(), logits.clone(), torch.zeros_like(logits)
+    for _ in range(3):
+        gathered = gathered + slope(summed, chosen)
+        summed, up = summed - lr * gathered, up + lr * slope(up, chosen)
+    expect(
+        new,
+        torch.tensor(table, dtype=torch.float64),
+        what="the table of new logits",
+        given=given,
+        tolerance=1e-6,
+        mistakes={"gradients of earlier steps are not set to zero": summed, "the loss is climbed": up},
+    )
     expect(
         torch.tensor([float(x) for x in said], dtype=torch.float64),
         torch.tensor(losses, dtype=torch.float64),
-        what="the losses before each step",
+        what="the list of losses before each step",
         given=given,
         tolerance=1e-6,
     )
@@ -237,6 +277,24 @@ def replies(logits, size, temperature, seed):
     probs = F.softmax(logits[prompts], -1) / temperature
     rng = torch.Generator().manual_seed(seed)
     return prompts, torch.multinomial(probs, 1, generator=rng)[:, 0]
+
+
+# %% [mutant] one noise for all seeds
+# caught by: diverse
+# says: two neighbouring seeds
+def replies(logits, size, temperature, seed):
+    prompts = torch.arange(len(logits)).repeat_interleave(size)
+    probs = F.softmax(logits[prompts] / temperature, -1)
+    return prompts, torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(0))[:, 0]
+
+
+# %% [mutant] one noise for all prompts
+# caught by: diverse
+# says: the two prompts
+def replies(logits, size, temperature, seed):
+    law = (logits / temperature).softmax(-1)
+    draws = [torch.multinomial(p, size, True, generator=torch.Generator().manual_seed(seed)) for p in law]
+    return torch.arange(len(logits)).repeat_interleave(size), torch.cat(draws)
 
 
 # %% [mutant] places within the group

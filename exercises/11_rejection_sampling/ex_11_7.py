@@ -15,7 +15,8 @@
 #    which *all* replies earned the same there is nothing to choose, and nothing is kept.
 # 2. `update(weights, games, tokens, mask, rewards, lr, steps)`: `steps` steps of supervised fine-tuning, one after the other, on the replies that are worth keeping, each by a gradient of size `lr`. `rewards` is
 #    `(P, G)`, the rows of `games`, `tokens` and `mask` are prompt-major, `(P·G, 4)`. The given `logps(weights, games, tokens)` is the policy, token by token; what stands where `mask` is False is padding. If no
-#    reply is worth keeping, return the weights as they are. What exactly is averaged is up to you; we take the mean over the kept replies of $-\log\pi(\text{reply})$.
+#    reply is worth keeping, return the weights as they are. We take the mean over the kept replies of $-\log\pi(\text{reply})$; another
+#    average is right if it learns as fast (a mean over tokens makes smaller steps at the same `lr`, and may not).
 #
 # How it is judged: 12 rounds of 27 games with 8 replies each, five steps a round at `lr = 8`, on six seeds, each beside our run. The share of games won in the end is exact. Its mean may lie 0.15 below
 # ours, with the whole of its 95 % interval. A check shows both curves.
@@ -58,7 +59,7 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test, tidy
+from minirlhf.classroom.testing import expect, fail, test, tidy
 from minirlhf.classroom.training import trains, weights_of
 from minirlhf.data import nano_shell
 
@@ -80,7 +81,10 @@ def first_only(rewards):
 def chooses(sub, draw):
     "`worth_keeping` marks every best reply of each game, and none where all are equal."
     level = tidy(draw.uniform(4, 1, low=-2, high=2))
-    rewards = level + torch.stack([(draw.permutation(5).double() + 1) // 2 for _ in range(4)])
+    marks = torch.tensor(
+        [0.0, 0.0, 1.0, 2.0, 3.0, 3.0], dtype=torch.float64
+    )  # two are best, another is above the middle
+    rewards = level + torch.stack([marks[draw.permutation(6)] for _ in range(4)])
     rewards[int(draw.integer(0, 3))] = float(tidy(draw.uniform(1, low=2, high=3)))
     rows = rewards.tolist()
     right = torch.tensor([[x == max(row) and min(row) < max(row) for x in row] for row in rows])
@@ -98,6 +102,8 @@ def chooses(sub, draw):
             "above the mean of the game is not yet the best": torch.tensor(
                 [[x > sum(row) / len(row) for x in row] for row in rows]
             ),
+            "above the median of the game is not yet the best": rewards > rewards.median(-1, keepdim=True).values,
+            "two best replies are taken for a game without a choice": torch.zeros_like(right),
             "those are the worst": torch.tensor([[x == min(row) and min(row) < max(row) for x in row] for row in rows]),
         },
     )
@@ -134,6 +140,13 @@ def only_these(sub, draw):
         what="the update with other tokens after the ends",
         reveal=False,
     )
+    level = torch.arange(len(earned), dtype=torch.float64)[:, None] - 8
+    expect(
+        sub.update(weights, games, tokens, mask, level + 2 * earned, 2.0, 3),
+        new,
+        what="the update with the marks of each game on another scale",
+        reveal=False,
+    )
     best = earned.amax(-1, keepdim=True)
     rows = ((earned == best) & (best > earned.amin(-1, keepdim=True))).flatten()[:, None]
     expect(
@@ -144,8 +157,36 @@ def only_these(sub, draw):
     )
 
 
+@test(
+    points=1,
+    hints=(
+        "How often does your loop turn for `steps = 0`, for 1, for 3? And from where does each step begin?",
+        "`for _ in range(steps)`, and within it `weights = weights - lr * gradient`, so that the next gradient is that of the new weights.",
+    ),
+)
+def steps_count(sub, draw):
+    "`update` takes as many steps as it is told to, each from where the one before ended."
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
+    games, tokens, mask, earned = played(sub, draw, weights)
+    earned[0, 0], earned[0, 1:] = 1.0, 0.0  # one game with a choice at least
+    rows = (earned == earned.amax(-1, keepdim=True)) & (earned.amax(-1, keepdim=True) > earned.amin(-1, keepdim=True))
+    rows = rows.flatten()
+
+    def likely(new):
+        each = torch.where(mask, nano_shell.logps(new, games, tokens), 0.0).sum(-1)
+        return float(each[rows].mean())
+
+    found = [weights_of(sub.update(weights, games, tokens, mask, earned, 0.5, n), weights) for n in (0, 1, 3)]
+    expect(found[0].softmax(-1), weights.softmax(-1), what="the policy after 0 steps")
+    never, once, often = (likely(new) for new in found)
+    if not never < once:
+        fail("one step does not make the kept replies more likely")
+    if not once < often:
+        fail("three steps make the kept replies no more likely than one does")
+
+
 @trains(
-    points=3,
+    points=2,
     hints=(
         "What is kept should become more likely, and only that. Which way is up? And is every step taken from the weights of the step before?",
         "Minus the mean of the kept replies' log-probabilities is the loss; `weights - lr * gradient`, `steps` times, and return the last weights.",
@@ -235,9 +276,37 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
     return weights.detach()
 
 
+# %% [mutant] weighed by their marks
+# caught by: only_these
+# says: another scale
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any():
+        return weights
+    for _ in range(steps):
+        weights = weights.detach().clone().requires_grad_()
+        each = torch.where(mask[rows], logps(weights, games[rows], tokens[rows]), 0.0).sum(-1)
+        (-(rewards.flatten()[rows] * each).mean()).backward()
+        weights = weights - lr * weights.grad
+    return weights.detach()
+
+
+# %% [mutant] one step, whatever is asked
+# caught by: steps_count
+# says: no more likely than one does
+def update(weights, games, tokens, mask, rewards, lr, steps):
+    rows = worth_keeping(rewards).flatten()
+    if not rows.any() or steps == 0:
+        return weights
+    weights = weights.detach().clone().requires_grad_()
+    each = torch.where(mask[rows], logps(weights, games[rows], tokens[rows]), 0.0).sum(-1)
+    (-each.mean()).backward()
+    return (weights - lr * weights.grad).detach()
+
+
 # %% [mutant] away from what is kept
-# caught by: learns
-# says: below ours
+# caught by: steps_count
+# says: one step does not
 def update(weights, games, tokens, mask, rewards, lr, steps):
     rows = worth_keeping(rewards).flatten()
     if not rows.any():
@@ -251,8 +320,8 @@ def update(weights, games, tokens, mask, rewards, lr, steps):
 
 
 # %% [mutant] the old weights come back
-# caught by: learns
-# says: nothing changes
+# caught by: steps_count
+# says: one step does not
 def update(weights, games, tokens, mask, rewards, lr, steps):
     return weights
 
