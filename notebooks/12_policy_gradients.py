@@ -832,7 +832,7 @@ turned.reveal("uphill" if cosine > 0.3 else "downhill" if cosine < -0.3 else "ne
 # %%
 # figure: stale
 # alt: Direction and noise of seven gradient estimates against the number of updates that the learner is ahead of the sampler. Ignoring it loses the direction slowly, token
-#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes, and with a cap it keeps it for a few updates and has lost it after twelve. The clipped gradient turns round after three
+#   ratios keep it longer, with a cap at two a little less long; the whole reply's ratio keeps it exactly but its noise explodes, and with a cap it keeps it for a few updates and has lost it after twelve. With tokens masked it is as good for four updates and points the other way after eight. The clipped gradient turns round after three
 #   updates in this table.
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for name, colour in STALE.items():

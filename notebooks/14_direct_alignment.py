@@ -195,7 +195,7 @@ assert torch.allclose(rest["dpo"], star, atol=1e-5)
 # %%
 # figure: frontier
 # alt: Left, expected reward against KL. Four DPO policies lie exactly on the frontier, at the points of their betas. IPO's lie just below
-#   it, and so do those of length-normalised DPO. Losses without a reference lie clearly below. Right, true worth of the same policies.
+#   it, and so do those of length-normalised DPO. Losses without a reference lie below, most of them clearly. Right, true worth of the same policies.
 betas = torch.logspace(2, -1.6, 120, dtype=torch.float64)
 curve = torch.tensor([place(rlhf.optimal_logps(ref.log(), reward, beta=b).exp()) for b in betas.tolist()])
 sweep = {

@@ -5,18 +5,18 @@
 # ---
 
 # %% [statement]
-# A reply of $L$ tokens can be seen in two ways. As a *bandit*: the whole reply is one action out of $V^L$, chosen once, and
+# A reply of $L$ tokens can be seen in two ways. As a *bandit*: the whole reply is one action out of $n^L$, chosen once, and
 # it earns $r(y)$. Or as a *token-level MDP*: there are $L$ decisions, the state is the text so far, nothing is earned until
 # the last token, which earns $r(y)$. Nothing in this world is random but the policy: writing a token leads to exactly one
 # next state.
 #
 # Both views describe the same model, so they must agree about what it is worth. See for yourself on a model so small that it
-# fits into a list: $V$ tokens, replies of exactly $L$ tokens, no end-of-sequence token.
+# fits into a list: $n$ tokens, replies of exactly $L$ tokens, no end-of-sequence token.
 #
-# * `step_probs` is a list of $L$ tensors. `step_probs[t]` has $t+1$ axes of size $V$: its last axis is the distribution of token
-#   $t$, the axes before it are the tokens already written. So `step_probs[0]` is `(V,)`, `step_probs[1][a]` is the
+# * `step_probs` is a list of $L$ tensors. `step_probs[t]` has $t+1$ axes of size $n$: its last axis is the distribution of token
+#   $t$, the axes before it are the tokens already written. So `step_probs[0]` is `(n,)`, `step_probs[1][a]` is the
 #   distribution of the second token after the first was `a`, and so on.
-# * `reward` has $L$ axes of size $V$: `reward[a, b]` is $r$ of the reply "a b" when $L = 2$.
+# * `reward` has $L$ axes of size $n$: `reward[a, b]` is $r$ of the reply "a b" when $L = 2$.
 #
 # Write three functions:
 #
@@ -41,7 +41,7 @@ def bandit_value(step_probs, reward):
 
 
 def prefix_values(step_probs, reward):
-    """Value of every unfinished reply: a list of L tensors, of 0, 1, …, L−1 axes of size V."""
+    """Value of every unfinished reply: a list of L tensors, of 0, 1, …, L−1 axes of size n."""
     raise NotImplementedError
 
 
@@ -79,7 +79,7 @@ from minirlhf.classroom.testing import expect, fail, test, tidy
 
 
 def problem(draw, length=0):
-    """A random model of V tokens and replies of L, and rewards with one decimal."""
+    """A random model of n tokens and replies of L, and rewards with one decimal."""
     size, length = draw.integer(2, 3), length or draw.integer(2, 3)
     steps = [draw.distribution(*[size] * (t + 1)) for t in range(length)]
     return steps, tidy(draw.uniform(*[size] * length, low=-2, high=2))

@@ -10,8 +10,8 @@
 # Your parts run together: the replies are drawn by your `sample` (02.6), your `advantages` (13.1) compare them within their groups, and here you write the update. The
 # world is the small shell game of exercise 12.7 (`minirlhf.data.nano_shell`, one page). Now every game has a teacher of its own, with marks on another scale.
 #
-# 1. (five minutes) `share_clipped(ratio, mask, epsilon)`: the share of the batch's own tokens whose ratio lies outside of $[1-\varepsilon, 1+\varepsilon]$, one number. Every log
-#    of a GRPO run shows it.
+# 1. (five minutes) `share_clipped(ratio, mask, epsilon)`: the share of the batch's own tokens whose ratio lies outside of $[1-\varepsilon, 1+\varepsilon]$, one number. Logs
+#    of GRPO runs show it, or the share of tokens that the clip silences.
 # 2. `update(weights, reference, games, tokens, mask, advantages, epochs, lr, epsilon, beta)`: `epochs` steps, one after the other, on *one* batch of replies. `weights` have
 #    sampled it, `reference` are the weights at the very beginning. At each token the objective is
 #    $\min(\rho A, \hat\rho A) - \beta k$, with the clipped ratio $\hat\rho = \mathrm{clip}(\rho, 1-\varepsilon, 1+\varepsilon)$ and the penalty
