@@ -1,0 +1,154 @@
+"""Chapter 19's trained models: what their worlds promise, before anything is trained, and what they refuse."""
+
+import math
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
+from minirlhf.chapters.ch19_evaluation import facts, leaks, word_models
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.models.tiny import tiny_model
+from minirlhf.trainers.sft import SFTConfig
+
+
+def untrained(of, seed=0):
+    return tiny_model("nano", of, seed=seed).eval()
+
+
+# -- one word after a prompt ---------------------------------------------------------------------------------------
+
+
+def test_the_next_word_of_a_prompt_does_not_depend_on_its_neighbours_in_the_batch():
+    """Prompts of other lengths stand beside it, padded; each row is a distribution."""
+    of = leaks.tokenizer()
+    model, prompts = untrained(of), ["max 1 2 3 4", "sum 5", "<user> max 7 8 9 1 <assistant>"]
+    together = word_models.next_word(model, of, prompts)
+    alone = torch.cat([word_models.next_word(model, of, [prompt]) for prompt in prompts])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together.exp().sum(-1), torch.ones(3), atol=1e-5, rtol=0)
+
+
+def test_of_a_page_all_is_learned_and_of_an_answer_the_answer():
+    of = leaks.tokenizer()
+    assert all(word_models.page(of, "max 1 2").loss_mask)
+    found = word_models.answered(of, "max 1 2", "2")
+    assert found.loss_mask == [False] * 3 + [True] * 2 and found.input_ids[-1] == of.eos_token_id
+
+
+# -- leaks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("item", "known"), [(("max", "3", "19", "4", "0"), "19"), (("sum", "3", "19", "4", "0"), "6")])
+def test_the_answers_of_two_items(item, known):
+    assert leaks.answer(item) == known
+
+
+def test_another_order_keeps_the_answer_and_a_twin_has_another_one(fresh_seed):
+    rng = numpy_generator("test", fresh_seed)
+    for item in leaks.items(40, "test", fresh_seed):
+        mixed, twin = leaks.shuffled(item, rng), leaks.twin(item, rng)
+        assert mixed[0] == item[0] == twin[0] and sorted(mixed) == sorted(item)
+        assert leaks.answer(mixed) == leaks.answer(item) != leaks.answer(twin)
+        assert sum(a != b for a, b in zip(item, twin, strict=True)) == 1 and len(set(twin)) == len(twin)
+
+
+@pytest.mark.parametrize(("leak", "copies"), [("none", 0), ("copies", 1), ("shuffled", 0)])
+def test_what_of_a_test_stands_in_the_training_data(leak, copies):
+    """All of it, as often as said; as it is, or with its numbers in another order."""
+    test = [item for item in leaks.items(30, "test", 1) if len(set(item)) == len(item)]
+    few = SFTConfig(max_steps=1, batch_size=2)
+    model, seen = leaks.saw(leak, test, seed=1, corpus=40, plan=few)
+    assert len(seen) == 40 + (leak != "none") * leaks.COPIES * len(test)
+    if leak == "shuffled":
+        assert {(i[0], *sorted(i[1:])) for i in test} <= {(i[0], *sorted(i[1:])) for i in seen}
+    else:
+        assert sum(item in seen for item in test) >= copies * len(test)
+    found = leaks.standing(model, seen, test, seed=1)
+    assert all(0 <= value <= 1 for value in found.values())
+    assert found["overlap"] == 1.0 if leak == "copies" else found["overlap"] < 0.5
+
+
+# -- examples in a prompt ------------------------------------------------------------------------------------------
+
+
+def test_a_page_has_one_pair_of_labels_and_clear_words_never_lie(fresh_seed):
+    rng = numpy_generator("test", fresh_seed)
+    for _ in range(60):
+        lines = [line.split(" -> ") for line in pages.written(rng).split(" ; ")]
+        used = {label for _, label in lines}
+        [pair] = [pair for pair in pages.PAIRS if used <= set(pair)]
+        assert len(lines) == pages.LINES
+        assert all(pair["-+".index(word[5])] == label for word, label in lines if word.startswith("clear"))
+
+
+def test_vague_words_have_the_rating_of_their_kind_two_times_of_three(fresh_seed):
+    """Of the words that are shown, within five standard errors."""
+    rng, agree = numpy_generator("test", fresh_seed), []
+    for _ in range(1500):
+        for line in pages.written(rng).split(" ; "):
+            word, label = line.split(" -> ")
+            if word.startswith("vague"):
+                agree.append(any(pair["-+".index(word[5])] == label for pair in pages.PAIRS))
+    share = sum(agree) / len(agree)
+    assert abs(share - pages.VAGUE) < 5 * math.sqrt(2 / 9 / len(agree))
+
+
+@pytest.mark.parametrize(
+    ("order", "good", "last"),
+    [("balanced", 3, None), ("mostly_good", 5, None), ("mostly_bad", 1, None), ("good_last", 3, 1), ("bad_last", 3, 0)],
+)
+def test_examples_are_as_their_order_says_and_all_correct(order, good, last, fresh_seed):
+    rng = numpy_generator("test", fresh_seed)
+    ratings = [pages.ORDERS[order](rng) for _ in range(20)]
+    for sides, prompt in zip(ratings, pages.prompts(ratings, ["asked"] * 20, rng), strict=True):
+        *shown, question = [line.split(" ->") for line in prompt.split(" ; ")]
+        assert question == ["asked", ""] and len(shown) == 6
+        assert [["bad", "good"]["-+".index(word[5])] for word, _ in shown] == [label.strip() for _, label in shown]
+        assert sum(sides) == good and (last is None or sides[-1] == last)
+
+
+# -- a world of facts ----------------------------------------------------------------------------------------------
+
+
+def test_no_text_states_what_is_never_stated(fresh_seed):
+    world, of = facts.World.of(fresh_seed % 1000), facts.tokenizer()
+    texts = [of.decode(text.input_ids, skip_special_tokens=True).split() for text in world.texts(800)]
+    stated = [text[0] for text in texts if "lives" in text]
+    assert stated and not set(stated) & set(world.groups["never"])
+    assert all(world.city[text[0]] == text[3] for text in texts if "lives" in text)
+    counts = {group: sum(stated.count(name) for name in world.groups[group]) for group in facts.GROUPS}
+    assert counts["frequent"] > 5 * counts["rare"] > 0 == counts["never"]
+
+
+def test_half_of_each_group_is_tuned_on_and_the_other_half_tested():
+    world = facts.World.of(3)
+    tuned, tested = facts.halves(world)
+    assert sorted([*tuned, *(name for names in tested.values() for name in names)]) == sorted(facts.NAMES)
+    assert {group: len(names) for group, names in tested.items()} == dict.fromkeys(facts.GROUPS, 12)
+
+
+def test_rates_of_answers_add_up_to_one():
+    world = facts.World.of(4)
+    found = facts.asked(untrained(facts.tokenizer()), facts.NAMES, world.city).rates()
+    assert math.isclose(sum(found.values()), 1.0)
+
+
+def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
+    """Of a model without training both shares are those of a guess among four, within five standard errors: the places of the options are
+    drawn anew each time, while one name's texts are scored alike."""
+    found = facts.multiple_choice(untrained(facts.tokenizer(), seed=5), facts.World.of(5), times=20)
+    assert abs(found["letter"] - 0.25) < 5 * math.sqrt(3 / 16 / 480)
+    assert abs(found["text"] - 0.25) < 5 * math.sqrt(3 / 16 / 24)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: leaks.saw("some", [], seed=0), "leak = 'some'"),
+        (lambda: facts.taught(None, facts.World.of(0), "facts"), "how = 'facts'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
