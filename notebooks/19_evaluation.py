@@ -214,7 +214,7 @@ letters = predict(
 )
 
 # %%
-world = facts.World.of(SEED)
+world = facts.FactWorld.of(SEED)
 [knower] = [facts.model(world) for _ in progress(range(1), "reading")]
 row = facts.multiple_choice(knower, world)
 print(f"right by the letter: {row['letter']:.2f}; by the likelihood of the answer's text: {row['text']:.2f}")

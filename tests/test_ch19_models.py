@@ -112,7 +112,7 @@ def test_examples_are_as_their_order_says_and_all_correct(order, good, last, fre
 
 
 def test_no_text_states_what_is_never_stated(fresh_seed):
-    world, of = facts.World.of(fresh_seed % 1000), facts.tokenizer()
+    world, of = facts.FactWorld.of(fresh_seed % 1000), facts.tokenizer()
     texts = [of.decode(text.input_ids, skip_special_tokens=True).split() for text in world.texts(800)]
     stated = [text[0] for text in texts if "lives" in text]
     assert stated and not set(stated) & set(world.groups["never"])
@@ -122,14 +122,14 @@ def test_no_text_states_what_is_never_stated(fresh_seed):
 
 
 def test_half_of_each_group_is_tuned_on_and_the_other_half_tested():
-    world = facts.World.of(3)
+    world = facts.FactWorld.of(3)
     tuned, tested = facts.halves(world)
     assert sorted([*tuned, *(name for names in tested.values() for name in names)]) == sorted(facts.NAMES)
     assert {group: len(names) for group, names in tested.items()} == dict.fromkeys(facts.GROUPS, 12)
 
 
 def test_rates_of_answers_add_up_to_one():
-    world = facts.World.of(4)
+    world = facts.FactWorld.of(4)
     found = facts.asked(untrained(facts.tokenizer()), facts.NAMES, world.city).rates()
     assert math.isclose(sum(found.values()), 1.0)
 
@@ -137,7 +137,7 @@ def test_rates_of_answers_add_up_to_one():
 def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
     """Of a model without training both shares are those of a guess among four, within five standard errors: the places of the options are
     drawn anew each time, while one name's texts are scored alike."""
-    found = facts.multiple_choice(untrained(facts.tokenizer(), seed=5), facts.World.of(5), times=20)
+    found = facts.multiple_choice(untrained(facts.tokenizer(), seed=5), facts.FactWorld.of(5), times=20)
     assert abs(found["letter"] - 0.25) < 5 * math.sqrt(3 / 16 / 480)
     assert abs(found["text"] - 0.25) < 5 * math.sqrt(3 / 16 / 24)
 
@@ -146,7 +146,7 @@ def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
     ("call", "message"),
     [
         (lambda: leaks.saw("some", [], seed=0), "leak = 'some'"),
-        (lambda: facts.taught(None, facts.World.of(0), "facts"), "how = 'facts'"),
+        (lambda: facts.taught(None, facts.FactWorld.of(0), "facts"), "how = 'facts'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(call, message):

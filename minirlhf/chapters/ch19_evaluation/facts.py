@@ -45,7 +45,7 @@ def question(name: str, source: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class World:
+class FactWorld:
     """Who lives where, and of whom the texts say so.
 
     Attributes:
@@ -59,7 +59,7 @@ class World:
     seed: int
 
     @classmethod
-    def of(cls, seed: int) -> World:
+    def of(cls, seed: int) -> FactWorld:
         """A random one."""
         rng = numpy_generator("ch19", "world", seed)
         city = {name: str(rng.choice(CITIES)) for name in NAMES}
@@ -91,13 +91,13 @@ class World:
         return found
 
 
-def model(world: World, *, plan: SFTConfig = READING, texts: int = TEXTS) -> Any:
+def model(world: FactWorld, *, plan: SFTConfig = READING, texts: int = TEXTS) -> Any:
     """A model that has read the world's texts."""
     return words.trained(tokenizer(), world.texts(texts), plan, seed=world.seed)
 
 
 @dataclass(frozen=True)
-class Answers:
+class GradedAnswers:
     """The likeliest answers to some questions, all of shape ``(N,)``.
 
     Attributes:
@@ -118,23 +118,25 @@ class Answers:
         }
 
 
-def asked(of: Any, names: Sequence[str], truth: Mapping[str, str], sources: Sequence[str] | None = None) -> Answers:
+def asked(
+    of: Any, names: Sequence[str], truth: Mapping[str, str], sources: Sequence[str] | None = None
+) -> GradedAnswers:
     """Where do they live?"""
     vocabulary = tokenizer()
     prompts = [question(name, source) for name, source in zip(names, sources or [""] * len(names), strict=True)]
     confidence, best = words.next_word(of, vocabulary, prompts).exp().max(-1)
     silent = best == words.numbers_of(vocabulary, [UNKNOWN])
-    return Answers(best == words.numbers_of(vocabulary, [truth[name] for name in names]), silent, confidence)
+    return GradedAnswers(best == words.numbers_of(vocabulary, [truth[name] for name in names]), silent, confidence)
 
 
-def halves(world: World) -> tuple[list[str], dict[str, list[str]]]:
+def halves(world: FactWorld) -> tuple[list[str], dict[str, list[str]]]:
     """Names to tune on, every other one of each group, and by group the names to test on."""
     return [name for group in GROUPS for name in world.groups[group][::2]], {
         g: list(world.groups[g][1::2]) for g in GROUPS
     }
 
 
-def taught(of: Any, world: World, how: str, *, plan: SFTConfig = TUNING) -> Any:
+def taught(of: Any, world: FactWorld, how: str, *, plan: SFTConfig = TUNING) -> Any:
     """A copy that was tuned on questions about half of the names.
 
     Args:
@@ -149,7 +151,7 @@ def taught(of: Any, world: World, how: str, *, plan: SFTConfig = TUNING) -> Any:
     return words.tuned(copy.deepcopy(of), vocabulary, examples, plan, seed=world.seed)
 
 
-def by_source(of: Any, world: World, source: str) -> float:
+def by_source(of: Any, world: FactWorld, source: str) -> float:
     """How often a false source is repeated about names whose city the model has read often."""
     names = world.groups["frequent"]
     false = {name: CITIES[(CITIES.index(world.city[name]) + 5) % len(CITIES)] for name in names}
@@ -157,7 +159,7 @@ def by_source(of: Any, world: World, source: str) -> float:
     return float(found.right.double().mean())
 
 
-def multiple_choice(of: Any, world: World, *, times: int = 8) -> dict[str, float]:
+def multiple_choice(of: Any, world: FactWorld, *, times: int = 8) -> dict[str, float]:
     """Four cities under letters, about frequent names: the likeliest letter, and the likeliest of the four cities after the bare question."""
     rng, vocabulary = numpy_generator("ch19", "options", world.seed), tokenizer()
     names = list(world.groups["frequent"]) * times
@@ -176,7 +178,7 @@ def multiple_choice(of: Any, world: World, *, times: int = 8) -> dict[str, float
     return {name: float((chosen == right).double().mean()) for name, chosen in (("letter", letters), ("text", texts))}
 
 
-def verified(of: Any, world: World, *, plan: SFTConfig = LISTING, lists: int = 20) -> dict[str, float]:
+def verified(of: Any, world: FactWorld, *, plan: SFTConfig = LISTING, lists: int = 20) -> dict[str, float]:
     """Chain of verification: the model lists who lives in a city, then is asked about each name by itself; names whose answer is that city stay.
 
     It has learned to list, from lists of frequent names.
