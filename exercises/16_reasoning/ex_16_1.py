@@ -1,0 +1,192 @@
+# ---
+# title: What a vote buys
+# kind: numeric
+# minutes: 10
+# ---
+
+# %% [statement]
+# A question has three possible answers. Replies are independent: each is right with probability $p$, and gives the first wrong answer with probability $q$, the second with what is left. The plain vote takes the answer that most replies give;
+# of answers with equally many votes it takes the one that was given first. `numbers(STUDENT)` gives $p$ and $q$. Answer to three digits behind the point.
+#
+# 1. `two`: how often the vote of two replies is right.
+# 2. `three`: how often the vote of three replies is right.
+# 3. `one`: how often at least one of three replies is right.
+# 4. There are four kinds of questions, each as frequent as the others; `kinds(STUDENT)` lists $(p, q)$ of each. `endless`: how often the vote of very many replies is right, over all questions.
+
+# %% [given]
+from minirlhf.ledger.registry import Draw
+
+
+def numbers(student):
+    """p and q of the question."""
+    draw = Draw("16.1", student)
+    return [0.42, 0.46, 0.52, 0.56][draw.integer(0, 3)], [0.31, 0.27, 0.34][draw.integer(0, 2)]
+
+
+def kinds(student):
+    """(p, q) of four kinds of questions."""
+    draw = Draw("16.1 kinds", student)
+    easy, likely = [0.84, 0.72, 0.78][draw.integer(0, 2)], [0.44, 0.46, 0.48][draw.integer(0, 2)]
+    fooled, hard = [0.38, 0.32, 0.35][draw.integer(0, 2)], [0.12, 0.08, 0.17][draw.integer(0, 2)]
+    every = [(easy, 0.1), (likely, 0.3), (fooled, 0.5), (hard, 0.05)]
+    if draw.integer(0, 1):
+        every[2] = (fooled, round(0.98 - fooled, 2) - 0.31)  # the other wrong answer has .33: the right one wins or not
+    return [every[i] for i in draw.permutation(4).tolist()]
+
+
+# %% [stub]
+print(numbers(STUDENT), kinds(STUDENT))
+
+two = None
+three = None
+one = None
+endless = None
+
+# %% [solution]
+p, q = numbers(STUDENT)
+rest = 1 - p - q
+two = p
+three = p**3 + 3 * p**2 * (1 - p) + 2 * p * q * rest
+one = 1 - (1 - p) ** 3
+endless = sum(a > max(b, 1 - a - b) for a, b in kinds(STUDENT)) / 4
+
+# %% [tests]
+import itertools
+from math import prod
+
+from minirlhf.classroom.testing import expect, test
+
+
+def voted(student, replies):
+    """How often the vote is right, from every sequence of replies; the right answer is number 0."""
+    p, q = numbers(student)
+    chances, total = (p, q, 1 - p - q), 0.0
+    for given in itertools.product(range(3), repeat=replies):
+        most = max(given.count(a) for a in given)
+        winner = next(a for a in given if given.count(a) == most)
+        total += prod(chances[a] for a in given) * (winner == 0)
+    return total
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "When do two replies agree, and what happens when they do not?",
+        "The first of the two decides in any case.",
+    ),
+)
+def of_two(sub, draw):
+    "`two` is the vote of two replies."
+    p, _ = numbers(sub.student)
+    expect(
+        sub.number("two"), voted(sub.student, 2), what="`two`", tolerance=6e-4, reveal=False,
+        mistakes={
+            "that is how often both are right; where they differ the first decides": p**2,
+            "that is how often one of them is right": 1 - (1 - p) ** 2,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    rounds=1,
+    hints=(
+        "There are three cases: three right, two right, and three different answers.",
+        "Three different answers come in six orders, each with probability p·q·(1−p−q); in two of them the right one is first.",
+    ),
+)
+def of_three(sub, draw):
+    "`three` is the vote of three replies."
+    p, q = numbers(sub.student)
+    at_least = p**3 + 3 * p**2 * (1 - p)
+    expect(
+        sub.number("three"), voted(sub.student, 3), what="`three`", tolerance=6e-4, reveal=False,
+        mistakes={
+            "three different answers were forgotten": at_least,
+            "of three different answers the right one is not always first": at_least + 6 * p * q * (1 - p - q),
+            "two right replies can stand in three ways": p**3 + p**2 * (1 - p) + 2 * p * q * (1 - p - q),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=("What has to happen so that none is right?", "All three are wrong with probability (1−p)³."),
+)
+def of_one(sub, draw):
+    "`one` is how often one of three is right."
+    p, _ = numbers(sub.student)
+    expect(
+        sub.number("one"), 1 - (1 - p) ** 3, what="`one`", tolerance=6e-4, reveal=False,
+        mistakes={
+            "exactly one is right in so many cases; two or three may be": 3 * p * (1 - p) ** 2,
+            "that is how often all are right": p**3,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Where does the vote go for one kind of question, as replies are added?",
+        "It becomes the most probable answer. Is that the right one, for each of the four? The second wrong answer has 1−p−q.",
+    ),
+)
+def in_the_end(sub, draw):
+    "`endless` is what is left when luck is gone."
+    every = kinds(sub.student)
+    want = sum(max((a, 0), (b, 1), (1 - a - b, 2))[1] == 0 for a, b in every) / 4
+    others = {
+        "that is the mean of p, which one reply has": sum(a for a, _ in every) / 4,
+        "the right answer need not have more than a half": sum(a > 0.5 for a, _ in every) / 4,
+        "compare with both wrong answers": sum(a > b for a, b in every) / 4,
+        "compare with the most frequent wrong answer, not with both together, and not with a half of the rest": sum(
+            a > (1 - a) / 2 for a, _ in every
+        )
+        / 4,
+    }
+    expect(
+        sub.number("endless"), want, what="`endless`", tolerance=6e-4, reveal=False,
+        mistakes={say: x for say, x in others.items() if abs(x - want) > 1e-3},
+    )  # fmt: skip
+
+
+# %% [mutant] both are right
+# caught by: of_two
+# says: the first decides
+p, q = numbers(STUDENT)
+two = p**2
+
+
+# %% [mutant] no luck of the first
+# caught by: of_three
+# says: forgotten
+p, q = numbers(STUDENT)
+three = p**3 + 3 * p**2 * (1 - p)
+
+
+# %% [mutant] exactly one
+# caught by: of_one
+# says: exactly one
+p, q = numbers(STUDENT)
+one = 3 * p * (1 - p) ** 2
+
+
+# %% [mutant] a majority is more than a half
+# caught by: in_the_end
+# says: more than a half
+endless = sum(a > 0.5 for a, _ in kinds(STUDENT)) / 4
+
+
+# %% [mutant] the mean of p
+# caught by: in_the_end
+# says: which one reply has
+endless = sum(a for a, _ in kinds(STUDENT)) / 4
+
+
+# %% [partial] 2: as if three were endless
+p, q = numbers(STUDENT)
+two, one, three, endless = p, 1 - (1 - p) ** 3, 0.5, 0.0

@@ -1,0 +1,191 @@
+# ---
+# title: Paid by its own majority
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# One question has two answers. The policy gives the first with probability $p = \sigma(z)$. A group of $G$ replies is sampled ($G$ is odd), each earns a reward $r_i$, and the advantage is $A_i = r_i - \bar r$ with the mean of the group. The step of the logit is
+# $\frac1G\sum_i A_i\,\partial\log\pi(y_i)/\partial z$. What is its **expectation**, exactly, for this $G$?
+#
+# 1. `paid_by_truth(p, group)`: the first answer is right and earns 1, the other 0.
+# 2. `paid_by_majority(p, group)`: an answer earns 1 if it is the one that most replies of the group give, else 0.
+# 3. `paid_by_very_many(p)`: the limit of 2. as the group grows without end, for $p \ne \frac12$.
+#
+# All are functions of numbers. Nothing is sampled.
+
+# %% [given]
+import math
+
+
+# %% [stub]
+def paid_by_truth(p, group):
+    """p: a number in (0, 1). group: an odd integer. Returns a number."""
+    raise NotImplementedError
+
+
+def paid_by_majority(p, group):
+    """Returns a number."""
+    raise NotImplementedError
+
+
+def paid_by_very_many(p):
+    """Returns a number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def paid_by_truth(p, group):
+    # with k first answers the step is k/G (1 - k/G), and its mean lacks the variance of k/G
+    return p * (1 - p) * (1 - 1 / group)
+
+
+def paid_by_majority(p, group):
+    total = 0.0
+    for k in range(group + 1):
+        share = k / group
+        side = 1 if 2 * k > group else -1
+        total += math.comb(group, k) * p**k * (1 - p) ** (group - k) * side * share * (1 - share)
+    return total
+
+
+def paid_by_very_many(p):
+    return math.copysign(p * (1 - p), p - 0.5)
+
+
+# %% [tests]
+import itertools
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def stepped(p, group, reward):
+    """The mean step over every group there is, with the slope by autograd. ``reward``: replies (G,) of 0 and 1 -> (G,)."""
+    z = torch.tensor(math.log(p / (1 - p)), dtype=torch.float64, requires_grad=True)
+    logps = torch.stack([torch.sigmoid(-z), torch.sigmoid(z)]).log()  # of the second and of the first answer
+    total = torch.zeros((), dtype=torch.float64)
+    for said in itertools.product((0, 1), repeat=group):
+        replies = torch.tensor(said)
+        earned = reward(replies)
+        chance = p ** sum(said) * (1 - p) ** (group - sum(said))
+        total = total + chance * ((earned - earned.mean()) * logps[replies]).mean()
+    return float(torch.autograd.grad(total, z)[0])
+
+
+def truth(replies):
+    return replies.double()
+
+
+def majority(replies):
+    most = int(2 * int(replies.sum()) > len(replies))
+    return (replies == most).double()
+
+
+def numbers(draw):
+    return [0.2, 0.3, 0.35, 0.6, 0.7, 0.8][draw.integer(0, 5)], [3, 5, 7][draw.integer(0, 2)]
+
+
+@test(
+    points=2,
+    hints=(
+        "Let k of the G replies give the first answer. What is the mean reward, and what is the step, as a function of k/G?",
+        "The step is (k/G)(1−k/G). The mean of (k/G)² is its square of the mean plus the variance p(1−p)/G.",
+    ),
+    against="all groups, slopes by autograd",
+)
+def by_truth(sub, draw):
+    "`paid_by_truth` is the expected step."
+    p, group = numbers(draw)
+    expect(
+        sub.paid_by_truth(p, group), stepped(p, group, truth), what="`paid_by_truth`", given={"p": p, "group": group}, tolerance=1e-9,
+        mistakes={
+            "that is the limit of a large group; the group's own mean takes a part away": p * (1 - p),
+            "the mean is that of all replies, not of the others": p * (1 - p) * group / (group - 1),
+            "log π of the second answer has a slope, too": (1 - p) * p * (1 - p) * (1 - 1 / group),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=3,
+    hints=(
+        "The advantages have opposite signs in a group where the second answer is the majority. Sum over k.",
+        "The step is +(k/G)(1−k/G) if k is more than half of G, and −(k/G)(1−k/G) otherwise; weigh it with the binomial probability of k.",
+    ),
+    against="all groups, slopes by autograd",
+)
+def by_majority(sub, draw):
+    "`paid_by_majority` is the expected step."
+    p, group = numbers(draw)
+    wins = sum(math.comb(group, k) * p**k * (1 - p) ** (group - k) for k in range((group + 1) // 2, group + 1))
+    expect(
+        sub.paid_by_majority(p, group), stepped(p, group, majority), what="`paid_by_majority`", given={"p": p, "group": group}, tolerance=1e-9,
+        mistakes={
+            "that is the step if the first answer is right": stepped(p, group, truth),
+            "how often a majority wins and how long the step is then are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
+            "the sign is the other one": -stepped(p, group, majority),
+            "the likelier answer is not the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    hints=("What is k/G in a very large group?", "It is p. So which answer is the majority, and how long is the step?"),
+)
+def by_very_many(sub, draw):
+    "`paid_by_very_many` is the limit."
+    p = [0.2, 0.3, 0.35, 0.6, 0.7, 0.8][draw.integer(0, 5)]
+    want = p * (1 - p) * (1 if p > 0.5 else -1)
+    expect(
+        sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
+        mistakes={"where p is below ½ the majority is the other answer": -want, "the length of the step depends on p": 2 * p - 1},
+    )  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
+
+
+# %% [mutant] a large group
+# caught by: by_truth
+# says: limit of a large group
+def paid_by_truth(p, group):
+    return p * (1 - p)
+
+
+# %% [mutant] leave one out
+# caught by: by_truth
+# says: not of the others
+def paid_by_truth(p, group):
+    return p * (1 - p) * group / (group - 1)
+
+
+# %% [mutant] wins times the mean step
+# caught by: by_majority
+# says: not independent
+def paid_by_majority(p, group):
+    wins = sum(math.comb(group, k) * p**k * (1 - p) ** (group - k) for k in range((group + 1) // 2, group + 1))
+    return (2 * wins - 1) * p * (1 - p) * (1 - 1 / group)
+
+
+# %% [mutant] the likelier answer always wins
+# caught by: by_majority
+# says: of every group
+def paid_by_majority(p, group):
+    return math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5)
+
+
+# %% [mutant] the majority is right
+# caught by: by_very_many
+# says: the other answer
+def paid_by_very_many(p):
+    return math.copysign(p * (1 - p), 0.5 - p)
+
+
+# %% [partial] 3: the truth, and the limit
+def paid_by_majority(p, group):
+    return paid_by_very_many(p)

@@ -1,0 +1,263 @@
+# ---
+# title: A grader that nothing can crash
+# kind: implement
+# minutes: 30
+# ---
+
+# %% [statement]
+# A reply ends in `\boxed{…}`, and the reference is a bare number such as `1,250` or `3/4`. Write the grader.
+#
+# 1. `boxed(reply)`: what stands in the **last** `\boxed{…}` of the reply, without the outer braces; inside there may be further braces, in pairs. An empty text if there is no `\boxed{`, or if the last one is never closed.
+# 2. `amount(text)`: the number that a text is, as a float, or NaN if it is none. White space and `$` around it do not count. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
+#    cut groups of exactly three from the right, then, if there is one, a point with at least one digit behind it; or two such whole numbers with `/` between them, of which only the first may have a sign and the second is not zero. Nothing else is a number: no exponent, no underscore, no word.
+# 3. `grade(reply, reference)`: 1.0 if the boxed answer of the reply is the same number as the reference, 0.0 if not, and NaN if the *reference* is no number: then nobody can tell.
+#
+# Replies are written by a model that is paid for them. Whatever they are, `grade` returns a number and raises nothing.
+
+# %% [given]
+import math
+import re
+
+
+# %% [stub]
+def boxed(reply):
+    """reply: a string. Returns a string."""
+    raise NotImplementedError
+
+
+def amount(text):
+    """text: a string. Returns a float."""
+    raise NotImplementedError
+
+
+def grade(reply, reference):
+    """Two strings. Returns 0.0, 1.0 or NaN."""
+    raise NotImplementedError
+
+
+# %% [solution]
+WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
+NUMBER = re.compile(rf"([+-]?)({WHOLE})(?:(\.[0-9]+)|/({WHOLE}))?")
+
+
+def boxed(reply):
+    _, found, rest = reply.rpartition("\\boxed{")
+    depth = 1
+    for i, letter in enumerate(rest if found else ""):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return rest[:i]
+    return ""
+
+
+def amount(text):
+    found = NUMBER.fullmatch(text.strip(" \t\r\n$"))
+    if found is None:
+        return math.nan
+    sign, whole, after, below = found.groups()
+    over, under = whole.replace(",", ""), (below or "1").replace(",", "")
+    if len(over) > 300 or len(under) > 300 or int(under) == 0:
+        return math.nan
+    value = float(over + (after or "")) / int(under)
+    return -value if sign == "-" else value
+
+
+def grade(reply, reference):
+    wanted = amount(reference)
+    return math.nan if math.isnan(wanted) else float(amount(boxed(reply)) == wanted)
+
+
+# %% [tests]
+from minirlhf.classroom.testing import fail, test
+
+
+def same(sub, function, inputs, want, say=""):
+    """The answer of a function on texts is ``want``, and of its type."""
+    got = getattr(sub, function)(*inputs)
+    if isinstance(want, str):
+        alike = isinstance(got, str) and got == want
+    else:
+        number = isinstance(got, int | float) and not isinstance(got, bool)
+        alike = number and (got != got if want != want else abs(got - want) <= 1e-12 * max(1.0, abs(want)))
+    if not alike:
+        shown = ", ".join(repr(x if len(x) < 90 else x[:87] + "...") for x in inputs)
+        fail(f"`{function}({shown})` is {got!r}; expected {want!r}{': ' + say if say else ''}")
+
+
+def some(draw):
+    """A whole number with few digits."""
+    return draw.integer(2, 97)
+
+
+@test(
+    points=2,
+    hints=(
+        "Which of several boxes counts, and where does it end if there are braces inside?",
+        "Look for the last `\\boxed{`, then count braces: +1 at each that opens, −1 at each that closes; at zero it ends.",
+    ),
+)
+def boxes(sub, draw):
+    "`boxed` finds the last box."
+    a, b, c = (3 + draw.permutation(90)[:3]).tolist()
+    same(sub, "boxed", (f"First \\boxed{{{a}}}, no: \\boxed{{{b}}}.",), f"{b}", "the last box counts")
+    same(
+        sub,
+        "boxed",
+        (f"so \\boxed{{\\frac{{{a}}}{{{b}}}}} {{{c}}}",),
+        f"\\frac{{{a}}}{{{b}}}",
+        "count the braces inside",
+    )
+    same(sub, "boxed", (f"\\boxed{{{{{a}}}_{{{b}}}}} and }} more }}",), f"{{{a}}}_{{{b}}}", "count the braces inside")
+    same(sub, "boxed", (f"the answer is {a}",), "", "there is no box")
+    same(sub, "boxed", (f"\\boxed{{{a}}} or \\boxed{{{b}",), "", "the last box is never closed")
+    same(sub, "boxed", ("\\boxed{}",), "", "the box is empty")
+    same(sub, "boxed", ("",), "")
+
+
+@test(
+    points=2,
+    hints=(
+        "How would you read 1,250 and 3/4 aloud?",
+        "Take away white space and `$` at both ends, match the whole text by one regular expression, then take the commas out and divide.",
+    ),
+)
+def numbers(sub, draw):
+    "`amount` reads numbers."
+    a, b, c = some(draw), some(draw), draw.integer(100, 989)
+    same(sub, "amount", (f"{a}",), float(a))
+    same(sub, "amount", (f" ${a},{c} ",), float(a * 1000 + c), "commas cut groups of three")
+    same(sub, "amount", (f"-{a},{c},{c}",), -float(a * 1_000_000 + c * 1000 + c))
+    same(sub, "amount", (f"+{a}.{c}",), float(f"{a}.{c}"))
+    same(sub, "amount", (f"-{a}/{b}",), -a / b, "a fraction is a number")
+    same(sub, "amount", (f"{a},{c}/{b}",), (a * 1000 + c) / b)
+    same(sub, "amount", (f"{c}{c}{c}",), float(f"{c}{c}{c}"), "digits without commas are a number, however many")
+    same(sub, "amount", ("007",), 7.0)
+
+
+@test(
+    points=2,
+    hints=(
+        "What does Python's own `float` accept that the statement does not?",
+        "float reads nan, inf, 1e9, 1_000 and digits of other scripts. Match `[0-9]` yourself, and think of a zero below a fraction.",
+    ),
+)
+def no_numbers(sub, draw):
+    "`amount` refuses what is none."
+    a, b = some(draw), some(draw)
+    refused = {
+        f"{a}e{b}": "there is no exponent", f"{a}_000": "there is no underscore", "nan": "that is a word", "infinity": "that is a word",
+        f"{a}/0": "the number below is zero", f"{a}/00": "the number below is zero", "": "there is no digit", "$": "there is no digit", "-": "there is no digit",
+        f"{a},{b % 10}": "commas cut groups of exactly three", f"{a}{a}{a}{a},000": "commas cut groups of exactly three", f"{a},": "commas cut groups of exactly three",
+        f"{a}.": "a point has digits behind it", f".{a}": "a number begins with a digit", f"{a} {b}": "that are two numbers", f"{a}/-{b}": "only the first may have a sign",
+        f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
+    }  # fmt: skip
+    for text, say in refused.items():
+        same(sub, "amount", (text,), float("nan"), say)
+
+
+@test(
+    points=2,
+    hints=(
+        "Which of the two texts decides between 0 and NaN?",
+        "NaN if `amount(reference)` is. Otherwise 0 or 1, whatever the reply is; NaN equals nothing.",
+    ),
+)
+def grades(sub, draw):
+    "`grade` is 0, 1 or NaN, and nothing else."
+    a, b = some(draw), draw.integer(100, 989)
+    same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
+    same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
+    same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
+    same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{{a + 1}}}", f"{a}"), 0.0, "the last box counts")
+    same(sub, "grade", (f"\\boxed{{{a} or {a + 1}}}", f"{a}"), 0.0)
+    same(sub, "grade", (f"\\boxed{{{a}}}", "about ten"), float("nan"), "the reference is no number, so nobody can tell")
+    same(sub, "grade", ("no box", "1/0"), float("nan"), "the reference is no number, so nobody can tell")
+    for reply in (
+        "\\boxed{1/0}",
+        "\\boxed{" * 50,
+        "\\boxed{nan}",
+        "\\boxed{" + "9" * 6000 + "}",
+        "\\boxed{" + "{" * 3000 + "}" * 3000 + "}",
+        "\\boxed{1/" + "9" * 6000 + "}",
+        "\0",
+        "",
+    ):
+        same(sub, "grade", (reply, f"{a}"), 0.0, "whatever a reply is, it earns a number")
+
+
+# %% [probes]
+# no inputs, integers, keywords, size, values, float32, gradient: texts, not tensors
+
+
+# %% [mutant] the first box
+# caught by: boxes
+# says: last box counts
+def boxed(reply):
+    _, found, rest = reply.partition("\\boxed{")
+    depth = 1
+    for i, letter in enumerate(rest if found else ""):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return rest[:i]
+    return ""
+
+
+# %% [mutant] up to the first closing brace
+# caught by: boxes
+# says: count the braces
+def boxed(reply):
+    found = re.findall(r"\\boxed\{([^}]*)\}", reply)
+    return found[-1] if found else ""
+
+
+# %% [mutant] whatever float can read
+# caught by: no_numbers
+# says: no exponent
+def amount(text):
+    over, line, below = text.strip(" \t\r\n$").replace(",", "").partition("/")
+    try:
+        return float(over) / float(below) if line else float(over)
+    except (ValueError, ZeroDivisionError):
+        return math.nan
+
+
+# %% [mutant] commas anywhere
+# caught by: no_numbers
+# says: groups of exactly three
+def amount(text):
+    found = re.fullmatch(r"([+-]?)([0-9][0-9,]*)(?:(\.[0-9]+)|/([0-9][0-9,]*))?", text.strip(" \t\r\n$"))
+    if found is None:
+        return math.nan
+    sign, whole, after, below = found.groups()
+    under = (below or "1").replace(",", "")
+    if len(whole) > 300 or len(under) > 300 or int(under) == 0:
+        return math.nan
+    return float(sign + whole.replace(",", "") + (after or "")) / int(under)
+
+
+# %% [mutant] what cannot be graded is wrong
+# caught by: grades
+# says: nobody can tell
+def grade(reply, reference):
+    return float(amount(boxed(reply)) == amount(reference))
+
+
+# %% [mutant] an answer that is no number leaves the sample out
+# caught by: grades
+# says: expected 0.0
+def grade(reply, reference):
+    given, wanted = amount(boxed(reply)), amount(reference)
+    return math.nan if math.isnan(given + wanted) else float(given == wanted)
+
+
+# %% [partial] 4: reads boxes and numbers, and believes in float
+def amount(text):
+    over, line, below = text.strip(" \t\r\n$").replace(",", "").partition("/")
+    try:
+        return float(over) / float(below) if line else float(over)
+    except (ValueError, ZeroDivisionError):
+        return math.nan
+
+
+def grade(reply, reference):
+    return 0.0

@@ -1,0 +1,247 @@
+# ---
+# title: Bug hunt: a vote that gets worse
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# A model answers questions with one of `V` answers, numbered 0 to V−1; a reply that was cut off has no answer and counts as −1. `show` prints how often the vote of the first $n$ replies is right. The curve cannot be: **one reply is right more often than the model is**, printed in the first
+# line; **more replies make it worse**; and with the answers renumbered, **the same replies give another curve**.
+#
+# **There are three bugs, one in each function. Find and fix them.**
+#
+# * `tally(answers, V)`: how many votes each answer has, for each question. A reply without an answer votes for nothing.
+# * `winner(votes, answers)`: the answer with the most votes; of several, the one that was given first. Where no reply has an answer it is −1.
+# * `accuracy(answers, right, V, n)`: the share of questions of which the vote of the first `n` replies is the right answer. A question without an answer is not solved.
+
+# %% [given]
+import torch
+
+
+def show(answers, right, V):
+    """answers: (P, N). right: (P,)."""
+    print(f"a reply is right {float((answers == right[:, None]).double().mean()):.3f} of the time")
+    for n in (1, 2, 4, 8, 16):
+        print(f"vote of {n:2}: {accuracy(answers, right, V, n):.3f}")
+
+
+def replies(V, seed):
+    """Replies to 400 questions: a third is right, most are cut off; and the right answers."""
+    rng = torch.Generator().manual_seed(seed)
+    right = torch.randint(V - 1, (400,), generator=rng)  # the last answer is never right
+    luck = torch.rand(400, 16, generator=rng)
+    wrong = torch.randint(V, (400, 16), generator=rng)
+    return torch.where(luck < 0.3, right[:, None], torch.where(luck < 0.75, -1, wrong)), right
+
+
+# %% [stub]
+def tally(answers, V):
+    """answers: (P, N) integers from -1 to V-1. Returns (P, V) integers."""
+    votes = torch.zeros(len(answers), V, dtype=torch.long)
+    for n in range(answers.shape[1]):
+        votes[torch.arange(len(answers)), answers[:, n]] += 1
+    return votes
+
+
+def winner(votes, answers):
+    """votes: (P, V). answers: (P, N). Returns (P,) integers."""
+    best = votes.argmax(-1)
+    return torch.where(votes.amax(-1) > 0, best, -1)
+
+
+def accuracy(answers, right, V, n):
+    """answers: (P, N). right: (P,). Returns a number."""
+    some = answers[:, :n]
+    found = winner(tally(some, V), some)
+    answered = (some >= 0).any(-1)
+    return float((found == right)[answered].double().mean())
+
+
+# %% [solution]
+def tally(answers, V):
+    return (answers[..., None] == torch.arange(V)).sum(1)
+
+
+def winner(votes, answers):
+    best = torch.full((len(votes),), -1)
+    most = votes.amax(-1)
+    for n in reversed(range(answers.shape[1])):  # the first reply has the last word
+        said = answers[:, n]
+        leads = (said >= 0) & (votes.gather(1, said.clamp(min=0)[:, None])[:, 0] == most)
+        best = torch.where(leads, said, best)
+    return best
+
+
+def accuracy(answers, right, V, n):
+    some = answers[:, :n]
+    return float((winner(tally(some, V), some) == right).double().mean())
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def drawn(draw, questions, replies, V):
+    """Replies (P, N), some of them cut off, and in row 0 all; the last answer is among the cut off rows' neighbours."""
+    rows = [[draw.integer(-1, V - 1) for _ in range(replies)] for _ in range(questions)]
+    rows[0] = [-1] * replies
+    rows[1] = [-1] * (replies - 1) + [0]
+    return torch.tensor(rows)
+
+
+def counted(rows, V):
+    return torch.tensor([[row.count(a) for a in range(V)] for row in rows.tolist()])
+
+
+def chosen(rows):
+    """By the definition, reply by reply: the most votes, and the earliest of these."""
+    out = []
+    for row in rows.tolist():
+        given = [a for a in row if a >= 0]
+        out.append(max(given, key=lambda a: (given.count(a), -given.index(a))) if given else -1)
+    return torch.tensor(out)
+
+
+@test(
+    points=2,
+    hints=(
+        "Give `tally` one question with the replies −1, −1, 0. Who has votes?",
+        "An index of −1 is the *last* place: every reply that was cut off votes for the last answer.",
+    ),
+)
+def silent(sub, draw):
+    "`tally` counts the answers, and only these."
+    answers, V = drawn(draw, 4, 5, 3), 3
+    want = counted(answers, V)
+    last = want.clone()
+    last[:, -1] += (answers == -1).sum(-1)
+    expect(
+        sub.tally(answers, V).double(), want.double(), what="`tally`", given={"answers": answers, "V": V},
+        mistakes={"replies without an answer have voted for the last answer": last.double(), "a vote is a vote, not only whether there is one": (want > 0).double()},
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "Two answers have two votes each. Which one does `argmax` take?",
+        "The one with the smaller number, whoever was first. Look through the replies in their order, and take the first whose answer has the most votes.",
+    ),
+)
+def ties(sub, draw):
+    "`winner` takes the first of those that have the most votes."
+    V = 4
+    some = draw.permutation(V).tolist()
+    low, high, third = sorted(some[:3])
+    answers = torch.tensor(
+        [
+            [high, low, low, high, -1],
+            [low, high, high, low, -1],
+            [-1, high, -1, low, -1],
+            [third, low, low, high, -1],
+            [-1] * 5,
+        ]
+    )
+    votes, want = counted(answers, V), chosen(answers)
+    smallest = torch.where(votes.amax(-1) > 0, votes.argmax(-1), -1)
+    flipped = torch.where(votes.amax(-1) > 0, V - 1 - votes.flip(-1).argmax(-1), -1)
+    expect(
+        sub.winner(votes, answers).double(), want.double(), what="`winner`", given={"votes": votes, "answers": answers},
+        mistakes={
+            "of answers with equally many votes it takes the one with the smallest number": smallest.double(),
+            "of answers with equally many votes it takes the one with the largest number": flipped.double(),
+            "where there is no answer, nobody wins: −1": torch.where(want < 0, 0, want).double(),
+            "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "How many questions are in the mean, with one reply for each?",
+        "All questions: one that nobody has answered is one that was not solved.",
+    ),
+)
+def all_questions(sub, draw):
+    "`accuracy` is a share of all questions."
+    V, n = 4, 2
+    answers = drawn(draw, 8, 4, V)
+    answers[2:5, :2] = -1
+    answers[5] = torch.tensor([2, 2, 1, 1])
+    right = torch.tensor([draw.integer(0, V - 1) for _ in range(8)])
+    right[5] = 2
+    some = answers[:, :n]
+    solved = (chosen(some) == right).double()
+    kept = solved[(some >= 0).any(-1)].mean()
+    whole = (chosen(answers) == right).double().mean()
+    got = sub.accuracy(answers, right, V, n)
+    if not isinstance(got, float):
+        fail("the result of `accuracy` is not a number")
+    expect(
+        got, float(solved.mean()), what="`accuracy`", given={"answers": answers, "right": right, "n": n},
+        mistakes={
+            say: float(x)
+            for say, x in {"questions without an answer were left out": kept, "it votes with all replies, not with the first n": whole}.items()
+            if abs(float(x) - float(solved.mean())) > 1e-9
+        },
+    )  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, values, float32, gradient, keywords, size: whole numbers in which -1 has a meaning
+
+
+# %% [mutant] the last answer gets what was cut off
+# caught by: silent
+# says: for the last answer
+def tally(answers, V):
+    votes = torch.zeros(len(answers), V, dtype=torch.long)
+    for n in range(answers.shape[1]):
+        votes[torch.arange(len(answers)), answers[:, n]] += 1
+    return votes
+
+
+# %% [mutant] the smallest number
+# caught by: ties
+# says: smallest number
+def winner(votes, answers):
+    return torch.where(votes.amax(-1) > 0, votes.argmax(-1), -1)
+
+
+# %% [mutant] somebody always wins
+# caught by: ties
+# says: nobody wins
+def winner(votes, answers):
+    best = torch.zeros(len(votes), dtype=torch.long)
+    most = votes.amax(-1)
+    for n in reversed(range(answers.shape[1])):
+        said = answers[:, n]
+        leads = (said >= 0) & (votes.gather(1, said.clamp(min=0)[:, None])[:, 0] == most)
+        best = torch.where(leads, said, best)
+    return best
+
+
+# %% [mutant] of those that were answered
+# caught by: all_questions
+# says: left out
+def accuracy(answers, right, V, n):
+    some = answers[:, :n]
+    answered = (some >= 0).any(-1)
+    return float((winner(tally(some, V), some) == right)[answered].double().mean())
+
+
+# %% [mutant] with all replies
+# caught by: all_questions
+# says: not with the first n
+def accuracy(answers, right, V, n):
+    return float((winner(tally(answers, V), answers) == right).double().mean())
+
+
+# %% [partial] 4: the mean is still that of the answered
+def accuracy(answers, right, V, n):
+    some = answers[:, :n]
+    answered = (some >= 0).any(-1)
+    return float((winner(tally(some, V), some) == right)[answered].double().mean())
