@@ -7,7 +7,7 @@
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
 MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
-numeric`, `num_generations: 4`; its data lie beside it. Several models answer the same problems with the same random numbers;
+numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. Several models answer the same problems with the same random numbers;
 every two are then compared in pairs. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
 """
 
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from minirlhf.cli.settings import add_answering, from_mapping, read_yaml
 
 if TYPE_CHECKING:
-    from minirlhf.stages.answering import Request
     from minirlhf.stages.measure import Evaluated
+    from minirlhf.stages.tasks import Task
 
 
 #: Settings of a request that belong to the one who measures and not to what is measured.
@@ -33,6 +33,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Models, problems, a grader, and how to sample."""
     add_answering(parser, data="problems, or pairs for a reward model", num_generations=1, several=True)
     parser.add_argument("--task", type=Path, nargs="+", metavar="FILE", help="what to answer, and how, from YAML files")
+    parser.add_argument("--cluster", metavar="FIELD", help="problems with one value of this field belong together")
+    parser.add_argument(
+        "--num-fewshot", type=int, default=0, metavar="N", help="examples before each problem (default: 0)"
+    )
+    parser.add_argument("--fewshot-data", metavar="DATA", help="conversations or worked problems to draw examples from")
+    parser.add_argument("--fewshot-split", metavar="NAME", help="split of that data")
+    parser.add_argument("--fewshot-seed", type=int, default=0, metavar="N", help="other examples (default: 0)")
     parser.add_argument("--against", metavar="MODEL", help="another model on the same problems, for the win rate")
     parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers, and what they were measured on")
@@ -69,19 +76,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(args: argparse.Namespace) -> dict[str, list[Request]]:
+def _asked(args: argparse.Namespace) -> dict[str, list[Task]]:
     """Of each task by its name, what is asked of each model."""
     import dataclasses
 
     from minirlhf.core.errors import UserError
-    from minirlhf.stages.answering import Request
+    from minirlhf.stages.tasks import Task
 
-    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(Request) if f.name != "model"}
+    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(Task) if f.name != "model"}
     if args.task is None:
         if args.data is None:
             raise UserError("expected --data, problems to answer, or --task, files that name them")
-        return {args.data: [Request(**{**flags, "model": name}) for name in args.models]}
-    tasks: dict[str, list[Request]] = {}
+        return {args.data: [Task(**{**flags, "model": name}) for name in args.models]}
+    tasks: dict[str, list[Task]] = {}
     for file in args.task:
         if file.stem in tasks:
             raise UserError(f"{file}: a task called {file.stem} was named before; expected different names")
@@ -89,15 +96,15 @@ def _asked(args: argparse.Namespace) -> dict[str, list[Request]]:
     return tasks
 
 
-def _of_task(file: Path, flags: Mapping[str, Any]) -> Request:
+def _of_task(file: Path, flags: Mapping[str, Any]) -> Task:
     """What a task's file asks for: its settings, and for the others these flags. The data that it names lie beside it."""
     import dataclasses
 
     from minirlhf.core.errors import UserError, unknown
-    from minirlhf.stages.answering import Request
+    from minirlhf.stages.tasks import Task
 
     settings = read_yaml(str(file))
-    known = {f.name: f for f in dataclasses.fields(Request) if f.name not in OF_MACHINE}
+    known = {f.name: f for f in dataclasses.fields(Task) if f.name not in OF_MACHINE}
     for name in settings:
         if name not in known:
             raise unknown(f"setting in {file}", name, known)
@@ -105,12 +112,13 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> Request:
             raise UserError(f"{file}: sets {name}, and so does --{name.replace('_', '-')}; expected one of the two")
     if "data" not in settings:
         raise UserError(f"{file}: does not say data, the problems to answer")
-    if (beside := file.parent / str(settings["data"])).exists():
-        settings["data"] = str(beside)
-    return from_mapping(Request, {**flags, **settings}, str(file))
+    for name in ("data", "fewshot_data"):
+        if name in settings and (beside := file.parent / str(settings[name])).exists():
+            settings[name] = str(beside)
+    return from_mapping(Task, {**flags, **settings}, str(file))
 
 
-def _answer(args: argparse.Namespace, task: str, requests: list[Request]) -> Evaluated:
+def _answer(args: argparse.Namespace, task: str, requests: list[Task]) -> Evaluated:
     """Let every model answer one task; print its tables."""
     from minirlhf.models.reference import require_same_vocabulary
     from minirlhf.stages import named, start
@@ -133,7 +141,8 @@ def _answer(args: argparse.Namespace, task: str, requests: list[Request]) -> Eva
         ours = answers(found.model, *inputs, ref_model=ref_model, **how)
         other = None if against is None else answers(against, *inputs, **how)
         replies[asked.model], numbers[asked.model] = ours, measure(ours, against=other)
-        print(f"\n{len(found.problems)} problems, {asked.num_generations} replies each; 95 % intervals over problems")
+        groups = "problems" if ours.clusters is None else f"{len(ours.clusters.unique())} clusters"
+        print(f"\n{len(found.problems)} problems, {asked.num_generations} replies each; 95 % intervals over {groups}")
         print("\n".join(f"  {number}" for number in numbers[asked.model]))
         given = {name: value for name, value in vars(args).items() if name not in ("json", "report", "models")}
         on[asked.model] = {
@@ -163,8 +172,18 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     from minirlhf.stages.measure_reward import measure_reward
     from minirlhf.trainers.config import idle_of
 
-    for flag in ("grader", "reward_model", "against", "ref_model", "task", "report"):
-        if getattr(args, flag) is not None:
+    for flag in (
+        "grader",
+        "reward_model",
+        "against",
+        "ref_model",
+        "task",
+        "report",
+        "cluster",
+        "num_fewshot",
+        "fewshot_data",
+    ):
+        if getattr(args, flag):
             raise UserError(f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone")
     if len(args.models) > 1:
         raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")

@@ -143,11 +143,17 @@ class Scan:
     """
 
     def __init__(
-        self, source: str | Path, *, split: str | None = None, format: str | None = None, limit: int | None = None
+        self,
+        source: str | Path,
+        *,
+        split: str | None = None,
+        format: str | None = None,
+        limit: int | None = None,
+        cluster: str | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UserError(f"limit {limit} leaves no row; expected at least 1")
-        self.source, self.split, self.limit = str(source), split, limit
+        self.source, self.split, self.limit, self.cluster = str(source), split, limit, cluster
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
@@ -166,9 +172,10 @@ class Scan:
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
         known = (*self.form.fields, *self.form.optional)
-        self.ignored.update(dict.fromkeys(str(name) for name in row if name not in known))
+        self.ignored.update(dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster)))
         self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
-        return _parse(row, self.form)
+        example = _parse(row, self.form)
+        return example if self.cluster is None else _in_cluster(example, row, self.cluster)
 
 
 def load(
@@ -178,6 +185,7 @@ def load(
     format: str | None = None,
     limit: int | None = None,
     drop_identical: bool = False,
+    cluster: str | None = None,
 ) -> Records:
     """Read a data set.
 
@@ -189,11 +197,12 @@ def load(
         format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first row by default.
         limit: read at most this many rows.
         drop_identical: leave out (and count) rows whose two replies are equal; otherwise they are an error.
+        cluster: the field of the rows that says which problems belong together.
 
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
     """
-    scan = Scan(source, split=split, format=format, limit=limit)
+    scan = Scan(source, split=split, format=format, limit=limit, cluster=cluster)
     examples: list[Example] = []
     dropped: list[Dropped] = []
     for where, outcome in scan:
@@ -222,6 +231,16 @@ def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
         for message in value if isinstance(value, list) else ():
             if isinstance(message, dict) and "role" in message:
                 yield from (f"{name}.{key}" for key, value in message.items() if key not in SAID and value is not None)
+
+
+def _in_cluster(example: Example, row: Row, field: str) -> Problem:
+    found = _problems(example)
+    if not found:
+        raise UserError(f"cluster {field!r}: the row is not a problem; expected a prompt that ends with a user turn")
+    name = row.get(field)
+    if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
+        raise UserError(f"field {field!r}, its cluster, is {str(name)[:40]!r}; expected a name or a whole number")
+    return replace(found[0], cluster=str(name))
 
 
 #: What a message is read for.

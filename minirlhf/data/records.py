@@ -86,11 +86,15 @@ class SteppedReply:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate."""
+    """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate.
+
+    Problems with the same ``cluster`` belong together, as questions about one text do.
+    """
 
     prompt: list[Message]
     reference: str | None = None
     solution: str | None = None
+    cluster: str | None = None
 
 
 Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | SteppedReply | Problem

@@ -29,7 +29,10 @@ def write(path: Path, tasks: Sequence[Evaluated]) -> None:
                 "columns": columns,
                 "rows": [(name, [found.get(column) for column in columns]) for name, found in numbers.items()],
                 "figure": data_uri(_intervals(first)),
-                "alt": "; ".join(f"{name}: {n.value:.3f}, {n.low:.3f} to {n.high:.3f}" for name, n in first.items()),
+                "alt": "; ".join(
+                    f"{name}: {n.value:.3f}, " + (f"{n.low:.3f} to {n.high:.3f}" if n.known else "no interval")
+                    for name, n in first.items()
+                ),
                 "samples": [_sample(task, i, problem) for i, problem in enumerate(task.problems[:SHOWN])],
             }
         )

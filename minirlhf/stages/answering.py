@@ -67,6 +67,12 @@ class Request:
         if self.temperature == 0 and self.num_generations > 1:
             raise UserError("--temperature 0 gives the same reply every time; expected --num-generations 1")
 
+    def problems(self) -> list[Problem]:
+        """What is to be answered, read from ``data``; prints what was found."""
+        records = loaders.load(self.data, split=self.split, format=self.format, limit=self.limit)
+        print(records)
+        return records.problems()
+
     def without_effect(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
         greedy = {"top_p": "temperature = 0 takes the likeliest token"}
@@ -110,9 +116,7 @@ class Answering:
         reward, grader = grading(
             asked.grader, asked.reward_model, seconds=asked.grader_seconds, device=device, combine=asked.combine
         )
-        records = loaders.load(asked.data, split=asked.split, format=asked.format, limit=asked.limit)
-        print(records)
-        problems = records.problems()
+        problems = asked.problems()
         if not problems:
             raise UserError(f"{asked.data}: no problems to answer")
         model, tokenizer = named.model_by_name(asked.model)

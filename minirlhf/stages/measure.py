@@ -17,11 +17,11 @@ from minirlhf.core.masking import lengths
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import pass_at_k
-from minirlhf.equations.evaluation import paired_variance
+from minirlhf.equations.evaluation import clustered_variance
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
-from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, win_rate
+from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, wins
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,13 @@ class Number:
 
     @classmethod
     def of(cls, name: str, found: Measured) -> Number:
-        """With the interval of a mean, ± 1.96 standard errors."""
-        return cls(name, found.mean, found.mean - 1.96 * found.stderr, found.mean + 1.96 * found.stderr)
+        """With the interval of a mean, ± 1.96 standard errors.
+
+        Where all values are alike, or there is only one, nothing is known of their spread, and of numbers without bounds nothing can
+        be said: the ends are NaN.
+        """
+        reach = 1.96 * found.stderr if found.stderr > 0 else math.nan
+        return cls(name, found.mean, found.mean - reach, found.mean + reach)
 
     @classmethod
     def share(cls, name: str, successes: float, trials: int) -> Number:
@@ -63,8 +68,14 @@ class Number:
         alone = prompts if alike else min(draws, found.mean * (1 - found.mean) / found.stderr**2)
         return cls(name, found.mean, *wilson_interval(found.mean * max(alone, 1), max(alone, 1)))
 
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
     def __str__(self) -> str:
-        return f"{self.name:<26} {self.value:8.3f}   [{self.low:.3f}, {self.high:.3f}]"
+        ends = f"[{self.low:.3f}, {self.high:.3f}]" if self.known else "[no interval: nothing varies]"
+        return f"{self.name:<26} {self.value:8.3f}   {ends}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,7 @@ class Replies:
         lengths: ``(P, G)`` tokens, EOS included.
         ended: ``(P, G)``, whether a reply ended by itself.
         kl: ``(P, G)`` nats against the reference, or None if there was none.
+        clusters: ``(P,)`` integers; problems with the same one belong together. None: each is by itself.
     """
 
     completions: list[list[str]]
@@ -84,6 +96,7 @@ class Replies:
     lengths: Tensor
     ended: Tensor
     kl: Tensor | None
+    clusters: Tensor | None = None
 
     @property
     def right_or_wrong(self) -> bool:
@@ -129,6 +142,34 @@ def answers(
         torch.cat([part.lengths for part in parts]),
         torch.cat([part.ended for part in parts]),
         None if ref_model is None else torch.cat([part.kl for part in parts if part.kl is not None]),
+        clusters_of(problems),
+    )
+
+
+def clusters_of(problems: Sequence[Problem]) -> Tensor | None:
+    """``(P,)``: the number of each problem's cluster; None if none has one."""
+    names = [problem.cluster for problem in problems]
+    if all(name is None for name in names):
+        return None
+    places: dict[str, int] = {}
+    alone = itertools.count(-1, -1)
+    return torch.tensor([next(alone) if name is None else places.setdefault(name, len(places)) for name in names])
+
+
+def over_clusters(values: Tensor, clusters: Tensor | None) -> Measured:
+    """Mean of ``(P,)`` values and its standard error, in which those of one cluster may deviate together.
+
+    As with independent values, where n − 1 divides the sum of squares and not n, the variance of C clusters is multiplied by
+    C/(C − 1); one cluster alone says nothing of the error.
+    """
+    if clusters is None:
+        return Measured.of(values)
+    many = len(clusters.unique())
+    if many < 2:
+        return Measured(float(values.double().mean()), math.nan)
+    return Measured(
+        float(values.double().mean()),
+        math.sqrt(float(clustered_variance(values.double(), clusters)) * many / (many - 1)),
     )
 
 
@@ -145,34 +186,42 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
     """
     rewards, num_generations = found.rewards, found.rewards.shape[1]
     graded = rewards.isfinite()
-    over_prompts = lambda values: Measured.of(values.double().mean(1))
-    share = lambda name, said: Number.of_shares(name, over_prompts(said), len(said), said.numel())
+    some, whole = graded.any(1), graded.all(1)
+
+    def over(values: Tensor, rows: Tensor | None = None) -> tuple[Measured, int]:
+        """The mean over these problems, and how many of them there are that may differ: the clusters."""
+        kept = torch.ones(len(values), dtype=torch.bool) if rows is None else rows
+        clusters = None if found.clusters is None else found.clusters[kept]
+        return over_clusters(values[kept], clusters), int(kept.sum()) if clusters is None else len(clusters.unique())
+
+    def share(name: str, values: Tensor, draws: int, rows: Tensor | None = None) -> Number:
+        measured, alone = over(values, rows)
+        return Number.of_shares(name, measured, alone, draws)
+
     numbers = []
-    if found.right_or_wrong and num_generations == 1:
+    if found.right_or_wrong and num_generations == 1 and found.clusters is None:
         numbers.append(Number.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
     elif found.right_or_wrong:
-        shares = Measured.of(rewards.nanmean(1)[graded.any(1)])
-        numbers.append(Number.of_shares("accuracy", shares, int(graded.any(1).sum()), int(graded.sum())))
+        numbers.append(share("accuracy", rewards.nanmean(1), int(graded.sum()), some))
     else:
-        numbers.append(Number.of("reward", Measured.of(rewards.nanmean(1)[graded.any(1)])))
+        numbers.append(Number.of("reward", over(rewards.nanmean(1), some)[0]))
     if found.right_or_wrong and num_generations > 1:
-        whole = graded.all(1)  # pass@k is about all of the replies
-        for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):
-            passed = pass_at_k(num_generations, rewards[whole].sum(1).long(), k=k)
-            count = int(whole.sum())
-            numbers.append(Number.of_shares(f"pass@{k}", Measured.of(passed), count, count * (num_generations // k)))
+        for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):  # about all of the replies
+            right = rewards.nan_to_num().sum(1).long()
+            passed = pass_at_k(num_generations, right, k=k)
+            numbers.append(share(f"pass@{k}", passed, int(whole.sum()) * (num_generations // k), whole))
     if against is not None:
         other = against.rewards
-        numbers.append(Number.of("reward of the other", Measured.of(other.nanmean(1)[other.isfinite().any(1)])))
-        both = int((graded.any(1) & other.isfinite().any(1)).sum())
-        won = win_rate(rewards.nanmean(1), other.nanmean(1))
-        numbers.append(Number.of_shares("win rate", won, both, both * num_generations))
+        numbers.append(Number.of("reward of the other", over(other.nanmean(1), other.isfinite().any(1))[0]))
+        both = some & other.isfinite().any(1)
+        won = wins(rewards.nanmean(1), other.nanmean(1))
+        numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
     if found.kl is not None:
-        numbers.append(Number.of("KL to the reference (nats)", over_prompts(found.kl)))
-    numbers.append(Number.of("length (tokens)", over_prompts(found.lengths)))
-    numbers.append(share("ended", found.ended))
+        numbers.append(Number.of("KL to the reference (nats)", over(found.kl.double().mean(1))[0]))
+    numbers.append(Number.of("length (tokens)", over(found.lengths.double().mean(1))[0]))
+    numbers.append(share("ended", found.ended.double().mean(1), found.ended.numel()))
     if not graded.all():
-        numbers.append(share("not graded", ~graded))
+        numbers.append(share("not graded", (~graded).double().mean(1), graded.numel()))
     return numbers
 
 
@@ -182,7 +231,7 @@ class ModelPair:
 
     Attributes:
         difference: of the mean rewards, with its interval over problems, in pairs.
-        better, worse: on how many problems the first, the second model has the higher mean reward.
+        better, worse: on how many problems, or clusters, the first, the second model has the higher mean reward.
         chance: p-value of the sign test on these, corrected for all pairs that were looked at (Holm).
     """
 
@@ -200,7 +249,9 @@ class ModelPair:
 def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
     """Every two of these models, on the problems of which both have a graded reply.
 
-    Where no two rewards differ the interval is that of as many problems none of which differs: ± the upper end of Wilson's.
+    Problems of one cluster are one toss of the sign test, by the sign of the sum of their differences. Where all differences are alike:
+    of rewards between 0 and 1, at most Wilson's upper end of the problems would have another, which may be −1 or 1; of rewards
+    without bounds nothing is known, and the ends are NaN.
 
     Raises:
         UserError: two models without two such problems.
@@ -213,15 +264,30 @@ def compare(found: Mapping[str, Replies]) -> list[ModelPair]:
             raise UserError(
                 f"{first}, {second}: less than two problems were graded for both; expected more to compare them"
             )
-        ours, theirs = ours[both], theirs[both]
-        mean, spread = float((ours - theirs).mean()), 1.96 * float(paired_variance(ours, theirs).sqrt())
-        if bool((ours == theirs).all()):
-            spread = wilson_interval(0, len(ours))[1]
-        number = Number(f"{first} − {second}", mean, mean - spread, mean + spread)
-        better, worse = int((ours > theirs).sum()), int((ours < theirs).sum())
+        clusters = found[first].clusters
+        apart, clusters = (ours - theirs)[both], None if clusters is None else clusters[both]
+        bounded = found[first].right_or_wrong and found[second].right_or_wrong
+        number = _difference(f"{first} − {second}", apart, clusters, bounded)
+        sums = apart if clusters is None else _sums(apart, clusters)
+        better, worse = int((sums > 0).sum()), int((sums < 0).sum())
         pairs.append(ModelPair(first, second, number, better, worse, sign_test(better, worse)))
     corrected = holm([pair.chance for pair in pairs])
     return [dataclasses.replace(pair, chance=chance) for pair, chance in zip(pairs, corrected, strict=True)]
+
+
+def _sums(values: Tensor, clusters: Tensor) -> Tensor:
+    """``(C,)``: the sum of each cluster."""
+    places = clusters.unique(return_inverse=True)[1]
+    return values.new_zeros(int(places.max()) + 1).index_add(0, places, values)
+
+
+def _difference(name: str, apart: Tensor, clusters: Tensor | None, bounded: bool) -> Number:
+    """The mean of these differences, of numbers between 0 and 1 if they are ``bounded``."""
+    if bool((apart == apart[0]).all()) and bounded:
+        alone = len(apart) if clusters is None else len(clusters.unique())
+        other, value = wilson_interval(0, alone)[1], float(apart[0])
+        return Number(name, value, value - other * (1 + value), value + other * (1 - value))
+    return Number.of(name, over_clusters(apart, clusters))
 
 
 @dataclass(frozen=True)

@@ -207,16 +207,21 @@ def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Ten
     return masked_sum(reverse_kl(ours[:, :-1], theirs[:, :-1]), rollout.mask, -1)
 
 
+def wins(ours: Tensor, theirs: Tensor) -> Tensor:
+    """``(N,)``: 1 where ``ours`` earns more than ``theirs``, one half for a tie, NaN where one of the two could not be graded."""
+    if ours.shape != theirs.shape:
+        raise ValueError(f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same")
+    won = (ours > theirs).double() + 0.5 * (ours == theirs).double()
+    return won.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
+
+
 def win_rate(ours: Tensor, theirs: Tensor) -> Measured:
     """Share of prompts on which ``ours`` earns more than ``theirs``; a tie counts one half. Both ``(N,)``.
 
     A prompt on which one of the two is NaN (could not be graded) is left out; if none remains, the result is NaN.
     """
-    if ours.shape != theirs.shape:
-        raise ValueError(f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same")
-    both = ~(ours.isnan() | theirs.isnan())
-    ours, theirs = ours[both], theirs[both]
-    return Measured.of((ours > theirs).double() + 0.5 * (ours == theirs).double())
+    won = wins(ours, theirs)
+    return Measured.of(won[~won.isnan()])
 
 
 def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[str]) -> Tensor:
