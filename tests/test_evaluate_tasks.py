@@ -15,7 +15,7 @@ from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.measure import Replies, as_json, clusters_of, compare, measure, over_clusters
-from minirlhf.stages.tasks import Task, with_examples
+from minirlhf.stages.tasks import EvaluationRequest, with_examples
 from minirlhf.trainers.evaluation import Measured, wilson_interval
 
 
@@ -121,7 +121,7 @@ def test_a_row_without_its_cluster_is_named(tmp_path, bad):
 
 
 def task(**how):
-    return Task(model="m", data=how.pop("data", "d"), **how)
+    return EvaluationRequest(model="m", data=how.pop("data", "d"), **how)
 
 
 def test_examples_stand_behind_the_system_message_and_before_the_problem():

@@ -22,7 +22,7 @@ from minirlhf.cli.settings import add_answering, from_mapping, read_yaml
 
 if TYPE_CHECKING:
     from minirlhf.stages.measure import Evaluated
-    from minirlhf.stages.tasks import Task
+    from minirlhf.stages.tasks import EvaluationRequest
 
 
 #: Settings of a request that belong to the one who measures and not to what is measured.
@@ -76,19 +76,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(args: argparse.Namespace) -> dict[str, list[Task]]:
+def _asked(args: argparse.Namespace) -> dict[str, list[EvaluationRequest]]:
     """Of each task by its name, what is asked of each model."""
     import dataclasses
 
     from minirlhf.core.errors import UserError
-    from minirlhf.stages.tasks import Task
+    from minirlhf.stages.tasks import EvaluationRequest
 
-    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(Task) if f.name != "model"}
+    flags = {f.name: getattr(args, f.name) for f in dataclasses.fields(EvaluationRequest) if f.name != "model"}
     if args.task is None:
         if args.data is None:
             raise UserError("expected --data, problems to answer, or --task, files that name them")
-        return {args.data: [Task(**{**flags, "model": name}) for name in args.models]}
-    tasks: dict[str, list[Task]] = {}
+        return {args.data: [EvaluationRequest(**{**flags, "model": name}) for name in args.models]}
+    tasks: dict[str, list[EvaluationRequest]] = {}
     for file in args.task:
         if file.stem in tasks:
             raise UserError(f"{file}: a task called {file.stem} was named before; expected different names")
@@ -96,15 +96,15 @@ def _asked(args: argparse.Namespace) -> dict[str, list[Task]]:
     return tasks
 
 
-def _of_task(file: Path, flags: Mapping[str, Any]) -> Task:
+def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
     """What a task's file asks for: its settings, and for the others these flags. The data that it names lie beside it."""
     import dataclasses
 
     from minirlhf.core.errors import UserError, unknown
-    from minirlhf.stages.tasks import Task
+    from minirlhf.stages.tasks import EvaluationRequest
 
     settings = read_yaml(str(file))
-    known = {f.name: f for f in dataclasses.fields(Task) if f.name not in OF_MACHINE}
+    known = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
     for name in settings:
         if name not in known:
             raise unknown(f"setting in {file}", name, known)
@@ -115,10 +115,10 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> Task:
     for name in ("data", "fewshot_data"):
         if name in settings and (beside := file.parent / str(settings[name])).exists():
             settings[name] = str(beside)
-    return from_mapping(Task, {**flags, **settings}, str(file))
+    return from_mapping(EvaluationRequest, {**flags, **settings}, str(file))
 
 
-def _answer(args: argparse.Namespace, task: str, requests: list[Task]) -> Evaluated:
+def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> Evaluated:
     """Let every model answer one task; print its tables."""
     from minirlhf.models.reference import require_same_vocabulary
     from minirlhf.stages import named, start

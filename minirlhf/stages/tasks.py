@@ -15,7 +15,7 @@ from minirlhf.stages.answering import Request
 
 
 @dataclass(frozen=True)
-class Task(Request):
+class EvaluationRequest(Request):
     """A request whose problems may have examples before them, and clusters.
 
     Attributes:
