@@ -167,6 +167,15 @@ def test_curve_of_a_thousand_samples_keeps_its_precision():
 P2 = torch.tensor([0.5, 0.5])
 
 
+def test_the_law_of_best_of_n_has_a_gradient_where_an_answer_has_no_mass():
+    """At probability 0 the law rises by n F^(n−1) for each unit of probability: .8 is below the new answer, n is 3."""
+    probs = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([0.0, 1.0, 2.0, 1.5], dtype=torch.float64)
+    law = es.best_of_n_distribution(probs, rewards, n=3)
+    (slope,) = torch.autograd.grad(law[3], probs)
+    torch.testing.assert_close(slope, torch.tensor([0.0, 0.0, 0.0, 3 * 0.8**2], dtype=torch.float64))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

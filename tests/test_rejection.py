@@ -23,6 +23,7 @@ from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.parts import Graded
+from minirlhf.trainers import rejection
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.loop import Loop
 from minirlhf.trainers.online import Problems
@@ -119,6 +120,48 @@ def test_the_loss_is_that_of_the_kept_replies_token_by_token():
     assert history.last["loss"] == pytest.approx(float(-first.old_logps.sum() / first.mask.sum()), rel=1e-5)
     assert history.last["tokens"] == int(first.mask.sum())
     assert (history.last["reward"], history.last["reward_kept"], history.last["prompts_kept"]) == (0.25, 1.0, 4)
+
+
+def watched_run(monkeypatch, problems, **changed):
+    """What a run without learning has picked, drawn and kept, round by round, and the version of the model that drew."""
+    seen = {"picked": [], "drawn": [], "kept": [], "versions": []}
+
+    class Watched(Problems):
+        def pick(self, *asked):
+            seen["picked"].append(super().pick(*asked))
+            return seen["picked"][-1]
+
+        def answers(self, *asked, **more):
+            found = super().answers(*asked, **more)
+            seen["versions"].append(more["version"])
+            seen["drawn"].append(found.rollout.completion_ids.tolist())
+            return found
+
+    def noted(*asked):
+        rows = kept(*asked)
+        seen["kept"].append(rows.tolist())
+        return rows
+
+    monkeypatch.setattr(rejection, "kept", noted)
+    policy = tiny_model("nano", WORDS, seed=0)
+    world = Watched(problems, length, WORDS, {}, 0.0, ends_of(WORDS, policy))
+    settings = {"max_steps": 4, "steps_per_round": 2, "num_generations": 16, "learning_rate": 1e-9, **changed}
+    rejection_in_world(policy, world, RejectionConfig(**{**vars(SHORT), **settings}), quiet=True)
+    return seen
+
+
+def test_every_round_takes_other_prompts_until_all_have_been_taken(monkeypatch):
+    seen = watched_run(monkeypatch, PROBLEMS, num_prompts=2)
+    assert [len(picked) for picked in seen["picked"]] == [2, 2]
+    assert sorted([*seen["picked"][0], *seen["picked"][1]]) == [0, 1, 2, 3]
+    assert seen["versions"] == [0, 2], "the optimizer steps before the round"
+
+
+def test_every_round_draws_anew_and_so_does_the_random_control(monkeypatch):
+    """The same prompt in all places, and a model that stays as it is: rounds differ in their draws only."""
+    seen = watched_run(monkeypatch, PROBLEMS[:1] * 4, num_prompts=4, selection="random", keep=32)
+    assert seen["drawn"][0] != seen["drawn"][1]
+    assert seen["kept"][0] != seen["kept"][1], "two choices of 32 out of 64"
 
 
 def test_exact_metrics_are_those_after_the_update_and_micro_batches_change_nothing():
