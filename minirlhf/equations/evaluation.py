@@ -278,8 +278,8 @@ def normalised_scores(logps: Tensor, lengths: Tensor, *, exponent: float = 1.0) 
     The lengths are in tokens or, so that models with other tokenizers can be compared, in bytes.
 
     Label: eq:normalised-score
-    Source: Brown et al. (2020), "Language models are few-shot learners", section 2.4; in bytes it is ``acc_norm`` of the LM Evaluation
-        Harness.
+    Source: Brown et al. (2020), "Language models are few-shot learners", section 2.4; in characters it is ``acc_norm`` of the LM Evaluation
+        Harness, in bytes ``acc_bytes``.
     """
     return logps / lengths**exponent
 
