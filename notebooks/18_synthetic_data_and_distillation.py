@@ -51,11 +51,11 @@ for share in (0.5, 0.1, 0.01):
         gain.reveal("0.53" if abs(float(found[1]) - 0.53) < 0.01 else "0.16" if found[1] < 0.3 else "1.2")
 
 # %% [markdown]
-# A weak score loses in proportion to its correlation. With plenty of text one keeps less of it.
+# A weak score gains in proportion to its correlation. With plenty of text one keeps less of it, which makes up for a part.
 #
-# ## Three numbers of a teacher
+# ## Two numbers of a teacher
 #
-# A teacher has five tokens, and only its two likeliest were kept. Three losses, each at its own optimum: where does the student end that has minimised it?
+# A teacher has five tokens, and only its two likeliest were kept. What do three losses say of a student that puts 93 % on the other three?
 
 # %%
 tail = predict(
@@ -80,7 +80,7 @@ tail.reveal("the loss does not care" if renormalised < 1e-9 else "they get nothi
 # %% [markdown]
 # ## A student that cannot be its teacher
 #
-# The teacher says one of three sayings, three words each: the last word depends on the first. The student has forgotten the first word when it says the last. It learns from 25,600 sayings, by every row of
+# The teacher says one of three sayings, three words each: the last word depends on the first. The student has forgotten the first word when it says the last. It learns from 25,600 sayings, by five rows of
 # `minirlhf train distill`. How many of its sayings are clean, the last word fitting the first?
 
 # %%
@@ -202,6 +202,9 @@ print(
     f"mean {float(last.mean()):.2f}, median {float(last.median()):.3f}; the law's typical value {2.718281828 ** (50 * synthetic.log_variance_drift(n=20)):.3f}"
 )
 middle.reveal("below .1" if last.median() < 0.15 else "near .5" if last.median() < 0.7 else "near 1")
+
+# %% [markdown]
+# The mean over four hundred families is far from 1 as well: nearly all of the expectation lies in a few families, and a sample may have none of them.
 
 # %%
 predict.tally()

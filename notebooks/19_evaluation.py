@@ -3,7 +3,7 @@
 #
 # A benchmark gives a number. **How sure is it, who has climbed and who has only been lucky, and is it about the model or about the prompt, the way of scoring and a leak?**
 #
-# Part of the answers is exact. For the others three tiny models are trained here, in some seconds each, in worlds of which everything is known. One seed each: how much other seeds differ, the chapter says.
+# Part of the answers is exact. For the others tiny models are trained here, in some seconds each, in three worlds of which everything is known. One seed each: how much other seeds differ, the chapter says.
 
 # %%
 import matplotlib.pyplot as plt
@@ -168,7 +168,7 @@ last.reveal("above .9" if share > 0.85 else "about two thirds" if share > 0.6 el
 
 # %%
 # figure: exemplars
-# alt: For five orders of six correct examples, the share of right answers about vague words as it is and after calibration by a neutral word. As they are, all but few lie near one half, a coin's score; calibrated,
+# alt: For five orders of six correct examples, the share of right answers about vague words as it is and after calibration by a neutral word. As they are, all five lie near one half, a coin's score; calibrated,
 #   all five lie near one.
 fig, ax = plt.subplots(figsize=(6.5, 2.7), layout="constrained")
 labels = {

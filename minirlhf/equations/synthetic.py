@@ -61,7 +61,7 @@ def filter_precision(share: Tensor, recall: Tensor, false_alarms: Tensor) -> Ten
 def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
     """Mean quality of the texts with the highest scores, ρ φ(Φ⁻¹(1 − a)) / a, in standard deviations above the mean of all. ``(...)``
 
-    A weak filter loses in proportion to its correlation; keeping less buys less and less.
+    A weak filter gains in proportion to its correlation; keeping less buys less and less.
 
     Label: eq:filter-gain
     Source: the mean of a truncated normal distribution; known as the breeder's equation.
