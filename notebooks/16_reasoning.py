@@ -65,7 +65,7 @@ for reply in replies:
 which.reveal(next(name for name in ("numeric", "contains", "gsm8k") if earned[replies[2]][name] == 1))
 
 # %% [markdown]
-# Each column is a different task. The last reply has the form of a thought, no thought in it and the wrong answer: a grader pays for everything that it does not forbid.
+# Each column is another grader. The last reply has the form of a thought, no thought in it and the wrong answer: a grader pays for everything that it does not forbid.
 #
 # ## Tokens in place of training
 #
@@ -108,7 +108,7 @@ assert told.holds("vote_thinks_32", above=0.9)
 assert told.exceeds("vote_thinks_8", "vote_plain_8") and told.exceeds("vote_thinks_32", "best_own_32")
 
 # %% [markdown]
-# The most probable reply is a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside verifiers that were trained on 2,000 graded replies, against what each costs.
+# The most probable reply is mostly a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside verifiers that were trained on 2,000 graded replies, against what each costs.
 
 # %%
 # figure: scaling
@@ -257,7 +257,7 @@ plt.show()
 assert misses[30] < 0.15 and paid.holds("sigmoid_error_50", below=0.15)
 
 # %% [markdown]
-# Once the bend is in sight, a fit says where it ends. Before that the ceiling is not in the data. And no sigmoid falls: of the run above, whose shape was paid, no fit would have warned.
+# Once the bend is in sight, a fit says where it ends. Before that the ceiling is not in the data. And a sigmoid goes one way only: of the fall in the run above, whose shape was paid, no fit would have warned.
 #
 # ## Does training teach anything new?
 #
@@ -311,18 +311,18 @@ assert (
 assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("pass_before_256", "pass_rl_256").apart
 
 # %% [markdown]
-# The way that solves most problems gets all the weight, which is the best that one try can do. What it does not solve is lost at any number of tries.
+# One way gets nearly all the weight, here the one that solves most problems, which is the best that one try can do. What it does not solve is hardly tried any more: even 256 tries do not bring back what the policy solved before RL.
 #
 # ## The price of a token
 #
-# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. A step is worth a little more than .1 of right answers.
+# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. Up to four steps, each is worth a little more than .1 of right answers on average.
 
 # %%
 price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)
 
 # %%
 # figure: price
-# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points follow the diagonal; at .1 they lie between three and six whatever was asked. Right, right answers against steps asked for: at .1 always
+# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points follow the diagonal, but for one run that takes more than asked at one and two; at .1 they lie between two and a half and six whatever was asked. Right, right answers against steps asked for: at .1 always
 #   above .9, at .3 from about a half when none is asked for to nearly all at five and six.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "red")):

@@ -92,7 +92,7 @@ def numbers(draw):
     points=2,
     hints=(
         "Let k of the G replies give the first answer. What is the mean reward, and what is the step, as a function of k/G?",
-        "The step is (k/G)(1−k/G). The mean of (k/G)² is its square of the mean plus the variance p(1−p)/G.",
+        "The step is (k/G)(1−k/G). The mean of (k/G)² is the square of its mean plus the variance p(1−p)/G.",
     ),
     against="all groups, slopes by autograd",
 )

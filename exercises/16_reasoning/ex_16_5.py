@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each was paid for something else, and each log has three columns, means over the five rollouts before the one that is named:
+# Four runs of the shell game from the same fine-tuned model, sixty rollouts each. Each was paid for something else, and each log has three columns, means over the five rollouts that end with the one named:
 #
 # * `reward`, what the run was paid;
 # * `thinks`, the share of replies that begin to think aloud;
@@ -141,7 +141,7 @@ def shape(sub, draw):
     rounds=1,
     hints=(
         "Eight replies guess among four cups. How many agree with the most frequent one, at least?",
-        "At least two of eight answers always agree, often three, so at the beginning the reward is *above* the share that is right.",
+        "At least two of eight answers always agree, nearly always three or more, so at the beginning the reward is *above* the share that is right.",
     ),
 )
 def majority(sub, draw):

@@ -26,7 +26,7 @@ def show(answers, right, V):
 
 
 def replies(V, seed):
-    """Replies to 400 questions: a third is right, most are cut off; and the right answers."""
+    """Replies to 400 questions: a third is right, nearly half are cut off; and the right answers."""
     rng = torch.Generator().manual_seed(seed)
     right = torch.randint(V - 1, (400,), generator=rng)  # the last answer is never right
     luck = torch.rand(400, 16, generator=rng)

@@ -7,7 +7,7 @@
 
 # %% [statement]
 # There are twelve ways to attack a problem, and 60 problems, each solved by some of the ways. The policy is one softmax over the ways. In training, groups of eight tries are sampled, and the logits move by
-# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy ends in the one way that solves most problems.
+# `lr` · mean over groups of $\sum_i A_i\,\nabla\log\pi(y_i)$ with the credit $A$ that you give. With $A_i = r_i - \bar r$ the policy ends in one way, one of those that solve most problems.
 #
 # We want something else: that **one of eight tries** solves the problem, as often as possible. So the objective is $\mathbb E[\max_i r_i]$ over groups of the given size, and the tries stay independent draws of one policy.
 #
