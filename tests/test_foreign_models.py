@@ -322,7 +322,6 @@ TRAINED_ON = {
 @pytest.mark.parametrize("trainer", TRAINED_ON)
 def test_evaluation_while_a_run_goes_on_changes_nothing_of_it(trainer, tmp_path, capsys, monkeypatch):
     """On other data, every second step; the run is the same as without looking, and says lines where there is no terminal."""
-    monkeypatch.setattr("minirlhf.core.progress.in_kernel", lambda: False)  # another test may have loaded one
     found, name = TRAINED_ON[trainer]
     data = rows(tmp_path / "d.jsonl", found)
     argv = ["train", trainer, "--data", data, "--eval-data", data, *QUICK, "--max-steps", "4"]

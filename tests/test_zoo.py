@@ -205,6 +205,8 @@ def test_a_plan_with_a_recipe_is_known_by_its_values():
 
 
 def test_a_training_shows_itself(empty_cache, capsys, monkeypatch):
+    """A module of notebooks that happens to be imported is no notebook."""
+    pytest.importorskip("ipykernel")
     monkeypatch.delenv("MINIRLHF_NO_BAR", raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     short = SFTConfig(max_steps=2, batch_size=4)

@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 def in_kernel() -> bool:
-    """Does this run in a notebook's kernel?"""
-    return "ipykernel" in sys.modules
+    """Does this run in a notebook's kernel? The package may be imported without one."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def is_shown() -> bool:
