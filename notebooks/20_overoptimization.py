@@ -24,7 +24,6 @@ from minirlhf.chapters.ch20_overoptimization import (
     remedies,
     report,
     tampering,
-    words,
 )
 from minirlhf.chapters.ch20_overoptimization.assistant import COUNTED, counts
 from minirlhf.chapters.ch20_overoptimization.curves import (
@@ -39,18 +38,18 @@ from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.fits import judge
 from minirlhf.chapters.ch20_overoptimization.language_dpo import dpo
 from minirlhf.chapters.ch20_overoptimization.networks import DIFFERENCES
-from minirlhf.chapters.ch20_overoptimization.proxies import (
+from minirlhf.chapters.ch20_overoptimization.study_exact import short
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.data import seven_words, tasks
+from minirlhf.equations import overoptimization as over
+from minirlhf.feedback.proxies import (
     compare,
     fit,
     fit_everything,
     with_flipped_tail,
     with_noise,
 )
-from minirlhf.chapters.ch20_overoptimization.study_exact import short
-from minirlhf.classroom.predictions import Predictions
-from minirlhf.core.progress import progress
-from minirlhf.data import tasks
-from minirlhf.equations import overoptimization as over
 from minirlhf.feedback.rewards import task_problems
 from minirlhf.models.sampling import Sampling
 from minirlhf.stages import zoo
@@ -59,7 +58,8 @@ from minirlhf.trainers.evaluation import candidates
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-everything, world = words.replies(), words.bags()  # 19,607 replies; 791 bags of words, for all that only counts words
+everything = seven_words.replies()  # 19,607
+world = seven_words.bags()  # 791 bags of words, for all that only counts words
 seen = evidence.Seen("ch20_exact")  # 20 draws of the comparisons
 predict = Predictions("20")
 
@@ -124,7 +124,7 @@ curves = {
     "exact tilt": [tilt_curve(world.ref_logps, p, world.gold) for p in proxies],
     "best-of-n": [best_of_n_curve(world.ref_logps, p, world.gold) for p in proxies],
     "policy gradient": [
-        optimise("policy-gradient", everything, words.lifted(p)) for p in progress(proxies[:4], "policy gradient")
+        optimise("policy-gradient", everything, seven_words.lifted(p)) for p in progress(proxies[:4], "policy gradient")
     ],
 }
 for name, found in curves.items():
@@ -269,7 +269,7 @@ for proxy_class, n in progress((("counts", 400), ("pairs", 200), ("pairs", 1600)
     parts[f"{proxy_class}, {n:,}"] = []
     for s in range(2):
         p = fit(world, compare(world, n, seed=s), proxy_class)
-        trained = optimise("policy-gradient", everything, words.lifted(p))
+        trained = optimise("policy-gradient", everything, seven_words.lifted(p))
         parts[f"{proxy_class}, {n:,}"].append(decompose(world, limits[proxy_class], p, trained, distance=1.5))
 
 # %%
@@ -301,8 +301,8 @@ BETAS = (1, 0.5, 0.25)
 leashes, leads = {}, []
 print("trained under a penalty, against the run without one")
 for proxy_class, n in progress((("counts", 400), ("pairs", 200)), "leashes"):
-    p, other = (words.lifted(fit(world, compare(world, n, seed=s), proxy_class)) for s in (0, 500))
-    path = policy_gradient(everything, words.decisions(), p, steps=leash.STEPS)
+    p, other = (seven_words.lifted(fit(world, compare(world, n, seed=s), proxy_class)) for s in (0, 500))
+    path = policy_gradient(everything, seven_words.decisions(), p, steps=leash.STEPS)
     free, held = along(path, everything.ref_logps, p, everything.gold), leash.leashed(everything, p, betas=BETAS)
     turn = leash.stop_where_another_turns(path, everything, other)
     leashes[f"{proxy_class}, {n} comparisons"] = free, held, turn

@@ -23,17 +23,17 @@ from minirlhf.chapters.ch20_overoptimization.curves import (
 from minirlhf.chapters.ch20_overoptimization.detector import detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.fits import fit_form, judge
-from minirlhf.chapters.ch20_overoptimization.functions import load_function
 from minirlhf.chapters.ch20_overoptimization.language_dpo import believed, dpo
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
-from minirlhf.chapters.ch20_overoptimization.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
 from minirlhf.chapters.ch20_overoptimization.report import overopt
-from minirlhf.chapters.ch20_overoptimization.words import bags, decisions, gold, lifted, replies
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
+from minirlhf.data.functions import load_function
+from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
 from minirlhf.evidence import starts
+from minirlhf.feedback.proxies import compare, fit, in_gold_units, with_flipped_tail, with_noise
 from minirlhf.stages import pipeline
 
 # -- the world ---------------------------------------------------------------------------------------------------

@@ -39,9 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the table, write the figures."""
-    from minirlhf.chapters.ch20_overoptimization.functions import load_function
     from minirlhf.chapters.ch20_overoptimization.report import overopt
     from minirlhf.core.errors import UserError
+    from minirlhf.data.functions import load_function
 
     if args.out.exists() and not args.out.is_dir():
         raise UserError(f"{args.out}: is a file; --out names a folder")

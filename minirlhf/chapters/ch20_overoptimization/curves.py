@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from minirlhf.chapters.ch20_overoptimization.words import MAX_WORDS, STOP, Decisions, Outcomes, decisions
+from minirlhf.data.seven_words import MAX_WORDS, STOP, Decisions, Outcomes, decisions
 from minirlhf.equations.estimators import best_of_n_distribution
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.overoptimization import tilt

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import along, tilted
-from minirlhf.chapters.ch20_overoptimization.proxies import compare, features, fit
 from minirlhf.chapters.ch20_overoptimization.remedies import Evidence, single
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes
+from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.overoptimization import roc_auc
+from minirlhf.feedback.proxies import compare, features, fit
 
 THRESHOLD = 1.0
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import Curve, tilt_curve
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes
+from minirlhf.data.seven_words import Outcomes
 
 
 @dataclass(frozen=True)

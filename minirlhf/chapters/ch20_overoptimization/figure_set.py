@@ -12,10 +12,10 @@ from minirlhf.chapters.ch20_overoptimization.curves import along, optimise, poli
 from minirlhf.chapters.ch20_overoptimization.detector import detect, detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.networks import ensembles
-from minirlhf.chapters.ch20_overoptimization.proxies import compare, fit, fit_everything
 from minirlhf.chapters.ch20_overoptimization.remedies import Evidence
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes, bags, decisions, lifted, replies
+from minirlhf.data.seven_words import Outcomes, bags, decisions, lifted, replies
 from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval
+from minirlhf.feedback.proxies import compare, fit, fit_everything
 from minirlhf.report.plotting import panels
 
 DISTANCE = 2.0  # at which remedies are compared

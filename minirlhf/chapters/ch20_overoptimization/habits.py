@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import tilted
-from minirlhf.chapters.ch20_overoptimization.proxies import TEMPERATURE, labelled_better, minimise
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.feedback.proxies import TEMPERATURE, labelled_better, minimise
 
 
 @dataclass(frozen=True)

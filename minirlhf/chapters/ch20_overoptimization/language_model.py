@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
-from minirlhf.chapters.ch20_overoptimization.functions import grade, require_preferences
 from minirlhf.data.formats import Problem
+from minirlhf.data.functions import grade, require_preferences
 from minirlhf.data.tasks.base import Task
 from minirlhf.data.types import PreferencePair
 from minirlhf.equations.estimators import best_of_n_curve, best_of_n_kl

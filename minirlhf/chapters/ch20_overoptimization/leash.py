@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import Curve, along, policy_gradient
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes, decisions
+from minirlhf.data.seven_words import Outcomes, decisions
 
 #: KL penalties from strong to weak.
 BETAS = (1.0, 0.5, 0.25, 0.12)

@@ -1,6 +1,6 @@
 """Reward models with a hidden layer, and what ensembles of them are worth when their members share more or less.
 
-The linear proxies of :mod:`~minirlhf.chapters.ch20_overoptimization.proxies` come from a convex loss: five fits to the same comparisons are one and
+The linear proxies of :mod:`~minirlhf.feedback.proxies` come from a convex loss: five fits to the same comparisons are one and
 the same. A network remembers where it started, as a large reward model remembers its pretraining. So members may differ in the order
 in which they see the comparisons and in nothing else, in their initial weights as well, or in the comparisons.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minirlhf.chapters.ch20_overoptimization.proxies import ProxyComparisons, in_gold_units, standardised
 from minirlhf.chapters.ch20_overoptimization.remedies import Evidence
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes
 from minirlhf.core.randomness import generator
+from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
 from minirlhf.equations.reward_losses import bradley_terry_loss
+from minirlhf.feedback.proxies import ProxyComparisons, in_gold_units, standardised
 
 HIDDEN, STEPS, BATCH, LEARNING_RATE = 32, 300, 32, 0.01
 

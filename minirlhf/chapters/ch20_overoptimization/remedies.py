@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import STRENGTHS, Curve, along, tilt_curve, tilted
-from minirlhf.chapters.ch20_overoptimization.proxies import ProxyComparisons, compare, fit, in_gold_units
-from minirlhf.chapters.ch20_overoptimization.words import WORDS, Outcomes
+from minirlhf.data.seven_words import WORDS, Outcomes
 from minirlhf.equations.overoptimization import constraint_multipliers, uncertainty_weighted, worst_case
+from minirlhf.feedback.proxies import ProxyComparisons, compare, fit, in_gold_units
 
 
 @dataclass(frozen=True)

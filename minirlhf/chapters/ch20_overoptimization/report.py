@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minirlhf.chapters.ch20_overoptimization import figures, words
+from minirlhf.chapters.ch20_overoptimization import figures
 from minirlhf.chapters.ch20_overoptimization.curves import OPTIMIZERS, Curve, optimise
 from minirlhf.chapters.ch20_overoptimization.figure_set import add_given, add_learned, add_other_worlds
 from minirlhf.chapters.ch20_overoptimization.fits import FitVerdict, judge, single_verdict
-from minirlhf.chapters.ch20_overoptimization.proxies import CLASSES, compare, fit, in_gold_units
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes, bags
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.data import seven_words
+from minirlhf.data.seven_words import Outcomes, bags
+from minirlhf.feedback.proxies import CLASSES, compare, fit, in_gold_units
 from minirlhf.models.checkpoints import write_text_atomic
 from minirlhf.report.plotting import panels, png
 
@@ -135,7 +136,7 @@ def overopt(
 def _words(
     proxy: str | Function, gold: Function | None, optimizers: Sequence[str], pairs: int, seeds: int
 ) -> OveroptimisationReport:
-    world = words.replies()
+    world = seven_words.replies()
     if gold is not None:
         world = Outcomes(world.texts, world.ref_logps, world.grade(gold, "gold"), world.counts)
     if isinstance(proxy, str):

@@ -7,10 +7,10 @@ curve of each score among the policy's replies alone, where it cannot be earned 
 from dataclasses import replace
 
 from minirlhf.chapters.ch20_overoptimization.detector import Detection, detection
-from minirlhf.chapters.ch20_overoptimization.proxies import compare
 from minirlhf.chapters.ch20_overoptimization.remedies import Evidence
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes, bags
+from minirlhf.data.seven_words import Outcomes, bags
 from minirlhf.evidence import Study
+from minirlhf.feedback.proxies import compare
 
 NAMES = {
     "proxy reward": "proxy",
@@ -45,7 +45,12 @@ def probe() -> dict[str, float | str]:
     return dict(one_seed(0))
 
 
-STUDY = Study(one_seed, probe, seeds=20)
+STUDY = Study(
+    one_seed,
+    probe,
+    seeds=20,
+    labs=("minirlhf.data.functions", "minirlhf.data.seven_words", "minirlhf.feedback.proxies"),
+)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -22,7 +22,9 @@ from minirlhf.chapters.ch20_overoptimization.detector import detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
 from minirlhf.chapters.ch20_overoptimization.fits import FORMS, fit_form, on_a_grid
 from minirlhf.chapters.ch20_overoptimization.networks import DIFFERENCES, ensembles, members
-from minirlhf.chapters.ch20_overoptimization.proxies import (
+from minirlhf.data.seven_words import bags, decisions, lifted, replies
+from minirlhf.evidence import Study
+from minirlhf.feedback.proxies import (
     CLASSES,
     compare,
     fit,
@@ -30,8 +32,6 @@ from minirlhf.chapters.ch20_overoptimization.proxies import (
     with_flipped_tail,
     with_noise,
 )
-from minirlhf.chapters.ch20_overoptimization.words import bags, decisions, lifted, replies
-from minirlhf.evidence import Study
 
 SIZES = (50, 100, 200, 400, 1600)
 
@@ -183,7 +183,12 @@ def probe() -> dict[str, float]:
     return numbers | {f"auc_{short(name)}": alarm.auc(name) for name in alarm.scores}
 
 
-STUDY = Study(one_seed, probe, seeds=20)
+STUDY = Study(
+    one_seed,
+    probe,
+    seeds=20,
+    labs=("minirlhf.data.functions", "minirlhf.data.seven_words", "minirlhf.feedback.proxies"),
+)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minirlhf.chapters.ch20_overoptimization.words import Outcomes
 from minirlhf.core.errors import unknown
 from minirlhf.core.randomness import generator
+from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
 
 TEMPERATURE = 0.5  # of the labeller, in units of gold

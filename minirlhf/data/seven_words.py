@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minirlhf.chapters.ch20_overoptimization.functions import grade, require_preferences
 from minirlhf.core.randomness import numpy_generator
+from minirlhf.data.functions import grade, require_preferences
 
 WORDS = ("ok", "um", "please", "thanks", "fact", "detail", "great")
 MAX_WORDS = 5
