@@ -9,6 +9,7 @@ import torch
 from minirlhf.chapters.ch17_tools import adventure, calculators
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.data.calls import ToolCall
+from minirlhf.equations import tools
 from minirlhf.feedback.tools import Toolbox
 
 # -- the adventure ---------------------------------------------------------------------------------------------------------
@@ -125,3 +126,43 @@ def test_environments_take_what_trl_hands_them():
     for environment in (Adventure(), calculators.Calculators()()):
         environment.reset(prompt=[], value="4")
         assert all(inspect.getdoc(getattr(environment, s["function"]["name"])) for s in Toolbox.of(environment).schemas)
+
+
+# -- examples of the text --------------------------------------------------------------------------------------------------
+
+
+def test_four_conversations_by_hand():
+    rewards = torch.tensor([[0.3, 0, 1], [0.3, 0, 0], [0, 0.3, 0], [0, 0, 0]], dtype=torch.float64)
+    there = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]]).bool()
+    totals = rewards.sum(1)
+    assert totals.tolist() == pytest.approx([1.3, 0.3, 0.3, 0])
+    assert (totals - totals.mean()).tolist() == pytest.approx([0.825, -0.175, -0.175, -0.475])
+    to_go = rewards.flip(1).cumsum(1).flip(1)
+    expected = [[0.825, 0.675, 0.5], [-0.175, -0.325, -0.5], [-0.175, -0.025, 0], [-0.475, -0.325, 0]]
+    found = tools.turn_advantages(to_go, there, num_generations=4)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_when_a_call_pays_by_hand():
+    head = torch.tensor([0.69, 0.71])
+    worth = tools.call_worth(torch.ones(2), head, cost=0.3)
+    assert worth[0] > 0 > worth[1], "more than seven times in ten"
+    free = tools.call_worth(torch.ones(2), torch.tensor([0.74, 0.76]), lie=0.25)
+    assert free[0] > 0 > free[1], "a tool that lies as often as the head errs"
+
+
+def test_two_checks_of_a_calculator_by_hand():
+    read, head, lie = torch.tensor(0.95), torch.tensor(0.1), 0.2
+    twice = tools.check_worth(read, head, lie=lie, caught=1.0, alarm=lie)
+    assert lie * 1.0 * head == pytest.approx(0.02) and (1 - lie) * lie * (read - head) == pytest.approx(0.136)
+    assert float(twice) == pytest.approx(0.02 - 0.136)
+    again = (1 - lie) * read - 0.05
+    assert float(again) == pytest.approx(0.71)
+    nines = [float(tools.check_worth(read, v, lie=lie, caught=8 / 9)) for v in (head, again)]
+    assert nines == pytest.approx([0.018, 0.126], abs=5e-4)
+
+
+def test_twenty_turns_by_hand():
+    prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
+    assert tools.tokens_read_again(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
+    assert tools.tokens_read_on(prompt, heard) == 8_119

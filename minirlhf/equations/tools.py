@@ -1,4 +1,5 @@
-"""Acting in turns: what a tool's words do to the gradient when they are taken for the policy's own, what a turn is worth, and what a call is.
+"""Acting in turns: what a tool's words do to the gradient when they are taken for the policy's own, what a turn is worth, what a call and a check
+are, and how many tokens are read.
 
 Everything is pure and differentiable. A *turn* is a run of sampled tokens; between two turns the environment writes, and the mask is 0.
 """
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, UNIT, distribution, finite, takes, under_mask
+from minirlhf.core.validate import MASK, UNIT, at_least, distribution, finite, takes, under_mask
 
 
 @takes(spoken=distribution("... V"), policy=distribution("... V"), advantages=finite("... V"))
@@ -52,6 +53,27 @@ def turn_returns(rewards: Tensor, mask: Tensor, *, gamma: float = 1.0) -> Tensor
     return zero_where_masked(torch.stack(returns[::-1], 1).gather(1, turn), sampled)
 
 
+@takes(mask=MASK, returns=under_mask(), num_generations=at_least(1))
+def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> Tensor:
+    """Return from turn k on, less the mean of the conversations of the group that have a turn k: A_ik = G_ik − Σ_j m_jk G_jk / Σ_j m_jk.
+
+    A turn is compared with the same turn of other conversations, which stand somewhere else by then; what has been earned before turn k is in
+    neither. Who alone comes so far has nothing to be compared with, and 0. Returns are data: no gradient flows.
+
+    Label: eq:turn-advantage
+    Source: chapter 17; of two turns, without the standard deviations and with weights of 1, it is that of Zeng et al. (2025), arXiv 2505.11821.
+    Args:
+        returns: ``(B, K)``, a column for each turn; ``mask``: whether the conversation has it; ``num_generations``: rows of a group, prompt-major.
+    Raises: ValueError too if the rows are not whole groups.
+    """
+    if len(mask) % num_generations:
+        raise ValueError(f"num_generations = {num_generations} and mask has {len(mask)} rows; expected whole groups")
+    there = mask.bool().unflatten(0, (-1, num_generations))  # (P, G, K)
+    earned = zero_where_masked(returns.detach(), mask.bool()).unflatten(0, (-1, num_generations))
+    usual = earned.sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp(min=1)
+    return zero_where_masked((earned - usual).flatten(0, 1), mask.bool())
+
+
 @takes(
     read=finite("...", "[0, 1]"), head=finite("...", "[0, 1]"), fail=UNIT, lie=UNIT,
 )  # fmt: skip
@@ -74,16 +96,49 @@ def call_worth(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.
     return (1 - fail - lie) * read + fail * head - cost - head
 
 
+@takes(read=finite("...", "[0, 1]"), fallback=finite("...", "[0, 1]"), lie=UNIT, caught=UNIT, alarm=UNIT)
+def check_worth(
+    read: Tensor, fallback: Tensor, *, lie: float, caught: float, alarm: float = 0.0, cost: float = 0.0
+) -> Tensor:
+    """What it is worth to check a tool's output before one believes it: ℓ·d·v − (1 − ℓ)·a·(p_read − v) − c.
+
+    A caught lie is replaced by what the fallback earns, a false alarm throws the right output away for it. The check is worth nothing by itself: what
+    counts is what is done after the alarm.
+
+    Label: eq:check-worth
+    Source: derived in chapter 17.
+    Args:
+        read: p_read, probability of a right answer after a right output; ``fallback``: v, what is expected after an alarm.
+        lie: ℓ, probability of a wrong output; ``caught``: d, that the check notices a wrong one; ``alarm``: a, that it refuses a right one.
+        cost: c, of the check.
+    """
+    return lie * caught * fallback - (1 - lie) * alarm * (read - fallback) - cost
+
+
 @takes(prompt=finite("..."), said=finite("... K"), heard=finite("... K"))
 def tokens_read_again(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
-    """Tokens that are read when each of K turns reads its conversation from the start: Σ_k (p + Σ_{j<k} (s_j + h_j)).
+    """Tokens that are read when each of K turns reads its conversation from the start: Σ_k (n + Σ_{j<k} (s_j + h_j)).
 
-    It grows with the square of the number of turns; going on with the cache reads p + Σ_{j<K} (s_j + h_j), each token once.
+    It grows with the square of the number of turns; :func:`tokens_read_on` does not. The words that a turn says are computed besides, in either way.
 
     Label: eq:tokens-read-again
     Source: derived in chapter 17.
     Args:
-        prompt: p, its tokens; ``said``, ``heard``: s_k and h_k, the tokens of turn k and of what came after it; the last h is never read.
+        prompt: n, its tokens; ``said``, ``heard``: s_k and h_k, the tokens of turn k and of what came after it; the last h is never read.
     """
     before = (said + heard).cumsum(-1) - (said + heard)  # (..., K), what stands before each turn
     return (prompt[..., None] + before).sum(-1)
+
+
+@takes(prompt=finite("..."), heard=finite("... K"))
+def tokens_read_on(prompt: Tensor, heard: Tensor) -> Tensor:
+    """Tokens that are read when K turns go on with the conversation's cache: n + Σ_{k<K} (1 + h_k).
+
+    A sampled token enters the cache when the next one is computed. The one that ended a turn had no next one: it is read with what was heard.
+
+    Label: eq:tokens-read-on
+    Source: derived in chapter 17.
+    Args:
+        prompt: n, its tokens; ``heard``: h_k, the tokens of what came after turn k; the last h is never read.
+    """
+    return prompt + (1 + heard[..., :-1]).sum(-1)

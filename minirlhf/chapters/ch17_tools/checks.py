@@ -1,4 +1,4 @@
-"""The ledger of chapter 17: words that the policy did not say, turns, and the price of a call."""
+"""The ledger of chapter 17: words that the policy did not say, turns, the price of a call and of a check, what is read."""
 
 from __future__ import annotations
 
@@ -94,6 +94,47 @@ def _(turn_returns, draw: Draw) -> Comparison:
 
 
 @check(
+    "eq:turn-advantage",
+    "value",
+    of=tools.turn_advantages,
+    against="loops over the conversations of a group that have the turn",
+    wrong={
+        "a missing turn counts as one that earned nothing": lambda returns, mask, *, num_generations: torch.where(
+            mask,
+            torch.where(mask, returns, 0.0)
+            - torch.where(mask, returns, 0.0).view(-1, num_generations, 4).mean(1).repeat_interleave(num_generations, 0),
+            0.0,
+        ),
+        "the mean of all turns of the group": lambda returns, mask, *, num_generations: torch.where(
+            mask,
+            returns
+            - torch.stack(
+                [row[kept].mean() for row, kept in zip(returns.split(num_generations), mask.split(num_generations), strict=True)]
+            ).repeat_interleave(num_generations)[:, None],
+            0.0,
+        ),
+        "groups of all rows": lambda returns, mask, *, num_generations: tools.turn_advantages(
+            returns, mask, num_generations=len(mask)
+        ),
+    },
+)  # fmt: skip
+def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
+    "Each turn's return less the mean of the same turn over those of its group that have it."
+    for size in (3, 2):
+        mask = draw.mask(6, 4)
+        mask[:, 0] = True
+        mask[0, :3] = mask[1, :3] = True  # a turn that some have and another lacks
+        mask[2] = torch.arange(4) < 2
+        returns = torch.where(mask, draw.normal(6, 4), torch.nan)
+        expected = torch.zeros(6, 4, dtype=torch.float64)
+        for i, k in mask.nonzero().tolist():
+            first = i // size * size
+            beside = [float(returns[j, k]) for j in range(first, first + size) if mask[j, k]]
+            expected[i, k] = returns[i, k] - sum(beside) / len(beside)
+        yield turn_advantages(returns, mask, num_generations=size), expected
+
+
+@check(
     "eq:call-worth",
     "value",
     of=tools.call_worth,
@@ -121,6 +162,36 @@ def _(call_worth, draw: Draw) -> Iterator[Comparison]:
 
 
 @check(
+    "eq:check-worth",
+    "value",
+    of=tools.check_worth,
+    against="all outcomes with the check and without, each with its reward",
+    wrong={
+        "a false alarm costs nothing": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+            read, fallback, lie=lie, caught=caught, cost=cost
+        ),
+        "every lie is caught": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+            read, fallback, lie=lie, caught=1.0, alarm=alarm, cost=cost
+        ),
+        "after an alarm the right output is found": lambda read, fallback, *, lie, caught, alarm, cost: tools.check_worth(
+            read, read, lie=lie, caught=caught, alarm=alarm, cost=cost
+        ),
+    },
+)  # fmt: skip
+def _(check_worth, draw: Draw) -> Iterator[Comparison]:
+    "The reward expected of one who checks, over everything the tool and the check may do, less that of one who believes."
+    for _ in range(2):
+        read, fallback = draw.uniform(3, low=0.7, high=0.95), draw.uniform(3, low=0.2, high=0.5)
+        lie, caught, alarm, cost = (float(draw.uniform(low=low, high=low + 0.1)) for low in (0.2, 0.6, 0.1, 0.02))
+        checked = torch.zeros(3, dtype=torch.float64)
+        for output, p_output, p_alarm in (("right", 1 - lie, alarm), ("wrong", lie, caught)):
+            for alarmed, p in ((True, p_alarm), (False, 1 - p_alarm)):
+                right = fallback if alarmed else read if output == "right" else 0 * read
+                checked = checked + p_output * p * (right - cost)
+        yield check_worth(read, fallback, lie=lie, caught=caught, alarm=alarm, cost=cost), checked - (1 - lie) * read
+
+
+@check(
     "eq:tokens-read-again",
     "value",
     of=tools.tokens_read_again,
@@ -145,3 +216,30 @@ def _(tokens_read_again, draw: Draw) -> Comparison:
             conversation += ["s"] * int(said[row, k]) + ["h"] * int(heard[row, k])
         read.append(total)
     return tokens_read_again(prompt, said, heard), torch.tensor(read, dtype=torch.float64)
+
+
+@check(
+    "eq:tokens-read-on",
+    "value",
+    of=tools.tokens_read_on,
+    against="a cache of tokens that grows as they are computed, sampled ones by the token after them",
+    wrong={
+        "the end of a turn is never read": lambda prompt, heard: prompt + heard[..., :-1].sum(-1),
+        "the last answer is read too": lambda prompt, heard: tools.tokens_read_on(prompt, heard) + 1 + heard[..., -1],
+        "the prompt in each turn": lambda prompt, heard: tools.tokens_read_on(prompt, heard) + prompt * (heard.shape[-1] - 1),
+    },
+)  # fmt: skip
+def _(tokens_read_on, draw: Draw) -> Comparison:
+    "Before it speaks, each turn reads what stands in the conversation and not yet in the cache."
+    prompt = torch.tensor([float(draw.integer(3, 9)) for _ in range(2)], dtype=torch.float64)
+    said, heard = (torch.tensor([[draw.integer(1, 5) for _ in range(4)] for _ in range(2)]).double() for _ in range(2))
+    read = []
+    for row in range(2):
+        conversation, cached, total = int(prompt[row]), 0, 0
+        for k in range(4):
+            total, cached = total + conversation - cached, conversation
+            for _ in range(int(said[row, k]) - 1):
+                cached += 1  # the token before it has been put in
+            conversation += int(said[row, k]) + int(heard[row, k])
+        read.append(total)
+    return tokens_read_on(prompt, heard), torch.tensor(read, dtype=torch.float64)
