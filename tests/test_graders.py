@@ -2,12 +2,14 @@
 
 import json
 import math
+import random
 import time
 from fractions import Fraction
+from typing import ClassVar
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
@@ -15,6 +17,7 @@ from minirlhf.data.records import Problem
 from minirlhf.equations.shaping import composite_reward
 from minirlhf.feedback import graders, rewards
 from minirlhf.feedback.graders import answers
+from minirlhf.sandbox import algebra
 
 DOUBLE = json.dumps(
     {
@@ -39,6 +42,12 @@ TABLE = {
         ("is it (a|b)?", "(a|b)", 1),  # no regular expressions
         ("72", "7", 0),
         ("concatenate", "cat", 0),
+        ("it is 7.5", "7", 0),
+        ("it is 0,7", "7", 0),
+        ("it is -7", "7", 0),
+        ("it is 7/2", "7", 0),
+        ("it is 7, or so.", "7", 1),
+        ("it is 7.", "7", 1),
         ("text", "", math.nan),
     ],
     "edit": [
@@ -104,6 +113,46 @@ TABLE = {
         (r"\boxed{3} no: \boxed{4}", "4", 1),
         (r"\boxed{3} no: \boxed{4}", "3", 0),
         ("1.4142", r"\sqrt{2}", 0),
+        (r"\boxed{\frac{x^2-1}{x-1}}", "x+1", 1),
+        (r"\boxed{2\pi r}", r"r\cdot\pi\cdot 2", 1),
+        (r"\boxed{e^{x+y}}", r"\exp(x)\exp(y)", 1),
+        (r"\boxed{\sqrt{5+2\sqrt6}}", r"\sqrt2+\sqrt3", 1),
+        (r"\boxed{\sin^{2}(x)}", "x", 0),
+        (r"\boxed{x^{y}x^{z}}", "x^{y+z}", 1),
+        (r"\boxed{\text{even}}", r"\text{odd}", 0),
+        (r"\boxed{\text{Even}}", "even", 1),
+        (r"\boxed{\text{Evelyn}}", r"\text{Briana}", 0),
+        (r"\boxed{\text{(A)}}", r"\text{(B)}", 0),
+        (r"\boxed{\textbf{(A)}}", r"\text{(A)}", 1),
+        (r"\boxed{\text{}}", r"\text{even}", 0),
+        (r"\boxed{x \text{ or } y}", "xy", 0),
+        (r"\boxed{5\text{ cm}^2}", "5", 1),
+        (r"\boxed{5\text{ cm}^2}", "25", 0),
+        (r"\boxed{(5\text{ cm}, 2\mathrm{s})}", "(5,2)", 1),
+        ("1234", "(1,234)", 0),
+        (r"\boxed{(1, 234)}", "(1,234)", 1),
+        (r"\boxed{\frac{1,000}{2}}", "500", 1),
+        (r"\boxed{1,234}", "1234", 1),
+        (r"\boxed{1,23}", "123", 0),
+        (r"\boxed{6 or 7}", "7", 0),
+        ("The answer is 6 or 7", "7", 0),
+        ("The answer is not 7", "7", 0),
+        ("It isn't 7", "7", 0),
+        ("The answer is 3/4.", "0.75", 1),
+        (r"\boxed{1\frac12}", "3/2", 1),
+        (r"\boxed{1\frac12}", "0.5", 0),
+        (r"\boxed{-2\frac{1}{2}}", "-2.5", 1),
+        (r"\boxed{2\frac{1}{2}}", "1", 0),
+        (r"\boxed{x^2\frac{1}{2}}", "x^2/2", 1),
+        (r"\boxed{2\dfrac{x}{2}}", "x", 1),
+        ("1 1/2", "1.5", 1),
+        ("1 1/2", "1/2", 0),
+        (r"\boxed{12\,000}", "12000", 1),
+        (r"\boxed{12\,000}", "0", 0),
+        (r"\boxed{5\,3}", "15", 0),
+        ("5 3", "15", 0),
+        ("1", r"\text{}", math.nan),
+        (r"\boxed{e^{e^{x}}}", r"\exp(\exp(x))", 1),
         (r"\boxed{(1, 2)}", "(2, 1)", 0),
         (r"\boxed{[0,1)}", "[0,1]", 0),
         (r"\boxed{x\le 3}", "3", 0),
@@ -180,6 +229,31 @@ TABLE = {
     "tests_share": [("    return 4\n", DOUBLE, 0.5), ("    return 2 * x\n", DOUBLE, 1), ("    1 / 0\n", DOUBLE, 0)],
 }
 
+#: Formulas made to agree with ``x`` where a grader might look: at a few points, at whole numbers, up to a large number or down to a small
+#: one, modulo a prime that somebody knows, nearly.
+MADE_TO_AGREE = [
+    "x+(4x-7)(5x-12)(6x-17)(7x-22)(8x-27)",  # at the five points that once were fixed
+    "x+(x-1)(x-2)(x-3)(x-4)(x-5)(x-6)(x-7)(x-8)(x-9)(x-10)",
+    "x+sin(pi*x)",
+    "x+abs(x-1000)+x-1000",
+    "x+abs(x-10**50)+x-10**50",
+    "x+abs(x/10**50-10**50)+x/10**50-10**50",
+    "x+sqrt((x-1/1000)^2)-(x-1/1000)",
+    "x+abs(log(x)-1000)+log(x)-1000",
+    "x+abs(x^{1/100}-1000)+x^{1/100}-1000",
+    "x+0*abs(x)+abs(exp(x)-10^9)+exp(x)-10^9",
+    f"x^{{{2**127 - 1}}}",
+    f"x^{{{2**61 - 1}}}",
+    f"x+{2**61 - 1}",
+    f"x+{2**127 - 1}",
+    "x+1/10^{40}",
+    "x*1.000000000000000000000000000000001",
+    "x+0/0",
+    "x+0*(1/(x-x))",
+]
+TABLE["maths"] += [(formula, "x", 0) for formula in MADE_TO_AGREE]
+TABLE["maths"] += [("x", formula, 0) for formula in MADE_TO_AGREE[:4]]
+
 CASES = [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in TABLE.items() for i, case in enumerate(cases)]
 NOT_IN_A_BOX = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
 
@@ -205,6 +279,80 @@ def test_any_way_to_write_a_number(whole, millionths):
         if millionths < 10**6:
             assert answers.answer_number(f"we get #### {text} in all") == value
     assert answers.answer_number(f"#### {whole:,}") == whole
+
+
+class Recorder:
+    """A box that writes down what it is asked, and answers no."""
+
+    asked: ClassVar[list[dict]] = []
+
+    def __init__(self, *boxes_and_limits):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        pass
+
+    def ask(self, question):
+        self.asked.append(question)
+        return {"ok": False}
+
+
+def test_formulas_are_compared_at_points_that_nobody_can_know(monkeypatch):
+    monkeypatch.setattr(algebra, "Box", Recorder)
+    for _ in range(20):
+        random.seed(0)
+        torch.manual_seed(0)
+        algebra.same_value("x", "2*x")
+    keys = [question["key"] for question in Recorder.asked]
+    assert len(set(keys)) == 20 and max(keys) > 2**120
+
+
+@pytest.mark.parametrize(("near_it", "kink"), [("x", "(x-{})"), ("sin(x)", "(x-{})")])
+def test_each_key_has_points_of_its_own(near_it, kink, monkeypatch):
+    """A formula that is made to agree at the points of one key is refused with every other."""
+    seen = []
+    for name in ("_near", "_far_out"):
+        drawn = getattr(algebra, name)
+        monkeypatch.setattr(algebra, name, lambda *given, drawn=drawn: seen.append(drawn(*given)) or seen[-1])
+    randrange = random.Random.randrange
+    monkeypatch.setattr(
+        random.Random, "randrange", lambda self, *given: seen.append(randrange(self, *given)) or seen[-1]
+    )
+    assert algebra._same(near_it, near_it, 1)
+    first = [str(point) for point in seen if point > 0]
+    seen.clear()
+    assert algebra._same(near_it, near_it, 2)
+    assert not set(first) & {str(point) for point in seen}
+
+
+NO_SHRINKING = (Phase.explicit, Phase.generate)  # which takes minutes with such slow examples
+terms = st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.fractions(-20, 20, max_denominator=9), max_size=4)  # fmt: skip
+
+
+def _written(polynomial):
+    return "+".join(f"({c.numerator})*x**{i}*y**{j}/{c.denominator}" for (i, j), c in polynomial.items()) or "0"
+
+
+def _times(one, other):
+    product = {}
+    for (i, j), c in one.items():
+        for (k, m), d in other.items():
+            product[i + k, j + m] = product.get((i + k, j + m), 0) + c * d
+    return {powers: c for powers, c in product.items() if c}
+
+
+@settings(max_examples=30, deadline=None, phases=NO_SHRINKING)
+@given(terms, terms, terms, st.integers(0, 2**128))
+def test_polynomials_are_the_same_if_their_coefficients_are(one, other, third, key):
+    """By the definition of a polynomial's product, in fractions."""
+    factors = f"({_written(one)})*({_written(other)})"
+    assert algebra._same(factors, _written(_times(one, other)), key)
+    alike = {p: c for p, c in one.items() if c} == {p: c for p, c in third.items() if c}
+    assert algebra._same(_written(one), _written(third), key) == alike
+    assert algebra._same(f"sqrt(2)*({_written(one)})", f"sqrt(2)*({_written(third)})", key) == alike
 
 
 short = st.text(alphabet="abc", max_size=7)
@@ -276,6 +424,30 @@ def test_no_text_breaks_a_grader(completion, reference, name):
     value = graders.get(name)(completion, reference)
     assert -1 <= value <= 1 or math.isnan(value)
     assert math.isnan(value) == math.isnan(graders.get(name)("", reference)), "NaN is the reference's fault alone"
+
+
+mathematical = st.text(alphabet="012xy+-*/^(){},.= \\", max_size=24) | st.lists(
+    st.sampled_from((r"\frac", r"\text{cm}", r"\boxed{", "{", "}", "sqrt", "1,000", "12", "x", "^", " ", "(", ")", "e", "$")), max_size=9
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, phases=NO_SHRINKING)
+@given(mathematical, mathematical)
+def test_no_text_breaks_the_grader_of_formulas(completion, reference):
+    value = graders.maths(completion, reference)
+    assert value in (0, 1) or math.isnan(value)
+    assert math.isnan(value) == math.isnan(graders.maths("", reference)), "NaN is the reference's fault alone"
+    assert graders.maths("", reference) != 1
+
+
+@settings(max_examples=25, deadline=None, phases=NO_SHRINKING)
+@given(
+    st.text() | st.text(alphabet="def oubl(x):=\n `2*+return'[]{}", max_size=80),
+    st.sampled_from(["tests", "tests_share"]),
+)
+def test_no_program_breaks_its_tests(completion, name):
+    assert 0 <= graders.get(name)(completion, DOUBLE) <= 1
+    assert math.isnan(graders.get(name)("    return 2 * x\n", completion))
 
 
 HOSTILE = {

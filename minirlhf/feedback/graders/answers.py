@@ -26,11 +26,13 @@ def exact(completion: str, reference: str) -> float:
 
 
 def contains(completion: str, reference: str) -> float:
-    """1 if the reference stands in the completion as whole words, in any case: ``7`` does not stand in ``72``."""
+    """1 if the reference stands in the completion as whole words, in any case: ``7`` stands neither in ``72`` nor in ``7.5`` or ``-7``."""
     text, wanted = (" ".join(words.casefold().split()) for words in (completion, reference))
     if not wanted:
         return math.nan
-    return float(bool(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text)))
+    before = r"(?<!\w)(?<!\d[.,])(?<![-−])" if wanted[0].isdigit() else r"(?<!\w)"
+    after = r"(?!\w)(?![.,/]\d)" if wanted[-1].isdigit() else r"(?!\w)"
+    return float(bool(re.search(before + re.escape(wanted) + after, text)))
 
 
 def edit(completion: str, reference: str) -> float:

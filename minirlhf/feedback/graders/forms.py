@@ -46,7 +46,7 @@ def constraints(completion: str, reference: str) -> float:
     such object, or names a constraint that is not known.
 
     Source: the kinds of verifiable instructions in Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models"
-        (their instruction-level accuracy is the mean of this).
+        (their instruction-level accuracy counts all instructions of all prompts together).
     """
     try:
         asked = json.loads(reference)

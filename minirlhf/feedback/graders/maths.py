@@ -10,13 +10,19 @@ from minirlhf.sandbox import algebra
 
 LONGEST = 300  # characters of an answer
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_A_NUMBER = r"-?(?:[0-9]+ [0-9]+/[0-9]+|[0-9]*\.?[0-9]+\.?(?:/[0-9.]+)?)"
+_TEXT = r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}"
+#: A unit: text behind a value, with a power of its own, up to the end of the part.
+_UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS = (
+    (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
+    (_UNIT, ""),
+    (_TEXT, r" \1 "),
     (
         r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
         " ",
     ),
-    (r"\\(?:text|mathrm|mbox|textbf|mathbf)\{[^{}]*\}", " "),
-    (r"\{,\}|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", ""),
+    (r"(?<![\^0-9a-zA-Z.}])([0-9]+)\s*\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9]))", r"(\1+\2\4/\3\5)"),  # 1½
     (r"\\(?:cdot|times)(?![a-zA-Z])|·|×", "*"),
     (r"\\div(?![a-zA-Z])|÷", "/"),
     (r"\\pi(?![a-zA-Z])|π", " pi "),
@@ -32,16 +38,15 @@ def maths(completion: str, reference: str) -> float:
     """1 if both give the same mathematical answer, written in LaTeX or plainly.
 
     The answer of a text stands in its last ``\\boxed{…}``, else in ``<answer>…</answer>``, else after its last ``####``, else between its
-    last dollar signs; else it is the whole text, for a completion its last line. Two answers are the same if they are expressions of the
-    same value (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and
-    in their brackets, sets ``\\{…\\}`` in any order. Units, currency and per cent signs are not compared, as in
-    :func:`~minirlhf.feedback.graders.numeric`. No inequality, no matrix, no unit is understood: what is not an expression is compared as
-    text; words about a number (``The answer is 7``) as by :func:`~minirlhf.feedback.graders.numeric`. NaN for a reference without an answer.
+    last dollar signs; else it is the last line. Two answers are the same if they are expressions of the same value
+    (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and in
+    their brackets, sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
+    in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
+    not an expression is compared as text. Of words about a number (``The answer is 7``) the number counts, if there is only one and no
+    *not*: who names two has not answered. NaN for a reference without an answer.
     """
-    wanted, given = final_text(reference), final_text(completion)
-    if not wanted or len(wanted) > LONGEST:
-        return math.nan
-    return float(0 < len(given) <= LONGEST and _same(plain(given), plain(wanted)))
+    wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in map(final_text, (reference, completion)))
+    return float(given != "" and _same(given, wanted)) if wanted else math.nan
 
 
 def final_text(text: str) -> str:
@@ -76,6 +81,7 @@ def plain(text: str) -> str:
     text = text.replace("\\{", "⦃").replace("\\}", "⦄")
     for found, instead in _WORDS:
         text = re.sub(found, instead, text)
+    text = _joined(text)
     for _ in range(LONGEST):
         changed = re.sub(r"\\frac\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))\s*(?:\{([^{}]*)\}|([0-9a-zA-Z]))", _fraction, text)
         changed = re.sub(r"sqrt\s*\[([^][{}]*)\]\s*\{([^{}]*)\}", r"((\2)**(1/(\1)))", changed)
@@ -87,6 +93,17 @@ def plain(text: str) -> str:
         text = changed
     text = text.replace("^", "**").replace("⦃", "{").replace("⦄", "}")
     return " ".join(text.split()).removesuffix(".").strip()
+
+
+def _joined(text: str) -> str:
+    """Without the commas that mark thousands; between brackets a comma parts two numbers."""
+    depth, kept, last = 0, [], 0
+    for found in re.finditer(r"[(\[⦃)\]⦄]|(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", text):
+        depth += (found[0] in "([⦃") - (found[0] in ")]⦄")
+        if found[0] == "," and depth == 0:
+            kept.append(text[last : found.start()])
+            last = found.end()
+    return "".join([*kept, text[last:]])
 
 
 def _fraction(found: re.Match[str]) -> str:
@@ -119,13 +136,16 @@ def _same(given: str, wanted: str) -> bool:
     if _is_number(given) and _is_number(wanted):
         numbers = [answer_number(text) for text in (given, wanted)]
         return numbers[0] is not None and numbers[0] == numbers[1]
-    if re.fullmatch(r"[a-zA-Z0-9 .,'!-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!-]*", given) and _is_number(wanted):
-        return answer_number(given) == answer_number(wanted)
+    if re.fullmatch(r"[a-zA-Z0-9 .,'!/-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/-]*", given) and _is_number(wanted):
+        alone = len(re.findall(rf"{_A_NUMBER}(?![0-9])", given)) == 1 and not re.search(
+            r"\bnot\b|n't\b", given.casefold()
+        )
+        return alone and answer_number(given) == answer_number(wanted)
     return algebra.same_value(given, wanted)
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9.]+(?:/[0-9.]+)?", text) is not None
+    return re.fullmatch(_A_NUMBER, text) is not None
 
 
 def _parts(text: str) -> tuple[str, list[str], str] | None:
