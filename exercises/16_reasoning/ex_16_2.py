@@ -62,7 +62,7 @@ import torch
 from minirlhf.classroom.testing import expect, test
 
 
-def stepped(p, group, reward):
+def stepped(p, group, reward, centred=True):
     """The mean step over every group there is, with the slope by autograd. ``reward``: replies (G,) of 0 and 1 -> (G,)."""
     z = torch.tensor(math.log(p / (1 - p)), dtype=torch.float64, requires_grad=True)
     logps = torch.stack([torch.sigmoid(-z), torch.sigmoid(z)]).log()  # of the second and of the first answer
@@ -71,7 +71,7 @@ def stepped(p, group, reward):
         replies = torch.tensor(said)
         earned = reward(replies)
         chance = p ** sum(said) * (1 - p) ** (group - sum(said))
-        total = total + chance * ((earned - earned.mean()) * logps[replies]).mean()
+        total = total + chance * ((earned - centred * earned.mean()) * logps[replies]).mean()
     return float(torch.autograd.grad(total, z)[0])
 
 
@@ -102,8 +102,8 @@ def by_truth(sub, draw):
     expect(
         sub.paid_by_truth(p, group), stepped(p, group, truth), what="`paid_by_truth`", given={"p": p, "group": group}, tolerance=1e-9,
         mistakes={
-            "that is the limit of a large group; the group's own mean takes a part away": p * (1 - p),
-            "the mean is that of all replies, not of the others": p * (1 - p) * group / (group - 1),
+            "that is the limit of a large group, and what the mean of the *others* would give; the group's own mean takes a part away": p * (1 - p),
+            "the group's own mean takes a part away": p * (1 - p) * (1 + 1 / group),
             "log π of the second answer has a slope, too": (1 - p) * p * (1 - p) * (1 - 1 / group),
         },
     )  # fmt: skip
@@ -127,6 +127,7 @@ def by_majority(sub, draw):
             "that is the step if the first answer is right": stepped(p, group, truth),
             "how often a majority wins and how long the step is then are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
             "the sign is the other one": -stepped(p, group, majority),
+            "the mean of the group is not taken off": stepped(p, group, majority, centred=False),
             "the likelier answer is not the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
         },
     )  # fmt: skip
@@ -142,7 +143,9 @@ def by_very_many(sub, draw):
     want = p * (1 - p) * (1 if p > 0.5 else -1)
     expect(
         sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
-        mistakes={"where p is below ½ the majority is the other answer": -want, "the length of the step depends on p": 2 * p - 1},
+        mistakes={"where p is below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the step is p(1−p) long": 2 * p - 1} | {
+            f"the length of the step depends on p{' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
+        },
     )  # fmt: skip
 
 
@@ -157,11 +160,11 @@ def paid_by_truth(p, group):
     return p * (1 - p)
 
 
-# %% [mutant] leave one out
+# %% [mutant] the variance is added
 # caught by: by_truth
-# says: not of the others
+# says: takes a part away
 def paid_by_truth(p, group):
-    return p * (1 - p) * group / (group - 1)
+    return p * (1 - p) * (1 + 1 / group)
 
 
 # %% [mutant] wins times the mean step

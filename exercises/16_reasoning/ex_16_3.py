@@ -8,9 +8,9 @@
 # A reply ends in `\boxed{…}`, and the reference is a bare number such as `1,250` or `3/4`. Write the grader.
 #
 # 1. `boxed(reply)`: what stands in the **last** `\boxed{…}` of the reply, without the outer braces; inside there may be further braces, in pairs. An empty text if there is no `\boxed{`, or if the last one is never closed.
-# 2. `amount(text)`: the number that a text is, as a float, or NaN if it is none. White space and `$` around it do not count. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
-#    cut groups of exactly three from the right, then, if there is one, a point with at least one digit behind it; or two such whole numbers with `/` between them, of which only the first may have a sign and the second is not zero. Nothing else is a number: no exponent, no underscore, no word.
-# 3. `grade(reply, reference)`: 1.0 if the boxed answer of the reply is the same number as the reference, 0.0 if not, and NaN if the *reference* is no number: then nobody can tell.
+# 2. `amount(text)`: the number that a text is, as a float, or NaN if it is none. Blanks, tabs, line ends and `$` around it do not count, in any order. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
+#    cut groups of exactly three from the right, then, if there is one, a point with at least one digit behind it; or two such whole numbers with `/` between them, of which only the first may have a sign and the second is not zero. No whole number has more than 300 digits. Nothing else is a number: no exponent, no underscore, no word.
+# 3. `grade(reply, reference)`: 1.0 if the boxed answer of the reply is the same number as the reference (the same float), 0.0 if not, and NaN if the *reference* is no number: then nobody can tell.
 #
 # Replies are written by a model that is paid for them. Whatever they are, `grade` returns a number and raises nothing.
 
@@ -111,6 +111,9 @@ def boxes(sub, draw):
     same(sub, "boxed", (f"the answer is {a}",), "", "there is no box")
     same(sub, "boxed", (f"\\boxed{{{a}}} or \\boxed{{{b}",), "", "the last box is never closed")
     same(sub, "boxed", ("\\boxed{}",), "", "the box is empty")
+    same(sub, "boxed", (f"\\boxed{{\\boxed{{{a}}}}}",), f"{a}", "the last `\\boxed{` stands inside of the first")
+    same(sub, "boxed", (f"boxed{{{a}}}",), "", "a box begins with a backslash")
+    same(sub, "boxed", (f"\\boxed{{ {a} }}",), f" {a} ", "what stands in the box, blanks and all")
     same(sub, "boxed", ("",), "")
 
 
@@ -130,7 +133,11 @@ def numbers(sub, draw):
     same(sub, "amount", (f"+{a}.{c}",), float(f"{a}.{c}"))
     same(sub, "amount", (f"-{a}/{b}",), -a / b, "a fraction is a number")
     same(sub, "amount", (f"{a},{c}/{b}",), (a * 1000 + c) / b)
-    same(sub, "amount", (f"{c}{c}{c}",), float(f"{c}{c}{c}"), "digits without commas are a number, however many")
+    same(sub, "amount", (f"{c}{c}{c}",), float(f"{c}{c}{c}"), "digits without commas are a number")
+    same(sub, "amount", (f"{a}/{b},{c}",), a / (b * 1000 + c), "the number below may have commas")
+    same(
+        sub, "amount", (f"$ {a}.{c}\t$\n",), float(f"{a}.{c}"), "blanks, tabs, line ends and `$` around it do not count"
+    )
     same(sub, "amount", ("007",), 7.0)
 
 
@@ -149,7 +156,8 @@ def no_numbers(sub, draw):
         f"{a}/0": "the number below is zero", f"{a}/00": "the number below is zero", "": "there is no digit", "$": "there is no digit", "-": "there is no digit",
         f"{a},{b % 10}": "commas cut groups of exactly three", f"{a}{a}{a}{a},000": "commas cut groups of exactly three", f"{a},": "commas cut groups of exactly three",
         f"{a}.": "a point has digits behind it", f".{a}": "a number begins with a digit", f"{a} {b}": "that are two numbers", f"{a}/-{b}": "only the first may have a sign",
-        f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
+        f"{a}${b}": "only what stands around it does not count", f"{a} /{b}": "only what stands around it does not count", f"- {a}": "only what stands around it does not count",
+        f"{a}/{b},{a % 10}": "commas cut groups of exactly three", f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
     }  # fmt: skip
     for text, say in refused.items():
         same(sub, "amount", (text,), float("nan"), say)
@@ -170,7 +178,12 @@ def grades(sub, draw):
     same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{{a + 1}}}", f"{a}"), 0.0, "the last box counts")
     same(sub, "grade", (f"\\boxed{{{a} or {a + 1}}}", f"{a}"), 0.0)
+    same(sub, "grade", (f"\\boxed{{-{a}}}", f"{a}"), 0.0, "the sign counts")
+    same(sub, "grade", (f"\\boxed{{{a}.4}}", f"{a}"), 0.0, "what stands behind the point counts")
+    same(sub, "grade", (f"\\boxed{{{a}.0000001}}", f"{a}"), 0.0, "near is not the same")
+    same(sub, "grade", (f"\\boxed{{{a},001}}", f"{a},000"), 0.0, "near is not the same")
     same(sub, "grade", (f"\\boxed{{{a}}}", "about ten"), float("nan"), "the reference is no number, so nobody can tell")
+    same(sub, "grade", (f"\\boxed{{{a}}}", f"\\boxed{{{a}}}"), float("nan"), "the reference is a bare number or none")
     same(sub, "grade", ("no box", "1/0"), float("nan"), "the reference is no number, so nobody can tell")
     for reply in (
         "\\boxed{1/0}",

@@ -39,6 +39,7 @@ def table(student):
             min(worth[0] - worth[1], shaped[0] - shaped[1]) > 0.01
             and slopes[0] - slopes[1] > 0.003
             and longest > m + 1
+            and slopes[0] > (p[longest] - p[m]) / (longest - m)
             and price - gain > 0.005
         ):
             break  # the best numbers stand out, and no neighbour of m is worth its price
@@ -112,7 +113,8 @@ def overspends(sub, draw):
 )
 def obeys(sub, draw):
     "`kept` is the smallest price at which it obeys."
-    p, m, _ = table(sub.student)
+    p, m, at = table(sub.student)
+    taken = int(best(worth(sub.student, at)))
     low, high = 0.0, 1.0
     for _ in range(60):  # the asked number is best at every price above
         price = (low + high) / 2
@@ -121,6 +123,7 @@ def obeys(sub, draw):
     expect(
         sub.number("kept"), high, what="`kept`", tolerance=6e-4, reveal=False,
         mistakes={
+            "that keeps it from the number of the first part alone; at a higher price another one earns more": (p[taken] - p[m]) / (taken - m),
             "that keeps it from the next step alone; a number further away earns more": p[m + 1] - p[m],
             "that is what all the steps together are worth, not each": max(p) - p[m],
             "that is the largest gain of a single step, which does not begin at m": max(b - a for a, b in zip(p, p[1:], strict=False)),
@@ -181,6 +184,13 @@ taken = p.index(max(p))
 # says: next step alone
 p, m, price = table(STUDENT)
 kept = p[m + 1] - p[m]
+
+
+# %% [mutant] the number of the first part
+# caught by: obeys
+# says: first part alone
+p, m, price = table(STUDENT)
+kept = (p[taken] - p[m]) / (taken - m)
 
 
 # %% [mutant] the largest single gain

@@ -141,7 +141,7 @@ def shape(sub, draw):
     rounds=1,
     hints=(
         "Eight replies guess among four cups. How many agree with the most frequent one, at least?",
-        "At least two of eight answers always agree, nearly always three or more, so at the beginning the reward is *above* the share that is right.",
+        "The most frequent answer of a group has at least as many votes as the right one, so this reward is never below the share that is right; at the beginning, where many groups agree on a wrong answer, it is *above* it.",
     ),
 )
 def majority(sub, draw):

@@ -11,7 +11,7 @@
 # **There are three bugs, one in each function. Find and fix them.**
 #
 # * `tally(answers, V)`: how many votes each answer has, for each question. A reply without an answer votes for nothing.
-# * `winner(votes, answers)`: the answer with the most votes; of several, the one that was given first. Where no reply has an answer it is −1.
+# * `winner(votes, answers)`: the answer with the most votes (they may be weighted: `votes` decides, not how often an answer was given); of several, the one that was given first. Where no reply has an answer it is −1.
 # * `accuracy(answers, right, V, n)`: the share of questions of which the vote of the first `n` replies is the right answer. A question without an answer is not solved.
 
 # %% [given]
@@ -156,6 +156,14 @@ def ties(sub, draw):
             "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
         },
     )  # fmt: skip
+    answers = torch.tensor([[low, low, high], [high, third, third]])
+    votes = torch.zeros(2, V, dtype=torch.long)
+    votes[0, [low, high]] = torch.tensor([2, 5])
+    votes[1, [high, third]] = torch.tensor([7, 3])
+    expect(
+        sub.winner(votes, answers).double(), torch.tensor([high, high]).double(), what="`winner`", given={"votes": votes, "answers": answers},
+        mistakes={"it counts the answers anew, and `votes` has weights": torch.tensor([low, third]).double()},
+    )  # fmt: skip
 
 
 @test(
@@ -167,26 +175,40 @@ def ties(sub, draw):
 )
 def all_questions(sub, draw):
     "`accuracy` is a share of all questions."
-    V, n = 4, 2
-    answers = drawn(draw, 8, 4, V)
-    answers[2:5, :2] = -1
-    answers[5] = torch.tensor([2, 2, 1, 1])
-    right = torch.tensor([draw.integer(0, V - 1) for _ in range(8)])
-    right[5] = 2
+    V, n = 4, 3
+    answers = torch.tensor(
+        [
+            [-1, -1, -1, -1, -1],
+            [-1, -1, -1, 2, 2],
+            [-1, -1, -1, 2, 0],
+            [1, 0, 0, 1, 1],
+            [1, 0, 0, 1, 1],
+            [2, 1, 1, 2, 2],
+            [2, 3, -1, 2, 3],
+            [3, -1, -1, 0, 0],
+            [draw.integer(-1, V - 1) for _ in range(5)],
+        ]
+    )
+    right = torch.tensor([1, 1, 1, 0, 0, 2, 3, 3, draw.integer(0, V - 1)])
     some = answers[:, :n]
     solved = (chosen(some) == right).double()
     kept = solved[(some >= 0).any(-1)].mean()
     whole = (chosen(answers) == right).double().mean()
+    given_first = torch.tensor([next((a for a in row if a >= 0), -1) for row in some.tolist()])
+    others = {
+        "questions without an answer were left out": kept,
+        "it votes with all replies, not with the first n": whole,
+        "it votes with the last n replies": (chosen(answers[:, -n:]) == right).double().mean(),
+        "it takes the first reply, however many say something else": (given_first == right).double().mean(),
+        "one of the n is right; that is no vote": (some == right[:, None]).any(-1).double().mean(),
+        "a question without an answer is not solved": (solved + (some < 0).all(-1)).mean(),
+    }
     got = sub.accuracy(answers, right, V, n)
     if not isinstance(got, float):
         fail("the result of `accuracy` is not a number")
     expect(
         got, float(solved.mean()), what="`accuracy`", given={"answers": answers, "right": right, "n": n},
-        mistakes={
-            say: float(x)
-            for say, x in {"questions without an answer were left out": kept, "it votes with all replies, not with the first n": whole}.items()
-            if abs(float(x) - float(solved.mean())) > 1e-9
-        },
+        mistakes={say: float(x) for say, x in others.items() if abs(float(x) - float(solved.mean())) > 1e-9},
     )  # fmt: skip
 
 
@@ -222,6 +244,25 @@ def winner(votes, answers):
         leads = (said >= 0) & (votes.gather(1, said.clamp(min=0)[:, None])[:, 0] == most)
         best = torch.where(leads, said, best)
     return best
+
+
+# %% [mutant] counts anew
+# caught by: ties
+# says: weights
+def winner(votes, answers):
+    out = []
+    for row in answers.tolist():
+        given = [a for a in row if a >= 0]
+        out.append(max(given, key=lambda a: (given.count(a), -given.index(a))) if given else -1)
+    return torch.tensor(out)
+
+
+# %% [mutant] whoever speaks first
+# caught by: all_questions
+# says: the first reply
+def accuracy(answers, right, V, n):
+    first = torch.tensor([next((a for a in row if a >= 0), -1) for row in answers[:, :n].tolist()])
+    return float((first == right).double().mean())
 
 
 # %% [mutant] of those that were answered
