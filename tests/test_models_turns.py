@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from architectures import build
+from architectures import ARCHITECTURES, build
 
+from minirlhf.engine import decoding
+from minirlhf.engine.decoding import goes_on
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.turns import sample_turns
@@ -126,6 +128,71 @@ def test_only_rows_that_go_on_are_asked():
 
     talk(environment, turns=3, length=40)
     assert len(asked) == 2 and all(i % 2 for i in asked[1])
+
+
+# -- going on with the cache -------------------------------------------------------------------------------------------------
+
+
+def ragged(rows, completions):
+    """Answers of one to four tokens, and no answer at all to some rows: both follow from what was said."""
+    said = [sum(tokens) + len(tokens) for tokens in completions]
+    return [None if number % 5 == 0 else [13 + k % 7 for k in range(1 + number % 4)] for number in said]
+
+
+def both_ways(model, **options):
+    """Rollouts that go on with the cache, and that read again."""
+    return [
+        sample_turns(
+            model, PROMPTS, ragged, max_turns=4, sampling=Sampling(max_completion_length=40), num_generations=8,
+            eos_token_id=EOS, pad_token_id=PAD, seed=3, read_again=again, **options,
+        )
+        for again in (False, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_going_on_is_reading_again(name):
+    """The same tokens by seed, and log-probabilities to 1e-5, in every architecture, whether or not its cache can be gone on with."""
+    on, again = both_ways(build(name))
+    for part in ("input_ids", "attention_mask", "mask", "terminated"):
+        assert torch.equal(getattr(on, part), getattr(again, part)), part
+    torch.testing.assert_close(on.old_logps, again.old_logps, rtol=0, atol=1e-5)
+    assert max(len(segments(row, mask)) for row, mask in zip(on.completion_ids, on.mask, strict=True)) >= 3
+
+
+def test_each_token_is_read_once():
+    """Of a Llama, by what goes through its own forward pass: prompts once, then each turn's last token and what was heard."""
+    model, read = build("Llama"), []
+    assert goes_on(model)
+    watched = model.model.embed_tokens.register_forward_hook(lambda _, given, __: read.append(given[0].shape))
+    with watched:
+        on, again = both_ways(model)
+    assert torch.equal(on.input_ids, again.input_ids)
+    blocks = [shape for shape in read if len(shape) == 2 and shape[1] > 1]  # what is read before a turn is written
+    middle = next(i for i, shape in enumerate(blocks) if i and shape == blocks[0])
+    assert blocks[0] == (len(PROMPTS), max(map(len, PROMPTS)))
+    assert all(columns <= 5 for _, columns in blocks[1:middle]), "one token said, four heard at most"
+    assert all(columns > 5 for _, columns in blocks[middle + 1 :])
+
+
+def test_rows_that_left_early_are_remembered(monkeypatch):
+    """Also if rows leave the batch at every chance, and if none ever does."""
+    for share in (0.0, 1.0):
+        model = build("Llama")
+        monkeypatch.setattr(decoding._Llama, "drop_at", share)
+        on, again = both_ways(model)
+        assert torch.equal(on.input_ids, again.input_ids)
+        torch.testing.assert_close(on.old_logps, again.old_logps, rtol=0, atol=1e-5)
+
+
+def test_a_cache_that_cannot_be_gone_on_with_is_noticed():
+    """A model that counts positions by the cache's columns, holes included: it is found out, and reads again."""
+    model = build("Llama")
+    forward = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: forward(
+        x, (position_ids - position_ids[:, :1]).clamp(min=0)
+    )
+    assert not goes_on(model)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from minirlhf.core.calling import position_ids, supported
 from minirlhf.engine.packing import tampered
 from minirlhf.engine.proof import Proof
+
+#: Keys and values of every layer, ``(R, K, C, D)`` each.
+Columns: TypeAlias = list[tuple[Tensor, Tensor]]
 
 
 class Reader(Protocol):
@@ -32,20 +38,22 @@ class Reader(Protocol):
 
 
 def reader(
-    model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, *, repeats: int, width: int, use_cache: bool
-) -> Reader:
+    model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, *, repeats: int, width: int, use_cache: bool,
+    past: DynamicCache | None = None,
+) -> Reader:  # fmt: skip
     """The fastest reader that this model allows; it has read the prompts.
 
     Args:
         prompt_ids, prompt_mask: ``(P, W)``, padded on the left.
         repeats: completions of each prompt; the rows are prompt-major, ``R = P × repeats``.
         width: tokens at most that will be read.
+        past: what has been read before the prompts, ``C`` columns of them; the mask is then ``(P, C + W)``.
     """
     if not use_cache:
         return _Rereading(model, prompt_ids, prompt_mask, repeats)
     if is_written_out(model):
-        return _Llama(model, prompt_ids, prompt_mask, repeats, width)
-    return _Cached(model, prompt_ids, prompt_mask, repeats)
+        return _Llama(model, prompt_ids, prompt_mask, repeats, width, past)
+    return _Cached(model, prompt_ids, prompt_mask, repeats, past)
 
 
 class _Llama:
@@ -59,13 +67,21 @@ class _Llama:
 
     drop_at = 0.1  # only the rows that change their place are moved
 
-    def __init__(self, model: Any, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, width: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        repeats: int,
+        width: int,
+        past: DynamicCache | None = None,
+    ) -> None:
         out = model(
-            input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=position_ids(prompt_mask), use_cache=True,
-            logits_to_keep=1,
+            input_ids=prompt_ids, attention_mask=prompt_mask, past_key_values=past, position_ids=position_ids(prompt_mask)[:, -prompt_ids.shape[1] :],
+            use_cache=True, logits_to_keep=1,
         )  # fmt: skip
         self.logits = out.logits[:, -1].repeat_interleave(repeats, 0)
-        self._model, self._column = model, prompt_ids.shape[1]
+        self._model, self._column = model, prompt_mask.shape[1]
         self._layers = [_Layer(layer) for layer in model.model.layers]
         self._cache = [
             [F.pad(states, (0, 0, 0, width)).repeat_interleave(repeats, 0) for states in (layer.keys, layer.values)]
@@ -101,6 +117,9 @@ class _Llama:
             x = x + F.linear(F.silu(gate) * up, layer.down)
         self.logits = self._model.lm_head(_normed(x, backbone.norm) * backbone.norm.weight)
         self._column, self._position = seen, self._position + 1
+
+    def cached(self, rows: Tensor) -> Columns:
+        return [(keys[rows, :, : self._column], values[rows, :, : self._column]) for keys, values in self._cache]
 
     def keep(self, rows: Tensor) -> None:
         moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(-1)
@@ -202,9 +221,11 @@ class _Cached:
 
     drop_at = 0.3  # the whole cache is copied
 
-    def __init__(self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int) -> None:
+    def __init__(
+        self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, repeats: int, past: DynamicCache | None = None
+    ) -> None:
         self._model = model
-        options = supported(model, position_ids=position_ids(prompt_mask), logits_to_keep=1)
+        options = supported(model, past_key_values=past, logits_to_keep=1, position_ids=position_ids(prompt_mask)[:, -prompt_ids.shape[1] :])  # fmt: skip
         out = model(input_ids=prompt_ids, attention_mask=prompt_mask, use_cache=True, **options)
         self._cache = out.past_key_values
         self._cache.batch_repeat_interleave(repeats)
@@ -224,6 +245,11 @@ class _Cached:
         )
         self._position = self._position + 1
         self.logits = out.logits[:, -1]
+
+    def cached(self, rows: Tensor) -> Columns:
+        if not all(type(layer) is DynamicLayer for layer in self._cache.layers):
+            raise NotImplementedError(f"a cache of {type(self._cache.layers[0]).__name__}")
+        return [(layer.keys[rows], layer.values[rows]) for layer in self._cache.layers]
 
     def keep(self, rows: Tensor) -> None:
         self._cache.batch_select_indices(rows)
@@ -252,3 +278,112 @@ class _Rereading:
 
     def keep(self, rows: Tensor) -> None:
         self._ids, self._mask = self._ids[rows], self._mask[rows]
+
+
+# -- in turns ------------------------------------------------------------------------------------------------------------
+
+
+class Talk:
+    """What rows that are written in turns have read, so that each turn reads only what is new.
+
+    A turn is decoded by the reader that :meth:`read` gives. Then :meth:`go_on` says which of its rows have another turn; of these the cache is
+    kept, in the columns in which any of them has a token. Of a model whose cache cannot be gone on with so, every turn reads all.
+    """
+
+    def __init__(self) -> None:
+        self._turn: _Remembering | None = None
+        self._past: tuple[Columns, Tensor] | None = None  # of the rows that go on, and where they have tokens, (R, C)
+
+    def read(
+        self, model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, *, repeats: int, width: int, use_cache: bool
+    ) -> Reader:
+        """Like :func:`reader`, of the whole conversations so far, of which only what is new is read."""
+        if not (use_cache and goes_on(model)):
+            return reader(model, prompt_ids, prompt_mask, repeats=repeats, width=width, use_cache=use_cache)
+        return self._anew(model, prompt_ids, prompt_mask, repeats, width)
+
+    def _anew(self, model: nn.Module, ids: Tensor, mask: Tensor, repeats: int, width: int) -> _Remembering:
+        columns = None
+        if self._past is not None:
+            columns, seen = self._past
+            new = mask.sum(1, keepdim=True) - seen.sum(1, keepdim=True)  # (R, 1), at least the last token said
+            longest = int(new.max())
+            place = torch.arange(longest, device=new.device)
+            ids, mask = ids[:, -longest:], torch.cat([seen, (place >= longest - new).to(seen.dtype)], 1)
+        past = None if columns is None else DynamicCache(columns)
+        inner = reader(model, ids, mask, repeats=repeats, width=width, use_cache=True, past=past)
+        self._turn = _Remembering(inner, mask.repeat_interleave(repeats, 0))
+        return self._turn
+
+    def go_on(self, rows: Sequence[int], said: Tensor) -> None:
+        """The rows of the last turn that have another, and how many tokens each of all its rows has said, ``(R,)``."""
+        self._past = None if self._turn is None else self._turn.past(torch.tensor(rows, device=said.device), said)
+
+
+class _Remembering:
+    """A reader that keeps the cache of rows that leave."""
+
+    def __init__(self, inner: Any, mask: Tensor) -> None:
+        self._inner, self._mask, self.logits, self.drop_at = inner, mask, inner.logits, inner.drop_at
+        self._rows = torch.arange(len(mask), device=mask.device)
+        self._left: list[tuple[Tensor, Columns]] = []
+
+    def read(self, tokens: Tensor) -> None:
+        self._inner.read(tokens)
+        self.logits = self._inner.logits
+
+    def keep(self, rows: Tensor) -> None:
+        leaving = torch.ones_like(self._rows, dtype=torch.bool)
+        leaving[rows] = False
+        self._leave(leaving.nonzero().squeeze(1))
+        self._inner.keep(rows)
+        self._rows = self._rows[rows]
+
+    def _leave(self, rows: Tensor) -> None:
+        self._left.append((self._rows[rows], self._inner.cached(rows)))
+
+    def past(self, rows: Tensor, said: Tensor) -> tuple[Columns, Tensor]:
+        """The cache of these rows, and where they have tokens; the last token that a row said has not been read."""
+        self._leave(torch.arange(len(self._rows), device=rows.device))
+        width = max(columns[0][0].shape[2] for _, columns in self._left)
+        count = torch.arange(width - self._mask.shape[1], device=rows.device)
+        seen = torch.cat([self._mask, (count < said[:, None] - 1).to(self._mask.dtype)], 1)[rows]  # (N, C)
+        kept = seen.any(0)
+        order = torch.cat([numbers for numbers, _ in self._left]).argsort()[
+            rows
+        ]  # where each row stands among those that left
+
+        def together(parts: Sequence[Tensor]) -> Tensor:
+            wide = [F.pad(states, (0, 0, 0, width - states.shape[2])) for states in parts]
+            return torch.cat(wide)[order][:, :, kept]
+
+        layers = zip(*(columns for _, columns in self._left), strict=True)
+        found = [(together([keys for keys, _ in layer]), together([values for _, values in layer])) for layer in layers]
+        return found, seen[:, kept]
+
+
+def goes_on(model: nn.Module) -> bool:
+    """Can a turn go on with the cache of the turn before, with holes where other rows were longer? Tried when the model is first seen."""
+    return _TURNS.holds(model)
+
+
+def _compare_turns(model: Any) -> tuple[Tensor, Tensor]:
+    """Two prompts of different lengths, turns of two and of one token, answers of one and of three: gone on with, and read anew."""
+    ids = torch.randint(0, model.config.vocab_size, (2, 12), generator=torch.Generator().manual_seed(1)).to(
+        model.device
+    )
+    mask = torch.ones_like(ids)
+    mask[1, 0] = 0
+    talk, said = Talk(), torch.tensor([2, 1], device=model.device)
+    talk._anew(model, ids[:, :4], mask[:, :4], 1, 3).read(ids[:, 4])
+    talk.go_on([0, 1], said)
+    whole, seen = ids[:, 4:12].clone(), torch.ones_like(ids[:, :8])  # the last columns are the answers
+    whole[0, 1:7], whole[1, 1:5], seen[:, 0] = ids[0, :6], ids[1, 1:5], 0
+    found = []
+    for one in (talk._anew(model, whole, seen, 1, 3), reader(model, whole, seen, repeats=1, width=3, use_cache=True)):
+        one.read(ids[:, 11])
+        found.append(one.logits.to(torch.promote_types(one.logits.dtype, torch.float32)).log_softmax(-1))
+    return found[0], found[1]
+
+
+_TURNS = Proof(_compare_turns, "reads a conversation anew at each turn, as its cache cannot be gone on with")

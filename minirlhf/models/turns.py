@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data.types import Rollout
+from minirlhf.engine.decoding import Talk, reader
 from minirlhf.models.sampling import Sampling, left_pad, sample
 
 #: ``(rows, completions) -> answers``: of these rows of the rollout, given all tokens behind the prompt so far, the tokens with which
@@ -60,6 +61,7 @@ def sample_turns(
     step: int = 0,
     stop_sequences: Sequence[Sequence[int]] = (),
     policy_version: int = 0,
+    read_again: bool = False,
 ) -> Rollout:
     """Sample ``num_generations`` completions of every prompt, in turns.
 
@@ -68,11 +70,13 @@ def sample_turns(
     when the environment has nothing to add, after ``max_turns`` turns, or when it has used up ``max_completion_length``
     tokens, the environment's included; an answer that does not fit any more is left out.
 
-    Each turn reads the conversation from its start (the first one reads a prompt once per group).
+    A turn goes on with what the turn before has read, where the model's cache allows that (:func:`~minirlhf.engine.decoding.goes_on`), else it
+    reads the conversation from its start; the first one reads a prompt once per group.
 
     Args:
         environment: see :data:`Environment`.
         max_turns: of the policy, at least 1.
+        read_again: every turn reads the conversation from its start.
 
     Returns:
         ``P·G`` rows, prompt-major. ``terminated`` where the last turn ended by itself and nothing was left out.
@@ -84,7 +88,7 @@ def sample_turns(
     if max_turns < 1:
         raise ValueError(f"{max_turns=}; expected at least 1")
     rows = [_Row(list(prompt)) for prompt in prompts for _ in range(num_generations)]
-    going = list(range(len(rows)))
+    going, talk = list(range(len(rows))), Talk()
     for turn in range(max_turns):
         room = [
             sampling.max_completion_length - len(rows[i].ids)
@@ -101,14 +105,20 @@ def sample_turns(
             seed=seed if turn == 0 else derive_seed("turn", seed, turn),
             step=step,
             stop_sequences=stop_sequences,
+            open_reader=reader if read_again or max_turns == 1 else talk.read,
         )
         for row, i in enumerate(going):
             rows[i].say(rollout, row)
-        going = [i for i in going if rows[i].terminated]
-        if turn + 1 < max_turns and going:
-            going = _answered(rows, going, environment, sampling.max_completion_length)
-        if not going:
+        ended = [i for i in going if rows[i].terminated]
+        left = (
+            _answered(rows, ended, environment, sampling.max_completion_length)
+            if turn + 1 < max_turns and ended
+            else []
+        )
+        if not left:
             break
+        talk.go_on([going.index(i) for i in left], rollout.mask.sum(1))
+        going = left
     return _assemble(rows, num_generations, pad_token_id, policy_version, rollout.old_logps)
 
 
