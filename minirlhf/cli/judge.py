@@ -3,6 +3,7 @@
   minirlhf judge ours.jsonl theirs.jsonl                          the tiny judge, which knows the assistant world only
   minirlhf judge ours.jsonl theirs.jsonl --judge runs/judge       a run of `minirlhf train judge`, a model folder, a hub name
   minirlhf judge ours.jsonl theirs.jsonl --judge NAME --written --max-completion-length 400     it may reason first
+  minirlhf judge ours.jsonl theirs.jsonl --length-controlled      also what it would say if the answers were equally long
 
 A file holds one conversation per line, as `minirlhf bestofn --out` writes them; the last answer of each is judged. By default the
 judge writes nothing: what counts is how likely "[[A]]" is against "[[B]]". A pair is won where both orders are for OURS, lost where
@@ -35,6 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="with --written: tokens of a verdict and its reasons (default: 8)",
+    )
+    parser.add_argument(
+        "--length-controlled",
+        action="store_true",
+        help="also the win rate at equal length, by a regression of the verdicts on the difference in characters",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="judge this many pairs at most")
     parser.add_argument("--device", help="where to compute (default: the first GPU, else the CPU)")
@@ -86,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     found = compare(judge, pairs, written=args.written)
     alone = f"; {matched.alone} answers have no partner in the other file" if matched.alone else ""
     print(f"\n{len(pairs)} pairs{alone}; 95 % intervals over prompts")
-    numbers = found.numbers()
+    numbers = [*found.numbers(), *(found.length_controlled() if args.length_controlled else [])]
     print("\n".join(f"  {number}" for number in numbers))
     ties = len(found.pairs) - found.won - found.lost
     print(

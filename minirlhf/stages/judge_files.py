@@ -18,6 +18,7 @@ from minirlhf.data.loaders import Records
 from minirlhf.data.records import Reply
 from minirlhf.equations.ai_feedback import both_orders
 from minirlhf.feedback.judge import Judge, Verdicts, question, verdicts_of
+from minirlhf.feedback.length_control import length_controlled
 from minirlhf.stages.measure import Number
 from minirlhf.trainers.evaluation import Measured
 
@@ -139,6 +140,31 @@ class JudgedFiles:
             pairs, won = zip(*longer, strict=True)
             found.append(self._share("the longer answer wins", pairs, won))
         return found
+
+    def length_controlled(self) -> list[Number]:
+        """The win rate at equal length, and how much the judge likes length; characters are counted.
+
+        Raises:
+            UserError: lengths and verdicts do not allow a regression.
+        """
+        pairs = [*self.pairs, *self.equal]
+        scores = torch.tensor([*self.verdicts.scores, *([0.5] * len(self.equal))], dtype=torch.float64)
+        ours, theirs = (
+            torch.tensor([len(_text(reply)) for reply in replies], dtype=torch.float64)
+            for replies in ([p.ours for p in pairs], [p.theirs for p in pairs])
+        )
+        try:
+            found = length_controlled(scores, ours, theirs, [_key(pair.prompt) for pair in pairs])
+        except ValueError:
+            raise UserError(
+                f"--length-controlled: the lengths of {len(pairs)} pairs all differ by as much, or they decide every verdict; expected "
+                "verdicts for and against longer answers"
+            ) from None
+        reach = 1.96 * found.liking_error
+        return [
+            Number("win rate at equal length", found.win_rate, found.low, found.high),
+            Number("liking for length, nats", found.liking, found.liking - reach, found.liking + reach),
+        ]
 
     @staticmethod
     def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Number:

@@ -1,0 +1,265 @@
+"""Style against substance: what a liking for length or markup does to a reward, how it is taken out, and what information is left.
+
+*Style* s is a number that every reply has, such as its length in words. ``probs (N,)`` are weights of N replies, ≥ 0 with sum 1; slopes,
+residuals and correlations are those under them. KL and information are in nats.
+
+"Dubois et al. (2024)" is Dubois, Galambosi, Liang and Hashimoto, "Length-controlled AlpacaEval: a simple way to debias automatic evaluators".
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from minirlhf.core.validate import FINITE, POSITIVE, finite, shape, takes
+from minirlhf.equations.overoptimization import tilt
+from minirlhf.equations.reward_losses import bradley_terry_loss
+
+_WEIGHTS = finite("N", "[0, 1]")
+_CHANCE = finite("...", "[0, 1]")
+
+
+def _mean(probs: Tensor, values: Tensor) -> Tensor:
+    """``()`` of ``(N,)``, ``(F,)`` of ``(N, F)``."""
+    return probs @ values / probs.sum()
+
+
+def _covariance(probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Of ``a (N,)`` with ``b (N,)``, or with each column of ``b (N, F)``."""
+    return (probs * (a - _mean(probs, a))) @ (b - _mean(probs, b)) / probs.sum()
+
+
+def _varies(name: str, probs: Tensor, style: Tensor) -> Tensor:
+    variance = _covariance(probs, style, style)
+    if not float(variance) > 0:
+        raise ValueError(
+            f"{name} of shape {tuple(style.shape)} is the same for all replies; expected a style that differs"
+        )
+    return variance
+
+
+# -- what a liking costs, and three ways to take it out ----------------------------------------------------------
+
+
+@takes(gold_std=POSITIVE, style_std=POSITIVE, covariance=FINITE, bias=FINITE)
+def biased_correlation(*, gold_std: float, style_std: float, covariance: float, bias: float) -> float:
+    """How gold correlates with gold plus a liking, g + b s: (σ_g² + b c)/(σ_g √(σ_g² + 2bc + b²σ_s²)).
+
+    By eq:linear-gold it is the share that is left of the gold gained at a distance, where both are Gaussian.
+
+    Label: eq:biased-correlation
+    Source: the covariance of a sum.
+    Args:
+        covariance: c, of gold and style.
+        bias: b, what is added per unit of style.
+    """
+    variance = gold_std**2 + 2 * bias * covariance + bias**2 * style_std**2
+    if variance <= 0:
+        raise ValueError(f"{covariance=} with {gold_std=}, {style_std=}; expected a variance > 0 of the sum")
+    return (gold_std**2 + bias * covariance) / (gold_std * variance**0.5)
+
+
+@takes(probs=_WEIGHTS, rewards=shape("N"), style=shape("N"))
+def residual_reward(probs: Tensor, rewards: Tensor, style: Tensor) -> Tensor:
+    """What style does not explain of a reward: r − E r − β_r (s − E s) with β_r = Cov(r, s)/Var(s), ``(N,)``.
+
+    It is uncorrelated with style under ``probs``. Whatever bias b s the labels had is gone, and so is the slope that gold itself has on
+    style.
+
+    Label: eq:residual-reward, eq:residual-error
+    Source: least squares; for rewards Huang et al. (2024), "Post-hoc reward calibration: a case study on length bias", with a local slope.
+    """
+    slope = _covariance(probs, rewards, style) / _varies("style", probs, style)
+    return rewards - _mean(probs, rewards) - slope * (style - _mean(probs, style))
+
+
+def _residuals(probs: Tensor, values: Tensor, style: Tensor) -> Tensor:
+    """Of ``(N, F)``, column by column."""
+    slopes = _covariance(probs, style, values) / _varies("style", probs, style)
+    return values - torch.outer(style - _mean(probs, style), slopes)
+
+
+def _least_squares(probs: Tensor, target: Tensor, features: Tensor) -> Tensor:
+    """``(F,)`` slopes of ``target (N,)`` on ``features (N, F)``, with an intercept that is not returned."""
+    centred = features - _mean(probs, features)
+    weighted = probs[:, None] * centred
+    return torch.linalg.solve(weighted.T @ centred, weighted.T @ (target - _mean(probs, target)))
+
+
+@takes(probs=_WEIGHTS, rewards=shape("N"), features=finite("N F"), style=shape("N"))
+def partialled_weights(probs: Tensor, rewards: Tensor, features: Tensor, style: Tensor) -> Tensor:
+    """The weights of the features beside style, ``(F,)``: slopes of the rewards on what is left of each feature without its slope on style.
+
+    They are those of the regression on features and style together.
+
+    Label: eq:frisch-waugh
+    Source: Frisch and Waugh (1933), "Partial time regressions as compared with individual trends"; Lovell (1963).
+    """
+    return _least_squares(probs, rewards, _residuals(probs, features, style))
+
+
+@takes(probs=_WEIGHTS, features=finite("N F"), style=shape("N"))
+def carried_style(probs: Tensor, features: Tensor, style: Tensor) -> Tensor:
+    """How much of style each feature carries when style is left out: the slopes δ of style on all features together, ``(F,)``.
+
+    A reward w · x + γ s that is fitted without s has the weights w + γ δ.
+
+    Label: eq:omitted-variable
+    Source: Theil (1957), "Specification errors and the estimation of economic relationships".
+    """
+    return _least_squares(probs, style, features)
+
+
+@takes(first=_CHANCE, second=_CHANCE)
+def product_of_experts(first: Tensor, second: Tensor) -> Tensor:
+    """Two experts' chances as one, p q/(p q + (1 − p)(1 − q)), ``(...)``: log-odds add up.
+
+    Label: eq:product-of-experts
+    Source: Hinton (2002), "Training products of experts by minimizing contrastive divergence"; for length Shen et al. (2023), "Loose lips
+        sink ships: mitigating length bias in RLHF".
+    """
+    both = first * second
+    return both / (both + (1 - first) * (1 - second))
+
+
+def _correlation(a: Tensor, b: Tensor) -> Tensor:
+    """Pearson's, of all numbers in two tensors of one shape."""
+    a, b = a - a.mean(), b - b.mean()
+    return (a * b).sum() / ((a * a).sum() * (b * b).sum()).sqrt()
+
+
+@takes(quality="B 2", style_head=shape("B 2"), style=shape("B 2"), coef=FINITE)
+def two_heads_loss(quality: Tensor, style_head: Tensor, style: Tensor, *, coef: float) -> Tensor:
+    """A reward model with a head for quality and one for style: the loss of their sum, and coef (|ρ(r_Q, s)| − ρ(r_S, s)). Scalar.
+
+    ρ is the correlation over all replies of the batch. The second head is thrown away after training.
+
+    Label: eq:two-heads
+    Source: Chen et al. (2024), "ODIN: disentangled reward mitigates hacking in RLHF", with its orthogonality loss left out.
+    Args:
+        quality, style_head: what each head gives to the chosen and to the rejected reply.
+        style: of the same replies.
+    """
+    total = quality + style_head
+    ranked = bradley_terry_loss(total[:, 0], total[:, 1]).mean()
+    return ranked + coef * (_correlation(quality, style).abs() - _correlation(style_head, style))
+
+
+# -- win rates at equal length -----------------------------------------------------------------------------------
+
+
+@takes(ours="N", theirs=shape("N"))
+def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Differences of length as the regression sees them: tanh((n − n')/std(n − n')), ``(N,)``; divisor N − 1.
+
+    The differences are divided and not centred: 0 is two answers of one length.
+
+    Label: eq:length-term
+    Source: Dubois et al. (2024), section 3; the divisor is that of the code released with it.
+    """
+    difference = ours - theirs
+    if len(difference) < 2 or not float(difference.std()) > 0:
+        raise ValueError(
+            f"ours has shape {tuple(ours.shape)}: all pairs differ by the same length; expected some spread"
+        )
+    return torch.tanh(difference / difference.std())
+
+
+@takes(term=finite("...", "[-1, 1]"), difficulty=shape("..."), skill=FINITE, liking=FINITE, sensitivity=FINITE)
+def controlled_chance(term: Tensor, difficulty: Tensor, *, skill: float, liking: float, sensitivity: float) -> Tensor:
+    """The chance that a judge prefers our answer, as the length-controlled regression has it: σ(θ + φ t + ψ γ), ``(...)``.
+
+    Label: eq:length-controlled-logit
+    Source: Dubois et al. (2024), section 3.
+    Args:
+        term: t, see :func:`length_term`.
+        difficulty: γ, of the instruction; estimated beforehand from many models, 0 where it is not known.
+        skill: θ, of our model less the baseline's.
+        liking: φ, for length.
+        sensitivity: ψ, of our model to difficulty less the baseline's.
+    """
+    return torch.sigmoid(skill + liking * term + sensitivity * difficulty)
+
+
+@takes(difficulty="N", skill=FINITE, sensitivity=FINITE)
+def length_controlled_win_rate(difficulty: Tensor, *, skill: float, sensitivity: float) -> Tensor:
+    """What the regression predicts if all pairs had equal lengths: the mean over instructions of σ(θ + ψ γ). Scalar.
+
+    ½ for a model against itself, and W against ours is 1 − W.
+
+    Label: eq:length-controlled-win-rate
+    Source: Dubois et al. (2024), section 3.
+    Args:
+        difficulty, skill, sensitivity: see :func:`controlled_chance`.
+    """
+    return torch.sigmoid(skill + sensitivity * difficulty).mean()
+
+
+@takes(margins="N", differences=shape("N"))
+def controlled_gap(margins: Tensor, differences: Tensor) -> Tensor:
+    """The intercept of a judge's margins on differences of style: E Δr − Cov(Δr, Δs)/Var(Δs) · E Δs. Scalar.
+
+    What a linear control reports. A bias b Δs in the margins drops out, whatever b is; so does what quality owes to style.
+
+    Label: eq:controlled-gap
+    Source: least squares; derived in the text.
+    """
+    even = torch.full_like(margins, 1 / len(margins))
+    slope = _covariance(even, margins, differences) / _varies("differences", even, differences)
+    return margins.mean() - slope * differences.mean()
+
+
+# -- style and information ---------------------------------------------------------------------------------------
+
+
+@takes(logps="N", ref_logps=shape("N"), style=shape("N"))
+def style_and_content(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(π‖π_ref) in two parts: of the style alone, and of the replies given their style, its mean under the policy. Scalars.
+
+    Label: eq:style-content-kl
+    Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.
+    Args:
+        style: of each reply; equal numbers are one style.
+    """
+    _, place = style.unique(return_inverse=True)
+    groups = torch.nn.functional.one_hot(place).bool()  # (N, S)
+    of_style, of_ref = (
+        torch.logsumexp(x[:, None].expand_as(groups).masked_fill(~groups, -torch.inf), 0) for x in (logps, ref_logps)
+    )
+    of_all = (logps.exp() * (logps - ref_logps)).sum()
+    of_styles = (of_style.exp() * (of_style - of_ref)).sum()
+    return of_styles, of_all - of_styles
+
+
+@takes(prior=finite("W", "[0, 1]"), logps="W N")
+def reply_information(prior: Tensor, logps: Tensor) -> Tensor:
+    """What a reply tells about what was asked for: I(W; Y) = Σ_w p(w) KL(π(·|w)‖π̄) with π̄ = Σ_w p(w) π(·|w). Scalar, nats.
+
+    With one reference for all w, the KL that is spent is this and KL(π̄‖π_ref).
+
+    Label: eq:reply-information, eq:information-budget
+    Source: Cover and Thomas (2006), "Elements of information theory", section 2.3; the sum is Topsøe's (1967) identity.
+    Args:
+        prior: p(w), how often each thing is asked for; all > 0.
+        logps: log π(y | w).
+    """
+    mean = torch.logsumexp(prior.log()[:, None] + logps, 0)
+    return (prior[:, None] * logps.exp() * (logps - mean)).sum()
+
+
+@takes(ref_logps="N", rewards=shape("N"), marked=shape("N"), liking=FINITE, strength=FINITE)
+def markup_odds(ref_logps: Tensor, rewards: Tensor, marked: Tensor, *, liking: float, strength: float) -> Tensor:
+    """Odds of markup under the tilt by r + m·[marked]: odds_ref · e^{λm} · E_ref[e^{λr} | marked]/E_ref[e^{λr} | plain]. Scalar.
+
+    Label: eq:markup-odds
+    Source: the tilt of eq:tilt, summed over the two groups.
+    Args:
+        marked: 1 where a reply has the markup, else 0.
+        liking: m, what the reward adds for it.
+        strength: λ.
+    """
+    has = marked > 0
+    if bool(has.all()) or not bool(has.any()):
+        raise ValueError(f"marked of shape {tuple(marked.shape)}; expected replies with the markup and without it")
+    logps = tilt(ref_logps, rewards + liking * marked, strength=strength)
+    return (torch.logsumexp(logps[has], 0) - torch.logsumexp(logps[~has], 0)).exp()

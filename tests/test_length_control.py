@@ -1,0 +1,78 @@
+"""The win rate at equal length: what it recovers, its symmetry, its interval, and what it refuses."""
+
+import pytest
+import torch
+
+from minirlhf.core.errors import UserError
+from minirlhf.core.randomness import generator
+from minirlhf.equations.style import controlled_chance, length_term
+from minirlhf.feedback.judge import Verdicts
+from minirlhf.feedback.length_control import length_controlled
+from minirlhf.stages.judge_files import JudgedFiles, Pair
+
+
+@pytest.fixture
+def lengths():
+    rng = generator("test of length control")
+    return torch.randint(5, 60, (2, 80), generator=rng).double()
+
+
+def verdicts(ours, theirs, skill=0.4, liking=1.3):
+    term = length_term(ours, theirs)
+    return controlled_chance(term, torch.zeros_like(term), skill=skill, liking=liking, sensitivity=0.0)
+
+
+def test_it_finds_what_was_put_in(lengths):
+    found = length_controlled(verdicts(*lengths), *lengths)
+    assert found.win_rate == pytest.approx(float(torch.sigmoid(torch.tensor(0.4))), abs=1e-6)
+    assert found.liking == pytest.approx(1.3, abs=1e-6)
+
+
+def test_sides_exchanged_give_the_other_sides_win_rate(lengths):
+    scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
+    one, other = length_controlled(scores, *lengths), length_controlled(1 - scores, *lengths.flip(0))
+    assert one.win_rate + other.win_rate == pytest.approx(1) and one.liking == pytest.approx(other.liking)
+    assert one.low + other.high == pytest.approx(1) and one.low < one.win_rate < one.high
+
+
+def test_a_pair_that_is_repeated_under_its_prompt_tells_nothing_new(lengths):
+    scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
+    once = length_controlled(scores, *lengths)
+    # (the deviation has the divisor N − 1, so the terms of doubled pairs are a little larger)
+    twice = length_controlled(scores.repeat(2), *lengths.repeat(1, 2), [*range(80)] * 2)
+    apart = length_controlled(scores.repeat(2), *lengths.repeat(1, 2))
+    assert twice.high - twice.low == pytest.approx(once.high - once.low, rel=0.02)
+    assert apart.high - apart.low < 0.75 * (once.high - once.low)
+
+
+def test_lengths_that_say_nothing_or_everything_are_refused(lengths):
+    with pytest.raises(ValueError, match="differ by the same length"):
+        length_controlled(torch.ones(80), lengths[0], lengths[0] + 3)
+    with pytest.raises(ValueError, match="decide every pair"):
+        length_controlled((lengths[0] > lengths[1]).double(), *lengths)
+
+
+def said(text):
+    return [{"role": "assistant", "content": text}]
+
+
+def judged(ours, theirs, scores):
+    pairs = [
+        Pair([{"role": "user", "content": f"question {i}"}], said("x" * a), said("y" * b))
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
+    ]
+    words = tuple("A" if s == 1 else "B" for s in scores)
+    return JudgedFiles(pairs, [], Verdicts(words, words), None)
+
+
+def test_judged_files_are_compared_at_equal_length(lengths):
+    scores = (verdicts(*lengths) > torch.rand(80, generator=generator("verdicts"))).double()
+    rate, liking = judged(lengths[0].int().tolist(), lengths[1].int().tolist(), scores.tolist()).length_controlled()
+    expected = length_controlled(scores, *lengths)
+    assert (rate.value, rate.low, rate.high) == pytest.approx((expected.win_rate, expected.low, expected.high))
+    assert liking.value == pytest.approx(expected.liking) and liking.low < liking.value < liking.high
+
+
+def test_verdicts_that_follow_length_alone_are_refused_in_one_line():
+    with pytest.raises(UserError, match="they decide every verdict; expected verdicts for and against"):
+        judged([5, 9, 4], [3, 2, 8], [1.0, 1.0, 0.0]).length_controlled()
