@@ -25,7 +25,7 @@ from minirlhf.evidence import Study, settings
 TRIES = (1, 4, 8, 64, 256)
 SHARES = (0.2, 0.8)
 CLIPS = {"clip": 0.2, "free": None}
-#: Learning rates: at the first hardly a ratio of a batch reaches the clip, at the second many do.
+#: Learning rates: at the first hardly a ratio of a batch reaches the clip, at the second about one in eighty does.
 RATES = {"slow": 0.5, "fast": 2.0}
 NARROWING, COIN, POOL = Narrowing(), Coin(), Pool()
 POOLS = {"half": 0.5, "none": 0.0}

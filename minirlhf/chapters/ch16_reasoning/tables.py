@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,12 +45,12 @@ def pass_at(logits: Tensor, table: Tensor, k: int) -> float:
 
 
 def sole_success(rewards: Tensor) -> Tensor:
-    """Pays a try only if it is the one success of its group: what it adds to the chance that the group has any. ``(P, G)``"""
+    """Pays a try only if it is the one success of its group, which is what it adds to the chance that the group has any; centred. ``(P, G)``"""
     return group_center(rewards * (rewards.sum(-1, keepdim=True) == 1))
 
 
 def improve(table: Tensor, seed: int, plan: Narrowing, *, beta: float = 0.0, sole: bool = False) -> Tensor:
-    """Logits ``(S,)`` after RL on single tries with centred rewards, from the uniform policy; ``beta`` weighs the KL to it."""
+    """Logits ``(S,)`` after RL on groups of tries with centred rewards, from the uniform policy; ``beta`` weighs the KL to it."""
     draws = generator("narrowing", seed)
     logits = torch.zeros(plan.strategies, dtype=torch.float64)
     for _ in range(plan.steps):
@@ -63,6 +63,23 @@ def improve(table: Tensor, seed: int, plan: Narrowing, *, beta: float = 0.0, sol
         distance = (pi * plan.strategies).log()  # log of the ratio to the uniform policy
         logits = logits + plan.learning_rate * (push / rewards.numel() - beta * pi * (distance - pi @ distance))
     return logits
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One kind of RL over strategies, with its own learning rate for 1,200 steps; the rest are arguments of :func:`improve`."""
+
+    learning_rate: float
+    beta: float = 0.0
+    sole: bool = False
+
+    def improve(self, table: Tensor, seed: int, plan: Narrowing) -> Tensor:
+        """Logits ``(S,)`` after it."""
+        plan = replace(plan, learning_rate=self.learning_rate)
+        return improve(table, seed, plan, beta=self.beta, sole=self.sole)
+
+
+ARMS = {"rl": Arm(1.0), "kl": Arm(3.5, beta=0.05), "sole": Arm(14.0, sole=True)}
 
 
 # -- habits ------------------------------------------------------------------------------------------------------
@@ -123,7 +140,7 @@ FILTERS = ("all", "offline", "online", "curriculum")
 
 
 def samples_to_goal(filtering: str, seed: int, plan: Pool) -> dict[str, float]:
-    """Replies that training sampled until the goal, infinite if it was not reached, and the share of groups without a signal.
+    """Replies that training sampled until the goal or the last step, whether the goal was reached, and the share of groups without a signal.
 
     ``offline`` keeps the prompts that ``graded`` replies of the first model solve from a fifth to four fifths of the time; grading the pool is not
     counted. ``online`` samples groups until enough of them are mixed, and pays for the others. ``curriculum`` asks from easy to hard, the
