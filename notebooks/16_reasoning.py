@@ -3,7 +3,7 @@
 #
 # A program can say whether an answer is right. **What does a model learn from such a reward, what would it have learned from a reward that knows nothing, and what can tokens buy in place of training?**
 #
-# The world is the shell game of chapter 13. A small model has been fine-tuned on demonstrations, of which one in five thinks aloud before it answers; the others blurt out an answer, and have to guess.
+# The world is the shell game of chapter 13. A small model has been fine-tuned on demonstrations, of which one in five thinks aloud before it answers; the others are the bare answer. All are right, but a model that answers without a thought has to guess.
 
 # %%
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ from minirlhf.stages.pipeline import Trained
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
 told, paid = evidence.Seen("ch16_inference"), evidence.Seen("ch16_rewards")  # several seeds of what runs below
-lengths, exact = evidence.Seen("ch16_length"), evidence.Seen("ch16_tables")
+lengths, exact = evidence.Seen("ch16_length"), evidence.Seen("ch16_narrowing")
 predict = Predictions("16")
 begin = Trained(*zoo.load("shell-game-sft", quiet=True))
 
@@ -82,8 +82,10 @@ best = predict(
 # %%
 [tries] = [sample_tries(begin, "test", 0, 60, 32, 100) for _ in progress([1], "sampling")]
 thinks = torch.tensor([[float(text.startswith("think")) for text in texts] for texts in tries.texts])
-for text in (tries.texts[0][0], next(t for texts in tries.texts for t in texts if t.startswith("think"))):
-    print(text)
+game = next(i for i, row in enumerate(thinks.mean(-1).tolist()) if 0 < row < 1)
+print(f"{tries.prompts[game]}\n")
+for aloud in (False, True):
+    print(next(text for text in tries.texts[game] if text.startswith("think") == aloud))
 print(f"\n{float(thinks.mean()):.0%} of the replies think aloud")
 print(
     f"right: {float(tries.right[thinks == 1].mean()):.2f} of these, {float(tries.right[thinks == 0].mean()):.2f} of the others\n"
@@ -108,7 +110,7 @@ assert told.holds("vote_thinks_32", above=0.9)
 assert told.exceeds("vote_thinks_8", "vote_plain_8") and told.exceeds("vote_thinks_32", "best_own_32")
 
 # %% [markdown]
-# The most probable reply is mostly a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside verifiers that were trained on 2,000 graded replies, against what each costs.
+# The most probable reply is mostly a short one, and the short ones guess. And the rule "does it think aloud?" needs no training. Here are five seeds of it beside a verifier that was trained on 2,000 graded replies and used in two ways, against the tokens that are sampled; what the verifier reads is not counted.
 
 # %%
 # figure: scaling
@@ -135,6 +137,7 @@ for name, (label, colour, style) in looks.items():
     ax.plot(cost, [mean(c) for c in columns], style, ms=4, color=PALETTE[colour], label=label)
 after = (mean(told.values("tokens_rl")), mean(told.values("pass_rl_1")))
 ax.plot(*after, "*", ms=13, color=PALETTE["black"])
+ax.set_title("Tokens buy what training buys once")
 ax.annotate("one reply after RL", after, (9, -2), textcoords="offset points")
 ax.set(xscale="log", xlabel="tokens per question", ylabel="right answers", ylim=(0, 1.06), xticks=[5, 10, 20, 50, 100])
 ax.set_xticks([], minor=True)
@@ -160,7 +163,7 @@ end = predict(
 
 # %%
 runs = {name: shell.train(name, begin, 100) for name in progress(("right", "shape"), "training")}
-print("right answers at rollout    1    10    20    30    40    50    60")
+print("right answers at rollout    1    10    20    30    40    50    60   (each but the first a mean of five)")
 for name, label in (("right", "the answer is paid"), ("shape", "the shape is paid")):
     history = runs[name]
     print(
@@ -175,8 +178,8 @@ else:
 
 # %%
 # figure: shape
-# alt: Two panels over sixty rollouts, thin lines for the seeds of the study and a thick one for the run above. Left, replies that think aloud rise from a fifth to nearly all in every run when the shape of a
-#   thought is paid. Right, right answers in the same runs rise with them, some to the level of the run whose answers are paid, a dashed line near .98, and then fall, most of them to about a quarter, which is guessing.
+# alt: Two panels over sixty rollouts, thin lines for the seeds of the study and a thick one for the run above. Left, replies that think aloud rise from below a third to nearly all in every run when the shape of a
+#   thought is paid. Right, right answers in the same runs rise with them, a few nearly to the level of the run whose answers are paid, a dashed line near .98, the others less far, and fall in most runs, down to about a quarter, which is guessing.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained", sharey=True)
 steps = (5, 10, 20, 30, 40, 50, 60)
 for ax, key, title in zip(axes, ("thinks", "right"), ("think aloud", "are right"), strict=True):
@@ -197,15 +200,15 @@ assert runs["shape"]["thinks"][-1] > 0.9 and paid.holds("shape_thinks_60", above
 assert runs["right"]["right"][-1] > 0.9 and paid.holds("right_right_60", above=0.9)
 
 # %% [markdown]
-# The reward rises to 1 and stays there, and right answers rise with it while the model begins to think, which it could do already. Then nothing holds a thought to the game, and it drifts away from it. Whoever stops at the best moment reports a gain from a reward that knows nothing.
+# The reward rises to 1 and stays there, and right answers rise with it while the model begins to think, which it could do already. Then nothing holds a thought to the game, and in most runs it drifts away from it. Whoever stops at the best moment reports a gain from a reward that knows nothing.
 #
 # ## Could one have known?
 #
-# A sigmoid in the logarithm of the rollouts, fitted to the beginning of the run whose answers are paid.
+# A sigmoid in the logarithm of the rollouts, fitted to the beginning of the run whose answers are paid; once with a ceiling of at most 1, as a share of right answers has, and once with any ceiling up to 3, as for a reward whose limit nobody knows.
 
 # %%
 early = predict(
-    "Fitted to the first 9 of 60 rollouts: how far off is the end?",
+    "Fitted to the first 9 of the 60 rollouts of this run (bounded by 1): how far off is the end?",
     "by less than .02",
     "by .02 to .2",
     "by more than .2",
@@ -215,20 +218,25 @@ early = predict(
 rewards, finish = runs["right"]["right"], shell.at(runs["right"], "right", 60, 5)
 fits = {count: shell.fit_curve(rewards, count) for count in (9, 18, 30)}
 grid = torch.arange(1, 61, dtype=torch.float64)
-print(f"the run ends at {finish:.2f}\nfitted to   ceiling   says for the end   misses by   (seeds of the study)")
-misses = {}
+print(
+    f"the run ends at {finish:.2f}\nfitted to   ceiling   says for the end   misses by   (seeds of the study)   without the bound: ceiling, misses by"
+)
+misses, missed = {}, {}
 for (count, curve), part in zip(fits.items(), (15, 30, 50), strict=True):
     says = float(compute_curve(grid[-1], **curve))
     misses[count] = abs(says - finish)
     seeds = paid.values(f"sigmoid_error_{part}")
+    free = shell.fit_curve(rewards, count, torch.linspace(0.05, 3.0, 296, dtype=torch.float64).numpy())
+    missed[count] = abs(float(compute_curve(grid[-1], **free)) - finish)
     print(
-        f"{count:6} {curve['ceiling']:12.2f} {says:15.2f} {misses[count]:15.3f}   ({min(seeds):.3f} to {max(seeds):.3f})"
+        f"{count:6} {curve['ceiling']:12.2f} {says:15.2f} {misses[count]:15.3f}   ({min(seeds):.3f} to {max(seeds):.3f}) "
+        f"{free['ceiling']:19.2f} {missed[count]:17.3f}"
     )
 early.reveal("by less than .02" if misses[9] < 0.02 else "by .02 to .2" if misses[9] < 0.2 else "by more than .2")
 
 # %%
 # figure: sigmoid
-# alt: Left, right answers of one run over sixty rollouts on a logarithmic axis, and three sigmoids fitted to the first 9, 18 and 30 of them. The last two lie on the run to its end; the first levels off somewhat lower. Right,
+# alt: Left, right answers of one run over sixty rollouts on a logarithmic axis, and three sigmoids fitted to the first 9, 18 and 30 of them. The last two end where the run ends; the first levels off somewhat lower. Right,
 #   by how much the fits of all seeds miss the end: after 15 percent of the run by up to more than a third, after 30 and 50 percent by a few hundredths at most.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), width_ratios=(3, 2), layout="constrained")
 axes[0].plot(grid, rewards, "o", ms=3, color="0.6", label="the run")
@@ -237,6 +245,8 @@ for (count, curve), colour, style in zip(fits.items(), ("red", "orange", "blue")
         grid, compute_curve(grid, **curve), style, lw=1.6, color=PALETTE[colour], label=f"fitted to {count} rollouts"
     )
 axes[0].set(xscale="log", xlabel="rollout", ylabel="right answers", ylim=(0.2, 1.02), xticks=(1, 3, 10, 30, 60))
+axes[0].set_title("This run, ceiling at most 1")
+axes[1].set_title("All runs, ceiling at most 1")
 axes[0].set_xticks([], minor=True)
 axes[0].set_xticklabels(["1", "3", "10", "30", "60"])
 axes[0].legend(frameon=False, loc="lower right")
@@ -255,9 +265,10 @@ plt.show()
 
 # %%
 assert misses[30] < 0.15 and paid.holds("sigmoid_error_50", below=0.15)
+assert missed[18] > misses[18]
 
 # %% [markdown]
-# Once the bend is in sight, a fit says where it ends. Before that the ceiling is not in the data. And a sigmoid goes one way only: of the fall in the run above, whose shape was paid, no fit would have warned.
+# Bounded by 1, a fit finds the end once the bend is in sight; but the bound knows the end by itself. Without it the same rollouts leave the ceiling open. And a sigmoid goes one way only: of the fall in the run above, whose shape was paid, no fit would have warned.
 #
 # ## Does training teach anything new?
 #
@@ -272,12 +283,12 @@ more = predict(
 )
 
 # %%
-plan = tables.Narrowing()
+plan = tables.Narrowing(steps=1200)
 table = tables.solved_by(100, plan)
 policies = {"before": torch.zeros(plan.strategies, dtype=torch.float64)}
-settings = {"RL": {}, "RL with a KL term": {"beta": 0.05}, "a group's only success is paid": {"sole": True}}
-for name, options in progress(settings.items(), "policies"):
-    policies[name] = tables.improve(table, 100, plan, **options)
+labels = {"rl": "RL", "kl": "RL with a KL term", "sole": "a group's only success is paid"}
+for name, label in progress(labels.items(), "policies"):
+    policies[label] = tables.ARMS[name].improve(table, 100, plan)
 print("pass@k, k =                        1      8     64    256")
 for name, logits in policies.items():
     print(f"{name:31}" + "".join(f"{tables.pass_at(logits, table, k):7.2f}" for k in (1, 8, 64, 256)))
@@ -286,8 +297,8 @@ more.reveal("both the same" if abs(gap) < 0.01 else "the policy before RL" if ga
 
 # %%
 # figure: narrowing
-# alt: pass@k against the number of tries from 1 to 256 on a logarithmic axis. Before RL it rises from a fifth to 1. After RL it begins near three quarters and hardly rises; the two lines cross near eight tries. With a
-#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins at two fifths and reaches 1.
+# alt: pass@k against the number of tries from 1 to 256 on a logarithmic axis. Before RL it rises from a fifth to 1. After RL it begins far higher and hardly rises; the two lines cross near eight tries. With a
+#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins lower, is above the others from eight tries on and reaches 1.
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 counts = [2**i for i in range(9)]
 for (name, logits), colour, style in zip(
@@ -297,6 +308,7 @@ for (name, logits), colour, style in zip(
         counts, [tables.pass_at(logits, table, k) for k in counts], style, lw=1.8, color=PALETTE[colour], label=name
     )
 ax.set(xscale="log", xlabel="tries k", ylabel="problems solved, pass@k", ylim=(0, 1.03), xticks=counts[::2])
+ax.set_title("What k tries are worth, before and after RL")
 ax.set_xticks([], minor=True)
 ax.set_xticklabels([str(k) for k in counts[::2]])
 ax.legend(frameon=False, loc="lower right")
@@ -311,7 +323,7 @@ assert (
 assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("pass_before_256", "pass_rl_256").apart
 
 # %% [markdown]
-# One way gets nearly all the weight, here the one that solves most problems, which is the best that one try can do. What it does not solve is hardly tried any more: even 256 tries do not bring back what the policy solved before RL.
+# One way gets nearly all the weight, in most runs the one that solves most problems, which is the best that one try can do. What it does not solve is hardly tried any more: even 256 tries do not bring back what the policy solved before RL.
 #
 # ## The price of a token
 #
@@ -322,7 +334,7 @@ price = predict("At α = .1, asked for no step at all: how many does the trained
 
 # %%
 # figure: price
-# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points follow the diagonal, but for one run that takes more than asked at one and two; at .1 they lie between two and a half and six whatever was asked. Right, right answers against steps asked for: at .1 always
+# alt: Left, steps of thought taken against steps asked for, five seeds each. At a price of .3 a step the points lie near the diagonal, but for one run that takes more than asked at one and two; at .1 they lie between two and a half and six whatever was asked. Right, right answers against steps asked for: at .1 always
 #   above .9, at .3 from about a half when none is asked for to nearly all at five and six.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "red")):
@@ -332,8 +344,8 @@ for name, label, colour in (("exact", "α = .3", "blue"), ("cheap", "α = .1", "
             ax.plot([asked] * len(column), column, "o", ms=3, alpha=0.4, color=PALETTE[colour])
         ax.plot(ASKED, [mean(c) for c in columns], lw=1.6, color=PALETTE[colour], label=label)
 axes[0].plot(ASKED, ASKED, ":", color=PALETTE["black"], label="as asked")
-axes[0].set(xlabel="steps asked for", ylabel="steps taken")
-axes[1].set(xlabel="steps asked for", ylabel="right answers", ylim=(0, 1.03))
+axes[0].set(xlabel="steps asked for", ylabel="steps taken", title="Steps of thought")
+axes[1].set(xlabel="steps asked for", ylabel="share of right answers", ylim=(0, 1.03), title="What they are worth")
 axes[0].legend(frameon=False)
 plt.show()
 price.reveal(mean(lengths.values("cheap_steps_0")))
@@ -342,7 +354,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# Where a token is worth more than it costs, the model overspends, whatever it is asked.
+# Where a token is worth more than it costs, the model overspends: it takes about four steps, even where none is asked for.
 
 # %%
 predict.tally()

@@ -200,7 +200,7 @@ def format_reward(correct: Tensor, well_formed: Tensor, *, penalty: float = 1.0)
     """``correct`` if the answer is ``well_formed``, else ``−penalty``: what cannot be parsed cannot be right.
 
     Label: eq:format-reward
-    Source: the gated form of the format reward in DeepSeek-AI (2025), "DeepSeek-R1".
+    Source: elementary; DeepSeek-AI (2025), "DeepSeek-R1", adds a reward for the form to that of the answer, and does not gate.
     Args:
         correct: a grade such as 0 or 1; read, and finite, only where well formed.
     """

@@ -98,10 +98,10 @@ def at(history: History, key: str, step: int, window: int) -> float:
 CEILINGS, EXPONENTS = np.linspace(0.05, 1.0, 96), np.geomspace(0.5, 16.0, 31)
 
 
-def fit_curve(rewards: Sequence[float], steps: int) -> dict[str, float]:
+def fit_curve(rewards: Sequence[float], steps: int, ceilings: np.ndarray = CEILINGS) -> dict[str, float]:
     """The sigmoid, :func:`~minirlhf.equations.reasoning.compute_curve`, that has the least squared error on the first ``steps`` rollouts.
 
-    Compute is counted in rollouts from 1; the start is the mean of the first three. Every combination of a ceiling from .05 to 1, an exponent
+    Compute is counted in rollouts from 1; the start is the mean of the first three. Every combination of a ceiling, from .05 to 1 unless others are given, an exponent
     from ½ to 16 and a midpoint up to four times the length of the run is tried.
     """
     seen = torch.tensor(rewards[:steps], dtype=torch.float64)
@@ -110,12 +110,12 @@ def fit_curve(rewards: Sequence[float], steps: int) -> dict[str, float]:
     for midpoint in np.geomspace(2.0, 4.0 * len(rewards), 40).tolist():
         for exponent in EXPONENTS.tolist():
             rise = compute_curve(compute, start=0.0, ceiling=1.0, exponent=exponent, midpoint=midpoint)
-            gain = torch.from_numpy(CEILINGS)[:, None] - start
+            gain = torch.from_numpy(ceilings)[:, None] - start
             errors = ((start + gain * rise - seen) ** 2).sum(-1)
             k = int(errors.argmin())
             if best is None or float(errors[k]) < best[0]:
                 best = float(errors[k]), {
-                    "start": start, "ceiling": float(CEILINGS[k]), "exponent": exponent, "midpoint": midpoint,
+                    "start": start, "ceiling": float(ceilings[k]), "exponent": exponent, "midpoint": midpoint,
                 }  # fmt: skip
     assert best is not None
     return best[1]

@@ -66,7 +66,7 @@ def improve(table: Tensor, seed: int, plan: Narrowing, *, beta: float = 0.0, sol
 
 
 @dataclass(frozen=True)
-class Arm:
+class StrategyArm:
     """One kind of RL over strategies, with its own learning rate for 1,200 steps; the rest are arguments of :func:`improve`."""
 
     learning_rate: float
@@ -79,7 +79,7 @@ class Arm:
         return improve(table, seed, plan, beta=self.beta, sole=self.sole)
 
 
-ARMS = {"rl": Arm(1.0), "kl": Arm(3.5, beta=0.05), "sole": Arm(14.0, sole=True)}
+ARMS = {"rl": StrategyArm(1.0), "kl": StrategyArm(3.5, beta=0.05), "sole": StrategyArm(14.0, sole=True)}
 
 
 # -- habits ------------------------------------------------------------------------------------------------------
