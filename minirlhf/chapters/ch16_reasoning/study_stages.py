@@ -1,12 +1,12 @@
 """The R1 recipe in miniature, stage by stage: ``python -m minirlhf.chapters.ch16_reasoning.study_stages`` (about six minutes of one core).
 
-Five seeds, each with a base model of its own. Every stage is measured on 200 games and 200 rows of digits that no stage has seen.
-Writes ``study_stages.json``.
+Seven seeds, each with a base model of its own. Every stage is measured on 200 games and 200 rows of digits that no stage has seen; so are
+their controls: RL with a KL term, and rejection sampling into another model. Writes ``study_stages.json``.
 """
 
 from dataclasses import replace
 
-from minirlhf.chapters.ch16_reasoning.two_alphabets import Stages, every_stage, measured
+from minirlhf.chapters.ch16_reasoning.two_alphabets import Stages, controls, every_stage, measured
 from minirlhf.evidence import Study, brief, settings, trace
 
 STAGES = Stages()
@@ -14,7 +14,9 @@ STAGES = Stages()
 
 def one_seed(seed: int, plan: Stages = STAGES) -> dict[str, float]:
     """Every stage with one seed."""
-    stages = every_stage(plan.with_seed(seed))
+    plan = plan.with_seed(seed)
+    stages = every_stage(plan)
+    stages |= controls(plan, stages)
     return {
         f"{name}_{key}": value
         for name, policy in stages.items()
@@ -37,14 +39,15 @@ def probe() -> dict[str, float | str]:
         measured=16,
     )
     numbers = one_seed(1, plan)
-    for name, policy in every_stage(plan).items():
+    stages = every_stage(plan)
+    for name, policy in (stages | controls(plan, stages)).items():
         numbers |= trace(name, policy.history, "grad_norm")
     return numbers | settings(
-        base=STAGES.base, cold=STAGES.cold, first=STAGES.first, kept=STAGES.kept, second=STAGES.second
+        beta=STAGES.beta, base=STAGES.base, cold=STAGES.cold, first=STAGES.first, kept=STAGES.kept, second=STAGES.second
     )
 
 
-STUDY = Study(one_seed, probe, seeds=5)
+STUDY = Study(one_seed, probe, seeds=7)
 
 if __name__ == "__main__":
     STUDY.main(__file__)

@@ -1,4 +1,5 @@
-"""The R1 recipe in miniature. A base model that can do two things, thinks aloud one time in four, and mixes two alphabets when it does.
+"""The R1 recipe in miniature. A base model that can do two things, learned from somebody who thinks aloud one
+time in four, and mixes two alphabets when it does.
 
     ball b swaps ab cd ac bd ad bc        reverse 3 1 4 1
     think b x a c y c b answer b          1 4 1 3
@@ -9,7 +10,7 @@ The cups a b c d have the names w x y z as well. Only the first alphabet is what
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,10 @@ from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import CUPS
+from minirlhf.equations.kl import k3
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.sampling import Sampling
-from minirlhf.recipes import DR_GRPO
+from minirlhf.recipes import DR_GRPO, InLoss
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import RLPlan, SFTPlan, Trained
 from minirlhf.trainers.config import OnlineConfig
@@ -108,6 +110,7 @@ class Stages:
     asked: int = 600
     general: int = 150
     measured: int = 200
+    beta: float = 0.05
 
     def with_seed(self, seed: int) -> Stages:
         """The same with another seed."""
@@ -142,8 +145,8 @@ def measured(policy: Trained, count: int) -> dict[str, float]:
     }
 
 
-def rejection(base: Trained, policy: Trained, plan: Stages) -> Trained:
-    """The base model, fine-tuned on the policy's own right and clean chains and on some of the general data."""
+def rejection(start: Trained, policy: Trained, plan: Stages) -> Trained:
+    """A model, fine-tuned on the policy's own right and clean chains and on some of the general data."""
     seed = plan.kept.seed
     own = replies(policy, PLAYS, "train", plan.asked, seed)
     pairs = [
@@ -153,9 +156,9 @@ def rejection(base: Trained, policy: Trained, plan: Stages) -> Trained:
     ]
     general = REVERSES.prompts("train")[: plan.general]
     pairs += [(prompt, REVERSES.reference(prompt)) for prompt in general]
-    model, tokens = copy.deepcopy(base.model), [pipeline.reply_tokens(base.tokenizer, *pair) for pair in pairs]
-    history = train_sft(model, tokens, plan.kept, pad_token_id=base.tokenizer.pad_token_id, quiet=True)
-    return Trained(model, base.tokenizer, history)
+    model, tokens = copy.deepcopy(start.model), [pipeline.reply_tokens(start.tokenizer, *pair) for pair in pairs]
+    history = train_sft(model, tokens, plan.kept, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    return Trained(model, start.tokenizer, history)
 
 
 def every_stage(plan: Stages) -> dict[str, Trained]:
@@ -167,3 +170,20 @@ def every_stage(plan: Stages) -> dict[str, Trained]:
     kept = rejection(base, first, plan)
     second = pipeline.rl(PLAYS, kept, plan.second, reward=in_one_alphabet, quiet=True)
     return {"base": base, "zero": zero, "cold": cold, "first": first, "kept": kept, "second": second}
+
+
+def controls(plan: Stages, stages: Mapping[str, Trained]) -> dict[str, Trained]:
+    """What the stages are held against.
+
+    RL with a KL term to where it began, on the base model (``zero_kl``) and in stage 2 (``first_kl``), and there to the base
+    (``first_base``); stage 3 from the model of stage 2 in place of the base (``kept_on``).
+    """
+    held = replace(plan.first, recipe=plan.first.recipe.with_(kl=InLoss(k3, plan.beta)))
+    base, cold, first = stages["base"], stages["cold"], stages["first"]
+    to_base = copy.deepcopy(base.model)
+    return {
+        "zero_kl": pipeline.rl(PLAYS, base, held, quiet=True),
+        "first_kl": pipeline.rl(PLAYS, cold, held, reward=in_one_alphabet, quiet=True),
+        "first_base": pipeline.rl(PLAYS, cold, held, reward=in_one_alphabet, quiet=True, ref_model=to_base),
+        "kept_on": rejection(first, first, plan),
+    }
