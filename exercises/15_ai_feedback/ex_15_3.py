@@ -1,0 +1,206 @@
+# ---
+# title: From logits to soft labels
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# A judge has read $N$ pairs of replies, each with $K$ principles and in both orders. `logits` `(N, K, 2, V)` are its logits of the next token: index 0 of the third axis with the replies as given, index 1 with the replies exchanged. `letters` are the ids of the tokens "(A)" and "(B)".
+# Write three functions, each of which uses the one before.
+#
+# * `leans(logits, letters)`: `(N, K)`, by how many nats the judge leans to the **first reply as given**, by each principle, with both orders and without any liking for a place or a letter.
+# * `labels(logits, letters, votes, clamp)`: `(N,)`, the probability that the first reply is the better one: by each principle the probability that follows from its lean, held between `clamp` and 1 − `clamp`, averaged with the weights `votes` `(K,)`, which need not sum to 1.
+# * `agreed(logits, letters, votes)`: `(N,)` of booleans: does the pair pass the swap test? Take each order by itself: the share of the votes of those principles whose **probability is above one half** for the first reply as given. A pair passes if in both orders that share is above one half, or in both orders below.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def leans(logits, letters):
+    """logits: (N, K, 2, V). letters: two integers. Returns (N, K)."""
+    raise NotImplementedError
+
+
+def labels(logits, letters, votes, clamp):
+    """votes: (K,). clamp: a number in [0, 0.5). Returns (N,)."""
+    raise NotImplementedError
+
+
+def agreed(logits, letters, votes):
+    """Returns (N,) of booleans."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def leans(logits, letters):
+    a, b = letters
+    first = logits[..., a] - logits[..., b]  # (N, K, 2): towards whatever is shown first
+    return (first[..., 0] - first[..., 1]) / 2
+
+
+def labels(logits, letters, votes, clamp):
+    each = torch.sigmoid(leans(logits, letters)).clamp(clamp, 1 - clamp)
+    return each @ votes / votes.sum()
+
+
+def agreed(logits, letters, votes):
+    a, b = letters
+    first = logits[..., a] - logits[..., b]
+    given, exchanged = ((x > 0).to(votes.dtype) @ votes / votes.sum() for x in (first[..., 0], -first[..., 1]))
+    return (given - 0.5) * (exchanged - 0.5) > 0
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def judge(draw, place=0.0):
+    """Logits of a judge with known leans, a liking for the first place, and tokens that do not matter."""
+    n, k, v = 4, draw.integer(2, 4), 6
+    letters = tuple(draw.permutation(v)[:2].tolist())
+    truth = 2.0 * draw.normal(n, k)
+    liking = place * draw.normal(n, k)
+    logits = 3.0 * draw.normal(n, k, 2, v)
+    noise = draw.normal(n, k, 2)
+    for order, lean in enumerate((truth + liking, -truth + liking)):
+        logits[:, :, order, letters[0]] = noise[:, :, order] + lean
+        logits[:, :, order, letters[1]] = noise[:, :, order]
+    return logits, letters, truth, liking
+
+
+@test(
+    points=2,
+    hints=(
+        'With the replies exchanged, which reply does "(A)" name?',
+        "z_A − z_B of the first order less that of the second, divided by two. Other tokens have no say.",
+    ),
+    against="leans that were put in",
+)
+def without_places(sub, draw):
+    "`leans` finds the lean and no place."
+    logits, letters, truth, liking = judge(draw, 1.5)
+    whole = logits.softmax(-1)[..., letters[0]]
+    p = torch.sigmoid(torch.stack([truth + liking, -(-truth + liking)]))
+    expect(
+        sub.leans(logits, letters), truth, what="`leans`", tolerance=1e-9,
+        mistakes={
+            "that is the liking for the place": liking, "one order alone keeps the liking for the place": truth + liking, "that is twice as much": 2 * truth,
+            "the letters are exchanged": -truth, "probabilities are averaged in place of log-odds": torch.logit(p.mean(0)),
+            "other tokens have a say": torch.logit((whole[:, :, 0] + 1 - whole[:, :, 1]) / 2),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "First the probability of each principle, then the bound, then the mean.",
+        "σ(lean), clamped to [c, 1 − c], times votes, divided by the sum of the votes.",
+    ),
+    against="the definition, in plain loops",
+)
+def soft(sub, draw):
+    "`labels` is the weighted mean of bounded probabilities."
+    logits, letters, truth, _ = judge(draw, 1.0)
+    votes = 1.0 + torch.arange(truth.shape[1], dtype=torch.float64)[draw.permutation(truth.shape[1])]
+    clamp = [0.1, 0.25, 0.4][draw.integer(0, 2)]
+    want = []
+    for row in truth.tolist():
+        each = [min(max(1 / (1 + math.exp(-x)), clamp), 1 - clamp) for x in row]
+        want.append(sum(p * v for p, v in zip(each, votes.tolist(), strict=True)) / float(votes.sum()))
+    p = torch.sigmoid(truth)
+    share = votes / votes.sum()
+    expect(
+        sub.labels(logits, letters, votes, clamp), torch.tensor(want, dtype=torch.float64), what="`labels`", given={"votes": votes, "clamp": clamp}, tolerance=1e-9,
+        mistakes={
+            "the bound is applied to each principle, not to the mean": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
+            "the votes do not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
+            "nothing is bounded": p @ share,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        'In the second order "(A)" speaks for the second reply. Turn it round before you count votes.',
+        "Votes of the principles with z_A − z_B > 0 in the first order, and < 0 in the second: both shares above ½, or both below.",
+    ),
+    against="the definition, in plain loops",
+)
+def swapped(sub, draw):
+    "`agreed` is the swap test of the votes."
+    logits, letters, truth, liking = judge(draw, 2.0)
+    votes = torch.tensor([1.0, 2.2, 3.1, 4.0], dtype=torch.float64)[
+        draw.permutation(truth.shape[1])
+    ]  # no two camps are equal
+    half, want, first = float(votes.sum()) / 2, [], []
+    for lean, like in zip(truth.tolist(), liking.tolist(), strict=True):
+        given = sum(v for x, b, v in zip(lean, like, votes.tolist(), strict=True) if x + b > 0)
+        exchanged = sum(v for x, b, v in zip(lean, like, votes.tolist(), strict=True) if x - b > 0)
+        want.append((given > half) == (exchanged > half))
+        first.append((given > half) != (exchanged > half))
+    whole = torch.tensor(want)
+    got = sub.agreed(logits, letters, votes)
+    expect(
+        got.double(), whole.double(), what="`agreed`", given={"votes": votes},
+        mistakes={"in the second order (A) speaks for the other reply": torch.tensor(first).double()},
+    )  # fmt: skip
+
+
+# %% [probes]
+# no gradient, size, values, keywords, nan: a label is data; whoever learns from it holds it fixed
+# no float32, integers of agreed: where votes are tied a last digit decides
+# no integers of leans, labels: logits are no whole numbers
+
+
+# %% [mutant] one order
+# caught by: without_places
+# says: one order alone
+def leans(logits, letters):
+    a, b = letters
+    return logits[:, :, 0, a] - logits[:, :, 0, b]
+
+
+# %% [mutant] the mean of probabilities
+# caught by: without_places
+# says: in place of log-odds
+def leans(logits, letters):
+    a, b = letters
+    p = torch.sigmoid(logits[..., a] - logits[..., b])
+    return torch.logit((p[..., 0] + 1 - p[..., 1]) / 2)
+
+
+# %% [mutant] the whole vocabulary
+# caught by: without_places
+# says: other tokens
+def leans(logits, letters):
+    p = logits.softmax(-1)[..., letters[0]]
+    return torch.logit((p[..., 0] + 1 - p[..., 1]) / 2)
+
+
+# %% [mutant] the mean is bounded
+# caught by: soft
+# says: not to the mean
+def labels(logits, letters, votes, clamp):
+    return (torch.sigmoid(leans(logits, letters)) @ votes / votes.sum()).clamp(clamp, 1 - clamp)
+
+
+# %% [mutant] the second order as it is
+# caught by: swapped
+# says: speaks for the other
+def agreed(logits, letters, votes):
+    a, b = letters
+    first = logits[..., a] - logits[..., b]
+    given, exchanged = ((x > 0).to(votes.dtype) @ votes / votes.sum() for x in (first[..., 0], first[..., 1]))
+    return (given - 0.5) * (exchanged - 0.5) > 0
+
+
+# %% [partial] 4: no swap test
+def agreed(logits, letters, votes):
+    return torch.ones(len(logits), dtype=torch.bool)

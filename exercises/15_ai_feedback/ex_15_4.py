@@ -1,0 +1,239 @@
+# ---
+# title: When does asking again pay?
+# kind: implement
+# minutes: 25
+# ---
+
+# %% [statement]
+# On a pair a judge leans to the better reply by $d > 0$ nats, and to whatever is shown first by $b \ge 0$ nats. Each draw is independent: shown first, the better reply gets the verdict with probability $\sigma(d + b)$, shown second with $\sigma(d - b)$. `difference` is a tensor `(N,)` of such $d$, `bias` is one number.
+# All functions return, for each pair, `(N,)`.
+#
+# * `one_order(difference, bias, draws)`: how often the majority of `draws` verdicts (an odd number) names the better reply, all of them in **one** order, which for each pair is chosen once, by a fair coin.
+# * `both_orders(difference, bias, draws)`: the same with `draws` verdicts in **each** of the two orders, so twice as many together; a tie is decided by a fair coin.
+# * `hurts(difference, bias)`: booleans; is the majority of *endlessly many* draws in one order right less often than a single draw? No pair has $d = b$.
+
+# %% [given]
+import math
+
+import torch
+
+
+# %% [stub]
+def one_order(difference, bias, draws):
+    """difference: (N,). bias: a number. draws: odd. Returns (N,)."""
+    raise NotImplementedError
+
+
+def both_orders(difference, bias, draws):
+    """draws: in each order. Returns (N,)."""
+    raise NotImplementedError
+
+
+def hurts(difference, bias):
+    """Returns (N,) of booleans."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def counts(p, draws):
+    """(N, draws + 1): how likely so many of the draws name the better reply."""
+    k = torch.arange(draws + 1)
+    ways = torch.tensor([math.comb(draws, i) for i in range(draws + 1)], dtype=p.dtype)
+    return ways * p[:, None] ** k * (1 - p[:, None]) ** (draws - k)
+
+
+def one_order(difference, bias, draws):
+    most = slice(draws // 2 + 1, None)
+    each = [counts(torch.sigmoid(difference + side), draws)[:, most].sum(-1) for side in (bias, -bias)]
+    return (each[0] + each[1]) / 2
+
+
+def both_orders(difference, bias, draws):
+    first, second = (counts(torch.sigmoid(difference + side), draws) for side in (bias, -bias))
+    k = torch.arange(draws + 1)
+    total = k[:, None] + k
+    worth = (total > draws).to(difference.dtype) + 0.5 * (total == draws).to(difference.dtype)
+    return torch.einsum("ni,nj,ij->n", first, second, worth)
+
+
+def hurts(difference, bias):
+    return (
+        difference < bias
+    )  # then the worse reply wins for certain where it is shown first: half, and one draw does better
+
+
+# %% [tests]
+import itertools
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def sigma(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def by_listing(chances):
+    """The majority of independent verdicts, by every sequence there is; a tie counts one half."""
+    total = 0.0
+    for said in itertools.product((0, 1), repeat=len(chances)):
+        chance = math.prod(p if s else 1 - p for p, s in zip(chances, said, strict=True))
+        more = 2 * sum(said) - len(said)
+        total += chance * (1.0 if more > 0 else 0.5 if more == 0 else 0.0)
+    return total
+
+
+def inputs(draw):
+    return 0.3 + 1.4 * draw.uniform(4), [0.6, 1.1, 2.3][draw.integer(0, 2)]
+
+
+def column(values):
+    return torch.tensor(list(values), dtype=torch.float64)
+
+
+@test(
+    points=2,
+    hints=(
+        "The order is chosen once for the pair, and all draws are in it. What is the majority worth in each of the two orders?",
+        "Sum the binomial probabilities of more than half, with p = σ(d + b) and with p = σ(d − b), and take the mean of the two sums.",
+    ),
+    against="all sequences of verdicts",
+)
+def in_one_order(sub, draw):
+    "`one_order` is the majority in one order."
+    (d, b), n = inputs(draw), [3, 5][draw.integer(0, 1)]
+    mean = lambda x: (sigma(x + b) + sigma(x - b)) / 2
+    expect(
+        sub.one_order(d, b, n), column((by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()),
+        what="`one_order`", given={"difference": d, "bias": b, "draws": n}, tolerance=1e-9,
+        mistakes={
+            "the order is drawn once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
+            "the better reply is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
+            "that is a single draw": column(mean(x) for x in d.tolist()),
+            "the place does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=3,
+    hints=(
+        "The verdicts of the two orders have different chances; let i and j of them name the better reply.",
+        "Sum over i and j the product of the two binomial probabilities; i + j above the number of draws is a win, equal to it half a one.",
+    ),
+    against="all sequences of verdicts",
+)
+def in_both_orders(sub, draw):
+    "`both_orders` is the majority over both orders."
+    (d, b), n = inputs(draw), draw.integer(1, 3)
+    mean = lambda x: (sigma(x + b) + sigma(x - b)) / 2
+    listed = lambda x, tie=0.5: by_listing([sigma(x + b)] * n + [sigma(x - b)] * n)
+    ties = column(
+        sum(
+            math.comb(n, i) ** 2
+            * (sigma(x + b) * (1 - sigma(x - b))) ** i
+            * ((1 - sigma(x + b)) * sigma(x - b)) ** (n - i)
+            for i in range(n + 1)
+        )
+        for x in d.tolist()
+    )
+    want = column(listed(x) for x in d.tolist())
+    expect(
+        sub.both_orders(d, b, n), want, what="`both_orders`", given={"difference": d, "bias": b, "draws in each order": n}, tolerance=1e-9,
+        mistakes={
+            "the two orders have different chances; a mean chance is something else": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
+            "verdicts are drawn with the place in them; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
+            "a tie is half a win": want - ties / 2, "a tie is half a win, not a whole one": want + ties / 2,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    hints=(
+        "In the limit the likelier verdict of each order wins for certain. What is that worth where b exceeds d?",
+        "One half: right where the better reply is first, wrong where it is second. A single draw is right with ½(σ(d+b) + σ(d−b)), which is more than ½ for every d > 0.",
+    ),
+    against="the majority of 2001 draws",
+)
+def worse_by_asking(sub, draw):
+    "`hurts` says where endless draws are worse than one."
+    b = [0.6, 0.8, 1.0][draw.integer(0, 2)]
+    d = torch.cat([b - 0.2 - 0.3 * draw.uniform(2), b + 0.15 + 0.1 * draw.uniform(1), b + 0.5 + draw.uniform(1)])
+    d = d[draw.permutation(4)]
+    want = []
+    for x in d.tolist():
+        certain = [
+            sum(
+                math.exp(
+                    math.lgamma(2002)
+                    - math.lgamma(k + 1)
+                    - math.lgamma(2002 - k)
+                    + k * math.log(p)
+                    + (2001 - k) * math.log(1 - p)
+                )
+                for k in range(1001, 2002)
+            )
+            for p in (sigma(x + b), sigma(x - b))
+        ]
+        want.append(sum(certain) / 2 < (sigma(x + b) + sigma(x - b)) / 2)
+    got = torch.as_tensor(sub.hurts(d, b))
+    expect(
+        got.double(), torch.tensor(want).double(), what="`hurts`", given={"difference": d, "bias": b},
+        mistakes={"those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it depends on the pair": torch.ones(4, dtype=torch.float64)},
+    )  # fmt: skip
+
+
+# %% [probes]
+# no gradient, values, size, keywords, integers, nan: chances are asked for, and counts of draws are whole
+# no float32: sums of many small chances
+
+
+# %% [mutant] the order is drawn anew for every verdict
+# caught by: in_one_order
+# says: drawn once for a pair
+def one_order(difference, bias, draws):
+    p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
+    return counts(p, draws)[:, draws // 2 + 1 :].sum(-1)
+
+
+# %% [mutant] the better reply is always first
+# caught by: in_one_order
+# says: half of the time
+def one_order(difference, bias, draws):
+    return counts(torch.sigmoid(difference + bias), draws)[:, draws // 2 + 1 :].sum(-1)
+
+
+# %% [mutant] a mean chance
+# caught by: in_both_orders
+# says: a mean chance
+def both_orders(difference, bias, draws):
+    p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
+    each = counts(p, 2 * draws)
+    return each[:, draws + 1 :].sum(-1) + each[:, draws] / 2
+
+
+# %% [mutant] ties are lost
+# caught by: in_both_orders
+# says: half a win
+def both_orders(difference, bias, draws):
+    first, second = (counts(torch.sigmoid(difference + side), draws) for side in (bias, -bias))
+    k = torch.arange(draws + 1)
+    return torch.einsum("ni,nj,ij->n", first, second, (k[:, None] + k > draws).to(difference.dtype))
+
+
+# %% [mutant] asking again always helps
+# caught by: worse_by_asking
+def hurts(difference, bias):
+    return torch.zeros_like(difference, dtype=torch.bool)
+
+
+# %% [partial] 2: one order only
+def both_orders(difference, bias, draws):
+    return one_order(difference, bias, 2 * draws + 1)
+
+
+def hurts(difference, bias):
+    return difference > bias

@@ -1,0 +1,222 @@
+# ---
+# title: Bug hunt: a judge that votes for itself
+# kind: bughunt
+# minutes: 30
+# ---
+
+# %% [statement]
+# Eight replies with three features each, and a judge whose leans are gold plus a liking for the first place. It labels all pairs in both orders, a reward is fitted to the labels, and the reference is tilted by the reward: $\pi \propto \pi_{\mathrm{ref}}\,e^{r/\beta}$.
+# `report` prints, for smaller and smaller $\beta$, the policy's gold and its KL from the reference. Gold should rise from left to right, and the KL should rise from near 0. What it prints is something else: labels near one half agree with gold on **no more pairs than a coin would**, the reward orders the pairs **the wrong way round** the longer it is fitted, and the KL **falls** from left to right.
+#
+# **There are three bugs, one in each function. Find and fix them.**
+#
+# * `soft_labels(given, exchanged)`: log-odds `(M,)` with which the judge prefers the reply shown first, for pairs as given and with the replies exchanged. Returns `(M,)`, the probability that the pair's first reply is better, from the mean of the log-odds of both orders, both in words of the given order.
+# * `fit(features, first, second, labels, steps, lr)`: gradient descent on the mean cross-entropy of $\sigma(r_{\text{first}} - r_{\text{second}})$ with the soft labels, from weights 0. `features` `(N, F)`, `first` and `second` `(M,)` are rows. Returns the rewards `(N,)`, features times weights.
+# * `tilted(logps, rewards, beta)`: the log-probabilities `(N,)` of the tilted policy, which sum to one as probabilities.
+
+# %% [given]
+import torch
+
+
+def world(seed=0):
+    """Features, gold, log-probabilities of the reference, and the judge's leans on all pairs."""
+    rng = torch.Generator().manual_seed(seed)
+    features = torch.randn(8, 3, generator=rng, dtype=torch.float64)
+    gold = features @ torch.tensor([1.0, -0.5, 0.7], dtype=torch.float64)
+    logps = torch.randn(8, generator=rng, dtype=torch.float64).log_softmax(0)
+    first, second = torch.triu_indices(8, 8, 1)
+    place = 3 * torch.rand(len(first), generator=rng, dtype=torch.float64)
+    gap = gold[first] - gold[second]
+    return features, gold, logps, first, second, gap + place, -gap + place
+
+
+def report(seed=0):
+    """Prints how often labels and reward agree with gold, and gold and KL for smaller and smaller β."""
+    features, gold, logps, first, second, given, exchanged = world(seed)
+    labels = soft_labels(given, exchanged)
+    gap = gold[first] - gold[second]
+    agree = lambda x: float(((x > 0) == (gap > 0)).double().mean())
+    rewards = fit(features, first, second, labels, 300, 0.5)
+    print(f"labels agree with gold {agree(labels - 0.5):.2f}, rewards {agree(rewards[first] - rewards[second]):.2f}")
+    for beta in (10.0, 3.0, 1.0, 0.3, 0.1):
+        new = tilted(logps, rewards, beta)
+        kl = float((new.exp() * (new - logps)).sum())
+        print(f"β = {beta:5}   gold {float(new.exp() @ gold):6.2f}   KL {kl:6.2f}")
+
+
+# %% [stub]
+def soft_labels(given, exchanged):
+    """Returns (M,)."""
+    return torch.sigmoid((given + exchanged) / 2)
+
+
+def fit(features, first, second, labels, steps, lr):
+    """Returns (N,)."""
+    weights = torch.zeros(features.shape[1], dtype=features.dtype)
+    gaps = features[first] - features[second]
+    for _ in range(steps):
+        p = torch.sigmoid(gaps @ weights)
+        weights = weights + lr * gaps.T @ (p - labels) / len(gaps)
+    return features @ weights
+
+
+def tilted(logps, rewards, beta):
+    """Returns (N,)."""
+    return (logps + beta * rewards).log_softmax(0)
+
+
+# %% [solution]
+def soft_labels(given, exchanged):
+    return torch.sigmoid((given - exchanged) / 2)
+
+
+def fit(features, first, second, labels, steps, lr):
+    weights = torch.zeros(features.shape[1], dtype=features.dtype)
+    gaps = features[first] - features[second]
+    for _ in range(steps):
+        p = torch.sigmoid(gaps @ weights)
+        weights = weights - lr * gaps.T @ (p - labels) / len(gaps)
+    return features @ weights
+
+
+def tilted(logps, rewards, beta):
+    return (logps + rewards / beta).log_softmax(0)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+@test(
+    points=2,
+    hints=(
+        "With the replies exchanged, for which reply is a positive lean?",
+        "For the pair's second. Turn its sign before you take the mean: (given − exchanged)/2.",
+    ),
+    against="leans that were put in",
+)
+def places(sub, draw):
+    "`soft_labels` is the judge's preference without the place."
+    gap, place = draw.normal(6), 2 * draw.uniform(6) + 0.3
+    given, exchanged = gap + place, -gap + place
+    expect(
+        sub.soft_labels(given, exchanged), torch.tensor([1 / (1 + math.exp(-x)) for x in gap.tolist()], dtype=torch.float64),
+        what="`soft_labels`", given={"given": given, "exchanged": exchanged}, tolerance=1e-9,
+        mistakes={
+            "that is the liking for the place": torch.sigmoid(place), "the second order is not used": torch.sigmoid(given),
+            "probabilities are averaged in place of log-odds": (torch.sigmoid(given) + torch.sigmoid(-exchanged)) / 2,
+            "that is the sum of the two orders, not the mean": torch.sigmoid(2 * gap), "it is the probability of the other reply": torch.sigmoid(-gap),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "The gradient of the cross-entropy is the mean of (p − label) times the gap of features. Which way does descent go?",
+        "Against the gradient: weights − lr · gradient. What the gradient is was right already.",
+    ),
+    against="gradient descent by autograd",
+)
+def descends(sub, draw):
+    "`fit` descends on the cross-entropy."
+    features, labels = draw.normal(5, 2), draw.uniform(7)
+    first, second = (draw.permutation(35) % 5)[:7], (draw.permutation(35) % 5)[:7]
+    second = torch.where(first == second, (second + 1) % 5, second)
+    steps, lr = draw.integer(2, 4), 0.4
+
+    def descended(sign=-1.0, reduce=lambda x: x.mean(), hard=False):
+        w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        told = (labels > 0.5).double() if hard else labels
+        for _ in range(steps):
+            p = torch.sigmoid((features[first] - features[second]) @ w)
+            loss = reduce(-(told * p.log() + (1 - told) * (1 - p).log()))
+            w = (w + sign * lr * torch.autograd.grad(loss, w)[0]).detach().requires_grad_()
+        return (features @ w).detach()
+
+    expect(
+        sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
+        mistakes={
+            "the loss is climbed": descended(1.0), "it is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
+            "soft labels are not rounded": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "What should a policy with a very large β be?",
+        "The reference: rewards are *divided* by β. The sum over replies was right already.",
+    ),
+    against="the definition, in plain numbers",
+)
+def tilts(sub, draw):
+    "`tilted` is the reference times e^(r/β), normalised."
+    logps, rewards, beta = draw.logps(5), 1.5 * draw.normal(5), [0.3, 0.5, 2.0, 4.0][draw.integer(0, 3)]
+    raw = [math.exp(a + r / beta) for a, r in zip(logps.tolist(), rewards.tolist(), strict=True)]
+    want = torch.tensor([math.log(x / sum(raw)) for x in raw], dtype=torch.float64)
+    expect(
+        sub.tilted(logps, rewards, beta), want, what="`tilted`", given={"rewards": rewards, "beta": beta}, tolerance=1e-9,
+        mistakes={
+            "rewards are multiplied by β": (logps + beta * rewards).log_softmax(0), "the probabilities do not sum to one": logps + rewards / beta,
+            "the reference is left out": (rewards / beta).log_softmax(0), "these are probabilities": want.exp(),
+        },
+    )  # fmt: skip
+
+
+# %% [probes]
+# no gradient, integers, values, size, keywords: the three are parts of a fit, and nobody differentiates through them
+
+
+# %% [mutant] one order
+# caught by: places
+# says: second order is not used
+def soft_labels(given, exchanged):
+    return torch.sigmoid(given)
+
+
+# %% [mutant] probabilities
+# caught by: places
+# says: in place of log-odds
+def soft_labels(given, exchanged):
+    return (torch.sigmoid(given) + torch.sigmoid(-exchanged)) / 2
+
+
+# %% [mutant] the labels turned round and the climb kept
+# caught by: descends
+def fit(features, first, second, labels, steps, lr):
+    weights = torch.zeros(features.shape[1], dtype=features.dtype)
+    gaps = features[first] - features[second]
+    for _ in range(steps):
+        p = torch.sigmoid(gaps @ weights)
+        weights = weights + lr * gaps.T @ (p + labels - 1) / len(gaps)
+    return features @ weights
+
+
+# %% [mutant] the sum
+# caught by: descends
+# says: not the sum
+def fit(features, first, second, labels, steps, lr):
+    weights = torch.zeros(features.shape[1], dtype=features.dtype)
+    gaps = features[first] - features[second]
+    for _ in range(steps):
+        p = torch.sigmoid(gaps @ weights)
+        weights = weights - lr * gaps.T @ (p - labels)
+    return features @ weights
+
+
+# %% [mutant] divided, and not normalised
+# caught by: tilts
+# says: do not sum to one
+def tilted(logps, rewards, beta):
+    return logps + rewards / beta
+
+
+# %% [partial] 4: the tilt is as it was
+def tilted(logps, rewards, beta):
+    return (logps + beta * rewards).log_softmax(0)

@@ -1,0 +1,159 @@
+# ---
+# title: A hundred clean labels
+# kind: implement
+# minutes: 35
+# seconds: 30
+# ---
+
+# %% [statement]
+# Replies have eight features, of which the last is their length. What a reply is worth is $w^*\cdot x$, and long replies may well be worth more: $w^*$ has a weight for length, too. You get two sets of labelled pairs:
+#
+# * **4,000 by an AI**, which sees $w^*\cdot x$ and likes length *more than it is worth*, nobody knows by how much;
+# * **100 by people**, who have no such liking.
+#
+# Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first reply less second, and zeros and ones `(M,)`, whether the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by what they are worth. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
+#
+# Where the AI happens to have no liking, you must order .943 of new pairs rightly, on average over ten data sets. The last test trains: on twelve seeds, each beside our answer. What counts is the share of new pairs that your weights order rightly; its mean may lie 0.05 below ours, with the whole of its 95 % interval. Neither set alone is enough, nor are both in one pool.
+
+# %% [given]
+import torch
+
+
+def bradley_terry(gaps, won, decay=1e-3):
+    """gaps: (M, F). won: (M,) of zeros and ones. Returns the weights (F,)."""
+    w = torch.zeros(gaps.shape[1], dtype=gaps.dtype)
+    for _ in range(30):
+        p = torch.sigmoid(gaps @ w)
+        slope = gaps.T @ (p - won) / len(gaps) + decay * w
+        bend = (gaps * (p * (1 - p))[:, None]).T @ gaps / len(gaps) + decay * torch.eye(len(w), dtype=gaps.dtype)
+        w = w - torch.linalg.solve(bend, slope)
+    return w
+
+
+# %% [stub]
+def learn(ai, people):
+    """ai, people: pairs (gaps (M, 8), won (M,)). Returns (8,)."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def learn(ai, people):
+    # a hundred labels cannot find eight numbers, but they can find two: how much to believe the AI, and what it says too much of
+    believed = bradley_terry(*ai)
+    gaps, won = people
+    scale, length = bradley_terry(torch.stack([gaps @ believed, gaps[:, -1]], -1), won)
+    weights = scale * believed
+    weights[-1] += length
+    return weights
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import fail, test
+from minirlhf.classroom.training import trains
+
+
+def made(seed, liking, pairs=(4000, 100)):
+    """A taste, the labels of both, and new pairs with what they are worth."""
+    rng = torch.Generator().manual_seed(seed)
+    taste = torch.randn(8, generator=rng, dtype=torch.float64)
+    taste = 2.5 * taste / taste.norm()
+    taste[-1] = taste[-1].sign() * taste[-1].abs().clamp(min=0.8)  # length is worth something, or costs something
+
+    def labelled(count, seen):
+        gaps = torch.randn(count, 8, generator=rng, dtype=torch.float64)
+        gaps[:, -1] += 0.4 * gaps[:, 0]  # who says more needs more words
+        won = torch.rand(count, generator=rng, dtype=torch.float64) < torch.sigmoid(gaps @ seen)
+        return gaps, won.double()
+
+    wordy = taste.clone()
+    wordy[-1] += liking
+    ai, people = labelled(pairs[0], wordy), labelled(pairs[1], taste)
+    new, _ = labelled(4000, taste)
+    return taste, ai, people, new
+
+
+def share(sub, data):
+    taste, ai, people, new = data
+    found = sub.learn(ai, people)
+    if not isinstance(found, torch.Tensor) or tuple(found.shape) != (8,) or not bool(found.isfinite().all()):
+        fail("the result of `learn` is not eight finite weights")
+    return float(((new @ found.double() > 0) == (new @ taste > 0)).double().mean())
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Begin with the AI's labels alone. They should do where it likes nothing beside what a reply is worth.",
+        "`bradley_terry(*ai)` orders nearly all pairs then. What you add from the people must not spoil it.",
+    ),
+)
+def without_liking(sub, draw):
+    "Where the AI has no liking, .943 of new pairs are ordered rightly on average over ten data sets."
+    got = [share(sub, made(draw.integer(0, 2**28), 0.0)) for _ in range(10)]
+    if sum(got) / len(got) < 0.943:
+        fail(
+            f"the AI's labels are clean, and only {sum(got) / len(got):.3f} of new pairs are ordered as they should be"
+        )
+
+
+@trains(
+    points=4,
+    hints=(
+        "How many numbers can a hundred labels find? Which would you ask them for?",
+        "Fit the AI's reward first. Then fit two weights to people's labels: of that reward, and of the length.",
+    ),
+    seeds=12,
+    bar=0.05,
+    what="the share of new pairs in the right order",
+)
+def learns(sub, draw):
+    "With a liking of 1.5 nats for length, as many new pairs are in order as with ours: twelve data sets."
+    return [0.5, share(sub, made(draw.integer(0, 2**28), 1.5))]
+
+
+# %% [probes]
+# no inputs, gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
+
+
+# %% [mutant] the AI alone
+# caught by: learns
+# says: below
+def learn(ai, people):
+    return bradley_terry(*ai)
+
+
+# %% [mutant] one pool
+# caught by: learns
+def learn(ai, people):
+    return bradley_terry(torch.cat([ai[0], people[0]]), torch.cat([ai[1], people[1]]))
+
+
+# %% [mutant] people alone
+# caught by: without_liking
+# says: clean
+def learn(ai, people):
+    return bradley_terry(*people)
+
+
+# %% [mutant] length is dropped
+# caught by: without_liking
+def learn(ai, people):
+    weights = bradley_terry(*ai)
+    weights[-1] = 0.0
+    return weights
+
+
+# %% [mutant] half of each
+# caught by: learns
+# says: below
+def learn(ai, people):
+    a, b = bradley_terry(*ai), bradley_terry(*people)
+    return a / a.norm() + b / b.norm()
+
+
+# %% [partial] 1: the AI alone
+def learn(ai, people):
+    return bradley_terry(*ai)
