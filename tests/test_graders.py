@@ -116,6 +116,7 @@ TABLE = {
         (r"\boxed{3} no: \boxed{4}", "4", 1),
         (r"\boxed{3} no: \boxed{4}", "3", 0),
         ("1.4142", r"\sqrt{2}", 0),
+        ("1.41421356237309504880168872421", r"\sqrt{2}", 0),
         (r"\boxed{\frac{x^2-1}{x-1}}", "x+1", 1),
         (r"\boxed{2\pi r}", r"r\cdot\pi\cdot 2", 1),
         (r"\boxed{e^{x+y}}", r"\exp(x)\exp(y)", 1),
