@@ -1,0 +1,208 @@
+# ---
+# title: Which questions to ask
+# kind: numeric
+# minutes: 10
+# ---
+
+# %% [statement]
+# A policy answers five kinds of questions, each as frequent as the others. `numbers(STUDENT)` gives the price $c$ of a call, the probabilities $f$ that the tool says it failed and $\ell$ that it says something wrong, and how often the head is right about each of the five kinds.
+# A right answer earns 1. What the tool says is read without error and believed; after a failure the policy answers from its head. It makes one call at most. Answer to three digits behind the point.
+#
+# 1. `asked`: about how many of the five kinds does the best policy ask?
+# 2. `earned`: its mean reward.
+# 3. `edge`: how often the head would have to be right about a sixth kind so that asking and not asking earn the same.
+# 4. `blind`: the mean reward of the best policy that cannot tell the kinds apart, and asks always or never.
+
+# %% [given]
+from minirlhf.ledger.registry import Draw
+
+
+def numbers(student):
+    """c, f, l, and how often the head is right about five kinds."""
+    draw = Draw("17.1", student)
+    price, fail, lie = (
+        [0.08, 0.12, 0.15][draw.integer(0, 2)],
+        [0.1, 0.2, 0.25][draw.integer(0, 2)],
+        [0.06, 0.1][draw.integer(0, 1)],
+    )
+    edge = 1 - (lie + price) / (1 - fail)
+    near = [
+        0.07,
+        round(0.4 + 0.02 * draw.integer(0, 4), 2),
+        round(edge - 0.03, 2),
+        round(edge + 0.04, 2),
+        round(edge + 0.12, 2),
+    ]
+    return price, fail, lie, [near[i] for i in draw.permutation(5).tolist()]
+
+
+# %% [stub]
+print(numbers(STUDENT))
+
+asked = None
+earned = None
+edge = None
+blind = None
+
+# %% [solution]
+c, f, l, heads = numbers(STUDENT)
+called = [1 - f - l + f * head - c for head in heads]
+asked = sum(a > b for a, b in zip(called, heads, strict=True))
+earned = sum(map(max, called, heads)) / 5
+edge = (1 - f - l - c) / (1 - f)
+blind = max(sum(called), sum(heads)) / 5
+
+# %% [tests]
+import itertools
+
+from minirlhf.classroom.testing import expect, test
+
+
+def with_call(student, head):
+    """The mean reward of a call, over what the tool may do and whether the head is right then."""
+    c, f, l, _ = numbers(student)
+    total = 0.0
+    for tool, right in itertools.product(("works", "fails", "lies"), (True, False)):
+        chance = {"works": 1 - f - l, "fails": f, "lies": l}[tool] * (head if right else 1 - head)
+        total += chance * (float(tool == "works" or (tool == "fails" and right)) - c)
+    return total
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "For each kind: what is earned with a call, and what without?",
+        "With a call 1 − f − l + f·head − c. Count the kinds for which that is more than the head alone.",
+    ),
+)
+def kinds_asked(sub, draw):
+    "`asked` counts the kinds about which a call pays."
+    c, f, l, heads = numbers(sub.student)
+    want = float(sum(with_call(sub.student, head) > head for head in heads))
+    wrong = {
+        "a call costs something": float(sum(with_call(sub.student, head) + c > head for head in heads)),
+        "1 − c is the edge of a tool that never fails and never lies": float(sum(head < 1 - c for head in heads)),
+        "after a failure the head still answers": float(sum(1 - f - l - c > head for head in heads)),
+    }
+    expect(
+        sub.number("asked"), want, what="`asked`", reveal=False, mistakes={s: x for s, x in wrong.items() if x != want}
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=("Take the better of the two for each kind.", "The mean of max(with a call, without) over the five kinds."),
+)
+def best_reward(sub, draw):
+    "`earned` is what the best policy earns."
+    c, f, l, heads = numbers(sub.student)
+    want = sum(max(with_call(sub.student, head), head) for head in heads) / 5
+    wrong = {
+        "that is how often it is right; a call costs something": sum(
+            with_call(sub.student, head) + c if with_call(sub.student, head) > head else head for head in heads
+        )
+        / 5,
+        "after a failure the head still answers": sum(max(1 - f - l - c, head) for head in heads) / 5,
+        "it need not ask about every kind": sum(with_call(sub.student, head) for head in heads) / 5,
+    }
+    expect(
+        sub.number("earned"), want, what="`earned`", tolerance=6e-4, reveal=False,
+        mistakes={s: x for s, x in wrong.items() if abs(x - want) > 2e-3},
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Write down both sides with an unknown head, and set them equal.",
+        "1 − f − l + f·p − c = p. The head stands on both sides.",
+    ),
+)
+def at_the_edge(sub, draw):
+    "`edge` is where asking earns nothing and costs nothing."
+    c, f, l, _ = numbers(sub.student)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if with_call(sub.student, middle) > middle else (low, middle)
+    wrong = {
+        "that is the edge of a tool that never fails and never lies": 1 - c,
+        "after a failure the head still answers": 1 - f - l - c,
+        "that is the edge of a free call": (1 - f - l) / (1 - f),
+    }
+    expect(
+        sub.number("edge"), low, what="`edge`", tolerance=6e-4, reveal=False,
+        mistakes={s: x for s, x in wrong.items() if abs(x - low) > 2e-3},
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Such a policy has two choices, and makes one of them for all five kinds.",
+        "The larger of two means: that with calls throughout, and that of the head.",
+    ),
+)
+def cannot_tell(sub, draw):
+    "`blind` is what a policy earns that cannot tell the kinds apart."
+    _, _, _, heads = numbers(sub.student)
+    always, never = sum(with_call(sub.student, head) for head in heads) / 5, sum(heads) / 5
+    want = max(always, never)
+    wrong = {
+        "that is the best policy that can tell them apart": sum(
+            max(with_call(sub.student, head), head) for head in heads
+        )
+        / 5,
+        "the other choice is better": min(always, never),
+    }
+    expect(
+        sub.number("blind"), want, what="`blind`", tolerance=6e-4, reveal=False,
+        mistakes={s: x for s, x in wrong.items() if abs(x - want) > 2e-3},
+    )  # fmt: skip
+
+
+# %% [mutant] as of a perfect tool
+# caught by: kinds_asked
+# says: never fails and never lies
+c, f, l, heads = numbers(STUDENT)
+asked = sum(head < 1 - c for head in heads)
+
+
+# %% [mutant] asks about everything
+# caught by: best_reward
+# says: need not ask
+c, f, l, heads = numbers(STUDENT)
+earned = sum(1 - f - l + f * head - c for head in heads) / 5
+
+
+# %% [mutant] right answers in place of rewards
+# caught by: best_reward
+# says: a call costs something
+c, f, l, heads = numbers(STUDENT)
+earned = 0
+for head in heads:
+    right = 1 - f - l + f * head
+    earned += (right if right - c > head else head) / 5
+
+
+# %% [mutant] a failure is a wrong answer
+# caught by: at_the_edge
+# says: still answers
+c, f, l, heads = numbers(STUDENT)
+edge = 1 - f - l - c
+
+
+# %% [mutant] always the worse
+# caught by: cannot_tell
+# says: other choice
+c, f, l, heads = numbers(STUDENT)
+blind = min(sum(1 - f - l + f * head - c for head in heads), sum(heads)) / 5
+
+
+# %% [partial] 1: the edge only
+c, f, l, heads = numbers(STUDENT)
+asked, earned, blind = 5, 0.0, 0.0

@@ -1,0 +1,180 @@
+# ---
+# title: Four tools
+# kind: choice
+# minutes: 15
+# ---
+
+# %% [statement]
+# Four policies learn when to ask. Each meets easy questions, of which its head gets nine in ten right, and hard ones, of which it gets one in ten right; it reads a tool's output without error and believes it. A right answer earns 1. The policies are tables with one probability of asking for each of the two
+# kinds, begun at a half, and learn for 120 steps from groups of 32 conversations about questions of one kind. Each log has three columns, in per cent, means over the ten steps that end with the one named:
+#
+# * `easy`, how many conversations about easy questions hold a call;
+# * `hard`, the same of hard questions;
+# * `right`, how many answers to *hard* questions are right.
+#
+# `logs(STUDENT)` has them in an order of your own; the numbers are those of real runs. Who has which tool? Answer `log_1`, `log_2`, `log_3` and `log_4` with letters, each used once.
+#
+# (a) a tool that always works, for nothing\
+# (b) a tool that always works, at a price of .3 for each call\
+# (c) a tool that says in .35 of the calls that it failed, for nothing; the head answers then\
+# (d) a tool that says something wrong in .35 of the calls, for nothing
+
+# %% [given]
+import itertools
+
+from minirlhf.ledger.registry import Draw
+
+STEPS = (20, 40, 60, 80, 100, 120)
+
+
+# Twelve runs in no order, each easy, hard and right, and which of them can make one task: one of each group.
+# fmt: off
+RUNS = [
+    ("27 15 10 4 3 3", "90 97 98 99 98 100", "90 97 98 99 99 100"),
+    ("62 69 77 82 86 88", "90 95 97 99 99 100", "59 62 72 68 66 72"),
+    ("62 75 82 91 91 93", "93 98 98 99 99 100", "93 98 98 99 99 100"),
+    ("22 12 7 4 3 4", "88 97 98 96 98 98", "58 62 63 65 62 64"),
+    ("68 76 82 87 90 91", "94 98 99 99 100 100", "94 98 99 99 100 100"),
+    ("52 69 74 77 79 82", "91 96 98 98 98 99", "65 62 68 68 65 68"),
+    ("32 8 11 2 3 4", "90 96 96 98 98 99", "63 66 64 60 60 65"),
+    ("23 14 10 7 3 3", "93 97 97 98 99 99", "93 97 97 98 99 99"),
+    ("68 73 82 82 88 90", "88 97 98 97 100 99", "61 64 63 65 69 65"),
+    ("25 12 6 5 5 4", "89 98 96 99 99 98", "90 98 96 99 99 99"),
+    ("28 10 7 4 3 2", "89 95 98 99 99 98", "63 57 68 66 63 62"),
+    ("65 75 84 90 92 91", "94 98 99 99 100 99", "95 98 99 99 100 99"),
+]
+# fmt: on
+GROUPS = [(2, 4, 11), (0, 7, 9), (1, 5, 8), (3, 6, 10)]
+
+
+def logs(student):
+    """Four logs, each three lists of six numbers: easy, hard, right."""
+    draw = Draw("17.5", student)
+    order = list(itertools.permutations(range(4)))[draw.integer(0, 23)]
+    chosen = [group[draw.integer(0, len(group) - 1)] for group in GROUPS]
+    return [[[int(x) for x in column.split()] for column in RUNS[chosen[i]]] for i in order]
+
+
+# %% [stub]
+for number, log in enumerate(logs(STUDENT), 1):
+    print(f"log {number}      step " + " ".join(f"{step:4}" for step in STEPS))
+    for name, column in zip(("easy", "hard", "right"), log, strict=True):
+        print(f"{name:>15} " + " ".join(f"{x:4}" for x in column))
+
+log_1 = None
+log_2 = None
+log_3 = None
+log_4 = None
+
+
+# %% [solution]
+def tool(log):
+    easy, _, right = log
+    works = right[-1] > 85
+    asks = easy[-1] > 50  # worth it where the head is right nine times in ten?
+    return {(True, True): "a", (True, False): "b", (False, True): "c", (False, False): "d"}[works, asks]
+
+
+log_1, log_2, log_3, log_4 = (tool(log) for log in logs(STUDENT))
+
+# %% [tests]
+from minirlhf.classroom.testing import fail, test
+
+TRUTH = "bcadacdbcbda"  # which tool each of RUNS had
+
+
+def ask(sub, letter, said):
+    """The run that has this letter in truth must have it in the answer."""
+    for number, log in enumerate(logs(sub.student), 1):
+        run = tuple(" ".join(map(str, column)) for column in log)
+        if TRUTH[RUNS.index(run)] == letter:
+            got = sub.choice(f"log_{number}", "abcd")
+            if got != letter:
+                fail(f"`log_{number}` is not {got!r}: {said[got]}")
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "Nearly every hard question is asked about. How often is the answer right then, with each tool?",
+        "A tool that works makes every hard question right. With (c) and (d) about two in three are.",
+    ),
+)
+def works(sub, draw):
+    "The free tool that always works is found."
+    no = "nearly all hard questions are answered rightly, so the tool works"
+    ask(sub, "a", {"b": "a price of .3 is more than the head errs about easy questions", "c": no, "d": no})
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=("Work out for each tool whether a call about an easy question pays.", "1 − .3 is less than .9."),
+)
+def priced(sub, draw):
+    "The tool with a price is found."
+    no = "nearly all hard questions are answered rightly, so the tool works"
+    ask(
+        sub,
+        "b",
+        {"a": "it stops asking about easy questions, where a free tool that works still helps", "c": no, "d": no},
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "What is lost by a failure for which nothing is paid?",
+        "Nothing: the head answers. So a call about an easy question is worth .65 + .35 · .9 − .9, which is more than 0.",
+    ),
+)
+def fails(sub, draw):
+    "The tool that fails is found."
+    no = "of the hard questions about a third stays wrong although it asks"
+    ask(
+        sub,
+        "c",
+        {
+            "a": no,
+            "b": no,
+            "d": "it asks more and more about easy questions; one that is told something wrong so often would not",
+        },
+    )
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "What is lost by a lie about an easy question?",
+        "The answer. A call about an easy question is worth .65 − .9, which is less than 0.",
+    ),
+)
+def lies(sub, draw):
+    "The tool that lies is found."
+    no = "of the hard questions about a third stays wrong although it asks"
+    ask(sub, "d", {"a": no, "b": no, "c": "it stops asking about easy questions; a free failure takes nothing away"})
+
+
+# %% [mutant] fails and lies exchanged
+# caught by: fails
+# says: more and more
+log_1, log_2, log_3, log_4 = ({"c": "d", "d": "c"}.get(tool(log), tool(log)) for log in logs(STUDENT))
+
+
+# %% [mutant] the price overlooked
+# caught by: works
+# says: more than the head errs
+log_1, log_2, log_3, log_4 = ({"a": "b", "b": "a"}.get(tool(log), tool(log)) for log in logs(STUDENT))
+
+
+# %% [mutant] who asks less has a tool that lies
+# caught by: priced
+# says: so the tool works
+log_1, log_2, log_3, log_4 = ({"b": "d", "d": "b"}.get(tool(log), tool(log)) for log in logs(STUDENT))
+
+
+# %% [partial] 2: those that work
+log_1, log_2, log_3, log_4 = ({"c": "d", "d": "c"}.get(tool(log), tool(log)) for log in logs(STUDENT))
