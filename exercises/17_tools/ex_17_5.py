@@ -110,7 +110,10 @@ def works(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Work out for each tool whether a call about an easy question pays.", "1 − .3 is less than .9."),
+    hints=(
+        "Work out for each tool whether a call about an easy question pays.",
+        "One less the price is less than the head's nine in ten; about hard questions it is more.",
+    ),
 )
 def priced(sub, draw):
     "The tool with a price is found."
@@ -127,7 +130,7 @@ def priced(sub, draw):
     rounds=1,
     hints=(
         "What is lost by a failure for which nothing is paid?",
-        "Nothing: the head answers. So a call about an easy question is worth .65 + .35 · .9 − .9, which is more than 0.",
+        "Nothing: the head answers. So a free call is worth (1 − f)(1 − head), which is never less than 0.",
     ),
 )
 def fails(sub, draw):
@@ -149,7 +152,7 @@ def fails(sub, draw):
     rounds=1,
     hints=(
         "What is lost by a lie about an easy question?",
-        "The answer. A call about an easy question is worth .65 − .9, which is less than 0.",
+        "The answer. A call is worth 1 − l − head, which is less than 0 where the head is right nine times in ten.",
     ),
 )
 def lies(sub, draw):
