@@ -84,7 +84,8 @@ def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
     """How much oftener a judge sees that its own reply is better than that somebody else's is. Scalar. No gradient flows.
 
     The mean of ``judged`` where people prefer the reply and it is the judge's own, less that where they prefer it and it is not.
-    Both parts are of replies that people found better: a judge that simply writes well gets 0.
+    Both parts are of replies that people found better. An unbiased judge gets 0 if these are better by as much in both parts; if its
+    own are ahead by more, it gets more.
 
     Label: eq:self-preference
     Source: Wataoka, Takahashi and Ri (2024), "Self-preference bias in LLM-as-a-judge".

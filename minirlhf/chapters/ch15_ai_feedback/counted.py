@@ -186,18 +186,21 @@ def judge_accuracies(place: float, taste: float = 0.0) -> dict[str, float]:
     first, second, weight = _all_pairs()
     seen = (GOLD + taste * LENGTH) / TEMPERATURE
     gap = seen[first] - seen[second]
-    given, exchanged = gap + place, -gap + place
-    fair = 0.5 * (
-        torch.sigmoid(given) + torch.sigmoid(-exchanged)
-    )  # the better reply is shown first in half of the pairs
-    majority = 0.5 * ((given > 0).double() + (exchanged < 0).double())
+    given, exchanged = gap + place, -gap + place  # the better reply is shown first in half of the pairs
+    fair = 0.5 * (torch.sigmoid(given) + torch.sigmoid(-exchanged))
+    majority = 0.5 * (_endless(given) + _endless(-exchanged))
     prefers, _ = both_orders(given, exchanged)
     return {
         "one": float(weight @ fair),
         "majority": float(weight @ majority),
         "both": float(weight @ torch.sigmoid(prefers)),
-        "both_majority": float(weight @ (prefers > 0).double()),
+        "both_majority": float(weight @ _endless(prefers)),
     }
+
+
+def _endless(lean: Tensor) -> Tensor:
+    """How often the majority of endless draws is for a reply with this log-odds: 1, 0, or a coin where they are 0 (up to rounding)."""
+    return torch.where(lean.abs() < 1e-9, 0.5, (lean > 0).double())
 
 
 # -- rubrics, constitutions --------------------------------------------------------------------------------------
@@ -229,7 +232,7 @@ def constitution(names: tuple[str, ...], *, clamp: float = 0.0, distance: float 
 
 
 def self_rewarding(
-    seed: int, rounds: int = 6, *, fresh: int = 0, start: int = 100, each: int = 400
+    seed: int, rounds: int = 6, *, fresh: int = 0, start: int = 100, each: int = 400, learns: bool = True
 ) -> dict[str, float]:
     """Round after round the judge labels pairs of the newest policy, learns from all labels, and tilts that policy by its reward.
 
@@ -239,6 +242,11 @@ def self_rewarding(
         fresh: labels by people in each round, in place of the judge's own.
         start: labels by people before the first round.
         each: labels in each round.
+        learns: False keeps the first judge: no labels after the start, and the same tilts.
+
+    Returns:
+        After each round ``gold``, ``own`` (the policy's reward by the judge of that round), ``accuracy`` of that judge on pairs of the
+        policy, ``far`` (KL from the reference, nats); and ``level``, gold at two nats from the reference by the last judge.
     """
     features = standardised(COUNTS)
     known = labels(start, seed, "people at the start")
@@ -252,12 +260,13 @@ def self_rewarding(
             f"gold_{number}": float(policy @ GOLD),
             f"own_{number}": float(policy @ reward),
             f"accuracy_{number}": float((weight * right).sum() / weight.sum()),
+            f"far_{number}": float(reverse_kl(policy.log(), REFERENCE.log())),
         }
-        if number < rounds:
+        if number < rounds and learns:
             own = labels(each - fresh, seed, f"itself {number}", score=TEMPERATURE * reward, policy=policy)
             known = known.and_(own)
             if fresh:
                 known = known.and_(labels(fresh, seed, f"people {number}", policy=policy))
             reward = fit(features, *known.parts)
-            policy = tilt(policy.log(), reward, strength=0.5).exp()
-    return found
+        policy = tilt(policy.log(), reward, strength=0.5).exp()
+    return found | {"level": gold_at(reward, 2.0)}

@@ -47,12 +47,14 @@ def one_seed(seed: int) -> dict[str, float]:
     for bias in BIASES:
         found |= _named(f"bias_{bias:g}", lab.budgets(seed, bias))
     found |= _named("self", lab.self_rewarding(seed, ROUNDS))
+    found |= _named("kept", lab.self_rewarding(seed, ROUNDS, learns=False))
     return found | _named("people", lab.self_rewarding(seed, ROUNDS, fresh=400))
 
 
 def probe() -> dict[str, float]:
     """One budget, two rounds, and what is exact."""
     found = exact() | lab.budgets(0, 0.3, sizes=(500,))
+    found |= _named("kept", lab.self_rewarding(0, 2, learns=False))
     return found | _named("self", lab.self_rewarding(0, 2)) | _named("people", lab.self_rewarding(0, 2, fresh=100))
 
 
