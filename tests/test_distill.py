@@ -86,10 +86,14 @@ def test_every_row_comes_closer_to_the_teacher(name, student, teacher, examples,
     assert all(torch.equal(a, b) for a, b in zip(weights, teacher.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
-def test_one_step_has_the_gradient_of_trl(beta, student, teacher, examples, tokenizer):
+@pytest.mark.parametrize(
+    ("name", "changes", "beta"),
+    [("gkd", {"beta": beta}, beta) for beta in (0.1, 0.5, 0.9)] + [("kd", {}, 0.0), ("on_policy_kd", {}, 1.0)],
+)
+def test_one_step_has_the_gradient_of_trl(name, changes, beta, student, teacher, examples, tokenizer):
+    """TRL's generalised divergence is the forward KL at β = 0 and the reverse KL at 1."""
     pytest.importorskip("trl")
-    recipe = DISTILLATIONS["gkd"].with_(beta=beta)
+    recipe = DISTILLATIONS[name].with_(**changes)
     batch = collate_answers(examples, tokenizer.pad_token_id)
     ours = next(
         _losses(student, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, DistillConfig(**SHORT))
@@ -217,6 +221,62 @@ def test_a_teacher_that_is_shown_the_same_is_the_ordinary_one(name, teacher, exa
     assert runs[0]["loss"] == runs[1]["loss"]
 
 
+@pytest.mark.parametrize(("name", "writes_after"), [("sequence_kd", "three"), ("on_policy_kd", None)])
+def test_who_writes_reads_its_own_prompts(name, writes_after, student, examples, tokenizer, monkeypatch):
+    """A teacher that writes has read what it is shown, a student has not; in every step anew, and in another run otherwise."""
+    drawn = []
+
+    def spied(writer, asked, *more, **ends):
+        drawn.append((writer, list(asked), sampled_answers(writer, asked, *more, **ends)))
+        return drawn[-1][-1]
+
+    monkeypatch.setattr("minirlhf.trainers.distill.sampled_answers", spied)
+    hinted, teacher = with_more(tokenizer, examples, "three"), tiny_model("micro", tokenizer, seed=9)
+    for seed in (0, 1):
+        train(
+            student, teacher, examples, DISTILLATIONS[name], tokenizer, seen_by_teacher=hinted, batch_size=5, seed=seed,
+            learning_rate=1e-9,
+        )  # fmt: skip
+    for writer, asked, _ in drawn:
+        assert writer is (teacher if writes_after else student)
+        assert all(one in (hinted if writes_after else examples) for one in asked) and len(asked) == 5
+    texts = {tuple(sorted(map(tuple, answers.input_ids[:, -6:].tolist()))) for *_, answers in drawn}
+    assert len(drawn) == len(texts) == 4
+
+
+def test_the_temperature_is_that_of_both_distributions_and_of_the_credit(student, teacher, examples, tokenizer):
+    """The first loss: whole distributions at the run's temperature, and with credit the gradient of what was sampled there."""
+    found = train(
+        student, teacher, examples, DISTILLATIONS["kd"], tokenizer, max_steps=1, batch_size=5, temperature=2.5
+    )
+    batch = collate_answers(examples, tokenizer.pad_token_id)
+    seen = both(tiny_model("nano", tokenizer, seed=3), teacher, batch, batch, 2.5)
+    s, t = (x[seen.mask].log_softmax(-1) for x in (seen.student_logits / 2.5, seen.teacher_logits / 2.5))
+    assert found["loss"][0] == pytest.approx(float((t.exp() * (t - s)).sum(-1).mean().detach()), rel=1e-4)
+    assert found["tokens"] == [float(batch.mask.sum())]
+    config = DistillConfig(**{**SHORT, "temperature": 2.5})
+    recipe = DISTILLATIONS["minillm"].filled(temperature=2.5)
+    fresh = tiny_model("nano", tokenizer, seed=3)
+    loss = next(_losses(fresh, teacher, batch, batch, recipe.weights(batch.mask), recipe.compared, config))
+    got = torch.autograd.grad(loss, list(fresh.parameters()))
+    seen = both(fresh, teacher, batch, batch)
+    s, t = (x.log_softmax(-1) for x in (seen.student_logits / 2.5, seen.teacher_logits / 2.5))
+    apart = torch.where(seen.mask, (s.exp() * (s - t)).sum(-1), 0.0)
+    said = torch.where(seen.mask, s.gather(-1, torch.where(seen.mask, seen.ids, 0)[..., None])[..., 0], 0.0)
+    later = (apart.sum(-1, keepdim=True) - apart.cumsum(-1)).detach()
+    want = torch.autograd.grad((apart + later * said).sum(-1).mean(), list(fresh.parameters()))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_held_out_is_weighed_by_tokens_however_it_is_batched(student, teacher, examples, tokenizer):
+    whole, parts = (
+        divergence_on(student, teacher, examples, pad_token_id=tokenizer.pad_token_id, batch_size=size)
+        for size in (64, 2)
+    )
+    assert parts == pytest.approx(whole, rel=1e-4)
+
+
 def test_the_teachers_prompts_are_as_many(student, teacher, examples, tokenizer):
     with pytest.raises(ValueError, match="seen_by_teacher has 4 examples; expected 5"):
         train(student, teacher, examples, DISTILLATIONS["kd"], tokenizer, seen_by_teacher=examples[:4])
@@ -237,6 +297,11 @@ def test_another_vocabulary_is_refused(student, examples, tokenizer):
         ("gkd", {"beta": 1.0}, r"beta = 1.0"),
         ("gkd", {"own_answers": 1.5}, "own_answers = 1.5; expected a share"),
         ("minillm", {"own_answers": 0.5}, "expected 1"),
+        (
+            "sequence_kd",
+            {"own_answers": 0.5},
+            "own_answers = 0.5; the words alone of a student say nothing of its teacher",
+        ),
         ("top_k_kd", {"k": 0}, "k = 0"),
         ("kd", {"beta": 0.5}, "unknown option"),
     ],
@@ -292,6 +357,13 @@ def test_a_teacher_of_another_vocabulary_is_one_line(files, tmp_path, capsys):
     assert main(flags) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert said[-1].endswith("its tokenizer is not that of the student; a teacher must know the same tokens")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_more_of_the_teachers_tokens_than_there_are_is_one_line(files, tmp_path, capsys):
+    assert main(command(files, tmp_path / "run", "--recipe", "top_k_kd", "--k", "100")) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert "k = 100; expected fewer than V = " in said[-1]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 

@@ -67,7 +67,7 @@ def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
     Source: the mean of a truncated normal distribution; known as the breeder's equation.
     Args:
         correlation: ρ of score and quality, which are jointly normal.
-        share: a, kept of all texts.
+        share: κ, kept of all texts.
     """
     bar = -torch.special.ndtri(share)
     density = (-(bar**2) / 2).exp() / math.sqrt(2 * math.pi)
@@ -81,14 +81,14 @@ def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
 def compounded_errors(error: Tensor, recovery: Tensor, *, length: int) -> Tensor:
     """Expected number of wrong tokens among ``length``, if an error makes the next one likely. ``(...)``
 
-    On course, the next token is wrong with probability ε; after a wrong one the next is right again with probability ρ only.
-    With ρ = 1 − ε errors do not feed on themselves, and there are εT; with ρ = 0 there are about εT²/2 of them, if that is small.
+    On course, the next token is wrong with probability ε; after a wrong one the next is right again with probability δ only.
+    With δ = 1 − ε errors do not feed on themselves, and there are εT; with δ = 0 there are about εT²/2 of them, if that is small.
 
     Label: eq:exposure-errors
     Source: a chain of two states; the quadratic bound is that of Ross and Bagnell (2010), "Efficient reductions for imitation learning".
     Args:
         error: ε.
-        recovery: ρ.
+        recovery: δ.
         length: T.
     """
     stays = 1 - error - recovery

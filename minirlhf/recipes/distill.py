@@ -44,9 +44,15 @@ class TeacherAndStudent:
 
 
 class TokenLoss(Protocol):
-    """``(seen) -> (B, T)``, minimised, 0 outside the mask."""
+    """``(seen) -> (B, T)``, minimised, 0 outside the mask.
+
+    Attributes:
+        needs_own_answers: whether it means something only on answers that the student has sampled.
+        asks_teacher: whether it looks at the teacher's probabilities; otherwise the teacher speaks through its answers alone.
+    """
 
     needs_own_answers: bool
+    asks_teacher: bool
 
     def __call__(self, seen: TeacherAndStudent) -> Tensor: ...
 
@@ -61,6 +67,7 @@ class Whole:
 
     divergence: Callable[..., Tensor]
     needs_own_answers = False
+    asks_teacher = True
 
     def __call__(self, seen: TeacherAndStudent) -> Tensor:
         return self.divergence(seen.student_logits, seen.teacher_logits, seen.mask)
@@ -86,6 +93,7 @@ class Sampled:
 
     loss: Callable[..., Tensor]
     needs_own_answers = False
+    asks_teacher = False
 
     def __call__(self, seen: TeacherAndStudent) -> Tensor:
         return self.loss(seen.logps(), seen.mask)
@@ -110,11 +118,11 @@ class Distillation(Bindable):
     own_answers: float = 0.0
     from_teacher: bool = False
 
-    def try_out(self) -> None:
-        """Compute the loss of a made-up answer, so that a number it refuses is one clear error before anything is loaded.
+    def try_out(self, vocabulary: int = 1000) -> None:
+        """Compute the loss of a made-up answer over so many tokens, so that a number it refuses is one clear error before anything is trained.
 
         Raises:
-            UserError: in the loss's own words.
+            UserError: in the loss's own words; also where the teacher would have nothing to say.
         """
         if not 0.0 <= self.own_answers <= 1.0:
             raise UserError(f"{self.name}: own_answers = {self.own_answers!r}; expected a share, from 0 to 1")
@@ -123,7 +131,11 @@ class Distillation(Bindable):
                 f"{self.name}: own_answers = {self.own_answers:g}; a token answers for later ones only where the student has "
                 "sampled it; expected 1"
             )
-        logits = torch.arange(1000.0).view(1, 1, -1) / 1000
+        if self.own_answers > 0 and not self.compared.asks_teacher:
+            raise UserError(
+                f"{self.name}: own_answers = {self.own_answers:g}; the words alone of a student say nothing of its teacher; expected 0"
+            )
+        logits = torch.arange(float(vocabulary)).view(1, 1, -1) / vocabulary
         seen = TeacherAndStudent(
             logits, -logits, torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
         )

@@ -69,8 +69,9 @@ def train_distill(
     if seen_by_teacher is not None and len(seen_by_teacher) != len(examples):
         raise ValueError(f"seen_by_teacher has {len(seen_by_teacher)} examples; expected {len(examples)}, as examples")
     recipe = recipe.filled(temperature=config.temperature)
-    recipe.try_out()
     require_same_vocabulary(model, teacher, "student", "teacher")
+    shared: Any = model.config
+    recipe.try_out(vocabulary=shared.vocab_size)
     loop = Loop(
         name or recipe.name,
         model,

@@ -41,7 +41,7 @@ def _(draw: Draw) -> Legend:
     rho, share = draw.uniform(low=0.2, high=0.8), draw.uniform(low=0.1, high=0.7)
     return {
         r"\rho": rho,
-        "a": share,
+        r"\kappa": share,
         r"\Phi^{-1}(#)": lambda x: torch.special.ndtri(torch.as_tensor(x, dtype=torch.float64)),
         r"\varphi\big(#\big)": _density,
         r"\E[\,q \mid \text{kept}\,]": synthetic.filter_gain(rho, share),
@@ -174,7 +174,7 @@ def _(draw: Draw) -> Legend:
     error, recovery = draw.uniform(low=0.1, high=0.4), draw.uniform(low=0.1, high=0.4)
     return {
         r"\varepsilon": error,
-        r"\rho": recovery,
+        r"\delta": recovery,
         "T": 5,
         r"\E[\text{errors}]": synthetic.compounded_errors(error, recovery, length=5),
     }
@@ -239,9 +239,9 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     legend, fresh = generations(draw), float(draw.uniform(low=0.2, high=0.6))
     n = legend["n"]
-    a, b = (1 - fresh) ** 2, 1 - 1 / n
+    A, B = (1 - fresh) ** 2, 1 - 1 / n
     kept = synthetic.diversity_kept(n=n, generation=legend["g"], fresh=fresh)
-    return {"g": legend["g"], "a": a, "b": b, "d": b * (1 - a) / (1 - a * b), r"\frac{\E[D_g]}{D_0}": kept}
+    return {"g": legend["g"], "A": A, "B": B, "d": B * (1 - A) / (1 - A * B), r"\frac{\E[D_g]}{D_0}": kept}
 
 
 @ink("eq:collapse-limit")
