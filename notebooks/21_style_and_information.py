@@ -1,0 +1,234 @@
+# %% [markdown]
+# # 21 · What a liking for length does
+#
+# Labels that overpay every word make a reward model that overpays every word, and a policy that talks. Here all of it is exact: 791 bags of words, and sums over all of them.
+#
+# **How much of what a judge calls better is only longer, and what do the cures take out besides?**
+
+# %%
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch21_style_and_information import chain, chatty, control, markup
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.data.seven_words import bags
+from minirlhf.equations import style as st
+from minirlhf.feedback.proxies import labelled_better
+from minirlhf.report.plotting import PALETTE
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+world = bags()
+words = chain.words(world)
+seen = evidence.Seen("ch21")  # ten draws of the labels
+predict = Predictions("21")
+
+# %% [markdown]
+# ## One pair
+#
+# The labels add half a unit of gold for every word. *um* is noise: it costs .3, and its length .15.
+
+# %%
+noise = predict("Is *fact um* preferred to *fact* by labels like these?", "yes", "no")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+for text in ("fact", "fact um", "fact um um"):
+    at = next(i for i, other in enumerate(world.texts) if sorted(other.split()) == sorted(text.split()))
+    print(
+        f"{text:12} gold {float(world.gold[at]):5.2f}   to the labels {float(world.gold[at] + chain.BIAS * words[at]):5.2f}"
+    )
+plain, one = (torch.tensor([1.05 + 0.5 * b, 0.6 + b], dtype=torch.float64) for b in (0.0, 1.0))
+chance = float(labelled_better(one[1], one[0]))
+print(
+    f"the reply with one um wins {chance:.3f} of the time; with honest labels {float(labelled_better(plain[1], plain[0])):.3f}"
+)
+noise.reveal("yes" if chance > 0.5 else "no")
+
+# %% [markdown]
+# One *um* pays, two do not: the bias moves the price at which noise is worth it.
+#
+# ## From labels to a policy
+#
+# 1,600 pairs, a reward model of counts and products of counts, and the best policy for it at each KL. The judge has the labels' liking.
+
+# %%
+verdict = predict(
+    "At a KL of 1: the judge prefers the policy of the biased labels to that of the honest ones. The asker?",
+    "prefers it too, less strongly",
+    "cannot tell",
+    "prefers the other one",
+)
+
+# %%
+learned = chain.rewards(world, words, seed=100)  # none of the study's ten draws
+kls = (0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+paths = {}
+for name in progress(("honest", "biased", "residual", "dropped"), "policies"):
+    rewards = getattr(learned, name)
+    paths[name] = [chain.standing(world, chain.policy_at(world.ref_logps, rewards, kl=kl), words) for kl in kls]
+print("at KL 1      words   gold   judge   true   share of the KL that is length")
+for name, path in paths.items():
+    row = path[kls.index(1.0)]
+    print(
+        f"{name:10} {row['style']:7.2f} {row['gold']:6.2f} {row['judge']:7.2f} {row['true']:6.2f} {row['share']:8.2f}"
+    )
+honest, biased = (paths[name][kls.index(1.0)]["true"] for name in ("honest", "biased"))
+verdict.reveal("prefers the other one" if honest > biased + 0.02 else "cannot tell")
+
+# %%
+# figure: chain
+# alt: Two panels against KL. Left, win rates: for the policy of biased labels the judge's line runs above that of honest labels and the asker's line below it, so that the two lines of the biased policy part. Right, words
+#   per reply: biased labels come near five words at once, honest labels rise slowly, and the reward whose coefficient of length was dropped falls below two.
+fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.9), layout="constrained")
+for name, colour in (("honest", "blue"), ("biased", "red")):
+    left.plot(kls, [row["judge"] for row in paths[name]], "--", color=PALETTE[colour], label=f"{name} labels, judge")
+    left.plot(kls, [row["true"] for row in paths[name]], "-", color=PALETTE[colour], label=f"{name} labels, asker")
+left.set(
+    xlabel="KL from the reference, nats",
+    ylabel="win rate against the reference",
+    title="What is said, and what is true",
+)
+left.legend(frameon=False, fontsize=8)
+labels = {"honest": "honest", "biased": "biased", "residual": "slope removed", "dropped": "coefficient dropped"}
+for (name, path), colour in zip(paths.items(), ("blue", "red", "green", "orange"), strict=True):
+    right.plot(kls, [row["style"] for row in path], color=PALETTE[colour], label=labels[name])
+right.set(xlabel="KL from the reference, nats", ylabel="words in a reply", ylim=(1, 5.1), title="How long")
+right.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %%
+assert (
+    paths["biased"][4]["judge"] > paths["honest"][4]["judge"]
+    and paths["biased"][4]["true"] < paths["honest"][4]["true"]
+)
+assert seen.holds("biased_1_style", above=4.2) and seen.holds("dropped_1_style", below=2.5)
+
+# %% [markdown]
+# ## Only style
+#
+# Take the reference's replies and redraw them so that they have the biased policy's lengths, and nothing else of it.
+
+# %%
+half = predict(
+    "Of what the judge's win rate gains over one half, how much is left?", "nearly all", "about half", "nearly nothing"
+)
+
+# %%
+moved = chain.policy_at(world.ref_logps, learned.biased, kl=1.0)
+whole = chain.standing(world, moved, words)
+alone = chain.standing(world, chain.style_alone(world, moved, words), words)
+print(
+    f"judge {whole['judge']:.2f}, by lengths alone {alone['judge']:.2f}; asker {whole['true']:.2f}, by lengths alone {alone['true']:.2f}"
+)
+share = (alone["judge"] - 0.5) / (whole["judge"] - 0.5)
+half.reveal("about half" if 0.3 < share < 0.7 else "nearly all" if share > 0.7 else "nearly nothing")
+
+# %%
+assert abs(alone["true"] - 0.5) < 0.02
+
+# %% [markdown]
+# ## At equal length
+#
+# The regression of AlpacaEval 2, on 800 verdicts of the judge for each policy. In the last row the askers *want* length, and the judge is honest.
+
+# %%
+wanted = predict(
+    "What does the control do to a policy that is longer because its askers want that?",
+    "nothing",
+    "takes some of its win rate",
+    "gives it more",
+)
+
+# %%
+print("                    words    true     raw   at equal length")
+rows = {name: (world, probs, chain.BIAS) for name, probs in control.contestants(world, learned.biased).items()}
+longing = control.wanting_length(world)
+rows["length is wanted"] = longing, chain.policy_at(longing.ref_logps, longing.gold, kl=0.5).exp(), 0.0
+for name, (here, probs, bias) in rows.items():
+    found = control.compared(here, probs, seed=100, bias=bias)
+    print(f"{name:18} {found['words']:6.1f} {found['true']:7.2f} {found['raw']:7.2f} {found['controlled']:10.2f}")
+lost = sum(seen.values("lc_wanted_true")) / 10 - sum(seen.values("lc_wanted_controlled")) / 10
+wanted.reveal("takes some of its win rate" if lost > 0.01 else "nothing" if lost > -0.01 else "gives it more")
+
+# %% [markdown]
+# **A failure on purpose.** Centre the differences of length before the regression, as one does with features. Then "no difference" means "as much longer as usual".
+
+# %%
+# NBVAL_CHECK_OUTPUT
+theirs = torch.tensor([3.0, 4, 5, 3, 4, 5, 3, 4])
+ours = theirs + torch.tensor([4.0, 5, 6, 5, 4, 6, 5, 5])  # five words longer, on average
+print("as it should be:", [round(t, 2) for t in st.length_term(ours, theirs).tolist()])
+centred = (ours - theirs) - (ours - theirs).mean()
+print("centred:        ", [round(t, 2) for t in torch.tanh(centred / centred.std()).tolist()])
+
+# %% [markdown]
+# Centred, answers that are all longer count as equally long, and the control controls nothing.
+#
+# ## Information saturates
+#
+# An asker wants one of four things. The reply names one, and talks on. The judge pays 1 for the right thing, ¼ for each further word; the asker loses .05 with each.
+
+# %%
+paradox = predict(
+    "The pressure grows. What does the asker's reward do?",
+    "rises to a ceiling",
+    "rises and falls",
+    "falls from the start",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+strengths = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+told = [chatty.told(s) for s in strengths]
+print("strength     KL   bits   further words   judge   asker")
+for strength, row in zip(strengths, told, strict=True):
+    print(
+        f"{strength:8.1f} {abs(row['kl']):6.2f} {abs(row['bits']):6.2f} {row['fillers']:15.1f} {row['judge']:7.2f} {row['asker']:7.2f}"
+    )
+best = max(range(len(told)), key=lambda i: told[i]["asker"])
+paradox.reveal(
+    "rises and falls" if 0 < best < len(told) - 1 else "rises to a ceiling" if best else "falls from the start"
+)
+
+# %%
+# figure: paradox
+# alt: Against the strength of the optimisation, information rises towards its ceiling of two bits while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
+#   then falls below where it began.
+fig, (top, low) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
+top.plot(strengths, [row["bits"] for row in told], color=PALETTE["blue"], label="bits of information")
+top.plot(strengths, [row["fillers"] / 10 for row in told], color=PALETTE["red"], label="further words, tens")
+top.axhline(2, ls=":", color=PALETTE["black"])
+top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="Information saturates, words do not")
+top.legend(frameon=False, fontsize=8)
+low.plot(strengths, [row["asker"] for row in told], color=PALETTE["green"])
+low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="What the asker gets")
+plt.show()
+
+# %% [markdown]
+# ## Lists and bold
+#
+# Every reply may be a list or in bold; the labels pay .6 and .4 for that, wherever it stands. A list is worth .3 where there are two facts to list, −.2 elsewhere.
+
+# %%
+looks = markup.looks()
+liked = markup.liking(looks)
+print("                       lists   bold   of the lists pointless")
+for name, rewards in {"gold": looks.gold, "gold and the liking": looks.gold + liked}.items():
+    probs = chain.policy_at(looks.ref_logps, rewards, kl=1.0).exp()
+    found = markup.shares(looks, probs)
+    print(f"{name:20} {found['list']:7.2f} {found['bold']:6.2f} {found['pointless']:12.2f}")
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Halve the labels' liking. Is the loss of gold halved? The chapter has the formula.
+# * Remove the slope in `control.wanting_length`'s world. What becomes of the policy?
+# * `minirlhf judge ours.jsonl theirs.jsonl --length-controlled` on two files of your own.
+#
+# The graded exercises of this chapter: `minirlhf check 21`.
