@@ -167,7 +167,7 @@ print("centred:        ", [round(t, 2) for t in torch.tanh(centred / centred.std
 # %% [markdown]
 # Centred, answers that are all longer count as equally long, and the control controls nothing.
 #
-# ## Information saturates
+# ## Information is bounded, words are not
 #
 # An asker wants one of four things. The reply names one, and talks on. The judge pays 1 for the right thing, ¼ for each further word; the asker loses .05 with each.
 
@@ -195,13 +195,13 @@ paradox.reveal(
 
 # %%
 # figure: paradox
-# alt: Against the strength of the optimisation, information rises towards its ceiling of two bits while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
+# alt: Against the strength of the optimisation, information rises steadily, still below its ceiling of two bits at the end, while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
 #   then falls below where it began.
 fig, (top, low) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
 top.plot(strengths, [row["bits"] for row in told], color=PALETTE["blue"], label="bits of information")
 top.plot(strengths, [row["fillers"] / 10 for row in told], color=PALETTE["red"], label="further words, tens")
 top.axhline(2, ls=":", color=PALETTE["black"])
-top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="Information saturates, words do not")
+top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="Information is bounded, words are not")
 top.legend(frameon=False, fontsize=8)
 low.plot(strengths, [row["asker"] for row in told], color=PALETTE["green"])
 low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="What the asker gets")
