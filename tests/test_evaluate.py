@@ -137,7 +137,7 @@ def test_the_command_writes_what_it_measured_on(files, capsys):
         "5 problems, 2 replies each" in shown and "pass@2" in shown and "replies end at <eos> (chat template)" in shown
     )
     assert found["measured on"]["problems"] == 5 and found["measured on"]["grader"] == "contains"
-    assert set(found["numbers"]) == {"accuracy", "pass@1", "pass@2", "length (tokens)", "ended"}
+    assert set(found["numbers"]) == {"accuracy", "pass@1", "pass@2", "pass^2", "length (tokens)", "ended"}
     assert len(found["grades"]) == 5 and sum(map(sum, found["grades"])) / 10 == found["numbers"]["accuracy"]["value"]
 
 

@@ -7,7 +7,8 @@
   minirlhf evaluate runs/sft runs/grpo --task sums.yaml words.yaml --report page.html --json pilot.json
 
 MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
-numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. Several models answer the same problems with the same random numbers;
+numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. With `output_type: multiple_choice` nothing is generated: of the
+answers that each row lists under `choices` the likeliest counts, by every usual way of comparing them. Several models answer the same problems with the same random numbers;
 every two are then compared in pairs. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
 """
 
@@ -40,6 +41,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fewshot-data", metavar="DATA", help="conversations or worked problems to draw examples from")
     parser.add_argument("--fewshot-split", metavar="NAME", help="split of that data")
     parser.add_argument("--fewshot-seed", type=int, default=0, metavar="N", help="other examples (default: 0)")
+    parser.add_argument(
+        "--output-type",
+        default="generate_until",
+        metavar="TYPE",
+        help="generate_until, or multiple_choice among given answers",
+    )
+    parser.add_argument(
+        "--choices", default="choices", metavar="FIELD", help="field of the rows that lists the answers"
+    )
+    parser.add_argument(
+        "--choose-by",
+        default="sum",
+        metavar="WAY",
+        help="compare models that choose by sum, token, character, byte, pmi or letter (default: sum)",
+    )
     parser.add_argument("--against", metavar="MODEL", help="another model on the same problems, for the win rate")
     parser.add_argument("--ref-model", metavar="MODEL", help="measure the KL to this one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers, and what they were measured on")
@@ -120,13 +136,21 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
 
 def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationRequest]) -> Evaluated:
     """Let every model answer one task; print its tables."""
+    from minirlhf.core.errors import UserError
+    from minirlhf.feedback.graders import ANSWER_OF
     from minirlhf.models.reference import require_same_vocabulary
     from minirlhf.stages import named, start
     from minirlhf.stages.answering import Answering
-    from minirlhf.stages.measure import Evaluated, answers, compare, measure
+    from minirlhf.stages.choices import choose
+    from minirlhf.stages.measure import Evaluated, answers, chosen, compare, measure
 
     replies, numbers, on = {}, {}, {}
     for asked in requests:
+        for flag in ("against", "ref_model"):
+            if asked.chooses and getattr(args, flag) is not None:
+                raise UserError(
+                    f"--{flag.replace('_', '-')}: needs replies; expected none with output_type = multiple_choice"
+                )
         found = Answering.load(asked)
         against, ref_model = (
             None if name is None else named.model_by_name(name)[0].to(found.device)
@@ -138,16 +162,21 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
             "num_generations": asked.num_generations, "seed": asked.seed, "batch_size": asked.batch_size,
         }  # fmt: skip
         inputs = found.tokenizer, found.problems, found.reward, asked.sampling
-        ours = answers(found.model, *inputs, ref_model=ref_model, **how)
+        if asked.chooses:
+            picked = choose(found.model, found.tokenizer, found.problems, batch_size=asked.batch_size)
+            ours = chosen(picked, found.problems, by=asked.choose_by)
+        else:
+            ours = answers(found.model, *inputs, ref_model=ref_model, extract=ANSWER_OF.get(asked.grader or ""), **how)
         other = None if against is None else answers(against, *inputs, **how)
         replies[asked.model], numbers[asked.model] = ours, measure(ours, against=other)
         groups = "problems" if ours.clusters is None else f"{len(ours.clusters.unique())} clusters"
-        print(f"\n{len(found.problems)} problems, {asked.num_generations} replies each; 95 % intervals over {groups}")
+        given = "multiple choice" if asked.chooses else f"{asked.num_generations} replies each"
+        print(f"\n{len(found.problems)} problems, {given}; 95 % intervals over {groups}")
         print("\n".join(f"  {number}" for number in numbers[asked.model]))
-        given = {name: value for name, value in vars(args).items() if name not in ("json", "report", "models")}
+        flags = {name: value for name, value in vars(args).items() if name not in ("json", "report", "models")}
         on[asked.model] = {
             "problems": len(found.problems), "grader": found.grader, "data": start.digest(found.problems),
-            "model": start.model_digest(found.model), "asked": {**given, **vars(asked), "task": task}, "versions": start.versions(),
+            "model": start.model_digest(found.model), "asked": {**flags, **vars(asked), "task": task}, "versions": start.versions(),
         }  # fmt: skip
     pairs = compare(replies) if len(replies) > 1 else []
     if pairs:
@@ -185,6 +214,8 @@ def _of_reward_model(args: argparse.Namespace, name: str) -> int:
     ):
         if getattr(args, flag):
             raise UserError(f"--{flag.replace('_', '-')}: {name} is a reward model, which is measured on pairs alone")
+    if args.output_type != "generate_until":
+        raise UserError(f"--output-type: {name} is a reward model, which is measured on pairs alone")
     if len(args.models) > 1:
         raise UserError(f"{name}: a reward model, which is measured by itself; expected no other model beside it")
     if args.data is None:

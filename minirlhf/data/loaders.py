@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -150,10 +151,11 @@ class Scan:
         format: str | None = None,
         limit: int | None = None,
         cluster: str | None = None,
+        choices: str | None = None,
     ) -> None:
         if limit is not None and limit < 1:
             raise UserError(f"limit {limit} leaves no row; expected at least 1")
-        self.source, self.split, self.limit, self.cluster = str(source), split, limit, cluster
+        self.source, self.split, self.limit, self.cluster, self.choices = str(source), split, limit, cluster, choices
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
@@ -172,10 +174,13 @@ class Scan:
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
         known = (*self.form.fields, *self.form.optional)
-        self.ignored.update(dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster)))
+        self.ignored.update(
+            dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
+        )
         self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
         example = _parse(row, self.form)
-        return example if self.cluster is None else _in_cluster(example, row, self.cluster)
+        example = example if self.cluster is None else _in_cluster(example, row, self.cluster)
+        return example if self.choices is None else _with_choices(example, row, self.choices)
 
 
 def load(
@@ -186,6 +191,7 @@ def load(
     limit: int | None = None,
     drop_identical: bool = False,
     cluster: str | None = None,
+    choices: str | None = None,
 ) -> Records:
     """Read a data set.
 
@@ -198,11 +204,13 @@ def load(
         limit: read at most this many rows.
         drop_identical: leave out (and count) rows whose two replies are equal; otherwise they are an error.
         cluster: the field of the rows that says which problems belong together.
+        choices: the field of the rows that lists the answers to choose from. The right one is named by its text, its number from 0 on, or
+            its letter from A on.
 
     Raises:
         UserError: nothing there, not readable, an unknown format, a broken row, or no row of any use.
     """
-    scan = Scan(source, split=split, format=format, limit=limit, cluster=cluster)
+    scan = Scan(source, split=split, format=format, limit=limit, cluster=cluster, choices=choices)
     examples: list[Example] = []
     dropped: list[Dropped] = []
     for where, outcome in scan:
@@ -243,6 +251,30 @@ def _in_cluster(example: Example, row: Row, field: str) -> Problem:
     return replace(found[0], cluster=str(name))
 
 
+def _with_choices(example: Example, row: Row, field: str) -> Problem:
+    found = _problems(example)
+    if not found:
+        raise UserError(f"choices {field!r}: the row is not a problem; expected a prompt that ends with a user turn")
+    listed, right = row.get(field), found[0].reference
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one.strip() for one in listed):
+        raise UserError(f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts")
+    if not 2 <= len(listed) <= MOST_CHOICES or len(set(listed)) < len(listed):
+        raise UserError(f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones")
+    if right is None:
+        raise UserError(
+            f"no answer beside the choices in field {field!r}; expected one in {', '.join(formats.ANSWERS)}"
+        )
+    names = dict(zip(string.ascii_uppercase, listed, strict=False)) | {str(i): one for i, one in enumerate(listed)}
+    answer = right if right in listed else names.get(right)
+    if answer is None:
+        raise UserError(
+            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter"
+        )
+    return replace(found[0], reference=answer, choices=tuple(listed))
+
+
+#: As many as there are letters.
+MOST_CHOICES = len(string.ascii_uppercase)
 #: What a message is read for.
 SAID = ("role", "content", "tool_calls")
 

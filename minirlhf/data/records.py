@@ -88,13 +88,15 @@ class SteppedReply:
 class Problem:
     """Something to answer. ``reference`` is what a grader compares with, ``solution`` a worked answer to imitate.
 
-    Problems with the same ``cluster`` belong together, as questions about one text do.
+    Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any, are answers of which
+    ``reference`` is one.
     """
 
     prompt: list[Message]
     reference: str | None = None
     solution: str | None = None
     cluster: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 Example: TypeAlias = Conversation | Comparison | Judgement | Ranking | SteppedReply | Problem

@@ -43,7 +43,9 @@ def _sample(task: Evaluated, at: int, problem: Problem) -> dict[str, object]:
     replies = [
         (name, found.completions[at][0], f"{float(found.rewards[at, 0]):g}") for name, found in task.answers.items()
     ]
-    return {"prompt": problem.prompt, "reference": problem.reference, "replies": replies}
+    return {
+        "prompt": problem.prompt, "choices": problem.choices, "reference": problem.reference, "replies": replies,
+    }  # fmt: skip
 
 
 def _intervals(numbers: dict[str, Number]) -> bytes:

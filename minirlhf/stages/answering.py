@@ -79,6 +79,15 @@ class Request:
         return grading_without_effect(self.grader, self.reward_model) | (greedy if self.temperature == 0 else {})
 
     @property
+    def room(self) -> int:
+        """How many tokens a reply may need behind its prompt."""
+        return self.max_completion_length
+
+    def graded_by(self, device: torch.device) -> tuple[Reward, str]:
+        """What grades, and what tells it from others; see :func:`~minirlhf.stages.grading.grading`."""
+        return grading(self.grader, self.reward_model, seconds=self.grader_seconds, device=device, combine=self.combine)
+
+    @property
     def sampling(self) -> Sampling:
         """How replies are drawn."""
         return Sampling(
@@ -110,20 +119,18 @@ class Answering:
     @classmethod
     def load(cls, asked: Request) -> Answering:
         """Print what was found; a ``UserError`` if a prompt and a reply do not fit into the model's context."""
-        sampling = asked.sampling  # its errors come before anything is loaded
+        asked.sampling  # noqa: B018  its errors come before anything is loaded
         start.announce(idle_of(asked, asked.without_effect()))
         device = start.device_of(asked.device)
-        reward, grader = grading(
-            asked.grader, asked.reward_model, seconds=asked.grader_seconds, device=device, combine=asked.combine
-        )
+        reward, grader = asked.graded_by(device)
         problems = asked.problems()
         if not problems:
             raise UserError(f"{asked.data}: no problems to answer")
         model, tokenizer = named.model_by_name(asked.model)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
-        if context is not None and longest + sampling.max_completion_length > context:
+        if context is not None and longest + asked.room > context:
             raise UserError(
-                f"the longest prompt has {longest} tokens and a reply may have {sampling.max_completion_length}, the model "
+                f"the longest prompt has {longest} tokens and a reply may have {asked.room}, the model "
                 f"reads {context}: lower --max-completion-length"
             )
         model = model.to(device)

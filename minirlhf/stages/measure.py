@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
-from minirlhf.equations.estimators import pass_at_k
+from minirlhf.equations.estimators import maj_at_k, pass_at_k, pass_hat_k
 from minirlhf.equations.evaluation import clustered_variance
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
+from minirlhf.stages.choices import Chosen
 from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, wins
 
 
@@ -89,6 +91,8 @@ class Replies:
         ended: ``(P, G)``, whether a reply ended by itself.
         kl: ``(P, G)`` nats against the reference, or None if there was none.
         clusters: ``(P,)`` integers; problems with the same one belong together. None: each is by itself.
+        said: ``P`` lists of ``G`` answers, as extracted from the texts; None where there was none, or where nothing extracts.
+        ways: of multiple choice, by each way of choosing ``(P,)``, how far it is right; the first is what ``rewards`` holds.
     """
 
     completions: list[list[str]]
@@ -97,6 +101,8 @@ class Replies:
     ended: Tensor
     kl: Tensor | None
     clusters: Tensor | None = None
+    said: list[list[Hashable]] | None = None
+    ways: Mapping[str, Tensor] | None = None
 
     @property
     def right_or_wrong(self) -> bool:
@@ -116,8 +122,13 @@ def answers(
     ref_model: Any = None,
     seed: int = 0,
     batch_size: int = 64,
+    extract: Callable[[str], Hashable] | None = None,
 ) -> Replies:
-    """Sample ``num_generations`` replies to every problem, ``batch_size`` problems at once, and grade them."""
+    """Sample ``num_generations`` replies to every problem, ``batch_size`` problems at once, and grade them.
+
+    Args:
+        extract: the answer that a text gives, or None; by it replies are counted as votes.
+    """
     if not problems:
         raise UserError("no problems to answer")
     if ref_model is not None:
@@ -136,14 +147,52 @@ def answers(
                 found.completions, found.rewards, lengths(rollout.mask).view(shape), rollout.terminated.view(shape), kl
             )
         )
+    completions = [texts for part in parts for texts in part.completions]
     return Replies(
-        [texts for part in parts for texts in part.completions],
+        completions,
         torch.cat([part.rewards for part in parts]),
         torch.cat([part.lengths for part in parts]),
         torch.cat([part.ended for part in parts]),
         None if ref_model is None else torch.cat([part.kl for part in parts if part.kl is not None]),
         clusters_of(problems),
+        None if extract is None else [[extract(text) for text in texts] for texts in completions],
     )
+
+
+def chosen(found: Chosen, problems: Sequence[Problem], *, by: str) -> Replies:
+    """Choices as replies of one draw, graded by one way of choosing.
+
+    Raises:
+        UserError: by letters that are the same tokens to the model.
+    """
+    if by not in found.right:
+        raise UserError(
+            f"--choose-by {by}: the letters are the same token to this model; expected another way of choosing"
+        )
+    rewards = found.right[by][:, None]
+    return Replies(
+        [[picked[by]] for picked in found.picked],
+        rewards,
+        found.tokens[:, None],
+        torch.ones_like(rewards, dtype=torch.bool),
+        None,
+        clusters_of(problems),
+        ways={by: found.right[by], **found.right},
+    )
+
+
+def majorities(found: Replies, k: int) -> Tensor:
+    """``(P,)``: of each problem the chance that k of its replies vote for a right answer (maj@k).
+
+    Right replies are one answer, however they are written; replies from which nothing could be extracted are one answer, too, and a wrong one.
+    """
+    said = found.said or []
+    shares = []
+    for answers_, grades in zip(said, found.rewards.tolist(), strict=True):
+        wrong = Counter(answer for answer, grade in zip(answers_, grades, strict=True) if grade != 1)
+        votes = [sum(grade == 1 for grade in grades), *wrong.values()]
+        shares.append(maj_at_k(torch.tensor(votes), correct=0, k=k))
+    return torch.tensor(shares, dtype=torch.float64)
 
 
 def clusters_of(problems: Sequence[Problem]) -> Tensor | None:
@@ -181,7 +230,8 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
 
     Returns:
         ``accuracy`` where every reward is 0 or 1, else ``reward``; with more than one reply and rewards of 0 and 1
-        ``pass@k`` for k = 1, 2, 4, ...; ``win rate`` and its partner's reward with ``against``; ``KL`` (nats per reply) where
+        ``pass@k`` for k = 1, 2, 4, ..., ``pass^k`` from 2 on and, where answers were extracted, ``maj@k`` from 4 on (a vote of two, ties
+        tossed, is one reply) and for all replies; of multiple choice the accuracy by each way of choosing; ``win rate`` and its partner's reward with ``against``; ``KL`` (nats per reply) where
         there was a reference; ``length`` (tokens), ``ended`` and, if there are any, ``not graded`` (shares of the replies).
     """
     rewards, num_generations = found.rewards, found.rewards.shape[1]
@@ -198,6 +248,17 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
         measured, alone = over(values, rows)
         return Number.of_shares(name, measured, alone, draws)
 
+    if found.ways is not None:
+        rows = []
+        for way, right in found.ways.items():
+            measured, alone = over(right)
+            plain = found.clusters is None
+            rows.append(
+                Number.share(f"accuracy ({way})", float(right.sum()), alone)
+                if plain
+                else Number.of_shares(f"accuracy ({way})", measured, alone, len(right))
+            )
+        return rows
     numbers = []
     if found.right_or_wrong and num_generations == 1 and found.clusters is None:
         numbers.append(Number.share("accuracy", float(rewards[graded].sum()), int(graded.sum())))
@@ -210,6 +271,13 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
             right = rewards.nan_to_num().sum(1).long()
             passed = pass_at_k(num_generations, right, k=k)
             numbers.append(share(f"pass@{k}", passed, int(whole.sum()) * (num_generations // k), whole))
+            if k > 1:
+                reliable = pass_hat_k(num_generations, right, k=k)
+                numbers.append(share(f"pass^{k}", reliable, int(whole.sum()) * (num_generations // k), whole))
+    if found.right_or_wrong and found.said is not None and num_generations > 2 and whole.any():
+        for k in sorted({2**i for i in range(2, num_generations.bit_length())} | {num_generations}):
+            draws = int(whole.sum()) * (num_generations // k)
+            numbers.append(share(f"maj@{k}", majorities(found, k), draws, whole))
     if against is not None:
         other = against.rewards
         numbers.append(Number.of("reward of the other", over(other.nanmean(1), other.isfinite().any(1))[0]))

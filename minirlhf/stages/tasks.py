@@ -1,17 +1,23 @@
-"""What an evaluation asks for beside a grader and a way to sample: examples in the prompt, and problems that belong together."""
+"""What an evaluation asks for beside a grader and a way to sample: examples, problems that belong together, answers to choose from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.randomness import generator
 from minirlhf.data import loaders
 from minirlhf.data.chat import Message
 from minirlhf.data.records import Conversation, Problem
-from minirlhf.stages.answering import Request
+from minirlhf.feedback.rewards import Reward
+from minirlhf.stages.answering import OF_SAMPLING, Request
+from minirlhf.stages.choices import WAYS
+
+#: What a model is asked for: a reply in its own words, or which of some answers it finds likeliest. Named as in the LM Evaluation Harness.
+OUTPUT_TYPES = ("generate_until", "multiple_choice")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,9 @@ class EvaluationRequest(Request):
         fewshot_data, fewshot_split: where they are drawn from, for each problem anew, so that neither one order nor one choice of
             examples decides; never the problem itself.
         fewshot_seed: the same seed draws the same examples, for every model.
+        output_type: one of :data:`OUTPUT_TYPES`.
+        choices: the field of the rows that lists the answers to choose from.
+        choose_by: one of :data:`~minirlhf.stages.choices.WAYS`: the accuracy by which models are compared; the others are reported beside it.
     """
 
     cluster: str | None = None
@@ -31,6 +40,9 @@ class EvaluationRequest(Request):
     fewshot_data: str | None = None
     fewshot_split: str | None = None
     fewshot_seed: int = 0
+    output_type: str = "generate_until"
+    choices: str = "choices"
+    choose_by: str = "sum"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,10 +51,34 @@ class EvaluationRequest(Request):
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 0")
         if self.num_fewshot and self.fewshot_data is None:
             raise UserError(f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, where examples come from")
+        for name, known in (("output_type", OUTPUT_TYPES), ("choose_by", WAYS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name)[:80], known)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the likelihoods of given answers are compared, and nothing is generated."""
+        return self.output_type == "multiple_choice"
+
+    @property
+    def room(self) -> int:
+        """See :attr:`Request.room`; how long the choices are, is seen when they are read."""
+        return 1 if self.chooses else super().room
+
+    def graded_by(self, device: torch.device) -> tuple[Reward, str]:
+        """See :meth:`Request.graded_by`; choices need no grader."""
+        return (_unasked, f"likelihood ({self.choose_by})") if self.chooses else super().graded_by(device)
 
     def without_effect(self) -> dict[str, str]:
         """See :meth:`Request.without_effect`."""
         idle = super().without_effect()
+        if self.chooses:
+            why = "output_type = multiple_choice compares likelihoods; nothing is drawn or graded"
+            idle = dict.fromkeys(("grader", "reward_model", *OF_SAMPLING), why)
+        else:
+            idle |= dict.fromkeys(
+                ("choices", "choose_by"), "output_type = generate_until lets the model write its answer"
+            )
         if not self.num_fewshot:
             why = "num_fewshot = 0 puts no examples before a problem"
             idle |= dict.fromkeys(("fewshot_data", "fewshot_split", "fewshot_seed"), why)
@@ -54,7 +90,14 @@ class EvaluationRequest(Request):
         Raises:
             UserError: a row without its cluster, or fewer examples than are asked for.
         """
-        records = loaders.load(self.data, split=self.split, format=self.format, limit=self.limit, cluster=self.cluster)
+        records = loaders.load(
+            self.data,
+            split=self.split,
+            format=self.format,
+            limit=self.limit,
+            cluster=self.cluster,
+            choices=self.choices if self.chooses else None,
+        )
         print(records)
         found = records.problems()
         if not self.num_fewshot or self.fewshot_data is None:
@@ -73,6 +116,10 @@ class EvaluationRequest(Request):
             )
         order = torch.randperm(len(others), generator=generator(self.fewshot_seed, "examples", asked))
         return [others[i] for i in order[: self.num_fewshot].tolist()]
+
+
+def _unasked(problems: Sequence[Problem], completions: Sequence[str]) -> Sequence[float]:
+    raise ValueError("choices are compared by their likelihood; expected nothing to grade")
 
 
 def with_examples(prompt: list[Message], examples: list[Conversation]) -> list[Message]:

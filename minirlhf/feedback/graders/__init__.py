@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.feedback.graders.answers import contains, edit, exact, gsm8k, numeric, partial
+from minirlhf.feedback.graders.answers import answer_number, contains, edit, exact, gsm8k, numeric, partial
 from minirlhf.feedback.graders.forms import constraints, language, repetition, think
-from minirlhf.feedback.graders.maths import maths
+from minirlhf.feedback.graders.maths import LONGEST, final_text, maths, plain
 from minirlhf.feedback.graders.programs import tests, tests_share
 
 Grader: TypeAlias = Callable[[str, str], float]
@@ -33,6 +33,15 @@ GRADERS: dict[str, Grader] = {
 
 #: These grade a reply by itself; what the reference is does not matter, nor whether there is one.
 ALONE: tuple[Grader, ...] = (think, repetition)
+
+#: What a reply says, for graders that compare a single answer: replies of one value vote alike. None: it gives no answer. Replies that such a grader
+#: accepts are alike, whatever stands here.
+ANSWER_OF: Mapping[str, Callable[[str], Hashable]] = {
+    "exact": lambda text: tuple(text.split()),
+    "numeric": answer_number,
+    "gsm8k": lambda text: answer_number(text) if "####" in text else None,
+    "maths": lambda text: plain(final_text(text)[:LONGEST]) or None,
+}
 
 _TERM = re.compile(r"([a-z_0-9]+)(?:\*([0-9]*\.?[0-9]+))?")
 
