@@ -47,7 +47,10 @@ fig, ax = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for name, colour in {"wald": "red", "bootstrap": "orange", "wilson": "blue"}.items():
     ax.plot(shares, [one[name] for one in found], color=PALETTE[colour], label=name.capitalize())
 ax.axhline(0.95, ls=":", color=PALETTE["black"])
-ax.set(xlabel="true share of solved items", ylabel="the interval holds it", xlim=(0.5, 1), ylim=(0, 1.02))
+ax.set(
+    xlabel="true share of solved items", ylabel="probability that the interval holds it", xlim=(0.5, 1), ylim=(0, 1.02)
+)
+ax.set_title("Intervals that call themselves 95 %, thirty items", fontsize=10, loc="left")
 ax.legend(frameon=False, loc="lower left")
 plt.show()
 
@@ -125,7 +128,8 @@ for shift, (leak, label, colour) in zip(
     places = [i + shift for i in range(len(sets))]
     ax.bar(places, values, 0.38, color=PALETTE[colour], label=label)
     ax.errorbar(places, values, torch.stack([values - low, high - values]), fmt="none", color=PALETTE["black"], lw=1)
-ax.set(xticks=range(len(sets)), xticklabels=list(sets.values()), ylabel="right", ylim=(0, 1.18))
+ax.set(xticks=range(len(sets)), xticklabels=list(sets.values()), ylabel="share of right answers", ylim=(0, 1.18))
+ax.set_title("A leak is remembered in any order; a twin finds it out", fontsize=10, loc="left")
 ax.legend(frameon=False, ncols=2, loc="upper right")
 plt.show()
 
@@ -187,11 +191,12 @@ ax.axvline(0.5, ls=":", color=PALETTE["black"])
 ax.set(
     yticks=range(len(labels)),
     yticklabels=list(labels.values()),
-    xlabel="right answers",
+    xlabel="share of right answers about vague words",
     xlim=(0.4, 1.02),
     ylim=(4.5, -1.2),
 )
 ax.legend(frameon=False, ncols=2, loc="upper center")
+ax.set_title("What six correct examples do, and what a neutral word undoes", fontsize=10, loc="left")
 plt.show()
 
 # %%
@@ -260,6 +265,47 @@ assert answers["abstain"]["never"].rates()["wrong"] < 0.35 < 0.5 < wrong
 
 # %% [markdown]
 # **What to notice.** Right answers to questions that it cannot know leave a model guessing about the others. Abstention has a price, too: look at the rare facts.
+#
+# Does the model know what it does not know? Let it answer only the questions of which it is surest, and count what is wrong among these.
+
+# %%
+# figure: risk
+# alt: Two panels. Left: the share of wrong answers against the share of questions answered, the surest first. For the model as it is it stays at 0 until more than half of the questions are answered, for the one that was
+#   taught the truth it rises earlier; both reach one third when all are answered. For the one that was taught to abstain it ends below .1, where about two thirds are answered. Right: confidence and share of right answers
+#   of the model as it is, by how often a fact was read: alike for frequent and rare facts, while about facts that were never stated the confidence is above one half and next to no answer is right.
+as_it_is = facts.GradedAnswers.joined(answers["as it is"].values()).risks()
+fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.9), layout="constrained", width_ratios=(3, 2))
+for how, (label, colour) in {
+    "as it is": ("as it is", "blue"),
+    "truth": ("taught the truth", "orange"),
+    "abstain": ("taught to abstain", "green"),
+}.items():
+    risks = facts.GradedAnswers.joined(answers[how].values()).risks()
+    asked_in_all = sum(len(found.right) for found in answers[how].values())
+    left.plot(torch.arange(1, len(risks) + 1) / asked_in_all, risks, color=PALETTE[colour], label=label)
+left.set(xlabel="share of questions answered", ylabel="share of wrong answers", xlim=(0, 1.02), ylim=(-0.02, 0.5))
+left.set_title("Answering only what is surest", fontsize=10, loc="left")
+left.legend(frameon=False, loc="upper left")
+groups = {group: facts.asked(knower, world.groups[group], world.city) for group in facts.GROUPS}
+for name, shift, colour, value in (
+    ("confidence", -0.2, "blue", lambda found: found.confidence),
+    ("right", 0.2, "black", lambda found: found.right),
+):
+    heights = [float(value(found).double().mean()) for found in groups.values()]
+    right.bar([i + shift for i in range(3)], heights, 0.38, color=PALETTE[colour], label=name)
+right.set(
+    xticks=range(3), xticklabels=facts.GROUPS, xlabel="how often the fact was read", ylabel="mean, share", ylim=(0, 1.3)
+)
+right.set_title("Said and true", fontsize=10, loc="left")
+right.legend(frameon=False, ncols=2, loc="upper center", columnspacing=0.8, handlelength=1.2)
+plt.show()
+
+# %%
+assert as_it_is[len(as_it_is) // 3 - 1] < 0.1 < 0.2 < as_it_is[-1]
+assert groups["never"].confidence.mean() > groups["never"].right.double().mean() + 0.2
+
+# %% [markdown]
+# **What to notice.** The order of its confidences is good, their size is not.
 #
 # Last, a chain of verification: the model lists the inhabitants of a city, then each name is asked about by itself, and a name stays if the answer is that city.
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from minirlhf.chapters.ch19_evaluation import answer_formats, facts, leaks, word_models
 from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
-from minirlhf.chapters.ch19_evaluation import facts, leaks, word_models
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.models.tiny import tiny_model
 from minirlhf.trainers.sft import SFTConfig
@@ -152,3 +152,63 @@ def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
 def test_what_makes_no_sense_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_of_the_surest_answers_the_wrong_ones_are_counted():
+    """Sorted by confidence: right, wrong, right, wrong; what is left unanswered is no answer."""
+    found = facts.GradedAnswers(
+        torch.tensor([False, True, False, True, False]),
+        torch.tensor([False, False, True, False, False]),
+        torch.tensor([0.7, 0.9, 0.95, 0.6, 0.2]),
+    )
+    assert found.risks().tolist() == pytest.approx([0, 1 / 2, 1 / 3, 1 / 2])
+    assert found.earned(3.0) == pytest.approx((2 - 3 * 2) / 5)
+    assert found.earned(3.0, from_confidence=0.6) == pytest.approx((2 - 3) / 5)
+    assert found.earned(0.5, from_confidence=0.8) == pytest.approx(1 / 5)
+    both = facts.GradedAnswers.joined([found, found])
+    assert both.rates() == found.rates() and len(both.risks()) == 8
+
+
+# -- answer formats ------------------------------------------------------------------------------------------------
+
+
+def said_by(monkeypatch, text):
+    """A model that says the same to everything."""
+    monkeypatch.setattr(answer_formats, "sample", lambda *given, **how: given[1])
+    monkeypatch.setattr(answer_formats, "completion_texts", lambda prompts, of: [text] * len(prompts))
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "shape", "number"),
+    [
+        ("7", "plain", True, "7"),
+        ("the answer is 7 .", "plain", False, "7"),
+        ("the answer is 7 .", "sentence", True, "7"),
+        ("the answer is 7", "sentence", False, "7"),
+        ("box 7 end", "boxed", True, "7"),
+        ("box 7 end 8", "boxed", False, "8"),
+        ("the answer", "sentence", False, None),
+    ],
+)
+def test_what_two_graders_take_for_an_answer(text, form, shape, number, fresh_seed, monkeypatch):
+    """Strict: the reply as it was asked for; lenient: its last number. Both against the items themselves."""
+    said_by(monkeypatch, text)
+    asked = answer_formats.items("largest", 150, "asked", fresh_seed)
+    share = sum(str(max(map(int, item[1:]))) == number for item in asked) / 150
+    found = answer_formats.graded(None, form, seed=fresh_seed, questions=150)
+    assert found == pytest.approx({"strict": share * shape, "lenient": share, "extracted": float(shape)})
+
+
+def test_a_model_is_tuned_in_the_formats_of_its_arm_only():
+    of, asked = answer_formats.tokenizer(), answer_formats.items("largest", 6, "tuned", 0)
+    for forms in answer_formats.TUNED.values():
+        shown = [of.decode(e.input_ids, skip_special_tokens=True) for e in answer_formats.examples(asked, forms)]
+        for i, (text, item) in enumerate(zip(shown, asked, strict=True)):
+            form = forms[i % len(forms)]
+            assert f" {form} " in text and text.endswith(answer_formats.FORMATS[form](answer_formats.answer(item)))
+    assert (
+        answer_formats.answer(("last", "3", "11", "5")) == "5"
+        and answer_formats.answer(("largest", "3", "11", "5")) == "11"
+    )
+    with pytest.raises(ValueError, match="how = 'three'"):
+        answer_formats.tuned(None, "three", seed=0)

@@ -6,7 +6,7 @@ The model also reads questions whose source stands in the prompt; a source can b
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,25 @@ class GradedAnswers:
             name: float(x.double().mean())
             for name, x in (("right", self.right), ("wrong", wrong), ("silent", self.silent))
         }
+
+    def risks(self) -> Tensor:
+        """``(M,)``: the share of wrong answers among the k surest, for k = 1 … M. "unknown" is no answer and is left out."""
+        right = self.right[~self.silent]
+        wrong = 1 - right[self.confidence[~self.silent].argsort(descending=True, stable=True)].double()
+        return wrong.cumsum(0) / torch.arange(1, len(wrong) + 1)
+
+    def earned(self, penalty: float, *, from_confidence: float = 0.0) -> float:
+        """Points for each question: 1 for a right answer, minus the penalty for a wrong one, 0 where the model says "unknown" or is less sure
+        than ``from_confidence``."""
+        answered = ~self.silent & (self.confidence >= from_confidence)
+        return float(((self.right & answered).double() - penalty * (~self.right & answered).double()).mean())
+
+    @classmethod
+    def joined(cls, parts: Iterable[GradedAnswers]) -> GradedAnswers:
+        """All of their answers."""
+        rows = [(part.right, part.silent, part.confidence) for part in parts]
+        right, silent, confidence = (torch.cat(column) for column in zip(*rows, strict=True))
+        return cls(right, silent, confidence)
 
 
 def asked(

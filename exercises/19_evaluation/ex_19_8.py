@@ -1,0 +1,252 @@
+# ---
+# title: From where on to answer?
+# kind: implement
+# minutes: 20
+# ---
+
+# %% [statement]
+# A model says how sure it is, and is too sure. The threshold $\lambda/(1 + \lambda)$ of the chapter believes what it says; with some questions whose answers are known one can do without belief. `confidence` `(N,)` holds what the model said to
+# each question, `right` `(N,)` whether its answer was right (1 or 0). A threshold $t$ means: answer if the confidence is at least $t$. So questions of one confidence are answered together, or not at all.
+#
+# 1. `risks(confidence, right)`: for each question, the share of wrong answers if its own confidence is taken as the threshold. Returns `(N,)`, in the order of the questions.
+# 2. `threshold(confidence, right, penalty)`: the threshold that earns most on these questions, where a right answer earns 1 and a wrong one costs `penalty`. Return one of the confidences, as a number; of several that earn the same the highest, which answers
+#    least. Where no threshold earns more than not to answer at all, return `math.inf`.
+
+# %% [given]
+import math
+
+import torch
+
+
+# %% [stub]
+def risks(confidence, right):
+    """confidence, right: (N,). Returns (N,)."""
+    raise NotImplementedError
+
+
+def threshold(confidence, right, penalty):
+    """confidence, right: (N,). Returns one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def risks(confidence, right):
+    answered = (confidence[None, :] >= confidence[:, None]).to(
+        confidence
+    )  # (N, N): row i, with the confidence of i as threshold
+    return (answered * (1 - right)).sum(1) / answered.sum(1)
+
+
+def threshold(confidence, right, penalty):
+    answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
+    earned = (answered * (right - penalty * (1 - right))).sum(1)
+    best = earned.max()
+    return float(confidence[earned == best].max()) if best > 0 else math.inf
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def said(draw, values=(0.5, 0.625, 0.75, 0.875)):
+    """Twelve questions, three of each confidence, in no order; of each confidence at least one is right and one is wrong."""
+    confidence = torch.tensor(values, dtype=torch.float64).repeat_interleave(3)
+    right = torch.tensor([1.0, 0.0, 1.0] * 4, dtype=torch.float64)
+    flips = draw.uniform(4, low=0, high=1) < 0.5
+    right[2::3] = flips.double()
+    order = draw.uniform(12, low=0, high=1).argsort()
+    return confidence[order], right[order]
+
+
+def wrong_from(confidence, right, start, more=False):
+    """Wrong ones, and all, of the answers from a confidence on."""
+    some = [r for c, r in zip(confidence.tolist(), right.tolist(), strict=True) if (c > start if more else c >= start)]
+    return sum(r == 0 for r in some), len(some)
+
+
+def in_turn(confidence, right):
+    """What comes out if the questions are sorted, and those of one confidence stand one after the other."""
+    order = confidence.argsort(descending=True, stable=True)
+    found = torch.empty_like(confidence)
+    wrong = 0
+    for count, i in enumerate(order.tolist(), 1):
+        wrong += int(right[i] == 0)
+        found[i] = wrong / count
+    return found
+
+
+@test(
+    points=2,
+    hints=(
+        "Which questions are answered if question i sets the threshold? Those of the same confidence are among them.",
+        "`confidence[None, :] >= confidence[:, None]` has a row for each threshold. Count the wrong ones in a row, divide by the answered ones.",
+    ),
+    against="counting",
+)
+def of_every_threshold(sub, draw):
+    "`risks` counts the wrong ones among the answers from each confidence on."
+    confidence, right = said(draw)
+    shares = [wrong_from(confidence, right, c) for c in confidence.tolist()]
+    expected = torch.tensor([wrong / of for wrong, of in shares], dtype=torch.float64)
+    strictly = [wrong_from(confidence, right, c, more=True) for c in confidence.tolist()]
+    expect(
+        sub.risks(confidence, right),
+        expected,
+        what="the risks",
+        given={"confidence": confidence, "right": right},
+        mistakes={
+            "questions of one confidence are taken one after the other": in_turn(confidence, right),
+            "it is the share of right answers": 1 - expected,
+            "it is divided by the number of all questions": torch.tensor(
+                [wrong / 12 for wrong, _ in shares], dtype=torch.float64
+            ),
+            "the question itself is left out with all of its confidence": torch.tensor(
+                [wrong / max(of, 1) for wrong, of in strictly], dtype=torch.float64
+            ),
+            "they are sorted, not in the order of the questions": expected.sort().values,
+        },
+    )
+
+
+def best_of(confidence, right, penalty, pick=max):
+    """By trying all thresholds."""
+    earned = {}
+    for start in set(confidence.tolist()):
+        wrong, of = wrong_from(confidence, right, start)
+        earned[start] = of - wrong - penalty * wrong
+    top = max(earned.values())
+    return pick(start for start, value in earned.items() if value == top), top
+
+
+@test(
+    points=2,
+    hints=(
+        "What does each threshold earn on these questions? Add up; do not average over those that are answered.",
+        "`(answered * (right - penalty * (1 - right))).sum(1)` is what each earns. Take the confidence where it is largest.",
+    ),
+    against="trying all thresholds",
+)
+def that_earns_most(sub, draw):
+    "`threshold` is the confidence from which on answering earns most."
+    confidence = torch.tensor([0.9, 0.9, 0.8, 0.8, 0.7, 0.7, 0.7, 0.6, 0.6, 0.6], dtype=torch.float64)
+    right = torch.tensor([1.0, 1, 1, 1, 1, 1, 0, 0, 0, 1], dtype=torch.float64)
+    order = draw.uniform(10, low=0, high=1).argsort()
+    confidence, right = confidence[order], right[order]
+    for penalty in (0.25, 3.0):
+        expected, _ = best_of(confidence, right, penalty)
+        expect(
+            sub.threshold(confidence, right, penalty),
+            expected,
+            what="the threshold",
+            given={"confidence": confidence, "right": right, "penalty": penalty},
+            mistakes={
+                "the chapter's threshold is returned, which believes what the model says": penalty / (1 + penalty),
+                "the mean of the answered ones is made largest, which answers too little": 0.9,
+                "wrong answers cost 1, whatever the penalty": best_of(confidence, right, 1.0)[0],
+                "wrong answers cost nothing": 0.6,
+            },
+        )
+
+
+@test(
+    points=1,
+    hints=(
+        "Try it with two thresholds that earn the same, and with a model that is always wrong.",
+        "Of the confidences where the sum is largest take the largest; if that sum is not above 0, return `math.inf`.",
+    ),
+)
+def at_the_edges(sub, draw):
+    "Of equal thresholds `threshold` takes the highest, and none where none earns."
+    high, low = 0.8 + draw.uniform(1, low=0, high=0.1).item(), 0.5 + draw.uniform(1, low=0, high=0.1).item()
+    confidence = torch.tensor([low, high, low, high, low], dtype=torch.float64)
+    right = torch.tensor([1.0, 1, 1, 1, 0], dtype=torch.float64)
+    expect(
+        sub.threshold(confidence, right, 2.0),
+        high,
+        what="the threshold where two earn the same",
+        given={"confidence": confidence, "right": right, "penalty": 2.0},
+        mistakes={"it is the lowest of those that earn most": low},
+    )
+    for right in (torch.zeros(5, dtype=torch.float64), torch.tensor([0.0, 0, 0, 1, 0], dtype=torch.float64)):
+        expect(
+            sub.threshold(confidence, right, 1.0),
+            math.inf,
+            what="the threshold where answering never earns more than silence",
+            given={"confidence": confidence, "right": right, "penalty": 1.0},
+            mistakes={"a threshold is returned although it loses, or earns nothing": high},
+        )
+
+
+# %% [probes]
+# no gradient: it counts
+# no float32: equal confidences stay equal only as they are
+# no nan: there is no mask
+
+
+# %% [mutant] one after the other
+# caught by: of_every_threshold
+# says: one after the other
+def risks(confidence, right):
+    order = confidence.argsort(descending=True, stable=True)
+    shares = (1 - right[order]).cumsum(0) / torch.arange(1, len(right) + 1)
+    return torch.empty_like(shares).index_copy(0, order, shares)
+
+
+# %% [mutant] surer only
+# caught by: of_every_threshold
+# says: left out with all
+def risks(confidence, right):
+    answered = (confidence[None, :] > confidence[:, None]).to(confidence)
+    return (answered * (1 - right)).sum(1) / answered.sum(1).clamp(min=1)
+
+
+# %% [mutant] of all questions
+# caught by: of_every_threshold
+# says: number of all questions
+def risks(confidence, right):
+    answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
+    return (answered * (1 - right)).mean(1)
+
+
+# %% [mutant] believes
+# caught by: that_earns_most
+# says: believes what the model says
+def threshold(confidence, right, penalty):
+    return penalty / (1 + penalty)
+
+
+# %% [mutant] per answer
+# caught by: that_earns_most
+# says: answers too little
+def threshold(confidence, right, penalty):
+    answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
+    earned = (answered * (right - penalty * (1 - right))).sum(1) / answered.sum(1)
+    return float(confidence[earned == earned.max()].max())
+
+
+# %% [mutant] the lowest
+# caught by: at_the_edges
+# says: the lowest
+def threshold(confidence, right, penalty):
+    answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
+    earned = (answered * (right - penalty * (1 - right))).sum(1)
+    best = earned.max()
+    return float(confidence[earned == best].min()) if best > 0 else math.inf
+
+
+# %% [mutant] always answers something
+# caught by: at_the_edges
+# says: although it loses
+def threshold(confidence, right, penalty):
+    answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
+    earned = (answered * (right - penalty * (1 - right))).sum(1)
+    return float(confidence[earned == earned.max()].max())
+
+
+# %% [partial] 2: the risks alone
+def threshold(confidence, right, penalty):
+    return 0.75
