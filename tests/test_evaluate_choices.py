@@ -133,7 +133,7 @@ def test_letters_that_the_tokenizer_cannot_tell_apart_are_left_out():
     assert set(found.right) == set(WAYS) - {"letter"}
     with pytest.raises(UserError, match="--choose-by letter: the letters are the same token"):
         chosen(found, asked, by="letter")
-    blind = [Problem(conversation("say cats"), "lions", choices=("lions", "tigers"))]
+    blind = [Problem(conversation("say cats"), "lions", choices=("cats", "lions", "tigers"))]
     with pytest.raises(UserError, match="two choices of the problem 'say cats' are the same tokens"):
         choose(model, plain, blind)
 
@@ -242,6 +242,12 @@ def test_bad_input_is_one_line(more, words, course, capsys):
     assert main(["evaluate", str(course / "one"), "--data", str(course / "pets.jsonl"), *more]) == 2
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minirlhf:")]
     assert words in line
+
+
+def test_choices_need_no_room_for_a_reply_that_nobody_writes(course, caplog):
+    argv = ["evaluate", str(course / "one"), "--data", str(course / "pets.jsonl"), "--output-type", "multiple_choice"]
+    assert main([*argv, "--max-completion-length", "5000"]) == 0
+    assert "no effect of max_completion_length = 5000" in caplog.text
 
 
 def test_settings_that_do_nothing_are_announced():
