@@ -5,11 +5,12 @@
 # ---
 
 # %% [statement]
-# A new item costs $a$ (somebody must write it), a reply to it costs $b$. The budget is $B$, for both models together, and no seeds are varied. With $n$ items and $K$ replies to each the difference of the
-# two models has the variance $(\omega^2 + \sigma^2/K)/n$, and $n$ is whatever the budget allows: $n\,(a + bK) = B$. Take $n$ and $K$ to be real numbers.
+# Two models answer $n$ items, $K$ times each, and no seeds are varied ($S = 1$, $\tau^2 = 0$): by the chapter's formula the measured difference has the variance $(\omega^2 + \sigma^2/K)/n$. There $\sigma^2$ is the variance of the
+# difference of *two* replies, one of each model. Replies are therefore bought in pairs: a new item costs $a$ (somebody must write it), and each **pair** of replies to it, one of each model, costs $b$. So an item with its $K$ pairs costs $a + bK$,
+# and $n$ is what the budget $B$ allows: $n\,(a + bK) = B$. Take $n$ and $K$ to be real numbers.
 #
-# 1. `replies(item, reply, cost_item, cost_reply)`: the $K$ with the smallest variance, for $\omega^2$ = `item` and $\sigma^2$ = `reply`, all above 0. If the best $K$ is below 1, return 1: an item without
-#    a reply says nothing.
+# 1. `replies(item, reply, cost_item, cost_reply)`: the $K$ with the smallest variance, for $\omega^2$ = `item`, $\sigma^2$ = `reply`, $a$ = `cost_item` and $b$ = `cost_reply`, all above 0. If the best $K$ is below 1, return 1: an item
+#    without a reply says nothing.
 # 2. `variance(item, reply, cost_item, cost_reply, budget)`: the variance at that $K$.
 # 3. `worth(item, reply, cost_item, cost_reply)`: by which factor the budget would have to grow to do as well with $K = 1$. (1 where $K = 1$ is best.)
 
@@ -19,17 +20,17 @@ import math
 
 # %% [stub]
 def replies(item, reply, cost_item, cost_reply):
-    """The best number of replies to each item, a real number of at least 1."""
+    """The best number of pairs of replies to each item, a real number of at least 1. cost_reply is the price of a pair."""
     raise NotImplementedError
 
 
 def variance(item, reply, cost_item, cost_reply, budget):
-    """The variance of the difference with that many replies."""
+    """The variance of the difference with that many pairs of replies."""
     raise NotImplementedError
 
 
 def worth(item, reply, cost_item, cost_reply):
-    """The budget with one reply to each item over the budget with the best number, at equal variance."""
+    """The budget with one pair of replies to each item over the budget with the best number, at equal variance."""
     raise NotImplementedError
 
 
@@ -88,21 +89,29 @@ def shown(numbers):
 )
 def optimum(sub, draw):
     "`replies` is where the variance is lowest, where more than one reply pays."
-    numbers = prices(draw, many=True)
-    item, reply, cost_item, cost_reply = numbers
-    expect(
-        sub.replies(*numbers),
-        best(*numbers),
-        what="the number of replies",
-        given=shown(numbers),
-        tolerance=1e-5,
-        mistakes={
-            "the root is missing": reply * cost_item / (item * cost_reply),
-            "the costs are exchanged": math.sqrt(reply * cost_reply / (item * cost_item)),
-            "the variances are exchanged": math.sqrt(item * cost_item / (reply * cost_reply)),
-            "the costs are forgotten": math.sqrt(reply / item),
-        },
-    )
+    item, reply, cost, cost_reply = prices(draw, many=True)
+    for cost_item in (cost, 50 * cost):
+        numbers = item, reply, cost_item, cost_reply
+        right = best(*numbers)
+        up = math.ceil(right)
+        expect(
+            sub.replies(*numbers),
+            right,
+            what="the number of replies",
+            given=shown(numbers),
+            tolerance=1e-5,
+            mistakes={
+                "the root is missing": reply * cost_item / (item * cost_reply),
+                "the costs are exchanged": math.sqrt(reply * cost_reply / (item * cost_item)),
+                "the variances are exchanged": math.sqrt(item * cost_item / (reply * cost_reply)),
+                "the costs are forgotten": math.sqrt(reply / item),
+                "as much is spent on replies as on items": cost_item / cost_reply,
+                "b is taken for the price of one reply; it pays for both models'": right / math.sqrt(2),
+                "K is rounded, and it is a real number here": float(round(right)),
+                **({"K is rounded up, and it is a real number here": float(up)} if up != round(right) else {}),
+                "1 is added, where it is the least that K may be": 1 + right,
+            },
+        )
 
 
 @test(points=1, hints=("What if replies are dear and items cheap?", "Never return less than 1."))
@@ -132,14 +141,22 @@ def lowest(sub, draw):
         item, reply, cost_item, cost_reply = numbers
         k = best(*numbers)
         n = budget / (cost_item + cost_reply * k)
+        root = math.sqrt(item * cost_item) + math.sqrt(reply * cost_reply)
         expect(
             sub.variance(*numbers, budget),
             at(k, *numbers, budget),
             what="the variance",
             given=shown(numbers) | {"budget": budget},
-            tolerance=1e-5,
+            tolerance=1e-7,  # the variances are small
             mistakes={
+                "K is below 1: where one reply is best, the formula of the best K does not hold": root**2 / budget,
+                "n is rounded down, and it is a real number here": (item + reply / k)
+                / (budget // (cost_item + cost_reply * k)),
                 "the items cost nothing": (item + reply / k) * cost_reply * k / budget,
+                "the replies cost nothing": (item + reply / k) * cost_item / budget,
+                "b is taken for the price of one reply; it pays for both models'": (item + reply / k)
+                * (cost_item + 2 * cost_reply * k)
+                / budget,
                 "more replies do not reduce the variance between items": (item + reply) / (n * k),
                 "it is not divided by the number of items": item + reply / k,
             },
@@ -158,16 +175,25 @@ def ratio(sub, draw):
     "`worth` is how much more one would have to pay with single replies."
     for many in (True, False):
         numbers = prices(draw, many)
-        right = at(1.0, *numbers) / at(best(*numbers), *numbers)
+        item, reply, cost_item, cost_reply = numbers
+        k = best(*numbers)
+        right = at(1.0, *numbers) / at(k, *numbers)
+        free = (math.sqrt(item * cost_item) + math.sqrt(reply * cost_reply)) ** 2
         expect(
             sub.worth(*numbers),
             right,
             what="the factor",
             given=shown(numbers),
             tolerance=1e-5,
-            mistakes={"upside down": 1 / right, "a budget is no standard error: leave out the root": math.sqrt(right)}
-            if many
-            else {},
+            mistakes={
+                "upside down": 1 / right,
+                "a budget is no standard error: leave out the root": math.sqrt(right),
+                "that is what is saved, as a share": 1 - 1 / right,
+                "K is below 1 where one reply is best": at(1.0, *numbers) / free,
+                "the two ways have equally many items, and not equal budgets": (item + reply) / (item + reply / k),
+                "that is the ratio of what an item costs, and the variances differ, too": (cost_item + cost_reply * k)
+                / (cost_item + cost_reply),
+            },
         )
 
 

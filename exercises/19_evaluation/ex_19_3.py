@@ -14,7 +14,7 @@
 # * Items about one passage are not independent. The variance of the difference is $\frac1{n^2}\sum_c \big(\sum_{i\in c}(d_i - \bar d)\big)^2$, over the passages $c$, where $d_i$ is what it has
 #   to be and $n$ counts the items that are left.
 #
-# `ours` and `theirs` are `(N,)` tensors of grades, `passages` is `(N,)`, whole numbers in any order and with gaps.
+# `ours` and `theirs` are `(N,)` tensors of grades, `passages` is `(N,)`, the passages' names: whole numbers, in any order. They are names only: they may be negative, and as large as an `int64` can be.
 
 # %% [given]
 import torch
@@ -55,6 +55,12 @@ def reading_test(draw, gaps):
     return ours, theirs, passages
 
 
+def renamed(passages):
+    """The same passages under other names; no two of the old ones get one name."""
+    names = {3: -7, 8: 10**15, 20: 10**15 - 7, 41: 0}
+    return torch.tensor([names[p] for p in passages.tolist()])
+
+
 def kept(ours, theirs, passages):
     rows = zip(ours.tolist(), theirs.tolist(), passages.tolist(), strict=True)
     return [(a, b, p) for a, b, p in rows if not (math.isnan(a) or math.isnan(b))]
@@ -73,7 +79,22 @@ def mistaken(found):
     mean, n = math.fsum(x for x, _ in d) / len(d), len(d)
     alone = math.sqrt(math.fsum((x - mean) ** 2 for x, _ in d)) / n
     apart = math.hypot(error([(a, p) for a, _, p in found]), error([(b, p) for _, b, p in found]))
+    groups = [[x for x, q in d if q == p] for p in {p for _, p in d}]
+    own = [math.fsum(some) / len(some) for some in groups]
+    within = math.fsum((x - m) ** 2 for some, m in zip(groups, own, strict=True) for x in some)
     return {
+        "the divisor is n (n − 1), where the formula has n²": error(d) * math.sqrt(n / (n - 1)),
+        "a correction for few passages, G/(G − 1), is put in that the formula does not have": error(d)
+        * math.sqrt(len(groups) / (len(groups) - 1)),
+        "the sums are made positive instead of squared": math.fsum(
+            abs(len(g) * (m - mean)) for g, m in zip(groups, own, strict=True)
+        )
+        / n,
+        "each passage counts once: its mean deviation is squared, not its sum": math.sqrt(
+            math.fsum((m - mean) ** 2 for m in own)
+        )
+        / len(groups),
+        "the deviations are those from the passage's own mean": math.sqrt(within) / n,
         "items about one passage are taken to be independent": alone,
         "the two models are taken to have answered other items": apart,
         "that is the variance": error(d) ** 2,
@@ -86,18 +107,22 @@ def means(sub, draw):
     "`compare` gives the difference of the means."
     ours, theirs, passages = reading_test(draw, gaps=False)
     right = float((ours - theirs).mean())
+    by_name = [(ours - theirs)[passages == p].mean() for p in passages.unique()]
     given = {"ours": ours, "theirs": theirs, "passages": passages}
     expect(
         sub.compare(ours, theirs, passages)[0],
         right,
         what="the difference",
         given=given,
-        mistakes={"theirs minus ours": -right},
+        mistakes={
+            "theirs minus ours": -right,
+            "the mean is taken over passages, and not over items": float(sum(by_name) / len(by_name)),
+        },
     )
 
 
 @test(
-    points=2,
+    points=1,
     against="the formula, passage by passage",
     hints=(
         "Which numbers deviate together? Add those up before you square.",
@@ -118,6 +143,29 @@ def errors(sub, draw):
 
 
 @test(
+    points=1,
+    against="the formula, passage by passage",
+    hints=(
+        "The grades are as before; only the passages have other names. What does your code do with a name, besides asking whether two are the same?",
+        "A name is no place in a list: it may be negative or huge. `passages.unique(return_inverse=True)` numbers the passages from 0.",
+    ),
+)
+def names(sub, draw):
+    "The standard error does not depend on what the passages are called."
+    ours, theirs, old = reading_test(draw, gaps=False)
+    passages = renamed(old)
+    d = (ours - theirs).tolist()
+    merged = error(list(zip(d, (p % 10 for p in passages.tolist()), strict=True)))
+    expect(
+        sub.compare(ours, theirs, passages)[1],
+        error(list(zip(d, old.tolist(), strict=True))),
+        what="the standard error",
+        given={"ours": ours, "theirs": theirs, "passages": passages},
+        mistakes={"two passages of different names are taken for one": merged},
+    )
+
+
+@test(
     points=2,
     against="the formula, passage by passage",
     hints=(
@@ -131,6 +179,13 @@ def gaps(sub, draw):
     found = kept(ours, theirs, passages)
     given = {"ours": ours, "theirs": theirs, "passages": passages}
     mean = math.fsum(a - b for a, b, _ in found) / len(found)
+    own = float(ours.nanmean() - theirs.nanmean())
+    touched = passages[(ours - theirs).isnan()].tolist()
+    whole = [a - b for a, b, p in found if p not in touched]
+    filled = (ours - theirs.nan_to_num(float(theirs.nanmean()))).nanmean()
+    off = math.sqrt(
+        math.fsum(math.fsum(a - b - own for a, b, q in found if q == p) ** 2 for p in {p for _, _, p in found})
+    )
     difference, stderr = sub.compare(ours, theirs, passages)
     expect(
         difference,
@@ -138,7 +193,9 @@ def gaps(sub, draw):
         what="the difference",
         given=given,
         mistakes={
-            "each model is averaged over the items that it has itself": float(ours.nanmean() - theirs.nanmean()),
+            "each model is averaged over the items that it has itself": own,
+            "a passage is left out altogether where one of its grades is missing": sum(whole) / len(whole),
+            "a missing grade of theirs is replaced by their mean": float(filled),
             "no grade is taken to be 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
             "the sum is divided by all items": mean * len(found) / len(ours),
         },
@@ -149,7 +206,10 @@ def gaps(sub, draw):
         right,
         what="the standard error",
         given=given,
-        mistakes={"it is divided by the number of all items": right * len(found) / len(ours)},
+        mistakes={
+            "it is divided by the number of all items": right * len(found) / len(ours),
+            "the deviations are not those from the mean of the items that are left": off / len(found),
+        },
     )
 
 
@@ -178,6 +238,15 @@ def compare(ours, theirs, passages):
     for x in (ours[both], theirs[both]):
         total = total + torch.zeros(len(x), dtype=x.dtype).index_add(0, place, x - x.mean()).square().sum()
     return (ours - theirs)[both].mean(), total.sqrt() / int(both.sum())
+
+
+# %% [mutant] names are places in a list
+# caught by: names
+def compare(ours, theirs, passages):
+    both = ours.isfinite() & theirs.isfinite()
+    d, place = (ours - theirs)[both], passages[both]
+    sums = torch.zeros(int(place.max()) + 1, dtype=d.dtype).index_add(0, place, d - d.mean())
+    return d.mean(), sums.square().sum().sqrt() / len(d)
 
 
 # %% [mutant] each over its own items

@@ -11,7 +11,7 @@
 #    * $\hat\sigma^2$: within an item, the sample variance of a model's grades (divisor $K-1$) estimates the variance of one reply. Add the two models', and take the mean over items.
 #    * $\hat\omega^2$: the sample variance (divisor $n-1$) of the items' mean differences is *too large*: the items' means of $K$ replies are noisy themselves. Take off what the replies have put into it, so that the estimate is right on average;
 #      and where less than nothing is left, return 0.
-# 2. `replies_or_items(ours, theirs)`: the next test has room for either twice as many items with $K$ replies, or the same number of items with $2K$. By how much is the variance of the difference larger with the replies? Return the factor, by your two estimates. Where both are 0 nothing varies: return 1.
+# 2. `replies_or_items(ours, theirs)`: the next test has room for either twice as many items with $K$ replies, or the same number of items with $2K$. By how much is the variance of the difference larger with the replies? Return the factor, by the two estimates of `parts`. Only where *both* are 0 nothing varies: return 1.
 #
 # $n$ and $K$ are at least 2.
 
@@ -79,6 +79,14 @@ def between(ours, theirs):
     return variance((ours.mean(1) - theirs.mean(1)).tolist())
 
 
+def alike(draw):
+    """Two replies to each of four items, far apart; the items' means differ by less than the replies can explain."""
+    means = torch.tensor([[0.45, 0.55, 0.45, 0.55], [0.5] * 4], dtype=torch.float64)
+    off = tidy(draw.uniform(2, 4, low=0.5, high=0.9))
+    ours, theirs = torch.stack([means - off, means + off], dim=-1)
+    return ours, theirs
+
+
 def two(answer):
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         fail("`parts` returns two numbers, (item variance, reply variance)")
@@ -96,6 +104,8 @@ def of_replies(sub, draw):
     "The second of `parts` is the variance of a reply of both models."
     ours, theirs = pilot(draw)
     right = noise(ours, theirs)
+    rows = zip(ours.tolist(), theirs.tolist(), strict=True)
+    by_item = sorted(variance(a) + variance(b) for a, b in rows)
     expect(
         two(sub.parts(ours, theirs))[1],
         right,
@@ -105,6 +115,13 @@ def of_replies(sub, draw):
             "the divisor is K and not K − 1": right * 2 / 3,
             "the two models are averaged, not added": right / 2,
             "it is that of a mean of K replies": right / 3,
+            "that is one model's": sum(variance(a) for a in ours.tolist()) / 5,
+            "standard deviations are added up, and not variances": sum(
+                variance(a) ** 0.5 for a in [*ours.tolist(), *theirs.tolist()]
+            )
+            / 5,
+            "the median is taken over items, and not the mean": by_item[2],
+            "the squares of all items are added up and divided by nK − 1; each item has lost one": right * 10 / 14,
             "all items are thrown together": variance(ours.flatten().tolist()) + variance(theirs.flatten().tolist()),
             "replies to an item are paired, as if they belonged together": sum(
                 variance((a - b).tolist()) for a, b in zip(ours, theirs, strict=True)
@@ -139,6 +156,7 @@ def of_items(sub, draw):
             - reply / 3,
             "the divisor is n and not n − 1": measured * 4 / 5 - reply / 3,
             "it is divided by the number of items": (measured - reply / 3) / 5,
+            "only the first replies are compared": max(variance((ours - theirs)[:, 0].tolist()) - reply, 0.0),
         },
     )
 
@@ -157,7 +175,10 @@ def not_below_zero(sub, draw):
         0.0,
         what="the item variance of items that are alike",
         given={"ours": ours, "theirs": theirs},
-        mistakes={"it is below 0": -noise(ours, theirs) / 2},
+        mistakes={
+            "it is below 0": -noise(ours, theirs) / 2,
+            "its sign is dropped: less than nothing is 0": noise(ours, theirs) / 2,
+        },
     )
 
 
@@ -184,6 +205,25 @@ def choice(sub, draw):
             "K is forgotten": 2 * (item + reply / 2) / (item + reply),
             "a factor of standard errors": right**0.5,
         },
+    )
+    ours, theirs = alike(draw)
+    measured, reply = between(ours, theirs), noise(ours, theirs)
+    expect(
+        sub.replies_or_items(ours, theirs),
+        1.0,
+        what="the factor where the replies explain all",
+        given={"ours": ours, "theirs": theirs},
+        mistakes={
+            "the item variance is below 0, where that of `parts` is 0": 2 * (measured - reply / 4) / measured,
+        },
+    )
+    steady = tidy(draw.uniform(4, 1, low=-1, high=1) + torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])).repeat(1, 2)
+    expect(
+        sub.replies_or_items(steady, torch.zeros_like(steady)),
+        2.0,
+        what="the factor where only items vary",
+        given={"ours": steady, "theirs": torch.zeros_like(steady)},
+        mistakes={"it is taken to be 1 as soon as one of the two is 0": 1.0},
     )
     same = torch.full((3, 2), 0.5, dtype=torch.float64)
     expect(
@@ -228,6 +268,17 @@ def parts(ours, theirs):
 def parts(ours, theirs):
     reply = (ours.var(1) + theirs.var(1)).mean()
     return (ours.mean(1) - theirs.mean(1)).var() - reply / ours.shape[1], reply
+
+
+# %% [mutant] one source is enough for 1
+# caught by: choice
+# says: one of the two is 0
+def replies_or_items(ours, theirs):
+    item, reply = parts(ours, theirs)
+    k = ours.shape[1]
+    if not item * reply > 0:
+        return 1.0
+    return (item + reply / (2 * k)) / ((item + reply / k) / 2)
 
 
 # %% [mutant] upside down

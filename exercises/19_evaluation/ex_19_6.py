@@ -67,11 +67,12 @@ def ends(values, level):
 
 # %% [tests]
 import itertools
+import statistics
 from collections import Counter
 
 import torch
 
-from minirlhf.classroom.chance import expect_draws
+from minirlhf.classroom.chance import expect_draws, expect_independent
 from minirlhf.classroom.testing import expect, fail, test, tidy
 
 ROUNDS = 3000
@@ -113,6 +114,39 @@ def means(got, what):
     return got
 
 
+def one_for_all(grades):
+    """Every choice of one number of each item, such as its first grade or its largest, that could stand for the item."""
+    return itertools.product(*(sorted(set(row)) for row in grades.tolist()))
+
+
+def drawn_again(grades):
+    """The means if each drawn item's replies are drawn again from its own."""
+    of_item = {sum(some) / len(row) for row in grades.tolist() for some in itertools.product(row, repeat=len(row))}
+    return sorted({sum(some) / len(grades) for some in itertools.product(of_item, repeat=len(grades))})
+
+
+def mixed_up(got, grades):
+    """What may have been done where a mean is none of three items."""
+    if any(places(got, law(list(some))[0]) is not None for some in one_for_all(grades)):
+        return "; not all of an item's grades came along, one of them stands for the item"
+    flat = grades.flatten().tolist()
+    if places(got, sorted({sum(x) / 3 for x in itertools.product(flat, repeat=3)})) is not None:
+        return "; it is made of single grades, as if each reply were an item"
+    if places(got, drawn_again(grades)) is not None:
+        return "; the replies within an item are drawn again, too"
+    return (
+        "; it is made of single grades, as if each reply were an item" if places(got, law(flat)[0]) is not None else ""
+    )
+
+
+def expect_rounds(at, chances, what, mistakes=None):
+    """Draws of the right distribution, and each round's its own."""
+    expect_draws(at, chances, ROUNDS, f"{what}, sorted", mistakes=mistakes)
+    agree, half = float(chances.square().sum()), ROUNDS // 2
+    for one, other, which in ((at[:half], at[half:], "half a run later"), (at[0::2], at[1::2], "next to each other")):
+        expect_independent(one, other, agree, f"{what}: rounds {which} are drawn together, not each anew")
+
+
 @test(
     points=2,
     hints=(
@@ -127,22 +161,27 @@ def over_items(sub, draw):
     support, chances = law(grades.mean(1).tolist())
     at = places(got, support)
     if at is None:
-        single, _ = law(grades.flatten().tolist())
-        one_by_one = places(got, single) is not None
         fail(
-            "a resampled test of `resampled` has a mean that no three items have"
-            + ("; it is made of single grades, as if each reply were an item" if one_by_one else ""),
-            grades=grades, means=got[:4],
-        )  # fmt: skip
+            "a resampled test of `resampled` has a mean that no three items have" + mixed_up(got, grades),
+            grades=grades,
+            means=got[:4],
+        )
     kept = sum(grades.mean(1).tolist()) / 3
     never_twice = torch.tensor([float(abs(x - kept) < 1e-6) for x in support], dtype=torch.float64)
-    expect_draws(
+    lone = torch.tensor(
+        [sum(abs(x - y) < 1e-6 for y in grades.mean(1).tolist()) / 3 for x in support], dtype=torch.float64
+    )
+    expect_rounds(
         at,
         chances,
-        ROUNDS,
-        "the means of `resampled`, sorted",
-        mistakes={"items are drawn without replacement": never_twice},
+        "the means of `resampled`",
+        mistakes={
+            "items are drawn without replacement": never_twice,
+            "a resampled test consists of a single item": lone,
+        },
     )
+    if not bool((means(sub.resampled(grades, ROUNDS, seed), "resampled") == got).all()):
+        fail("the same seed gives other resampled tests: are they drawn by a generator that `seed` has set?")
     if bool((means(sub.resampled(grades, ROUNDS, seed + 1), "resampled") == got).all()):
         fail("another seed gives the same resampled tests")
 
@@ -173,13 +212,17 @@ def same_test(sub, draw):
             named = "; it is theirs minus ours"
         elif places(got, apart(ours.mean(1).tolist(), theirs.mean(1).tolist())[0]) is not None:
             named = "; each model has drawn items of its own"
+        elif places(got, sorted({abs(x) for x in support})) is not None:
+            named = "; its sign is lost"
+        elif any(places(got, law((ours - theirs)[:, k].tolist())[0]) is not None for k in range(2)):
+            named = "; not all of an item's grades came along"
         fail(
             "a difference of `gap` is not that of any three items" + named,
             ours=ours,
             theirs=theirs,
             differences=got[:4],
         )
-    expect_draws(at, chances, ROUNDS, "the differences of `gap`, sorted")
+    expect_rounds(at, chances, "the differences of `gap`")
 
 
 @test(
@@ -192,22 +235,30 @@ def same_test(sub, draw):
 def middle(sub, draw):
     "`ends` are the ends of the middle share."
     values = (draw.uniform(401, low=0.001, high=0.02)).cumsum(0)
-    level = [0.8, 0.9, 0.95][draw.integer(0, 2)]
-    cut = round(200 * (1 - level))
-    got = sub.ends(values[draw.permutation(401)], level)
-    if not isinstance(got, tuple | list) or len(got) != 2:
-        fail("`ends` returns two numbers, (low, high)")
-    for end, right, twice, what in (
-        (got[0], values[cut], values[2 * cut], "the lower end"),
-        (got[1], values[400 - cut], values[400 - 2 * cut], "the upper end"),
-    ):
-        expect(
-            end, right, what=what, given={"level": level}, tolerance=1e-6,
-            mistakes={
-                "1 − level is cut off on each side, and altogether twice as much": twice,
-                "low and high are exchanged": values[400 - cut] if what == "the lower end" else values[cut],
-            },
-        )  # fmt: skip
+    mean, deviation = float(values.mean()), float(values.std())
+    for level in (0.8, 0.9, 0.95):
+        cut = round(200 * (1 - level))
+        got = sub.ends(values[draw.permutation(401)], level)
+        if not isinstance(got, tuple | list) or len(got) != 2:
+            fail("`ends` returns two numbers, (low, high)")
+        reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * deviation
+        for end, sign, what in ((got[0], -1, "the lower end"), (got[1], 1, "the upper end")):
+            expect(
+                end,
+                values[200 + sign * (200 - cut)],
+                what=what,
+                given={"level": level},
+                tolerance=1e-6,
+                mistakes={
+                    "1 − level is cut off on each side, and altogether twice as much": values[
+                        200 + sign * (200 - 2 * cut)
+                    ],
+                    "low and high are exchanged": values[200 - sign * (200 - cut)],
+                    "a normal distribution is taken for granted": mean + sign * reach,
+                    "that is the middle 95 %, whatever `level` is": values[200 + sign * 190],
+                    "one value too few is cut off": values[200 + sign * (201 - cut)],
+                },
+            )
 
 
 # %% [picture]
@@ -263,6 +314,15 @@ def resampled(grades, rounds, seed):
     rng = torch.Generator().manual_seed(seed)
     picks = torch.randint(grades.numel(), (rounds, len(grades)), generator=rng)
     return grades.flatten()[picks].mean(-1)
+
+
+# %% [mutant] half of the rounds are copies
+# caught by: over_items
+# says: not each anew
+def resampled(grades, rounds, seed):
+    rng = torch.Generator().manual_seed(seed)
+    picks = torch.randint(len(grades), (rounds // 2, len(grades)), generator=rng)
+    return grades.mean(1)[torch.cat([picks, picks, picks[: rounds % 2]])].mean(-1)
 
 
 # %% [mutant] without replacement

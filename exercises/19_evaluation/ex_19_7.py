@@ -6,15 +6,17 @@
 # ---
 
 # %% [statement]
-# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". Of some facts one answer is nearly always right, of others hardly one more than the others; which, the model has to find out. Every time that a fact is asked about, the right
+# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". Of a third of the facts one answer is nearly always right, of a third one is right a little more often than not, and of the rest hardly one more than the others; which, the model has to find out. Every time that a fact is asked about, the right
 # answer is drawn anew with that fact's chances.
 #
 # 1. (five minutes) `grades(replies, truths, penalty)`: a right answer earns 1, a wrong one costs `penalty`, "I do not know" earns nothing. `replies` and `truths` are `(N,)` integers. Returns `(N,)`, floating-point numbers.
 # 2. `update(logits, facts, replies, earned, lr)`: one step of training from `N` questions. `logits` `(24, 5)` has a row for each fact, `facts` `(N,)` says which was asked about, `replies` `(N,)` what the model said, drawn from the softmax of that row, and `earned` `(N,)`
-#    the grades by your function. Returns new logits `(24, 5)`. A step of policy gradient on the mean grade, without a baseline, is enough.
+#    the grades by your function. Returns new logits `(24, 5)`: to the old ones add `lr` times the policy gradient of the mean grade, that is the gradient of the mean of $e_i \log\pi(r_i \mid f_i)$ over the `N` questions, where reply $r_i$ to fact $f_i$
+#    earned $e_i$. You may subtract a baseline from the grades and need not; do not divide them by anything.
 #
 # How it is judged: 30 steps of 512 questions at `lr = 40`, with a penalty of 3, on four seeds, each beside our run. The curve is the exact expected grade of a reply. Its mean may lie 0.05 below ours in the end, with the whole of its 95 % interval. Whoever always gives the
 # best answer ends below 0 here, and whoever never answers at 0. A check shows both curves.
+# One step is also held against the exact gradient, on a table of unequal probabilities in which each reply comes as often as its probability says, so that a baseline makes no difference. It may be 5 % off.
 
 # %% [given]
 import torch
@@ -45,7 +47,7 @@ def update(logits, facts, replies, earned, lr):
 # %% [tests]
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf.classroom.testing import expect, fail, test
 from minirlhf.classroom.training import trains, weights_of
 
 FACTS, PENALTY, STEPS = 24, 3.0, 30
@@ -98,7 +100,7 @@ def worth(logits, chances):
 
 
 @trains(
-    points=4,
+    points=3,
     hints=(
         "Look at your curve: where does it end? Which replies does your step make likelier, and which less likely?",
         "The gradient of the mean grade: the mean of earned · ∇ log π(reply | fact), with the log-probability taken from the fact's own row, and a step *up*. Wrong answers must count, with their negative grades.",
@@ -122,8 +124,76 @@ def learns_to_abstain(sub, draw):
     return curve
 
 
+def unequal(draw):
+    """A table, and what 64 questions on each of its facts bring: every reply as often as its probability says.
+
+    Returns the logits, the chances and the mean grades of the replies to each fact, ``(24, 5)`` each, and facts, replies and grades of the questions.
+    """
+    logits, chances, mean = (torch.zeros(FACTS, 5, dtype=torch.float64) for _ in range(3))
+    asked = []
+    for fact in range(FACTS):
+        often = torch.tensor([32, 16, 8, 4, 4])[draw.permutation(5)]
+        logits[fact], chances[fact] = (often / 64).double().log() + float(draw.uniform(low=-1, high=1)), often / 64
+        best, quarters = draw.integer(0, 3), draw.integer(1, 4)  # how many quarters of the best answer's are right
+        for reply, count in enumerate(often.tolist()):
+            right = count * quarters // 4 if reply == best else 0
+            grades = [0.0] * count if reply == 4 else [1.0] * right + [-PENALTY] * (count - right)
+            mean[fact, reply] = sum(grades) / count
+            asked += [(fact, reply, grade) for grade in grades]
+    facts, replies, earned = zip(*(asked[i] for i in draw.permutation(len(asked)).tolist()), strict=True)
+    return (
+        logits,
+        chances,
+        mean,
+        torch.tensor(facts),
+        torch.tensor(replies),
+        torch.tensor(earned, dtype=torch.float64),
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "Let every reply earn the same. Which reply should become likelier? Which does with your step, where one is drawn more often than another?",
+        "∇ log π(reply) is the one-hot vector of the reply *minus the probabilities* of its row. Multiply by what the reply earned, add up by facts, divide by the number of questions.",
+    ),
+)
+def one_step(sub, draw):
+    "One step of `update` is the gradient of the mean grade times `lr`."
+    logits, chances, mean, facts, replies, earned = unequal(draw)
+    lr = float(draw.integer(10, 40))
+
+    def step(grades):
+        return weights_of(sub.update(logits, facts, replies, grades, lr), logits) - logits
+
+    idle = step(torch.zeros_like(earned))
+    if bool((idle.abs() > 1e-9).any()):
+        fail("where no reply has earned anything, the step is not 0: only grades may move the table", step=idle[0])
+    grade = (chances * mean).sum(-1, keepdim=True)  # (24, 1)
+    right = chances * (mean - grade) / FACTS  # the derivative of the expected grade
+    own = torch.stack([earned[facts == fact].std() for fact in range(FACTS)])[:, None]
+    unit = lr * float(right.abs().max())
+    expect(
+        step(earned) / unit,
+        right * lr / unit,
+        what="a step of `update`, in units of the largest entry of the right one,",
+        tolerance=0.05,
+        mistakes={
+            "the probabilities are not subtracted: ∇ log π is the one-hot vector minus π": chances
+            * mean
+            / FACTS
+            * lr
+            / unit,
+            "the grades of a fact are divided by their deviation": right / own * lr / unit,
+            "the grades are divided by their deviation": right / earned.std() * lr / unit,
+            "it is added up over the questions, not averaged": right * len(facts) * lr / unit,
+            "`lr` is left out": right / unit,
+        },
+    )
+
+
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, gradient of update: any update that learns is right
+# no inputs, integers, keywords, size, values, float32, gradient of update: with any baseline it is right
 # no values of grades: a reply that is varied is another answer
 
 
@@ -163,6 +233,14 @@ def update(logits, facts, replies, earned, lr):
 def update(logits, facts, replies, earned, lr):
     push = torch.nn.functional.one_hot(replies, 5) - logits.softmax(-1)[facts]
     return logits + lr * (push * earned[:, None]).mean(0) / 24
+
+
+# %% [mutant] without the probabilities
+# caught by: one_step
+# says: are not subtracted
+def update(logits, facts, replies, earned, lr):
+    push = torch.nn.functional.one_hot(replies, 5).double()
+    return logits + lr * torch.zeros_like(logits).index_add(0, facts, push * earned[:, None]) / len(facts)
 
 
 # %% [mutant] always silent
