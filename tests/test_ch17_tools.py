@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.data.calls import ToolCall
 from minirlhf.equations import tools
@@ -60,6 +60,21 @@ def test_courses_are_all_there_is():
                     following[after] = following.get(after, 0.0) + p
         mass = following
     assert float(adventure.success(adventure.taught())) == pytest.approx(won, abs=1e-12)
+    summed = adventure.probabilities(adventure.taught(), every) @ every.rewards.sum(1)
+    assert float(summed) == pytest.approx(won, abs=1e-12)
+
+
+def test_courses_that_are_played_are_those_that_are_listed():
+    """The same states, rewards and ends, for the actions that were taken."""
+    logits = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + adventure.taught(3)
+    some, every = adventure.played(logits, 200, BONUS, torch.Generator().manual_seed(0)), adventure.courses(BONUS)
+    number = (torch.where(some.mask, some.actions, 0) * 4 ** torch.arange(adventure.TURNS).flip(0)).sum(1)
+    assert torch.equal(some.mask, every.mask[number]) and bool((~some.mask).any()), "some end early"
+    assert torch.equal(some.rewards, every.rewards[number])
+    assert torch.equal(torch.where(some.mask, some.seen, 0), torch.where(some.mask, every.seen[number], 0))
+    won = float((some.rewards.sum(1) > 1).double().mean())
+    p = float(adventure.success(logits))
+    assert 0.05 < p < 0.95 and abs(won - p) < 5 * (p * (1 - p) / 200) ** 0.5
 
 
 @pytest.mark.parametrize("bonus", [0.0, BONUS])
@@ -121,10 +136,64 @@ def test_a_calculator_fails_and_lies_as_often_as_it_should():
     assert {answer.content for answer in said if answer.failed} == {"error: ?"}
 
 
+# -- facts that change -----------------------------------------------------------------------------------------------------
+
+
+def test_usual_values_are_right_as_often_as_it_is_said():
+    shown = facts.facts("test", 400)
+    for place, steady in facts.STEADY.items():
+        values = [fact.value for fact in shown if fact.place == place]
+        assert len(values) == 400
+        assert abs(values.count(facts.USUAL[place]) - 400 * steady) < 5 * (400 * steady * (1 - steady)) ** 0.5
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lie": 0.4, "cost": 0.2}, {"fail": 0.5, "cost": 0.1}, {"fail": 0.2, "lie": 0.3}]
+)
+def test_ways_are_worth_what_playing_them_earns(options):
+    """The three ways, played by hand with the environment itself, 3,000 times; five standard deviations."""
+    cost, luck = options.get("cost", 0.0), {name: options[name] for name in ("fail", "lie") if name in options}
+    rng, made, place = facts.numpy_generator("by hand"), facts.Directories(**luck, seed=5), "pink"
+    earned = {way: [] for way in facts.WAYS}
+    for _ in range(3000):
+        fact = facts.today(rng, place)
+        register = made()
+        register.reset(**fact.example())
+        toolbox = Toolbox.of(register)
+        heard = [toolbox.answer(ToolCall("a", "lookup", {"place": place})) for _ in range(2)]
+        for count, way in enumerate(facts.WAYS):
+            believed = heard[0].content if count and not heard[0].failed else facts.USUAL[place]
+            if way == "twice" and heard[0].content != heard[1].content:
+                believed = facts.USUAL[place]
+            earned[way].append((believed == fact.value) - count * cost)
+    for way, worth in zip(facts.WAYS, facts.worths(facts.STEADY[place], **options), strict=True):
+        assert abs(sum(earned[way]) / 3000 - worth) < 5 * 0.5 / 3000**0.5, way
+
+
+def test_demonstrations_answer_what_their_way_makes_of_it():
+    tokenizer = facts.word_tokenizer(facts.WORDS, chat_template=facts.WORDS_AND_TOOLS)
+    fact = facts.Fact("red", "7")
+    cases = ([], "4"), (["7"], "7"), (["error: ?"], "4"), (["7", "7"], "7"), (["7", "3"], "4"), (["error: ?", "error: ?"], "4")  # fmt: skip
+    for heard, answer in cases:
+        tokens = facts.demonstration(tokenizer, fact, heard)
+        words = [tokenizer.decode([token]) for token in tokens.input_ids]
+        assert "<unk>" not in words and words[-3:-1] == ["answer", answer]
+        assert words.count("</tool_call>") == len(heard)
+        learned = [word for word, kept in zip(words, tokens.loss_mask, strict=True) if kept]
+        assert "<tool>" not in learned and "error:" not in learned
+
+
+def test_best_ways_are_thresholds_of_the_head():
+    """A perfect tool is asked just where the head errs more often than a call costs."""
+    for cost in (0.2, 0.4, 0.6, 0.8):
+        for place, way in facts.best(cost).items():
+            assert (way == "once") == (facts.STEADY[place] < 1 - cost)
+
+
 def test_environments_take_what_trl_hands_them():
     """``reset`` gets all fields of an example by name; tools have type hints and a docstring."""
-    for environment in (Adventure(), calculators.Calculators()()):
-        environment.reset(prompt=[], value="4")
+    for environment in (Adventure(), calculators.Calculators()(), facts.Directories()()):
+        environment.reset(prompt=[], value="4", place="red")
         assert all(inspect.getdoc(getattr(environment, s["function"]["name"])) for s in Toolbox.of(environment).schemas)
 
 

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol
 
 from transformers.utils import get_json_schema
@@ -55,7 +56,7 @@ class Toolbox:
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         """``ValueError``: two functions of one name, or one without the type hints or the docstring of which its schema is made."""
-        self._functions = {function.__name__: function for function in functions}
+        self._functions: dict[str, Callable[..., Any]] = {function.__name__: function for function in functions}
         if len(self._functions) != len(functions):
             raise ValueError(
                 f"functions holds {len(functions)} tools of {len(self._functions)} names; expected one name each"
@@ -71,6 +72,14 @@ class Toolbox:
         names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
         kept = [name for name in names if not name.startswith("_") and name not in ("reset", "get_reward")]
         return cls([getattr(environment, name) for name in kept])
+
+    @classmethod
+    def elsewhere(cls, schemas: Sequence[Schema], call: Callable[..., str]) -> Toolbox:
+        """Tools that somebody else carries out: ``call(name, **arguments)``."""
+        box = cls(())
+        box.schemas = list(schemas)
+        box._functions = {name: partial(call, name) for name in (schema["function"]["name"] for schema in schemas)}
+        return box
 
     def answer(self, call: ToolCall | BadCall) -> Answer:
         """Make the call. An error of the tool is its answer: the model reads it, and training goes on."""

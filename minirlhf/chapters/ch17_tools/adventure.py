@@ -209,10 +209,58 @@ def credit(logits: Tensor, bonus: float, *, by_turn: bool, baseline: Baseline) -
     return {"mean": policy_gradient(probs, slopes, psi, every.mask), "variance": gradient_variance(probs, estimates)}
 
 
+@dataclass(frozen=True)
+class Moves:
+    """What each action leads to.
+
+    Attributes:
+        following: ``(O, A)``, the number of the next state; ``O`` where the treasure has been taken.
+        rewards: ``(O, A)``.
+    """
+
+    following: Tensor
+    rewards: Tensor
+
+
+@cache
+def moves(bonus: float) -> Moves:
+    """Of all states but the last."""
+    following = torch.zeros(OBSERVATIONS, len(ACTIONS), dtype=torch.long)
+    rewards = torch.zeros(OBSERVATIONS, len(ACTIONS), dtype=torch.float64)
+    for room, key, door in itertools.product(range(len(ROOMS)), (False, True), (False, True)):
+        state = State(room, key, door)
+        for i, action in enumerate(ACTIONS):
+            after = state.after(action)
+            following[state.number, i] = OBSERVATIONS if after.treasure else after.number
+            rewards[state.number, i] = after.earned(bonus) - state.earned(bonus)
+    return Moves(following, rewards)
+
+
 def success(logits: Tensor) -> Tensor:
-    """The exact probability of the treasure within the turns."""
-    every = courses(0.0)
-    return probabilities(logits, every) @ every.rewards.sum(1)
+    """The exact probability of the treasure within the turns: where a policy is after each turn, forward."""
+    into = torch.nn.functional.one_hot(moves(0.0).following, OBSERVATIONS + 1).double()  # (O, A, O + 1)
+    step = torch.einsum("oa,oan->on", logits.softmax(-1), into)
+    place = torch.zeros(OBSERVATIONS, dtype=torch.float64)
+    place[State().number] = 1.0
+    won = logits.new_zeros(())
+    for _ in range(TURNS):
+        place = place @ step
+        place, won = place[:-1], won + place[-1]
+    return won
+
+
+def played(logits: Tensor, count: int, bonus: float, rng: torch.Generator) -> Courses:
+    """So many courses that a policy takes."""
+    world, policy = moves(bonus), logits.softmax(-1)
+    place, columns = torch.full((count,), State().number), []
+    for _ in range(TURNS):
+        going = place < OBSERVATIONS
+        seen = torch.where(going, place, 0)
+        action = torch.multinomial(policy[seen], 1, generator=rng).squeeze(1)
+        columns.append((seen, action, torch.where(going, world.rewards[seen, action], 0.0), going))
+        place = torch.where(going, world.following[seen, action], place)
+    seen, actions, rewards, mask = (torch.stack(column, 1) for column in zip(*columns, strict=True))
+    return Courses(seen, actions, rewards, mask, torch.ones(count, dtype=torch.float64))
 
 
 def learned(
@@ -226,14 +274,12 @@ def learned(
     rate: float = 2.0,
 ) -> list[float]:
     """The exact success before each of the steps: a table learns from sampled courses, the baseline their own."""
-    every, rng = courses(bonus), generator("adventure", seed)
-    logits, curve = taught(), []
-    returns = (returns_to_go if by_turn else total_return)(every.rewards, every.mask)
+    rng, logits, curve = generator("adventure", seed), taught(), []
+    same = torch.full((courses_per_step,), 1 / courses_per_step, dtype=torch.float64)
     for _ in range(steps):
         curve.append(float(success(logits)))
-        drawn = torch.multinomial(probabilities(logits, every), courses_per_step, replacement=True, generator=rng)
-        some = Courses(*(getattr(every, name)[drawn] for name in ("seen", "actions", "rewards", "mask", "copies")))
-        same = torch.full((courses_per_step,), 1 / courses_per_step, dtype=torch.float64)
-        psi = returns[drawn] - baseline(returns[drawn], same, some)
+        some = played(logits, courses_per_step, bonus, rng)
+        returns = (returns_to_go if by_turn else total_return)(some.rewards, some.mask)
+        psi = returns - baseline(returns, same, some)
         logits = logits + rate * policy_gradient(same, scores(logits, some), psi, some.mask).view_as(logits)
     return curve

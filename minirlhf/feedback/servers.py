@@ -1,0 +1,181 @@
+"""Servers of tools: another program that offers tools, resources and prompts over its standard input and output, as the Model Context Protocol has it.
+
+The client's half, of what a conversation with tools needs: ``initialize``, the three lists, and the three ways to use what is on them. Messages are
+JSON-RPC 2.0, one in each line. What a server asks of its client is declined, but for ``ping``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.calls import Schema
+from minirlhf.feedback.tools import Toolbox
+
+#: The edition of the protocol that is spoken; a server answers with the one that it speaks.
+PROTOCOL = "2025-06-18"
+
+
+class ToolServer:
+    """A server as a child process; a context manager, which ends it.
+
+    Its ``tools`` are for a model to call, its ``resources`` for an application to show, its ``prompts`` for a user to pick. All that they say,
+    the descriptions included, was written by whoever wrote the server.
+
+    Args:
+        command: the program and its arguments.
+        patience: seconds to wait for an answer.
+
+    Raises:
+        UserError: the program cannot be started, ends, does not answer in time or says what is no JSON-RPC.
+    """
+
+    def __init__(self, command: Sequence[str], *, patience: float = 30.0) -> None:
+        self._command, self._patience, self._last = list(command), patience, 0
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+            )  # fmt: skip
+        except OSError as problem:
+            raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            about = {"name": "minirlhf", "version": "1"}
+            self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=about)
+            self._send({"method": "notifications/initialized"})
+        except UserError:
+            self.close()
+            raise
+
+    def __enter__(self) -> ToolServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server: its input is closed, and if it does not go by itself it is ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it may be gone already
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def toolbox(self) -> Toolbox:
+        """Its tools, as an episode takes them."""
+        return Toolbox.elsewhere(self.tools(), self.call)
+
+    def tools(self) -> list[Schema]:
+        """As chat templates take them."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool["name"],
+                    "description": tool.get("description", ""),
+                    "parameters": tool["inputSchema"],
+                },
+            }
+            for tool in self._all("tools")
+        ]
+
+    def call(self, tool: str, /, **arguments: Any) -> str:
+        """The text that a tool gives back; ``RuntimeError`` with its text where it says that it failed."""
+        found = self._ask("tools/call", name=tool, arguments=arguments)
+        said = _text(found.get("content", []))
+        if found.get("isError"):
+            raise RuntimeError(said or "the tool failed")
+        return said
+
+    def resources(self) -> dict[str, str]:
+        """Address and name of each."""
+        return {each["uri"]: each.get("name", "") for each in self._all("resources")}
+
+    def read(self, address: str) -> str:
+        """A resource's text."""
+        return _text(self._ask("resources/read", uri=address)["contents"])
+
+    def prompts(self) -> dict[str, str]:
+        """Name and description of each."""
+        return {each["name"]: each.get("description", "") for each in self._all("prompts")}
+
+    def prompt(self, name: str, **arguments: str) -> list[dict[str, str]]:
+        """A prompt's messages."""
+        found = self._ask("prompts/get", name=name, arguments=arguments)["messages"]
+        return [{"role": each["role"], "content": _text([each["content"]])} for each in found]
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        """A list, page after page."""
+        found: list[dict[str, Any]] = []
+        page: dict[str, Any] = {}
+        while True:
+            answer = self._ask(f"{kind}/list", **page)
+            found += answer[kind]
+            if not answer.get("nextCursor"):
+                return found
+            page = {"cursor": answer["nextCursor"]}
+
+    def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._last += 1
+        self._send({"id": self._last, "method": method, "params": params})
+        while True:
+            said = self._hear(method)
+            if "method" in said and "id" in said:  # it asks us
+                known = said["method"] == "ping"
+                self._send(
+                    {"id": said["id"]}
+                    | ({"result": {}} if known else {"error": {"code": -32601, "message": "not offered"}})
+                )
+            elif said.get("id") == self._last:
+                if "error" in said:
+                    raise UserError(
+                        f"{self._command[0]}: {method}: {said['error'].get('message', 'an error without a message')}"
+                    )
+                result: dict[str, Any] = said["result"]
+                return result
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise UserError(f"{self._command[0]}: the server has ended") from None
+
+    def _hear(self, method: str) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=self._patience)
+        except queue.Empty:
+            raise UserError(f"{self._command[0]}: no answer to {method} in {self._patience:g} seconds") from None
+        if not line:
+            raise UserError(f"{self._command[0]}: the server has ended")
+        try:
+            said = json.loads(line)
+        except json.JSONDecodeError:
+            said = None
+        if not isinstance(said, dict):
+            raise UserError(f"{self._command[0]}: said {line.strip()[:60]!r}, which is no message of JSON-RPC")
+        return said
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+
+def _text(parts: Sequence[Mapping[str, Any]]) -> str:
+    """The texts among a message's parts; of another kind its name."""
+    return "\n".join(part["text"] if "text" in part else f"({part.get('type', 'data')})" for part in parts)

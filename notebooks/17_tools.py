@@ -1,0 +1,264 @@
+# %% [markdown]
+# # 17 · When is it worth asking?
+#
+# A model can answer from its head, or ask a tool and read what it says. **When should it ask, does it find that out by itself, and what becomes of it if it learns the tool's words as if they were its own?**
+#
+# The world has five places. Each has a usual value, which the model knows; today's value is still the usual one with a probability of .1 to .9, place by place. A register knows today's value, and a call has a price.
+
+# %%
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch17_tools import adventure, facts
+from minirlhf.chapters.ch17_tools.calculators import LearnsAll
+from minirlhf.chapters.ch17_tools.facts import STEADY
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.data import calls
+from minirlhf.feedback.tools import Toolbox, calculator
+from minirlhf.report.plotting import PALETTE
+from minirlhf.trainers.tools import ToolWorld
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+priced, unmasked = evidence.Seen("ch17_cost"), evidence.Seen("ch17")  # several seeds of what runs below
+predict = Predictions("17")
+
+
+def mean(values):
+    """Of a list."""
+    return sum(values) / len(values)
+
+
+# %% [markdown]
+# ## A call is a text
+#
+# Whatever a model writes has to be read. Here are four turns.
+
+# %%
+which = predict(
+    "How many of these four turns make a call that is carried out?",
+    1,
+    2,
+    3,
+    4,
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tools = Toolbox([calculator])
+turns = [
+    '<tool_call>{"name": "calculator", "arguments": {"expression": "12*34"}}</tool_call>',
+    '<tool_call>calculator(expression="12*34")',
+    '<think><tool_call>calculator(expression="12*34")</tool_call></think>It is 408.',
+    "<tool_call>calculator(expression=12*34)</tool_call>",
+]
+made = 0
+for turn in turns:
+    reply = calls.read_calls(turn, tools.schemas)
+    answers = [tools.answer(call) for call in reply.calls]
+    made += sum(not answer.failed for answer in answers)
+    print(turn, "\n   ", [answer.content for answer in answers] or f"no call; it says {reply.text!r}")
+which.reveal(made)
+
+# %% [markdown]
+# A call within a thought is not made, a forgotten end mark is forgiven, and what would have to be evaluated is refused with a reason that the model can read.
+#
+# ## Set the price
+#
+# A right answer earns 1, and a call costs `COST`, whatever the answer. From its head the model is right at a place as often as the usual value still holds. Choose a price, and say at which places a trained model will ask.
+
+# %%
+COST = 0.6
+
+# %%
+asks_at = predict(
+    "A call costs .6. After training, which places does the model mostly ask about?",
+    "all of them",
+    "none of them",
+    "those whose usual value is right in fewer than four cases of ten",
+    "those whose usual value is right in more than four cases of ten",
+)
+
+# %%
+# The model has been shown answers from the head and answers after a call, at each place in a mixture of its own.
+[begin] = [facts.imitator(0) for _ in progress([0], "demonstrations")]
+[trained] = [facts.improved(begin, COST, 0) for _ in progress([0], "reinforcement learning")]
+before, after = (facts.measured(model, COST) for model in (begin, trained))
+print("usual value right    worth of a call    asks before    after")
+for place, steady in sorted(STEADY.items(), key=lambda item: item[1]):
+    print(f"{steady:12.1f} {1 - COST - steady:18.1f} {before.asks(place):16.2f} {after.asks(place):10.2f}")
+print(f"\nreward {before.reward:.2f} before, {after.reward:.2f} after")
+print(
+    f"best for each place {mean([max(1 - COST, p) for p in STEADY.values()]):.2f}, one answer for all places {max(1 - COST, mean(STEADY.values())):.2f}"
+)
+asked = [steady for place, steady in STEADY.items() if after.asks(place) > 0.5]
+if len(asked) in (0, len(STEADY)):
+    asks_at.reveal("all of them" if asked else "none of them")
+else:
+    asks_at.reveal(
+        f"those whose usual value is right in {'fewer' if max(asked) < 0.5 else 'more'} than four cases of ten"
+    )
+
+# %% [markdown]
+# Now the same at four prices, five seeds each. Asking pays at a place while $1 - c$ exceeds how often its usual value is right.
+
+# %%
+cheap = predict(
+    "A call costs .2, so that it pays at four places of five. What does training from these demonstrations lead to, mostly?",
+    "asking at these four and not at the fifth",
+    "asking everywhere",
+    "asking nowhere",
+)
+
+# %%
+# figure: asking
+# alt: Share of conversations with a call after training, against how often the usual value is right, at prices of .2, .4, .6 and .8, one panel each; thin lines for five seeds, a thick line for their mean, and a
+#   dashed vertical line at the break-even, one less the price. At .2 every run asks at every place, also beyond the break-even. At .4 three runs fall from asking to not asking between the
+#   places on either side of the line, and two ask everywhere. At .6 no run asks to the right of the line, and to its left some do. At .8 hardly any run asks anywhere.
+fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.9), layout="constrained", sharey=True)
+levels = sorted(STEADY.values())
+for ax, cost in zip(axes, (0.2, 0.4, 0.6, 0.8), strict=True):
+    columns = [priced.values(f"cost{round(100 * cost)}_asks_{round(100 * p)}") for p in levels]
+    for row in zip(*columns, strict=True):
+        ax.plot(levels, row, lw=0.9, alpha=0.6, color=PALETTE["sky"])
+    ax.plot(levels, [mean(column) for column in columns], "o-", lw=2, ms=4, color=PALETTE["blue"])
+    ax.axvline(1 - cost, ls="--", lw=1.2, color=PALETTE["red"])
+    ax.set(title=f"price {cost:.1f}", xlabel="usual value right", xticks=levels, ylim=(-0.03, 1.03))
+axes[0].set_ylabel("asks")
+plt.show()
+everywhere = sum(
+    min(row) > 0.5 for row in zip(*(priced.values(f"cost20_asks_{round(100 * p)}") for p in levels), strict=True)
+)
+placed = sum(x == 5 for x in priced.values("cost20_as_predicted"))
+cheap.reveal("asking everywhere" if everywhere > placed else "asking at these four and not at the fifth")
+
+# %%
+assert priced.exceeds("cost20_asks", "cost80_asks") and priced.holds("cost80_asks", below=0.5)
+
+# %% [markdown]
+# **What to notice.** The price decides whether the model asks at all. Place by place it is slower: the worth of a call, averaged over places, moves all of them at once, and where a policy always asks, or never does, nothing more is tried. What the prediction says of each place is where the reward would be highest, not where sixty steps lead.
+#
+# ## A tool that lies
+#
+# This register lies in two of five calls, and calls are free. At a place whose usual value is right nine times in ten one can answer from the head, ask once and believe, or ask twice, believe what agrees and otherwise take the usual value.
+
+# %%
+liar = predict("Which earns most at this place?", "head", "once", "twice")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print("usual value right     head     once     twice")
+for steady in sorted(STEADY.values()):
+    worths = facts.worths(steady, lie=0.4)
+    print(f"{steady:12.1f}      " + "".join(f"{worth:9.3f}" for worth in worths))
+liar.reveal(facts.WAYS[max(range(3), key=lambda i: worths[i])])
+
+# %% [markdown]
+# Believing once is worse here than not asking. Asking twice is better than either, though only just: two lies seldom agree, so that what agrees is nearly always true, and the head is there for the rest.
+#
+# ## On purpose: the tool's words as one's own
+#
+# The mask of a rollout is 1 where the policy spoke. Leave it out, and the policy is trained to *say* what the tool says, too.
+
+# %%
+worse = predict(
+    "Twenty-five steps, free calls, with the mask and without: what tells the two runs apart most clearly?",
+    "how often the model asks",
+    "how often it is right",
+    "how much the tool's words surprise it",
+)
+
+# %%
+plan = replace(facts.IMPROVE, max_steps=25)
+runs = {
+    name: facts.measured(facts.improved(begin, 0.0, 0, plan, kind=kind), 0.0)
+    for name, kind in progress({"masked": ToolWorld, "all words": LearnsAll}.items(), "training")
+}
+free = facts.measured(begin, 0.0)
+print("              asks    right    −log π of the tool's words")
+for name, found in (("before", free), *runs.items()):
+    print(f"{name:12}{1 - found.mean('head'):6.2f}{found.right:9.2f}{found.surprise:14.2f} nats")
+gap = {
+    "how often the model asks": abs(runs["masked"].mean("head") - runs["all words"].mean("head")),
+    "how often it is right": abs(runs["masked"].right - runs["all words"].right),
+    "how much the tool's words surprise it": abs(1 - runs["all words"].surprise / runs["masked"].surprise),
+}
+worse.reveal(max(gap, key=gap.get))
+
+# %%
+# figure: unmasked
+# alt: Two panels from the study with the calculator, five seeds, a line for each. Left, mean reward of the first twelve steps: in every seed lower when all words are learned than under the mask. Right, surprise of the
+#   tool's words in nats per token: near six and a half before and under the mask, near two when all words are learned.
+fig, axes = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
+for ax, names, title in (
+    (axes[0], ("masked_early", "all_early"), "mean reward of the first 12 steps"),
+    (axes[1], ("sft_surprise", "masked_surprise", "all_surprise"), "surprise of the tool's words, nats per token"),
+):
+    for row in zip(*(unmasked.values(name) for name in names), strict=True):
+        ax.plot(range(len(names)), row, "o-", ms=4, lw=1, color=PALETTE["red"], alpha=0.7)
+    ax.set(title=title, xticks=range(len(names)), xlim=(-0.3, len(names) - 0.7), ylim=(0, None))
+    ax.set_xticklabels(
+        [{"sft": "before", "masked": "masked", "all": "all words"}[name.split("_")[0]] for name in names]
+    )
+plt.show()
+
+# %%
+assert unmasked.exceeds("masked_early", "all_early") and unmasked.exceeds("masked_surprise", "all_surprise")
+assert runs["all words"].surprise < runs["masked"].surprise
+
+# %% [markdown]
+# In the world of the calculator, where a call says four digits that nobody can guess, the lesson that nobody needs costs reward, above all early in the run: the left panel.
+#
+# ## What a turn has earned
+#
+# A text adventure: fetch the key, open the door, take the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may be credited with the whole course or with what comes from it on, and compared with the mean of the group or with that of the same turn. All $4^7$ courses can be listed, so that the variance of each estimate of the gradient is exact.
+
+# %%
+calm = predict(
+    "Which has the smallest variance?",
+    "whole course, mean of the group",
+    "from the turn on, mean of the group",
+    "from the turn on, mean of the same turn",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+credits = {
+    "whole course, mean of the group": (False, adventure.mean_of_group),
+    "from the turn on, mean of the group": (True, adventure.mean_of_group),
+    "from the turn on, mean of the same turn": (True, adventure.mean_of_turn),
+}
+policy, variance = adventure.taught(), {}
+print(f"{'':42}reward at the end    with bonuses")
+for name, (by_turn, baseline) in credits.items():
+    both = [adventure.credit(policy, bonus, by_turn=by_turn, baseline=baseline) for bonus in (0.0, adventure.BONUS)]
+    variance[name] = float(both[1]["variance"])
+    print(f"{name:42}{float(both[0]['variance']):12.4f}{variance[name]:18.4f}")
+calm.reveal(min(variance, key=variance.get))
+
+# %%
+first, second, third = (
+    adventure.credit(policy, adventure.BONUS, by_turn=by_turn, baseline=baseline)["mean"]
+    for by_turn, baseline in credits.values()
+)
+torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
+torch.testing.assert_close(first, third, rtol=0, atol=1e-12)
+
+# %% [markdown]
+# All three have the same mean. With one reward at the end the first two are the same number. With bonuses the right return against the wrong baseline is worse than the whole course.
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Set `COST` to .5, where asking is worth on average as much as not asking. Does the model tell the places apart better or worse than at .2?
+# * Give `facts.improved` a tool that lies (`lie=0.4`) and begin with `facts.imitator(0, facts.THREE_WAYS)`. Does it learn to ask twice? And at a price of .2?
+# * In the adventure, double `BONUS`. How much variance does turn credit now save?
+#
+# The graded exercises of this chapter: `minirlhf check 17`.

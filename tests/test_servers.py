@@ -1,0 +1,124 @@
+"""Servers of tools: what is asked, what comes back, and what a server may do wrong."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.calls import BadCall, read_calls
+from minirlhf.feedback.servers import ToolServer
+
+#: By hand, line by line: what the protocol says, and a request, a notice and a second page in between.
+PLAIN = """
+import json, sys
+def say(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+TOOLS = [{"name": n, "description": d, "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}, "name": {"type": "string"}}, "required": ["a"]}} for n, d in (("double", "twice a"), ("fail", "fails"))]
+for line in sys.stdin:
+    got = json.loads(line)
+    assert got["jsonrpc"] == "2.0"
+    if "id" not in got or "method" not in got:
+        if got.get("id") == "q": assert got["error"]["code"] == -32601
+        if got.get("id") == "p": assert got["result"] == {}
+        continue
+    method, p = got["method"], got.get("params", {})
+    if method == "initialize":
+        assert p["protocolVersion"] and p["clientInfo"]["name"] and p["capabilities"] == {}
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "plain", "version": "0"}}
+    elif method == "tools/list":
+        say(id="p", method="ping"); say(id="q", method="roots/list"); say(method="notifications/message", params={})
+        result = {"tools": TOOLS[1:]} if p.get("cursor") else {"tools": TOOLS[:1], "nextCursor": "2"}
+    elif method == "tools/call" and p["name"] == "double":
+        result = {"content": [{"type": "text", "text": p["arguments"].get("name", "") + str(2 * p["arguments"]["a"])}, {"type": "image", "data": ""}]}
+    elif method == "tools/call":
+        result = {"content": [{"type": "text", "text": "it broke"}], "isError": True}
+    else:
+        say(id=got["id"], error={"code": -32601, "message": "no such thing"}); continue
+    say(id=got["id"], result=result)
+"""
+
+
+def test_a_server_by_hand():
+    with ToolServer([sys.executable, "-c", PLAIN]) as server:
+        box = server.toolbox()
+        assert [schema["function"]["name"] for schema in box.schemas] == ["double", "fail"]
+        reply = read_calls('<tool_call>double(a=4, name="n")</tool_call><tool_call>fail(a=1)</tool_call><tool_call>double(a="x")</tool_call>', box.schemas)  # fmt: skip
+        assert isinstance(reply.calls[2], BadCall), "the server's own schema decides"
+        said = [box.answer(call) for call in reply.calls]
+        assert [answer.content for answer in said[:2]] == ["n8\n(image)", "error: it broke"]
+        assert [answer.failed for answer in said] == [False, True, True]
+        with pytest.raises(UserError, match="no such thing"):
+            server.resources()
+    assert server._process.returncode is not None, "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("pass", "has ended"),
+        ("print('hello', flush=True); input()", "no message of JSON-RPC"),
+        ("print('[]', flush=True); input()", "no message of JSON-RPC"),
+        ("import time; time.sleep(60)", "no answer to initialize in 1 seconds"),
+    ],
+)
+def test_bad_servers_are_refused_in_one_line(program, problem):
+    with pytest.raises(UserError, match=problem) as refused:
+        ToolServer([sys.executable, "-c", program], patience=1 if "sleep" in program else 30)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_such_program():
+    with pytest.raises(UserError, match="cannot be started"):
+        ToolServer(["no-such-program-anywhere"])
+
+
+#: By the protocol's own package; its first edition calls the class FastMCP.
+OFFICIAL = '''
+try:
+    from mcp.server import MCPServer
+except ImportError:
+    from mcp.server.fastmcp import FastMCP as MCPServer
+
+server = MCPServer("desk")
+
+
+@server.tool()
+def add(a: int, b: int = 1) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+@server.tool()
+def fail(why: str) -> str:
+    """Fail."""
+    raise ValueError(why)
+
+
+@server.resource("desk://rules")
+def rules() -> str:
+    """What holds here."""
+    return "no running"
+
+
+@server.prompt()
+def ask(topic: str) -> str:
+    """Ask about something."""
+    return f"what is {topic}?"
+
+
+server.run()
+'''
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="needs the package mcp, the protocol's own")
+def test_a_server_by_the_official_package():
+    with ToolServer([sys.executable, "-c", OFFICIAL], patience=120) as server:
+        box = server.toolbox()
+        assert {schema["function"]["name"]: schema["function"]["description"] for schema in box.schemas} == {"add": "Add two numbers.", "fail": "Fail."}  # fmt: skip
+        reply = read_calls('<tool_call>[{"name": "add", "arguments": {"a": 2, "b": 3}}, {"name": "add", "arguments": {"a": 2}}]</tool_call><tool_call>fail(why="rain")</tool_call>', box.schemas)  # fmt: skip
+        said = [box.answer(call) for call in reply.calls]
+        assert [answer.content for answer in said[:2]] == ["5", "3"]
+        assert said[2].failed
+        assert list(server.resources()) == ["desk://rules"] and server.read("desk://rules") == "no running"
+        assert server.prompts() == {"ask": "Ask about something."}
+        assert server.prompt("ask", topic="ice") == [{"role": "user", "content": "what is ice?"}]
