@@ -246,7 +246,7 @@ def agreement(labels: Sequence[PreferencePair]) -> float:
 
 
 @dataclass(frozen=True)
-class Reached:
+class Milestone:
     """Where a policy is: gold, nats from the start, and words of a reply."""
 
     gold: float
@@ -254,16 +254,16 @@ class Reached:
     length: float
 
 
-def where(policy: torch.nn.Module, start: Trained, replies: int) -> Reached:
+def where(policy: torch.nn.Module, start: Trained, replies: int) -> Milestone:
     """Measured on test prompts; all policies meet the same random numbers."""
     found = evaluate(
         policy, task_problems(WORLD, "test") * replies, task_reward(WORLD), tokenizer=start.tokenizer,
         sampling=Sampling(max_completion_length=WORLD.max_completion_length), ref_model=start.model, seed=1000,
     )  # fmt: skip
-    return Reached(found.reward.mean, found.divergence.mean, found.length.mean)
+    return Milestone(found.reward.mean, found.divergence.mean, found.length.mean)
 
 
-def align(start: Trained, labels: Sequence[PreferencePair], plan: JudgesPlan, seed: int) -> list[Reached]:
+def align(start: Trained, labels: Sequence[PreferencePair], plan: JudgesPlan, seed: int) -> list[Milestone]:
     """DPO on the labels, measured at the start and after every ``plan.every`` updates; without labels the policy stays where it is."""
     model, places = copy.deepcopy(start.model), [where(start.model, start, plan.replies)]
     if not labels:
@@ -281,11 +281,11 @@ def align(start: Trained, labels: Sequence[PreferencePair], plan: JudgesPlan, se
     return places
 
 
-def at_kl(places: Sequence[Reached], kl: float) -> Reached:
+def at_kl(places: Sequence[Milestone], kl: float) -> Milestone:
     """Where a run first passes a KL, by linear interpolation; its end if it never does."""
     for before, after in pairwise(places):
         if before.kl <= kl < after.kl:
             share = (kl - before.kl) / (after.kl - before.kl)
             mixed = lambda x, y, t=share: x + t * (y - x)
-            return Reached(mixed(before.gold, after.gold), kl, mixed(before.length, after.length))
+            return Milestone(mixed(before.gold, after.gold), kl, mixed(before.length, after.length))
     return places[-1]
