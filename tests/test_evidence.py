@@ -665,6 +665,13 @@ FOR_OTHERS = {
         "grade",
         "require_preferences",
     },
+    "ch21": {
+        *(f"ProxyComparisons.{name}" for name in ("__len__", "and_", "resampled")),
+        "Decisions.num_prefixes",
+        "Outcomes.grade",
+        "grade",
+        "require_preferences",
+    },
     "ch08_step_labels": {
         "_Everywhere.__init__",
         "_Everywhere.forward",
