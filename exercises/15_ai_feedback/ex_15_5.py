@@ -8,9 +8,9 @@
 # Four judges look at the same pairs of replies, the better one shown first in half of them. They see the quality of a reply equally well, and their single verdicts are equally noisy. What they like beside quality differs. `judges(STUDENT)` gives, for each judge in an order of your own, four exact shares:
 #
 # * `one`: a single verdict names the better reply;
-# * `majority`: the majority of endlessly many verdicts in **one** order does;
+# * `majority`: the majority of endlessly many verdicts in **one** order does (an even split is a coin toss);
 # * `both`: a single draw does whose log-odds are the mean of both orders;
-# * `passes`: with endlessly many verdicts in each order, both orders name the same reply.
+# * `passes`: with endlessly many verdicts in each order, the two orders do not contradict each other (an even split contradicts nothing).
 #
 # Which is which? Answer `judge_1`, `judge_2`, `judge_3` and `judge_4` with letters, each used once.
 #
@@ -29,10 +29,10 @@ COLUMNS = ("one", "majority", "both", "passes")
 # One list of variants for each kind of judge, in no order.
 # fmt: off
 VARIANTS = (
-    ((0.753, 0.775, 0.812, 0.550), (0.717, 0.697, 0.812, 0.394), (0.644, 0.599, 0.812, 0.197), (0.784, 0.838, 0.812, 0.676)),
-    ((0.773, 0.807, 0.807, 0.667), (0.751, 0.760, 0.791, 0.596), (0.748, 0.749, 0.776, 0.649), (0.709, 0.721, 0.791, 0.475)),
+    ((0.753, 0.775, 0.812, 0.550), (0.717, 0.704, 0.812, 0.424), (0.644, 0.602, 0.812, 0.211), (0.784, 0.845, 0.812, 0.707)),
+    ((0.773, 0.807, 0.807, 0.667), (0.751, 0.763, 0.791, 0.611), (0.748, 0.758, 0.776, 0.683), (0.709, 0.724, 0.791, 0.490)),
     ((0.812, 1.000, 0.812, 1.000),),
-    ((0.791, 0.844, 0.791, 1.000), (0.776, 0.788, 0.776, 1.000), (0.762, 0.770, 0.762, 1.000), (0.807, 0.873, 0.807, 1.000)),
+    ((0.791, 0.844, 0.791, 1.000), (0.776, 0.802, 0.776, 1.000), (0.762, 0.774, 0.762, 1.000), (0.807, 0.877, 0.807, 1.000)),
 )
 # fmt: on
 
