@@ -89,13 +89,13 @@ for name, colour in (("honest", "blue"), ("biased", "red")):
 left.set(
     xlabel="KL from the reference, nats",
     ylabel="win rate against the reference",
-    title="What is said, and what is true",
+    title="what is said, and what is true",
 )
 left.legend(frameon=False, fontsize=8)
 labels = {"honest": "honest", "biased": "biased", "residual": "slope removed", "dropped": "coefficient dropped"}
 for (name, path), colour in zip(paths.items(), ("blue", "red", "green", "orange"), strict=True):
     right.plot(kls, [row["style"] for row in path], color=PALETTE[colour], label=labels[name])
-right.set(xlabel="KL from the reference, nats", ylabel="words in a reply", ylim=(1, 5.1), title="How long")
+right.set(xlabel="KL from the reference, nats", ylabel="words in a reply", ylim=(1, 5.1), title="how long")
 right.legend(frameon=False, fontsize=8)
 plt.show()
 
@@ -154,7 +154,9 @@ lost = sum(seen.values("lc_wanted_true")) / 10 - sum(seen.values("lc_wanted_cont
 wanted.reveal("takes some of its win rate" if lost > 0.01 else "nothing" if lost > -0.01 else "gives it more")
 
 # %% [markdown]
-# **A failure on purpose.** Centre the differences of length before the regression, as one does with features. Then "no difference" means "as much longer as usual".
+# ## A failure on purpose
+#
+# Centre the differences of length before the regression, as one does with features. Then "no difference" means "as much longer as usual".
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -201,10 +203,10 @@ fig, (top, low) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
 top.plot(strengths, [row["bits"] for row in told], color=PALETTE["blue"], label="bits of information")
 top.plot(strengths, [row["fillers"] / 10 for row in told], color=PALETTE["red"], label="further words, tens")
 top.axhline(2, ls=":", color=PALETTE["black"])
-top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="Information is bounded, words are not")
+top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="information is bounded, words are not")
 top.legend(frameon=False, fontsize=8)
 low.plot(strengths, [row["asker"] for row in told], color=PALETTE["green"])
-low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="What the asker gets")
+low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="what the asker gets")
 plt.show()
 
 # %% [markdown]
