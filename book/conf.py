@@ -34,6 +34,7 @@ extensions = [
     "chapters",
     "chapter_map",
     "metrics_table",
+    "gallery",
     "measured",
     "quoted",
     "recipe_table",

@@ -6,6 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from minirlhf.gallery.questions import AskedQuestion, questions
 from minirlhf.report.metrics import METRICS, Metric
 
 
@@ -27,7 +28,19 @@ def _entry(metric: Metric) -> nodes.definition_list_item:
     for title, text in (("unit", metric.unit), ("healthy", metric.healthy), ("a bad curve", metric.bad)):
         lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
     body += lines
+    asked = [question for question in questions().values() if metric.name in question.metrics]
+    if asked:
+        entries = nodes.bullet_list(classes=["metric-asked"])
+        entries += [nodes.list_item("", nodes.paragraph("", "", _link(question))) for question in asked]
+        body += entries
     return nodes.definition_list_item("", term, body)
+
+
+def _link(question: AskedQuestion) -> nodes.reference:
+    """To its entry in the page of questions."""
+    return nodes.reference(
+        "", question.asked, refuri=f"questions.html#{nodes.make_id(f'question-{question.name}')}", internal=True
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -46,7 +46,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "optimise a proxy reward, watch the true one: all figures of over-optimisation",
     ),
     "zoo": ("minirlhf.cli.zoo", "trained checkpoints by name: list, train, copy"),
-    "doctor": ("minirlhf.cli.doctor", "versions, device, cores, cache; what will be slow here, and why"),
+    "doctor": (
+        "minirlhf.cli.doctor",
+        "what is wrong with a run, from its metrics; without a run, with this machine, and what will be slow here",
+    ),
+    "ask": ("minirlhf.cli.ask", "questions that people ask about runs: an answer, and a command that shows it"),
+    "gallery": ("minirlhf.cli.gallery", "runs that one changed line breaks: see them happen, or be asked which line"),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "studies": ("minirlhf.cli.studies", "measurements over several seeds: what is stale and why, and run that"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),

@@ -1,7 +1,8 @@
-"""Is everything there, and what will be slow on this machine, and why?
+"""What is wrong with a run, from its metrics; or with this machine: is everything there, what will be slow, and why?
 
-Takes a few seconds, in which it times a training step, sampling and a matrix product. Exit status 1 means that something
-that is needed does not work.
+minirlhf doctor runs/grpo    what its metrics say, rule by rule, with the numbers; exit status 1 if there is a suspicion
+minirlhf doctor              the machine: a few seconds, in which a training step, sampling and a matrix product are timed; exit
+                             status 1 means that something that is needed does not work
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ GB = 2**30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """No arguments but one."""
+    """Runs, or none."""
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="the folder of a run, or its metrics.jsonl")
     parser.add_argument("--no-timing", action="store_true", help="leave out the measurements")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is found, then what is wrong and what will be slow."""
+    if args.runs:
+        return max([examine(folder) for folder in args.runs])
     wrong: list[str] = []
     slow: list[str] = []
     for title, look in (
@@ -47,6 +51,30 @@ def run(args: argparse.Namespace) -> int:
     _section("wrong", wrong or ["nothing"])
     _section("slow", slow or ["nothing in particular"])
     return 1 if wrong else 0
+
+
+def examine(folder: str) -> int:
+    """Print what the metrics of a run say; 1 if there is a suspicion."""
+    from minirlhf.gallery.catalogue import gallery
+    from minirlhf.gallery.questions import questions
+    from minirlhf.report.diagnosis import RULES, Curves, diagnose
+    from minirlhf.trainers.history import History
+
+    history = History.read(folder)
+    curves, found = Curves(history), diagnose(history)
+    asked = sum(curves.has(*rule.needs) for rule in RULES)
+    print(f"{folder}: {len(history)} rows; {asked} of {len(RULES)} rules find the metrics that they need")
+    for finding in found:
+        print(f"  {finding.title}: {finding.evidence}")
+        kin = [failure.name for failure in gallery().values() if finding.name in failure.findings]
+        for name in kin:
+            print(f"      as in: minirlhf gallery {name}")
+        for question in questions().values():
+            if finding.name in question.findings:
+                print(f"      asked:  minirlhf ask {question.name}")
+    if not found:
+        print("  no suspicion; what no rule looks for is not acquitted: read a few samples")
+    return 1 if found else 0
 
 
 def _section(title: str, lines: list[str]) -> None:

@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, one entry, or a run's."""
+    from minirlhf.gallery.questions import questions
     from minirlhf.report import metrics
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
@@ -34,6 +35,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"{metric.name}  (logged by {', '.join(metric.trainers)})\n")
         for title in ("unit", "definition", "healthy", "bad"):
             print(_line(title, getattr(metric, title), width, 12))
+        for question in questions().values():
+            if metric.name in question.metrics:
+                print(_line("asked", f"{question.asked} (minirlhf ask {question.name})", width, 12))
     return 0
 
 

@@ -1,0 +1,116 @@
+"""``{gallery}``: every failure of the gallery: the changed line, what it does to the metrics, cause, fix, check; and what the doctor said
+over the seeds of the gallery's study. The pictures are drawn from that study's numbers.
+
+``{questions}``: the questions that people ask, from the file that ``minirlhf ask`` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from minirlhf import evidence
+from minirlhf.gallery import pictures
+from minirlhf.gallery.catalogue import gallery
+from minirlhf.gallery.failure import BrokenRun
+from minirlhf.gallery.questions import AskedQuestion, questions
+
+
+class Gallery(SphinxDirective):
+    """One section per failure; ``failure-sign`` is the address of the entry ``sign``."""
+
+    def run(self) -> list[nodes.Node]:
+        """Draw the pictures, write the entries."""
+        seen = pictures.result()
+        self.env.note_dependency(str(pictures.RESULT))
+        folder = Path(self.env.srcdir) / "_generated"
+        folder.mkdir(exist_ok=True)
+        return [self._entry(failure, seen, folder) for failure in gallery().values()]
+
+    def _entry(self, failure: BrokenRun, seen: pictures.Result, folder: Path) -> nodes.Node:
+        address = nodes.make_id(f"failure-{failure.name}")
+        entry = nodes.section("", nodes.title(text=failure.title), ids=[address], names=[address])
+        entry += nodes.literal_block(text=f"{failure.line}\n\n{failure.source}".strip(), language="python")
+        target = folder / f"gallery-{failure.name}.svg"
+        pictures.save(failure, seen, target)
+        entry += nodes.image(uri=f"/_generated/{target.name}", alt=pictures.alt(failure, seen), width="100%")
+        lines = nodes.field_list()
+        named = evidence.values(seen, f"named_{failure.name}")
+        doctor = (
+            f"names it in {sum(map(int, named))} of {len(named)} seeds"
+            if failure.findings
+            else "does not see it: no metric that is logged shows it"
+        )
+        for title, text in (
+            ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("a check that sees it", failure.caught_by),
+            ("the doctor", f"{doctor}; minirlhf gallery {failure.name}"),
+        ):  # fmt: skip
+            lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
+        entry += lines
+        return entry
+
+
+class Verdicts(SphinxDirective):
+    """A sentence: how often the doctor was right, and how often he accused a healthy run."""
+
+    def run(self) -> list[nodes.Node]:
+        """From the study's numbers."""
+        seen = pictures.result()
+        named = [value for failure in gallery().values() for value in evidence.values(seen, f"named_{failure.name}")]
+        learned, accused, stuck = (
+            sum(map(int, evidence.values(seen, name))) for name in ("healthy_runs", "accused", "stuck_runs")
+        )
+        return [
+            nodes.paragraph(
+                text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
+                f"runs. Of {learned} healthy ones it accuses {accused}. (Healthy are the runs beside the broken ones and every online "
+                f"recipe in the same world that ends with nine right replies in ten; {stuck} runs did not get there, for reasons that "
+                "the doctor may well name.)"
+            )
+        ]
+
+
+class Questions(SphinxDirective):
+    """Every question, under the heading of its part; ``question-loss-zero`` is the address of the entry ``loss_zero``."""
+
+    def run(self) -> list[nodes.Node]:
+        """From the same file that ``minirlhf ask`` reads."""
+        parts: dict[str, nodes.section] = {}
+        for question in questions().values():
+            if question.part not in parts:
+                address = nodes.make_id(f"questions-{question.part}")
+                parts[question.part] = nodes.section(
+                    "", nodes.title(text=question.part), ids=[address], names=[address]
+                )
+            parts[question.part] += self._entry(question)
+        return list(parts.values())
+
+    def _entry(self, question: AskedQuestion) -> nodes.Node:
+        address = nodes.make_id(f"question-{question.name}")
+        title = nodes.title("", "", *self.parse_inline(question.asked)[0])
+        entry = nodes.section("", title, ids=[address], names=[address])
+        entry += self.parse_text_to_nodes(question.answer)
+        entry += nodes.literal_block(text=question.command, language="bash")
+        entry += self.parse_text_to_nodes(question.shows)
+        if question.threads:
+            links = [
+                nodes.reference("", thread, refuri=f"https://github.com/{thread.replace('#', '/issues/')}")
+                for thread in question.threads
+            ]
+            line = nodes.paragraph("", "Asked in ", classes=["asked-in"])
+            for i, link in enumerate(links):
+                line += [nodes.Text(", ")] * (i > 0) + [link]
+            line += nodes.Text(".")
+            entry += line
+        return entry
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives."""
+    app.add_directive("gallery", Gallery)
+    app.add_directive("gallery-verdicts", Verdicts)
+    app.add_directive("questions", Questions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

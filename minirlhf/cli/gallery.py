@@ -1,0 +1,148 @@
+"""The failure gallery: runs that one changed line breaks, made live in seconds.
+
+minirlhf gallery                     all failures, one line each
+minirlhf gallery sign                run it beside the healthy one: the line, the metrics, cause, fix, what the doctor says
+minirlhf gallery sign --out runs/x   the same, and keep the metrics of both for `minirlhf plot` and `minirlhf doctor`
+minirlhf gallery --quiz 5            five panels: which line was changed?
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minirlhf.core.errors import UserError
+
+if TYPE_CHECKING:
+    from minirlhf.gallery.failure import BrokenRun
+    from minirlhf.trainers.history import History
+
+BARS = "▁▂▃▄▅▆▇█"
+CHOICES = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A name, or a quiz."""
+    parser.add_argument("name", nargs="?", help="a failure; without a name, all of them")
+    parser.add_argument("--seed", type=int, default=0, help="of the run, or of the quiz (default 0)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the metrics of both runs there")
+    parser.add_argument("--quiz", type=int, metavar="N", help="show N panels, and ask")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, show one, or ask."""
+    from minirlhf.gallery.catalogue import gallery, get
+
+    if args.seed < 0:
+        raise UserError(f"--seed {args.seed}; expected at least 0")
+    if args.quiz is not None:
+        if args.name is not None or args.out is not None:
+            raise UserError("--quiz goes with --seed alone: it picks the failures itself")
+        if not 1 <= args.quiz <= len(gallery()):
+            raise UserError(f"--quiz {args.quiz}; expected 1 to {len(gallery())}")
+        return quiz(args.quiz, args.seed)
+    if args.name is None:
+        if args.out is not None:
+            raise UserError("--out needs the name of a failure: minirlhf gallery lists them")
+        for failure in gallery().values():
+            print(f"{failure.name:<22}{failure.title}")
+        return 0
+    show(get(args.name), args.seed, args.out)
+    return 0
+
+
+def show(failure: BrokenRun, seed: int, out: Path | None) -> None:
+    """Both runs, and what there is to say."""
+    from minirlhf.report.diagnosis import diagnose
+
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is there already and not empty; name another folder")
+    print(f"{failure.title}\n\n  {failure.line}\n")
+    if failure.source:
+        print(textwrap.indent(failure.source, "  "))
+    broken, healthy = failure.run(seed), failure.healthy.run(seed)
+    panel(failure, broken, healthy)
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    for title, text in (
+        ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("check", failure.caught_by),
+    ):  # fmt: skip
+        print(textwrap.fill(text, width, initial_indent=f"{title:<10}", subsequent_indent=" " * 10))
+    named = [f"{finding.title} ({finding.evidence})" for finding in diagnose(broken)] or ["nothing"]
+    print(textwrap.fill("; ".join(named), width, initial_indent=f"{'doctor':<10}", subsequent_indent=" " * 10))
+    if out is not None:
+        for name, history in (("broken", broken), ("healthy", healthy)):
+            write(history, out / name)
+        print(f"written: {out}/broken, {out}/healthy; minirlhf plot {out}/broken {out}/healthy")
+
+
+def write(history: History, folder: Path) -> None:
+    """The metrics as a run writes them."""
+    from minirlhf.trainers.history import History
+
+    folder.mkdir(parents=True)
+    file = History(folder / "metrics.jsonl")
+    for row in history:
+        file.append(int(row["step"]), **{name: value for name, value in row.items() if name != "step"})
+
+
+def panel(failure: BrokenRun, broken: History, healthy: History | None) -> None:
+    """The metrics to look at, as bars from the first step to the last."""
+    for name in failure.panel:
+        rows = [("broken", broken)] if healthy is None else [("broken", broken), ("healthy", healthy)]
+        shown = [(kind, [x for x in history[name] if math.isfinite(x)]) for kind, history in rows]
+        low, high = (f(x for _, values in shown for x in values) for f in (min, max))
+        for kind, values in shown:
+            label = f"{name:<22}" if healthy is None else f"{name:<22}{kind:<9}"
+            print(f"{label}{bars(values, low, high)}  {values[0]:.3g} → {values[-1]:.3g}")
+    print()
+
+
+def bars(values: Sequence[float], low: float, high: float, count: int = 40) -> str:
+    """Means of neighbouring values as blocks between ``low`` and ``high``."""
+    size = max(1, math.ceil(len(values) / count))
+    means = [sum(part) / len(part) for i in range(0, len(values), size) if (part := values[i : i + size])]
+    span = high - low or 1.0
+    return "".join(BARS[min(len(BARS) - 1, int((x - low) / span * len(BARS)))] for x in means)
+
+
+def quiz(count: int, seed: int) -> int:
+    """Ask; exit status 1 if an answer was wrong."""
+    from minirlhf.core.randomness import derive_seed
+    from minirlhf.gallery.catalogue import gallery
+
+    draws, every = random.Random(derive_seed("gallery quiz", seed)), list(gallery().values())
+    right = 0
+    for number, failure in enumerate(draws.sample(every, count), 1):
+        others = [f for f in every if f is not failure and f.healthy == failure.healthy] or every
+        others = [f for f in others if f is not failure and not set(f.findings) & set(failure.findings)]
+        choices = [failure, *draws.sample(others, min(CHOICES - 1, len(others)))]
+        draws.shuffle(choices)
+        print(f"{number} of {count}. A run, first step to last:\n", flush=True)
+        panel(failure, failure.run(seed + number), None)
+        for letter, choice in zip("ABCDE", choices, strict=False):
+            print(f"  {letter}  {choice.title}")
+        answer = ask("ABCDE"[: len(choices)])
+        good = choices["ABCDE".index(answer)] is failure
+        right += good
+        print(f"{'Right' if good else f'No: {failure.title}'}. {failure.symptom}\n")
+    print(f"{right} of {count} right")
+    return 0 if right == count else 1
+
+
+def ask(letters: str) -> str:
+    """One of the letters."""
+    while True:
+        try:
+            answer = input(f"which? ({', '.join(letters)}) ").strip().upper()
+        except EOFError:
+            raise UserError("the quiz asks at the keyboard, and there is none") from None
+        if answer in letters and len(answer) == 1:
+            return answer
+        print(f"expected one letter of {letters}", file=sys.stderr)

@@ -1,0 +1,71 @@
+"""What a failure of the gallery is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from minirlhf.trainers.history import History
+
+#: Something that can be run and changed: ``with_(**changes)``, ``run(seed)``.
+Run = Any
+
+
+@dataclass(frozen=True)
+class BrokenRun:
+    """A run that one changed line breaks.
+
+    Attributes:
+        name: for the command line, and what the page is linked by.
+        title: what one would call it.
+        healthy: the run without the fault.
+        change: the line: the name of what is changed, and its new value.
+        symptom: what the metrics show.
+        cause: why.
+        fix: what to do.
+        caught_by: the check that would have seen it before the run.
+        panel: the metrics to look at.
+        findings: what the doctor should name, one of them; none for a fault that no metric shows.
+    """
+
+    name: str
+    title: str
+    healthy: Run
+    change: tuple[str, Any]
+    symptom: str
+    cause: str
+    fix: str
+    caught_by: str
+    panel: tuple[str, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def broken(self) -> Run:
+        """The run with the fault."""
+        name, value = self.change
+        return self.healthy.with_(**{name: value})
+
+    def run(self, seed: int) -> History:
+        """Train the broken one."""
+        history: History = self.broken.run(seed)
+        return history
+
+    @property
+    def line(self) -> str:
+        """The changed line, as it would be typed."""
+        name, value = self.change
+        return f"{name}={_spelled(value)}"
+
+    @property
+    def source(self) -> str:
+        """The function that the line names, if the gallery holds one; else nothing."""
+        value = self.change[1]
+        return (
+            inspect.getsource(value) if inspect.isfunction(value) and value.__module__.startswith(__package__) else ""
+        )
+
+
+def _spelled(value: Any) -> str:
+    return value.__name__ if isinstance(value, Callable) else repr(value)  # type: ignore[arg-type]

@@ -1,0 +1,263 @@
+"""Failures of learning from given text (SFT) and given preferences (DPO), in the world of :mod:`.colours`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from minirlhf.core.randomness import generator
+from minirlhf.data.collate import collate
+from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.gallery.colours import END, LONGEST, PAD, QUESTIONS, blank, gold, reference, written
+from minirlhf.gallery.failure import BrokenRun
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.recipes.offline import Preference, get_preference
+from minirlhf.trainers.history import History
+from minirlhf.trainers.likelihood import marked_logps
+from minirlhf.trainers.loop import Watch
+from minirlhf.trainers.offline import HeldOut, OfflineConfig, train_offline
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+#: Examples that no run trains on.
+HELD = written(240, 1)
+
+
+@torch.no_grad()
+def held_out_loss(model: nn.Module) -> float:
+    """Nats per token of the replies that were kept apart."""
+    batch = collate(HELD, PAD)
+    return float(-marked_logps(model, batch)[batch.loss_mask[:, 1:]].mean())
+
+
+def stops(model: nn.Module) -> float:
+    """The share of 96 sampled replies that end by themselves."""
+    rollout = sample(
+        model, QUESTIONS, sampling=Sampling(max_completion_length=LONGEST), num_generations=32, eos_token_id=END, pad_token_id=PAD, seed=0
+    )  # fmt: skip
+    return float(rollout.terminated.float().mean())
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """Fine-tuning of a blank model on :func:`~minirlhf.gallery.colours.written`, watched on replies that were kept apart.
+
+    Attributes:
+        config: the trainer's settings.
+        examples: how many.
+        ends: whether the end of a reply is among the labels.
+    """
+
+    config: SFTConfig = SFTConfig(max_steps=120, batch_size=32, learning_rate=1e-2)
+    examples: int = 1200
+    ends: bool = True
+
+    def with_(self, **changes: Any) -> Imitation:
+        """The same run with other values, of these fields or of the settings."""
+        own = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
+        rest = {k: v for k, v in changes.items() if k not in own}
+        return replace(self, config=replace(self.config, **rest), **own)
+
+    def rows(self, seed: int) -> list[Tokens]:
+        """What is trained on."""
+        found = written(self.examples, seed + 2)
+        return found if self.ends else [_endless(example) for example in found if len(example) > 2]
+
+    def run(self, seed: int) -> History:
+        """Train; every fifth step the held-out loss and the share of replies that end."""
+        model = blank(seed)
+        watch = Watch(5, lambda: {"held_out_loss": held_out_loss(model), "frac_terminated": stops(model)})
+        return train_sft(
+            model, self.rows(seed), replace(self.config, seed=seed), pad_token_id=PAD, watch=watch, quiet=True
+        )
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """DPO on pairs of the reference's own replies, the right one chosen; watched on pairs that were kept apart, labelled rightly.
+
+    Attributes:
+        loss: a row of the table of losses, with its numbers.
+        config: the trainer's settings.
+        pairs: how many.
+        swapped: the share of the labels that are exchanged.
+        reference_is_start: whether the reference is the model that the run starts from; otherwise it is a blank one.
+    """
+
+    loss: str = "dpo"
+    beta: float = 0.1
+    config: OfflineConfig = OfflineConfig(max_steps=80, batch_size=32, learning_rate=1e-3)
+    pairs: int = 600
+    swapped: float = 0.0
+    reference_is_start: bool = True
+
+    def with_(self, **changes: Any) -> Preferences:
+        """The same run with other values, of these fields or of the settings."""
+        own = {k: v for k, v in changes.items() if k in self.__dataclass_fields__}
+        rest = {k: v for k, v in changes.items() if k not in own}
+        return replace(self, config=replace(self.config, **rest), **own)
+
+    def compared(self, count: int, seed: int, swapped: float) -> list[Compared]:
+        """Pairs of replies to one question, a right and a wrong one."""
+        draws = generator("colours pairs", seed)
+        right, wrong = _sorted_replies(seed)
+        found = []
+        for number in range(count):
+            question = number % len(QUESTIONS)
+            good, bad = (_one_of(some[question], draws) for some in (right, wrong))
+            if float(torch.rand((), generator=draws)) < swapped:
+                good, bad = bad, good
+            found.append(pair(_tokens(question, good), _tokens(question, bad)))
+        return found
+
+    def run(self, seed: int) -> History:
+        """Train; every fifth step the metrics on the pairs kept apart."""
+        model = reference()
+        ref_model = reference() if self.reference_is_start else blank(1)
+        recipe: Preference = get_preference(self.loss).with_(beta=self.beta)
+        held = HeldOut(self.compared(150, 10_001, 0.0), recipe, ref_model, pad_token_id=PAD)
+
+        def measure() -> dict[str, float]:
+            return {f"held_out_{name}": value for name, value in held.measure(model).items()}
+
+        return train_offline(
+            model,
+            self.compared(self.pairs, seed, self.swapped),
+            recipe,
+            replace(self.config, seed=seed),
+            pad_token_id=PAD,
+            ref_model=ref_model,
+            watch=Watch(5, measure),
+            quiet=True,
+        )
+
+
+def _endless(example: Tokens) -> Tokens:
+    """The same, with nothing to be learned from its end."""
+    kept = [inside and token != END for token, inside in zip(example.input_ids, example.loss_mask, strict=True)]
+    return Tokens(example.input_ids, kept)
+
+
+def _sorted_replies(seed: int) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+    """Right and wrong replies that end, for each question."""
+    right: list[list[list[int]]] = [[] for _ in QUESTIONS]
+    wrong: list[list[list[int]]] = [[] for _ in QUESTIONS]
+    for number, example in enumerate(written(1500, seed + 1_000)):
+        question, reply = number % len(QUESTIONS), example.input_ids[1:]
+        if reply[-1] == END and len(reply) < LONGEST:
+            (right if gold(question, reply) else wrong)[question].append(reply)
+    return right, wrong
+
+
+def _one_of(replies: Sequence[list[int]], draws: torch.Generator) -> list[int]:
+    return replies[int(torch.randint(len(replies), (), generator=draws))]
+
+
+def _tokens(question: int, reply: list[int]) -> Tokens:
+    return Tokens(QUESTIONS[question] + reply, [False] + [True] * len(reply))
+
+
+IMITATION, PAIRS = Imitation(), Preferences()
+
+FAILURES = (
+    BrokenRun(
+        "sft_learning_rate",
+        "Fine-tuning jumps",
+        IMITATION,
+        ("learning_rate", 0.3),
+        "The loss jumps up in the first steps, above where it began, and both losses level off higher than they should: here at 1.5 to 1.6 nats, where 1.4 "
+        "is what the data allow.",
+        "A step overshoots, and weights that have become large are slow to come back.",
+        "Divide by three until the first ten losses fall.",
+        "The first ten losses.",
+        ("loss", "held_out_loss", "grad_norm"),
+        ("loss_jumps",),
+    ),
+    BrokenRun(
+        "memorised",
+        "Twenty-four examples, a hundred and sixty times each",
+        IMITATION,
+        ("examples", 24),
+        "loss falls far below the held-out one, which turns and rises after the first steps.",
+        "So few examples are learned by heart.",
+        "More examples, or fewer steps: stop where the held-out loss is lowest.",
+        "Steps times batch size over examples: how often each is seen.",
+        ("loss", "held_out_loss", "grad_norm"),
+        ("memorises",),
+    ),
+    BrokenRun(
+        "no_end",
+        "The end is not among the labels",
+        IMITATION,
+        ("ends", False),
+        "Nothing in the loss. Sampled replies never end: frac_terminated is 0.",
+        "Padding and end are one token, and padding is masked; or the template has no end and the trainer adds none.",
+        "Mark the end of each reply as a label.",
+        "Decode the labels of one example.",
+        ("loss", "held_out_loss", "frac_terminated"),
+        ("never_ends",),
+    ),
+    BrokenRun(
+        "swapped",
+        "Chosen and rejected are exchanged",
+        PAIRS,
+        ("swapped", 1.0),
+        "In training all is well: accuracy rises, the margin grows. On pairs whose labels are known to be right the accuracy is far below a half.",
+        "A column was read in the wrong order, or a rank taken for a score.",
+        "Exchange them.",
+        "Read five pairs.",
+        ("accuracy", "held_out_accuracy", "margin"),
+        ("labels_swapped",),
+    ),
+    BrokenRun(
+        "coin_flips",
+        "Half of the labels are exchanged",
+        PAIRS,
+        ("swapped", 0.5),
+        "The loss stays at ln 2 and accuracy near a half, although grad_norm is not small.",
+        "The labels say nothing: there is no direction that lowers the loss on all pairs.",
+        "Look at agreement between annotators before any training.",
+        "Label fifty pairs again.",
+        ("loss", "accuracy", "grad_norm"),
+        ("coin_toss",),
+    ),
+    BrokenRun(
+        "wrong_reference",
+        "The reference is not where the run starts",
+        PAIRS,
+        ("reference_is_start", False),
+        "At step 0 the implicit rewards are not 0.",
+        "The reference was loaded from another checkpoint (the base model in place of the fine-tuned one).",
+        "Take the model that the run starts from.",
+        "The loss of the first batch is ln 2 on every pair.",
+        ("chosen_reward", "rejected_reward", "loss"),
+        ("start_disagrees",),
+    ),
+    BrokenRun(
+        "preference_rate_low",
+        "The learning rate of DPO is a thousand times too low",
+        PAIRS,
+        ("learning_rate", 1e-6),
+        "loss is .693 to three places to the end; the margin is below a thousandth.",
+        "DPO's rates are small, and one may take one that is too small.",
+        "Raise it until the margin reaches a few tenths in the first tenth of the run.",
+        "The margin after ten steps.",
+        ("loss", "margin", "accuracy"),
+        ("coin_toss", "steps_too_small"),
+    ),
+    BrokenRun(
+        "pushed_apart",
+        "The loss is satisfied by forbidding",
+        PAIRS,
+        ("learning_rate", 0.03),
+        "The margin grows to ten and accuracy to 1, while rejected replies lose a hundred nats and chosen ones become less likely as well.",
+        "The loss pays for differences only. Once every pair is ordered, what lowers it further is to forbid the rejected reply.",
+        "A smaller learning rate, fewer steps, a larger beta, or a likelihood term on the chosen reply.",
+        "chosen_reward beside the margin.",
+        ("margin", "rejected_logp", "chosen_reward"),
+        ("pushes_apart",),
+    ),
+)

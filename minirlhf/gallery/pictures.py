@@ -1,0 +1,74 @@
+"""The pictures of the gallery, from the numbers of its study."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from minirlhf import evidence
+from minirlhf.gallery.catalogue import beside
+from minirlhf.gallery.failure import BrokenRun
+from minirlhf.report import curves
+from minirlhf.report.plotting import PALETTE
+
+RESULT = Path(__file__).with_name("study.json")
+
+#: The gallery's study, as it was read.
+Result = Mapping[str, Any]
+
+
+def result() -> Result:
+    """What the study has measured."""
+    return evidence.read(RESULT)
+
+
+def kept(seen: Result, kind: str, failure: BrokenRun, metric: str) -> list[list[float]]:
+    """The curve of each seed, as the study has thinned it; ``kind`` is broken or healthy."""
+    prefix = f"{kind}_{failure.name if kind == 'broken' else beside(failure)}_{metric}_"
+    point = re.compile(rf"{re.escape(prefix)}\d\d")  # not those of a metric whose name begins like this one's
+    return [[numbers[name] for name in sorted(numbers) if point.fullmatch(name)] for numbers in seen["seeds"].values()]
+
+
+def draw(failure: BrokenRun, seen: Result) -> Any:
+    """Three panels: every seed of the broken run, over every seed of the healthy one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(8.4, 2.1), layout="constrained")
+    FigureCanvasAgg(drawn)
+    for ax, metric in zip(drawn.subplots(1, len(failure.panel)), failure.panel, strict=True):
+        for kind, color, style in (("healthy", PALETTE["blue"], "--"), ("broken", PALETTE["orange"], "-")):
+            for i, row in enumerate(kept(seen, kind, failure, metric)):
+                share = [(k + 0.5) / len(row) for k in range(len(row))]
+                ax.plot(share, row, color=color, ls=style, lw=1.1, label=kind if i == 0 else None)
+        values = [x for kind in ("healthy", "broken") for row in kept(seen, kind, failure, metric) for x in row]
+        if min(values) > 0 and max(values) / min(values) > 300 and metric not in ("reward", "gold"):
+            ax.set_yscale("log")
+        ax.set_title(metric, fontsize=10)
+        ax.set_xlabel("share of the run", fontsize=9)
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25, lw=0.6)
+    drawn.axes[0].legend(fontsize=8, frameon=False)
+    return drawn
+
+
+def save(failure: BrokenRun, seen: Result, path: Path) -> None:
+    """Write the picture."""
+    curves.save(draw(failure, seen), path)
+
+
+def alt(failure: BrokenRun, seen: Result) -> str:
+    """What the picture shows, in numbers: the mean over seeds at the end of the run."""
+    parts = []
+    for metric in failure.panel:
+        ends = [_mean([row[-1] for row in kept(seen, kind, failure, metric)]) for kind in ("broken", "healthy")]
+        parts.append(f"{metric} ends at {ends[0]:.3g} in the broken runs and at {ends[1]:.3g} in the healthy ones")
+    return f"Three panels over the share of the run, a line per seed: {'; '.join(parts)}."
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan

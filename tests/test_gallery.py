@@ -1,0 +1,315 @@
+"""The failure gallery and the doctor: one line breaks each run, its metrics show it, and healthy runs are not accused."""
+
+import builtins
+import dataclasses
+import json
+import math
+import re
+
+import pytest
+
+from minirlhf.cli import gallery as command
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.gallery import given, online, pictures, questions
+from minirlhf.gallery.catalogue import gallery
+from minirlhf.gallery.colours import BASE, END, PLEASE, Setup, gold, polite
+from minirlhf.report.diagnosis import RULES, diagnose
+from minirlhf.report.metrics import METRICS
+from minirlhf.trainers.history import History
+
+EVERY = gallery()
+
+
+def fields(run):
+    """All that a run is made of, one level down."""
+    found = {}
+    for field in dataclasses.fields(run):
+        value = getattr(run, field.name)
+        if dataclasses.is_dataclass(value) and field.name == "config":
+            found |= {f"config.{inner.name}": getattr(value, inner.name) for inner in dataclasses.fields(value)}
+        else:
+            found[field.name] = value
+    return found
+
+
+def made_up(**columns):
+    """A history of these curves."""
+    size = max(map(len, columns.values()))
+    return History(rows=[{"step": i, **{name: column[i] for name, column in columns.items()}} for i in range(size)])
+
+
+def line(start, end, size=40, wobble=0.0):
+    return [start + (end - start) * i / (size - 1) + wobble * (-1) ** i for i in range(size)]
+
+
+@pytest.mark.parametrize("failure", EVERY.values(), ids=EVERY)
+def test_a_failure_is_one_changed_thing(failure):
+    before, after = fields(failure.healthy), fields(failure.broken)
+    changed = [name for name in before if before[name] != after[name]]
+    assert len(changed) == 1
+    if changed == ["recipe"]:
+        told = [r.splitlines() for r in (repr(failure.healthy.recipe), repr(failure.broken.recipe))]
+        assert told[0] != told[1]
+    assert failure.change[0] in failure.line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", EVERY.values(), ids=EVERY)
+def test_the_doctor_names_it(failure):
+    """On the seed on which the thresholds were set; the study has others."""
+    history = failure.run(0)
+    assert set(failure.panel) <= set(history.rows[0]) | set(history.rows[-1]) | {
+        name for row in history for name in row
+    }
+    assert {finding.name for finding in diagnose(history)} & set(failure.findings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run", [BASE, given.IMITATION, given.PAIRS, online.WITH_CRITIC], ids=["online", "sft", "dpo", "ppo"]
+)
+def test_healthy_runs_are_not_accused(run):
+    assert diagnose(run.run(0)) == []
+
+
+def test_every_rule_has_a_run_that_shows_it_or_needs_none():
+    shown = {name for failure in EVERY.values() for name in failure.findings}
+    assert {rule.name for rule in RULES} - shown == {"not_a_number", "kl_runs_away"} - shown
+    assert shown <= {rule.name for rule in RULES}
+
+
+def test_rules_ask_for_metrics_that_exist():
+    held_out = {f"held_out_{name}" for name in METRICS}
+    assert {name for rule in RULES for name in rule.needs} <= METRICS.keys() | held_out
+
+
+ONLINE = {"reward": line(0.2, 0.8, wobble=0.02), "reward_std": line(0.4, 0.4), "frac_reward_zero_std": line(0.1, 0.3)}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("not_a_number", {"loss": [1.0] * 9 + [math.inf]}),
+        ("never_ends", {"frac_terminated": [0.0] * 20}),
+        ("grader_fails", {"frac_invalid": [0.1] * 20}),
+        ("start_disagrees", {"kl": line(0.2, 0.5)}),
+        ("reference_moves", {"kl": [0.0] * 20, "neg_logp": line(2.0, 0.5, 20)}),
+        ("no_signal", {"frac_reward_zero_std": [0.9] * 20, "reward_std": [0.1] * 20}),
+        ("steps_too_large", {"approx_kl": [0.5] * 20}),
+        ("stale_data", {"clip_fraction": [0.4] * 20, "policy_log_ratio_max": [2.0] * 20}),
+        ("gold_falls", {**ONLINE, "truth": line(0.5, 0.1, wobble=0.01)}),
+        ("length_runs_away", {"completion_length": line(10, 30), "frac_terminated": line(1.0, 0.1)}),
+        ("kl_runs_away", {**ONLINE, "reward": [0.3, 0.31] * 20, "kl": line(0, 20)}),
+        ("reward_falls", {**ONLINE, "reward": line(0.8, 0.2, wobble=0.02)}),
+        ("steps_too_small", {**ONLINE, "reward": [0.3, 0.33] * 20, "approx_kl": [1e-7] * 40}),
+        ("held_back", {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": [0.0] + [0.001] * 39}),
+        ("noise_rises", {"neg_logp": line(1.0, 2.0, wobble=0.02)}),
+        ("moves_without_reward", {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": line(0, 1)}),
+        ("no_baseline", {**ONLINE, "reward": [3.0, 3.1] * 20, "loss": [-3.0, -3.1] * 20}),
+        ("certain_before_right", {"frac_reward_zero_std": line(0.2, 1.0), "reward_std": [0.4] * 40, "neg_logp": line(1.4, 0.0)}),
+        ("critic_useless", {**ONLINE, "explained_variance": [0.0] * 40, "value": [-3.0] * 40}),
+        ("critic_clipped", {"critic_grad_norm": [50.0] * 20}),
+        ("loss_jumps", {"loss": [2.0, 3.0, 2.5, *line(2.0, 1.5, 37)]}),
+        ("memorises", {"loss": line(2.0, 0.5), "held_out_loss": [2.0, 1.5, *line(1.5, 3.0, 38)]}),
+        ("labels_swapped", {"accuracy": line(0.5, 0.9), "held_out_accuracy": line(0.5, 0.1)}),
+        ("coin_toss", {"loss": [0.693] * 20, "margin": [0.01, -0.01] * 10}),
+        ("pushes_apart", {"margin": line(0, 9), "rejected_logp": line(-20, -120), "chosen_reward": line(0, -2)}),
+    ],
+)  # fmt: skip
+def test_a_rule_speaks_where_its_curve_does_and_says_which_numbers(name, columns):
+    found = {finding.name: finding for finding in diagnose(made_up(**columns))}
+    assert name in found
+    assert any(c.isdigit() for c in found[name].evidence) or name == "not_a_number"
+
+
+def test_a_run_that_learns_is_not_accused():
+    columns = {
+        **ONLINE, "loss": [0.01, -0.01] * 20, "kl": line(0.0, 2.0), "approx_kl": [0.001] * 40, "clip_fraction": [0.05] * 40,
+        "policy_log_ratio_max": [0.3] * 40, "completion_length": line(20, 24), "frac_terminated": [0.97] * 40,
+        "frac_invalid": [0.0] * 40, "neg_logp": line(1.2, 0.7), "truth": line(0.2, 0.7),
+    }  # fmt: skip
+    assert diagnose(made_up(**columns)) == []
+    assert diagnose(made_up(loss=line(3.0, 1.2), held_out_loss=line(3.0, 1.3))) == []
+
+
+def test_a_short_run_is_not_judged():
+    assert diagnose(made_up(frac_terminated=[0.0] * 4)) == []
+
+
+def test_what_is_right_in_the_world_of_colours():
+    assert gold(0, [1, END]) == gold(0, [PLEASE, 1, END]) == 1
+    assert gold(0, [2, END]) == gold(0, [1, 2, END]) == gold(0, [1, PLEASE, PLEASE, END]) == gold(0, [END]) == 0
+    assert polite(0, [PLEASE] * 6) > polite(0, [1, END])  # what is exploited
+
+
+def test_a_setup_changes_what_is_named_and_nothing_else():
+    changed = BASE.with_(beta=0.3, learning_rate=0.5, end=PLEASE)
+    assert (changed.config.learning_rate, changed.end) == (0.5, PLEASE)
+    assert changed.recipe.update.kl.beta == 0.3 and BASE.recipe.update.kl.beta == 0.02
+    assert isinstance(changed, Setup) and changed.config.batch_size == BASE.config.batch_size
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_has_all_of_them(capsys):
+    assert main(["gallery"]) == 0
+    assert capsys.readouterr().out.count("\n") == len(EVERY) >= 20
+
+
+@pytest.mark.slow
+def test_one_is_shown_kept_and_examined(capsys, tmp_path):
+    assert main(["gallery", "sign", "--out", str(tmp_path / "x")]) == 0
+    told = capsys.readouterr().out
+    assert all(
+        part in told
+        for part in (
+            "advantage=turned_round",
+            "return -group_zscore",
+            "symptom",
+            "doctor",
+            "the reward is made smaller",
+        )
+    )
+    assert main(["doctor", str(tmp_path / "x" / "broken")]) == 1
+    told = capsys.readouterr().out
+    assert "the reward is made smaller: reward" in told and "minirlhf gallery sign" in told
+    assert main(["doctor", str(tmp_path / "x" / "healthy" / "metrics.jsonl")]) == 0
+    assert "no suspicion" in capsys.readouterr().out
+    assert main(["gallery", "sign", "--out", str(tmp_path / "x")]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["gallery", "sing"], "did you mean 'sign'"),
+        (["gallery", "--out", "x"], "--out needs the name"),
+        (["gallery", "sign", "--quiz", "2"], "--quiz goes with --seed alone"),
+        (["gallery", "--quiz", "0"], "expected 1 to"),
+        (["gallery", "--seed", "-1"], "expected at least 0"),
+        (["doctor", "no/such/run"], "no such file"),
+    ],
+)
+def test_bad_input_is_named(arguments, says, capsys):
+    assert main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.fixture
+def remembered(monkeypatch):
+    """Runs of the quiz that cost nothing: the first curves that come to hand."""
+
+    def run(self, seed):
+        return made_up(**{name: line(0.1, 0.9) for name in self.panel})
+
+    monkeypatch.setattr(type(EVERY["sign"]), "run", run)
+
+
+def test_the_quiz_counts_right_answers(remembered, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(command, "panel", lambda failure, *_: shown.append(failure))
+
+    def answer(prompt):
+        lines = [text for text in capsys.readouterr().out.splitlines() if text.startswith("  ")]
+        return next(text.split()[0] for text in lines if text.endswith(shown[-1].title))
+
+    monkeypatch.setattr(builtins, "input", answer)
+    assert main(["gallery", "--quiz", "3"]) == 0
+    assert "3 of 3 right" in capsys.readouterr().out
+
+
+def test_the_quiz_wants_a_keyboard_and_a_letter(remembered, monkeypatch, capsys):
+    monkeypatch.setattr("builtins.input", lambda prompt: (_ for _ in ()).throw(EOFError))
+    assert main(["gallery", "--quiz", "1"]) == 2
+    assert "keyboard" in capsys.readouterr().err
+    answers = iter(["", "AB", "?", "a"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(answers))
+    assert main(["gallery", "--quiz", "1"]) in (0, 1)
+    assert capsys.readouterr().err.count("expected one letter") == 3
+
+
+# -- questions -----------------------------------------------------------------------------------------------------------
+
+
+def test_questions_are_complete_and_point_at_things_that_are_there():
+    every = questions.questions()
+    assert len(every) >= 30
+    assert {name for q in every.values() for name in q.findings} <= {rule.name for rule in RULES}
+    assert {name for q in every.values() for name in q.metrics} <= METRICS.keys()
+    for question in every.values():
+        assert question.asked.endswith("?") and len(question.answer.split()) > 40 and question.shows.endswith(".")
+        assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", thread) for thread in question.threads)
+
+
+COMMANDS = sorted({question.command for question in questions.questions().values()})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_command_of_a_question_runs(line, capsys):
+    """Those of the gallery by their names, as the failures are run above."""
+    program, *arguments = line.split()
+    assert program == "minirlhf"
+    if arguments[0] == "gallery":
+        assert arguments[1] in EVERY
+    else:
+        assert main(arguments) == 0
+        assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("loss starts at 0", "loss_zero"),
+        ("clip_ratio 0", "clip_ratio_zero"),
+        ("negative KL", "negative_kl"),
+        ("chosen rewards falling", "chosen_falls"),
+        ("never stops", "never_stops"),
+        ("0.693", "loss_ln2"),
+        ("entropy collapse", "entropy_falls"),
+        ("garbled repetition", "garbage"),
+        ("pad_token eos_token", "never_stops"),
+        ("how many seeds", "how_many_seeds"),
+    ],
+)
+def test_a_question_is_found_by_the_words_that_people_use(words, name, capsys):
+    assert questions.search(words)[0].name == name
+    assert main(["ask", *words.split()]) == 0
+    assert questions.get(name).asked in capsys.readouterr().out
+
+
+def test_ask_lists_all_and_says_when_nothing_is_found(capsys):
+    assert main(["ask"]) == 0
+    assert capsys.readouterr().out.count("\n") == len(questions.questions())
+    assert main(["ask", "zzzz"]) == 2
+    assert "no question has a word of" in capsys.readouterr().err
+    with pytest.raises(UserError, match="did you mean 'loss_zero'"):
+        questions.get("loss_zer")
+
+
+def test_doctor_and_glossary_point_to_questions(tmp_path, capsys):
+    command.write(made_up(frac_terminated=[0.0] * 20), tmp_path / "run")
+    assert main(["doctor", str(tmp_path / "run")]) == 1
+    assert "minirlhf ask never_stops" in capsys.readouterr().out
+    assert main(["metrics", "kl"]) == 0
+    assert "minirlhf ask negative_kl" in " ".join(capsys.readouterr().out.split())
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_study_has_every_failure_as_it_is_now():
+    seen = pictures.result()
+    for numbers in seen["seeds"].values():
+        assert {name.removeprefix("named_") for name in numbers if name.startswith("named_")} == EVERY.keys()
+    for failure in EVERY.values():
+        for kind in ("broken", "healthy"):
+            for metric in failure.panel:
+                assert all(len(row) >= 5 for row in pictures.kept(seen, kind, failure, metric))
+
+
+def test_pictures_are_described_by_their_numbers():
+    seen = json.loads(pictures.RESULT.read_text(encoding="utf-8"))
+    text = pictures.alt(EVERY["sign"], seen)
+    assert "reward ends at 0" in text and "healthy" in text
