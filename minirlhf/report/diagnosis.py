@@ -86,7 +86,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class DiagnosisRule:
     """A suspicion and when it is raised.
 
     Attributes:
@@ -333,30 +333,30 @@ def pushes_apart(c: Curves) -> str:
 
 
 RULES = (
-    Suspicion("not_a_number", "numbers overflow", (), not_a_number),
-    Suspicion("never_ends", "replies never end", ("frac_terminated",), never_ends),
-    Suspicion("grader_fails", "the grader fails on some replies", ("frac_invalid",), grader_fails),
-    Suspicion("start_disagrees", "reference, sampler and trainer do not start from the same probabilities", (), start_disagrees),
-    Suspicion("reference_moves", "the reference moves with the policy", ("kl", "neg_logp"), reference_moves),
-    Suspicion("no_signal", "groups are alike from the start", ("frac_reward_zero_std", "reward_std"), no_signal),
-    Suspicion("steps_too_large", "updates leave the data they were computed on", ("approx_kl",), steps_too_large),
-    Suspicion("stale_data", "samples are from a policy that is long gone", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
-    Suspicion("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),
-    Suspicion("gold_falls", "the reward is exploited", ("reward",), gold_falls),
-    Suspicion("length_runs_away", "length is what pays", ("completion_length", "frac_terminated"), length_runs_away),
-    Suspicion("kl_runs_away", "nothing holds the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
-    Suspicion("reward_falls", "the reward is made smaller", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
-    Suspicion("steps_too_small", "steps are too small to matter", (), steps_too_small),
-    Suspicion("held_back", "the KL term holds the policy where it is", ("kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
-    Suspicion("noise_rises", "the policy becomes noise", ("neg_logp",), noise_rises, ("gold_falls", "length_runs_away", "kl_runs_away")),
-    Suspicion("moves_without_reward", "the policy moves, and not towards reward", ("reward", "kl", "reward_std", "frac_reward_zero_std"), moves_without_reward,
+    DiagnosisRule("not_a_number", "numbers overflow", (), not_a_number),
+    DiagnosisRule("never_ends", "replies never end", ("frac_terminated",), never_ends),
+    DiagnosisRule("grader_fails", "the grader fails on some replies", ("frac_invalid",), grader_fails),
+    DiagnosisRule("start_disagrees", "reference, sampler and trainer do not start from the same probabilities", (), start_disagrees),
+    DiagnosisRule("reference_moves", "the reference moves with the policy", ("kl", "neg_logp"), reference_moves),
+    DiagnosisRule("no_signal", "groups are alike from the start", ("frac_reward_zero_std", "reward_std"), no_signal),
+    DiagnosisRule("steps_too_large", "updates leave the data they were computed on", ("approx_kl",), steps_too_large),
+    DiagnosisRule("stale_data", "samples are from a policy that is long gone", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
+    DiagnosisRule("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),
+    DiagnosisRule("gold_falls", "the reward is exploited", ("reward",), gold_falls),
+    DiagnosisRule("length_runs_away", "length is what pays", ("completion_length", "frac_terminated"), length_runs_away),
+    DiagnosisRule("kl_runs_away", "nothing holds the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
+    DiagnosisRule("reward_falls", "the reward is made smaller", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
+    DiagnosisRule("steps_too_small", "steps are too small to matter", (), steps_too_small),
+    DiagnosisRule("held_back", "the KL term holds the policy where it is", ("kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
+    DiagnosisRule("noise_rises", "the policy becomes noise", ("neg_logp",), noise_rises, ("gold_falls", "length_runs_away", "kl_runs_away")),
+    DiagnosisRule("moves_without_reward", "the policy moves, and not towards reward", ("reward", "kl", "reward_std", "frac_reward_zero_std"), moves_without_reward,
          ("reward_falls", "kl_runs_away", "steps_too_large", "gold_falls", "noise_rises", "no_signal", "no_baseline")),
-    Suspicion("certain_before_right", "certain before right", ("frac_reward_zero_std", "reward_std", "neg_logp"), certain_before_right),
-    Suspicion("critic_useless", "the critic predicts nothing", ("explained_variance", "value", "reward", "reward_std"), critic_useless),
-    Suspicion("critic_clipped", "every step of the critic is clipped", ("critic_grad_norm",), critic_clipped),
-    Suspicion("loss_jumps", "the loss jumps", ("loss",), loss_jumps),
-    Suspicion("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises),
-    Suspicion("labels_swapped", "chosen and rejected are exchanged", ("accuracy", "held_out_accuracy"), labels_swapped),
-    Suspicion("coin_toss", "the preferences are not learned", ("loss", "margin"), coin_toss),
-    Suspicion("pushes_apart", "the loss is satisfied by forbidding", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
+    DiagnosisRule("certain_before_right", "certain before right", ("frac_reward_zero_std", "reward_std", "neg_logp"), certain_before_right),
+    DiagnosisRule("critic_useless", "the critic predicts nothing", ("explained_variance", "value", "reward", "reward_std"), critic_useless),
+    DiagnosisRule("critic_clipped", "every step of the critic is clipped", ("critic_grad_norm",), critic_clipped),
+    DiagnosisRule("loss_jumps", "the loss jumps", ("loss",), loss_jumps),
+    DiagnosisRule("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises),
+    DiagnosisRule("labels_swapped", "chosen and rejected are exchanged", ("accuracy", "held_out_accuracy"), labels_swapped),
+    DiagnosisRule("coin_toss", "the preferences are not learned", ("loss", "margin"), coin_toss),
+    DiagnosisRule("pushes_apart", "the loss is satisfied by forbidding", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
 )  # fmt: skip
