@@ -45,7 +45,7 @@ class Gallery(SphinxDirective):
             else "does not see it: no metric that is logged shows it"
         )
         for title, text in (
-            ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("a check that sees it", failure.caught_by),
+            ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("a check that sees it", failure.check),
             ("the doctor", f"{doctor}; minirlhf gallery {failure.name}"),
         ):  # fmt: skip
             lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))

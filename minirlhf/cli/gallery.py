@@ -71,7 +71,7 @@ def show(failure: BrokenRun, seed: int, out: Path | None) -> None:
     panel(failure, broken, healthy)
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     for title, text in (
-        ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("check", failure.caught_by),
+        ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("check", failure.check),
     ):  # fmt: skip
         print(textwrap.fill(text, width, initial_indent=f"{title:<10}", subsequent_indent=" " * 10))
     named = [f"{finding.title} ({finding.evidence})" for finding in diagnose(broken)] or ["nothing"]
