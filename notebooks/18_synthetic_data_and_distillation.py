@@ -130,6 +130,7 @@ ax.set(
     xlabel="share of clean sayings",
     xlim=(0, 1),
     ylim=(4.5, -0.7),
+    title="A forgetful student, ten seeds",
 )
 plt.show()
 
@@ -140,6 +141,60 @@ assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean
 # %% [markdown]
 # **What to notice.** The direction of the divergence hardly mattered. What the first word *leads to* did: only the last row makes it answer for the trouble two words later. What the student pays is in the column of the
 # forward KL.
+#
+# ## A hint, or a reward?
+#
+# A small transformer sorts six digits, not always rightly. With the sorted row in its prompt it can copy. It may learn from itself with that hint, or from rewards for right rows by Dr. GRPO, 3,200 answers in either case and
+# each at its best learning rate. Ten seeds.
+
+# %%
+better = predict(
+    "Which of the two sorts more rows rightly in the end, without a hint?",
+    "the hint",
+    "the reward",
+    "they cannot be told apart",
+)
+
+# %%
+hinted = evidence.Seen("ch18_hints")
+ways = {
+    "base": "before",
+    "grpo": "rewards: Dr. GRPO",
+    "words": "words of the hinted model",
+    "own_forward": "own answers, forward KL",
+    "own_reverse": "own answers, reverse KL",
+}
+print("mean of ten seeds            sorted   reversed")
+for name, label in ways.items():
+    print(f"{label:28} {mean(hinted.values(f'{name}_right')):6.3f} {mean(hinted.values(f'{name}_other')):10.3f}")
+apart = hinted.difference("own_reverse_right", "grpo_right")
+low, high = apart.interval
+print(f"own answers with the hint less the reward: {apart.mean:+.3f} ({low:+.3f} to {high:+.3f})")
+better.reveal("they cannot be told apart" if not apart.apart else "the hint" if apart.mean > 0 else "the reward")
+
+# %%
+# figure: hints
+# alt: Left, share of 333 rows sorted rightly after 3,200 answers, ten seeds each as dots with their mean as a bar. Before, near .79; by rewards, .82; by words of the hinted model, .87; by own answers and the forward KL,
+#   .85, and the reverse KL, .89. Right, the share of rows reversed rightly, which nobody practises: .97 before and by rewards, and between .84 and .87 in all three ways with a hint, with wide spreads.
+fig, axes = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained", sharey=True)
+for ax, key, title in zip(
+    axes, ("right", "other"), ("Sorting, which is practised", "Reversing, which is not"), strict=True
+):
+    for place, name in enumerate(ways):
+        values = hinted.values(f"{name}_{key}")
+        colour = PALETTE[{"base": "black", "grpo": "orange"}.get(name, "blue")]
+        ax.plot(values, [place] * len(values), "o", ms=5, alpha=0.4, color=colour)
+        ax.plot([mean(values)], [place], "|", ms=16, mew=2, color=colour)
+    ax.set(xlabel="right rows, share of 333", ylim=(4.6, -0.6), title=title)
+axes[0].set(yticks=range(len(ways)), yticklabels=list(ways.values()))
+plt.show()
+
+# %%
+assert apart.apart and apart.mean > 0
+assert not hinted.difference("own_reverse_other", "words_other").apart
+
+# %% [markdown]
+# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. On the right, all three ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
 #
 # ## Generation after generation
 #
@@ -177,14 +232,58 @@ for (way, law), colour in zip(laws.items(), ("green", "orange", "blue"), strict=
     axes[1].plot(
         steps, (families[way] > 0).sum(-1).double().mean(1), "o-", ms=3.5, color=PALETTE[colour], label=names[way]
     )
-axes[0].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="diversity kept", ylim=(0.75, 1.01))
-axes[1].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="outcomes left of 50", ylim=(0, 35))
+axes[0].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="diversity, share of the truth's", ylim=(0.75, 1.01))
+axes[0].set_title("Lines: the laws; dots: simulated")
+axes[1].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="outcomes, of 50", ylim=(0, 35))
+axes[1].set_title("Outcomes that are still said")
 axes[0].legend(frameon=False, loc="lower left")
 plt.show()
 
 # %%
 assert abs(float(generations.diversity(families["replace"][-1]).mean()) / whole - laws["replace"](20)) < 0.04
 assert seen.holds("replace_outcomes_20", below=10)
+
+# %% [markdown]
+# ## Models that write for models
+#
+# The same with small transformers: each is trained from new weights on 400 pages that the last one wrote; or on all pages that there ever were; or on the third of what the last one wrote that it finds likeliest. Eight generations, five seeds.
+
+# %%
+typical = predict(
+    "Which line of models writes the fewest different runs of three words after eight generations?",
+    "the last one's pages",
+    "all pages",
+    "the likeliest third",
+)
+
+# %%
+lines = evidence.Seen("ch18_language")
+kinds = {"accumulate": "all pages are kept", "replace": "the last one's pages", "typical": "its likeliest third"}
+last = generations.GENERATIONS_OF_MODELS - 1
+for way, label in kinds.items():
+    nats, runs = (mean(lines.values(f"{way}_{key}_{last}")) for key in ("nats", "triples"))
+    print(f"{label:22} {nats:5.2f} nats on a real token, {runs:4.2f} of the runs of real pages")
+fewest = min(kinds, key=lambda way: mean(lines.values(f"{way}_triples_{last}")))
+typical.reveal({"replace": "the last one's pages", "accumulate": "all pages", "typical": "the likeliest third"}[fewest])
+
+# %%
+# figure: pages
+# alt: Two panels over eight generations, bands over five seeds. Left, nats per token of real pages: where all pages are kept about one and a half throughout, with the last one's pages rising slowly to about one and three quarters, with its
+#   likeliest third climbing past seven. Right, runs of three words relative to real pages: about one for the first two, and from about a half to nearly none for the third.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
+steps = range(1, generations.GENERATIONS_OF_MODELS + 1)
+for (way, label), colour in zip(kinds.items(), ("green", "blue", "red"), strict=True):
+    for ax, key in zip(axes, ("nats", "triples"), strict=True):
+        columns = [lines.values(f"{way}_{key}_{g - 1}") for g in steps]
+        ax.fill_between(
+            steps, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.2, lw=0
+        )
+        ax.plot(steps, [mean(c) for c in columns], "o-", ms=3.5, color=PALETTE[colour], label=label)
+axes[0].set(xlabel="generation", ylabel="nats per token of real pages", title="What a model expects of real pages")
+axes[1].set(xlabel="generation", ylabel="runs of three words, share of real pages'", ylim=(0, None))
+axes[1].set_title("What it writes")
+axes[0].legend(frameon=False)
+plt.show()
 
 # %% [markdown]
 # ## A mean that hides everything

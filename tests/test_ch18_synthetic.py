@@ -1,5 +1,6 @@
 """Synthetic data: filters, errors that feed on themselves, collapse, and teachers of whom little was kept. Oracles: the ledger, chapter 18."""
 
+import dataclasses
 import inspect
 import math
 import statistics
@@ -7,7 +8,8 @@ import statistics
 import pytest
 import torch
 
-from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, instructions
+from minirlhf import evidence
+from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, distil, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
@@ -256,3 +258,55 @@ def test_what_counts_as_new():
     assert not instructions.is_novel("what do dogs do?", pool, alike=0.7)  # three of four words: .75
     assert instructions.is_novel("what do dogs do?", pool, alike=0.9)
     assert generations.triples(["a b c d", "a b c"]) == 2
+
+
+def test_a_hint_is_the_answer_and_no_list_of_digits_is_asked_twice():
+    """The base model's prompts: one in five to be sorted alone. Those that are sorted later stand at the beginning, as they did there."""
+    [plain, shown, turned, *_] = hints.WORLD.prompts("test")
+    assert plain.startswith("sort ") and shown.startswith("sort ") and turned.startswith("reverse ")
+    assert shown.endswith(f"hint {hints.WORLD.reference(shown)}") and hints.WORLD.grade(shown, shown.split(" hint ")[1])
+    assert hints.WORLD.reference("reverse 3 1 4") == "4 1 3" and hints.WORLD.reference("sort 3 1 1") == "1 1 3"
+    lists = [tuple(prompt.split(" hint ")[0].split()[1:]) for prompt in hints.WORLD.prompts("train")]
+    six = [one for one in lists if len(one) == 6]
+    assert len(set(six)) == len(six) == 3 * len(lists) // 5
+
+
+def test_every_way_to_learn_draws_as_many_answers_and_leaves_the_base_alone():
+    few = dataclasses.replace(
+        hints.Plan(),
+        base=evidence.brief(hints.Plan().base, batch_size=4, demonstrations=8),
+        steps=2,
+        answers=8,
+        measured=8,
+    )
+    pupil = hints.Pupil(0, few)
+    before = [p.detach().clone() for p in pupil.base.model.parameters()]
+    for way in hints.WAYS:
+        taught = pupil.taught(way, 1e-3)
+        assert len(taught.history) == few.steps
+        assert len(taught.history["loss"]) * few.answers == len(pupil.plain) == len(pupil.told) == 16
+    assert all(torch.equal(a, b) for a, b in zip(before, pupil.base.model.parameters(), strict=True))
+
+
+def test_the_rates_are_those_that_were_best_on_other_seeds():
+    """Of ``study_rates``, whose seeds are in no other study of the chapter; no best one lies at the edge of its grid."""
+    found = evidence.result("ch18_rates")
+    means = {name: statistics.fmean(evidence.values(found, name)) for name in next(iter(found["seeds"].values()))}
+    for way, rate in hints.RATES.items():
+        grid = {int(name.rsplit("_", 1)[1]): mean for name, mean in means.items() if name.startswith(f"{way}_")}
+        assert len(grid) >= 4 and max(grid, key=grid.__getitem__) == round(1e6 * rate)
+    pages = {name: mean for name, mean in means.items() if name.startswith("pages_")}
+    plan = generations.TRAINING
+    assert min(pages, key=pages.__getitem__) == f"pages_{plan.max_steps}_{round(1e6 * plan.learning_rate)}"
+    others = {seed for name in ("ch18", "ch18_hints", "ch18_language") for seed in evidence.result(name)["seeds"]}
+    assert not others & set(found["seeds"])
+
+
+def test_what_a_model_finds_typical_and_what_the_next_one_reads():
+    plan = dataclasses.replace(generations.TRAINING, max_steps=2, batch_size=4)
+    lines = {way: generations.lineage(way, seed=1, generations=2, plan=plan, pages=12) for way in generations.LINES}
+    first = [line[0] for line in lines.values()]
+    assert first[0].real_nats == first[1].real_nats == first[2].real_nats and first[0].pages == first[1].pages
+    assert len(lines["typical"][0].pages) <= 12 and lines["replace"][1].real_nats != lines["accumulate"][1].real_nats
+    with pytest.raises(ValueError, match="way = 'keep'"):
+        generations.lineage("keep", seed=0, generations=1)

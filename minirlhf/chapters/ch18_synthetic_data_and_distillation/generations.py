@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.documents import as_tokens, likelihoods
 from minirlhf.core.randomness import derive_seed, generator, numpy_generator
 from minirlhf.data import tasks
-from minirlhf.data.types import Tokens
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.stages import pipeline
@@ -70,7 +70,11 @@ def variances(*, seed: int, draws: int = 20, generations: int = 50, count: int =
 WORLD: Any = tasks.get("assistant")
 #: Documents that each generation has, tokens of a document at most, and the training of each model, from new weights.
 PAGES, LONGEST, HELD_OUT = 400, 32, 200
-TRAINING = SFTConfig(max_steps=150, batch_size=32, learning_rate=3e-3, lr_scheduler_type="linear")
+#: What the next model reads; and of how many pages one stays, where the likeliest do.
+LINES, TYPICAL = ("replace", "accumulate", "typical"), 3
+GENERATIONS_OF_MODELS = 8
+#: Steps and rate are the best of ``study_rates``.
+TRAINING = SFTConfig(max_steps=100, batch_size=32, learning_rate=1.2e-2, lr_scheduler_type="linear")
 
 
 @dataclass(frozen=True)
@@ -94,27 +98,27 @@ def real_pages(count: int, name: str, seed: int) -> list[str]:
     return [WORLD.document(rng) for _ in range(count)]
 
 
-def _examples(tokenizer: Any, pages: list[str]) -> list[Tokens]:
-    """The end token before, as a sign to begin, and behind."""
-    end = tokenizer.eos_token_id
-    ids = [list(tokenizer(page, add_special_tokens=False).input_ids)[: LONGEST - 1] for page in pages]
-    return [Tokens([end, *one, end], [False, *[True] * (len(one) + 1)]) for one in ids]
-
-
 def triples(pages: list[str]) -> int:
     """Different runs of three words."""
     words = [page.split() for page in pages]
     return len({tuple(one[i : i + 3]) for one in words for i in range(len(one) - 2)})
 
 
-def lineage(
-    *, keep: bool, seed: int, generations: int, plan: SFTConfig = TRAINING, pages: int = PAGES
-) -> list[Generation]:
-    """Model after model, the first on real documents, each later one on what the model before wrote.
+def typical(model: Any, tokenizer: Any, pages: list[str], keep: int) -> list[str]:
+    """The pages whose tokens a model finds likeliest on average, in their order."""
+    kept = likelihoods(model, tokenizer, pages, LONGEST).topk(min(keep, len(pages))).indices
+    return [pages[i] for i in kept.sort().values]
+
+
+def lineage(way: str, *, seed: int, generations: int, plan: SFTConfig, pages: int = PAGES) -> list[Generation]:
+    """Model after model, the first on real documents, each later one on what the model before wrote, with as many training steps.
 
     Args:
-        keep: everything that was ever written is kept, the real documents, too; as many training steps for each model.
+        way: "replace": the last model's pages only; "accumulate": all that was ever written, the real documents, too; "typical": the last
+            model writes three times as many, and those stay that it finds likeliest.
     """
+    if way not in LINES:
+        raise ValueError(f"way = {way!r}; expected one of {LINES}")
     held_out = real_pages(HELD_OUT, "held out", seed)
     corpus, found = real_pages(pages, "real", seed), []
     seen = triples(real_pages(pages, "compared", seed))
@@ -122,13 +126,16 @@ def lineage(
         start = pipeline.fresh(WORLD, seed=derive_seed("ch18", "model", seed, g) % 2**31)
         model, tokenizer = start.model, start.tokenizer
         end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-        train_sft(model, _examples(tokenizer, corpus), replace(plan, seed=seed), pad_token_id=pad, quiet=True)
-        nats = divergence_on(model, model, _examples(tokenizer, held_out), pad_token_id=pad)["loss"]
+        train_sft(model, as_tokens(tokenizer, corpus, LONGEST), replace(plan, seed=seed), pad_token_id=pad, quiet=True)
+        nats = divergence_on(model, model, as_tokens(tokenizer, held_out, LONGEST), pad_token_id=pad)["loss"]
+        count = pages * TYPICAL if way == "typical" else pages
         rollout = sample(
-            model, [[end]] * pages, sampling=Sampling(max_completion_length=LONGEST), eos_token_id=end, pad_token_id=pad,
+            model, [[end]] * count, sampling=Sampling(max_completion_length=LONGEST), eos_token_id=end, pad_token_id=pad,
             seed=derive_seed("ch18", "pages", seed), step=g,
         )  # fmt: skip
         written = [page for page in completion_texts(rollout, tokenizer) if page.split()]
+        if way == "typical":
+            written = typical(model, tokenizer, written, pages)
         found.append(Generation(nats, triples(written) / seen, written))
-        corpus = corpus + written if keep else written
+        corpus = corpus + written if way == "accumulate" else written
     return found

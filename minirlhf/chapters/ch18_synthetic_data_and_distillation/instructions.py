@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minirlhf.chapters.ch18_synthetic_data_and_distillation.documents import as_tokens, likelihoods
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data import tasks
-from minirlhf.data.collate import collate_answers
-from minirlhf.data.types import Tokens
 from minirlhf.equations.synthetic import rouge_l
-from minirlhf.models.forward import completion_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.stages import pipeline
@@ -49,25 +47,11 @@ class Round:
     junk: int
 
 
-def _examples(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
-    end = tokenizer.eos_token_id
-    ids = [list(tokenizer(text, add_special_tokens=False).input_ids)[: LONGEST - 1] for text in texts]
-    return [Tokens([end, *one, end], [False, *[True] * (len(one) + 1)]) for one in ids]
-
-
 def _trained(texts: Sequence[str], plan: SFTConfig) -> Trained:
     start = pipeline.fresh(WORLD, seed=plan.seed)
-    examples, pad = _examples(start.tokenizer, texts), start.tokenizer.pad_token_id
+    examples, pad = as_tokens(start.tokenizer, texts, LONGEST), start.tokenizer.pad_token_id
     train_sft(start.model, examples, plan, pad_token_id=pad, quiet=True)
     return start
-
-
-@torch.no_grad()
-def likelihoods(judge: Trained, texts: Sequence[str]) -> Tensor:
-    """Mean log-probability of a token of each text ``(N,)``."""
-    batch = collate_answers(_examples(judge.tokenizer, texts), judge.tokenizer.pad_token_id)
-    logps = completion_logps(judge.model, batch.input_ids, batch.attention_mask, batch.mask.shape[1])
-    return torch.where(batch.mask, logps, 0.0).sum(-1) / batch.mask.sum(-1)
 
 
 def numbers(text: str) -> Tensor:
@@ -81,13 +65,16 @@ def is_novel(text: str, pool: Sequence[Tensor], alike: float) -> bool:
     return all(float(rouge_l(own, other)) < alike for other in pool)
 
 
-def grow(*, alike: float, seed: int, rounds: int, plan: SFTConfig = TRAINING, written: int = WRITTEN) -> list[Round]:
-    """The pool, round by round; a question joins it if both filters let it pass, the first if its ROUGE-L with no other is ``alike``."""
+def grow(
+    *, alike: float, judged: bool, seed: int, rounds: int, plan: SFTConfig = TRAINING, written: int = WRITTEN
+) -> list[Round]:
+    """The pool, round by round; a question joins it if its ROUGE-L with every other is below ``alike`` and, if it is ``judged``, the judge finds it likely."""
     every = {*WORLD.prompts("train"), *WORLD.prompts("test")}
     mixed = numpy_generator("ch18", "questions", seed).permutation(WORLD.prompts("train")).tolist()
     pool, others = mixed[:POOL], mixed[POOL : POOL + JUDGED]
     judge = _trained(others, replace(plan, seed=seed))
-    bar = likelihoods(judge, mixed[POOL + JUDGED :]).quantile(LIKELY)
+    judges = lambda texts: likelihoods(judge.model, judge.tokenizer, texts, LONGEST)
+    bar = judges(mixed[POOL + JUDGED :]).quantile(LIKELY)
     found = []
     for k in range(rounds):
         writer = _trained(pool, replace(plan, seed=derive_seed("ch18", "writer", seed, k) % 2**31))
@@ -97,12 +84,12 @@ def grow(*, alike: float, seed: int, rounds: int, plan: SFTConfig = TRAINING, wr
             pad_token_id=pad, seed=derive_seed("ch18", "written", seed), step=k,
         )  # fmt: skip
         texts = [text or "?" for text in completion_texts(rollout, writer.tokenizer)]
-        likely, valid, novel = likelihoods(judge, texts) >= bar, [], []
+        likely, valid, novel = judges(texts) >= bar, [], []
         known = [numbers(text) for text in pool]
         for text, passes in zip(texts, likely.tolist(), strict=True):
             valid.append(text in every)
             novel.append(is_novel(text, known, alike))
-            if novel[-1] and passes:
+            if novel[-1] and (passes or not judged):
                 pool.append(text)
                 known.append(numbers(text))
         good = sum(text in every for text in pool)
