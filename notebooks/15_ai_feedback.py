@@ -1,0 +1,344 @@
+# %% [markdown]
+# # 15 · Who judges, and what the judge likes
+#
+# A model can label a thousand pairs while a person reads one. **What does such a judge like besides good replies, what can be done about it, and what becomes of a policy that learns from it?**
+#
+# Two worlds. In the first a small language model judges replies of the assistant world by two letters. In the second there are 192 replies, counted by their facts, polite words, praise and filler, and every number is a sum over them.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+from minirlhf import evidence
+from minirlhf.chapters.ch15_ai_feedback import counted, judges
+from minirlhf.chapters.ch15_ai_feedback.revising import FLAWS
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import zoo
+from minirlhf.stages.pipeline import Trained
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+exact, told = evidence.Seen("ch15"), evidence.Seen("ch15_judges")  # several seeds of what runs below
+revised = evidence.Seen("ch15_revising")
+predict = Predictions("15")
+writer = Trained(*zoo.load("assistant-sft", quiet=True))
+judge = Trained(*zoo.load("assistant-judge", quiet=True))
+
+
+def mean(values):
+    """Of a list."""
+    return sum(values) / len(values)
+
+
+# %% [markdown]
+# ## Both orders
+#
+# The judge has been taught on 9,600 labelled pairs, each in both orders. We show it pairs of replies to questions that it has not seen, in both orders, and look at the log-odds of its two letters.
+
+# %%
+swap = predict("On how many of 100 pairs will both orders name the same reply?", 50, 70, 90, 100)
+
+# %%
+[pairs] = [judges.two_replies(writer, judges.WORLD.prompts("test") * 3, 100) for _ in progress([1], "replies")]
+found = judges.leans(judge, pairs)
+for (prompt, first, second), given, exchanged in list(
+    zip(pairs, found.given.tolist(), found.exchanged.tolist(), strict=True)
+)[:3]:
+    print(
+        f"{prompt}\n   {first}\n   {second}\n   leans {given:+.2f} to the first; exchanged {exchanged:+.2f} to the second\n"
+    )
+seen = judges.likings(found, writer)
+print(f"both orders name the same reply: {seen['agree']:.2f} of {len(pairs)} pairs")
+print(f"right: {seen['one_order']:.2f} in one order, {seen['both']:.2f} by the mean log-odds of both")
+print(f"liking for the first place: {seen['place']:+.2f} nats on average, {seen['place_spread']:.2f} between pairs")
+swap.reveal(100 * seen["agree"])
+
+# %%
+assert 0.5 < seen["agree"] < 0.95 and seen["both"] > 0.58
+assert told.holds("both_3", above=0.58)
+
+# %% [markdown]
+# It is right on about two pairs of three; many pairs are nearly equal. Now the same judge in the middle of its school.
+
+# %%
+early = predict(
+    "After a third of its lessons both orders agree on fewer than a third of the pairs. Take the mean log-odds of both orders: how often is it right?",
+    "half of the time, like a coin",
+    "about halfway between a coin and the finished judge",
+    "nearly as often as the finished judge",
+)
+
+# %%
+# figure: ages
+# alt: Shares after a third, two thirds and all of the judge's lessons, a line for each of five seeds. Pairs on which both orders agree rise from between none and a half to about seven in ten. A verdict in one order is right in a half to two
+#   thirds of the cases at first, in two thirds later. The mean log-odds of both orders is right in about two of three cases from the beginning.
+fig, axes = plt.subplots(1, 3, figsize=(9, 3.1), layout="constrained", sharey=True)
+titles = {"agree": "Both orders agree", "one_order": "Right, one order", "both": "Right, mean of both orders"}
+for ax, (key, title), colour in zip(axes, titles.items(), ("orange", "red", "blue"), strict=True):
+    for row in zip(*(told.values(f"{key}_{look}") for look in (1, 2, 3)), strict=True):
+        ax.plot((150, 300, 450), row, "o-", ms=4, lw=1.2, alpha=0.6, color=PALETTE[colour])
+    ax.axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
+    ax.set(title=title, xlabel="steps of training", ylim=(0, 1), xticks=(150, 300, 450))
+axes[0].set_ylabel("share of pairs")
+plt.show()
+start, end = mean(told.values("both_1")), mean(told.values("both_3"))
+part = (start - 0.5) / (end - 0.5)
+early.reveal(
+    "half of the time, like a coin"
+    if part < 0.25
+    else "about halfway between a coin and the finished judge"
+    if part < 0.75
+    else "nearly as often as the finished judge"
+)
+
+# %% [markdown]
+# In some of the seeds a liking for a place is all that the verdicts show at first, and it covers up what the judge already knows. Where the liking is a constant, it cancels.
+#
+# ## Asking again
+#
+# In the counted world, exactly: a judge that sees gold and likes the first place. A single verdict; the majority of endlessly many in one order; both orders.
+
+# %%
+again = predict(
+    "It likes the first place by 2 nats. What does the majority of endless draws in one order do to a single verdict's accuracy?",
+    "it raises it",
+    "it lowers it",
+    "nothing",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+print("liking   one verdict   majority   both orders, one draw   both orders, majority")
+table = {place: counted.judge_accuracies(place) for place in (0, 1, 2, 4)}
+for place, row in table.items():
+    print(f"{place:6} {row['one']:13.3f} {row['majority']:10.3f} {row['both']:23.3f} {row['both_majority']:23.3f}")
+gain = table[2]["majority"] - table[2]["one"]
+again.reveal("it raises it" if gain > 0.005 else "it lowers it" if gain < -0.005 else "nothing")
+
+# %%
+# figure: again
+# alt: Share of pairs judged rightly against the liking for the first place from 0 to 5 nats. Both orders are a horizontal line at .81, with endless draws at 1. The majority in one order falls from 1 and crosses the falling
+#   line of a single verdict between 1 and 2 nats; both end near one half.
+fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+places = np.linspace(0, 5, 41)
+rows = [counted.judge_accuracies(float(place)) for place in places]
+looks = {
+    "both_majority": ("both orders, majority", "blue", "--"),
+    "both": ("both orders, one draw", "blue", "-"),
+    "majority": ("one order, majority", "red", "--"),
+    "one": ("one verdict", "red", "-"),
+}
+for key, (label, colour, style) in looks.items():
+    ax.plot(places, [row[key] for row in rows], style, lw=1.8, color=PALETTE[colour], label=label)
+ax.set(
+    xlabel="liking for the first place (nats)",
+    ylabel="right verdicts",
+    ylim=(0.5, 1.02),
+    title="More of the same is not more of the truth",
+)
+ax.legend(frameon=False)
+plt.show()
+
+# %%
+assert table[2]["majority"] < table[2]["one"] and table[1]["majority"] > table[1]["one"]
+
+# %% [markdown]
+# ## One budget, three ways
+#
+# People's labels cost ten and are noisy; the AI's cost one, and it likes every word of length by .3 of gold. A reward is fitted to the labels, and the reference is tilted until it is one nat away.
+
+# %%
+spend = predict(
+    "With 32,000 units to spend: whose labels make the best policy?",
+    "people's",
+    "the AI's",
+    "half of each, in one pool",
+)
+
+# %%
+runs = counted.budgets(100, 0.3)
+ways = {
+    "human": "people",
+    "ai": "the AI",
+    "pool": "half of each, pooled",
+    "corrected": "half of each, AI corrected by people",
+}
+print(f"{'gold at one nat, by budget':38}" + "".join(f"{size:8,}" for size in counted.BUDGETS))
+for way, label in ways.items():
+    print(f"{label:38}" + "".join(f"{runs[f'{way}_{size}']:8.2f}" for size in counted.BUDGETS))
+last = {"people's": runs["human_32000"], "the AI's": runs["ai_32000"], "half of each, in one pool": runs["pool_32000"]}
+spend.reveal(max(last, key=last.get))
+
+# %%
+# figure: budgets
+# alt: Gold at one nat against the budget on a logarithmic axis, four lines with bands over ten seeds. The AI's labels begin highest, near one and a half, and stay flat. People's begin far lower and cross it before 2,000. Half of each in a
+#   pool lies in between. The AI corrected by people is as high as people at 2,000 and beyond, with a wide band at 500.
+fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+looks = {"human": ("blue", "o-"), "ai": ("red", "s-"), "pool": ("orange", "D--"), "corrected": ("green", "^-.")}
+for way, (colour, style) in looks.items():
+    columns = [exact.values(f"bias_0.3_{way}_{size}") for size in counted.BUDGETS]
+    ax.fill_between(
+        counted.BUDGETS, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.12, lw=0
+    )
+    ax.plot(counted.BUDGETS, [mean(c) for c in columns], style, ms=4, color=PALETTE[colour], label=ways[way])
+ax.set(
+    xscale="log",
+    xlabel="budget (labels of the AI)",
+    ylabel="gold of the policy at one nat",
+    title="Noise averages out, bias does not",
+    xticks=counted.BUDGETS,
+)
+ax.set_xticks([], minor=True)
+ax.set_xticklabels([f"{size:,}" for size in counted.BUDGETS])
+ax.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %%
+assert runs["human_32000"] > runs["ai_32000"] and exact.exceeds("bias_0.3_human_32000", "bias_0.3_ai_32000")
+assert exact.difference("bias_0.3_ai_500", "bias_0.3_human_500").apart
+
+# %% [markdown]
+# And with language models? Two thousand units: 200 labels of people, 2,000 of the judge above (each seed has its own), or half of the money for each; DPO on them. Gold where the policy is one nat from its start.
+
+# %%
+# figure: arms
+# alt: Gold of the policy at one nat for five ways to spend the labels, five seeds as dots joined by thin lines, and the start as a dashed line below them. All five ways lie close together, well above the start; ten times the money for people lies highest.
+fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+arms = {
+    "people": "200 by\npeople",
+    "ai": "2,000 by\nthe judge",
+    "ai_agreed": "of these, where\nboth orders agree",
+    "mixed": "100 by people,\n1,000 by the judge",
+    "people_all": "2,000 by people\n(ten times the money)",
+}
+for row in zip(*(told.values(f"{arm}_gold_1") for arm in arms), strict=True):
+    ax.plot(range(len(arms)), row, "-", lw=0.7, color="0.7")
+for at, (arm, colour) in enumerate(zip(arms, ("blue", "red", "sky", "orange", "green"), strict=True)):
+    ax.plot([at] * len(told.values(f"{arm}_gold_1")), told.values(f"{arm}_gold_1"), "o", color=PALETTE[colour])
+ax.axhline(mean(told.values("start_gold")), ls="--", lw=1, color=PALETTE["black"])
+ax.annotate("the start", (0, mean(told.values("start_gold"))), (0, 4), textcoords="offset points")
+ax.set(xticks=range(len(arms)), ylabel="gold at one nat", title="One budget, DPO in the assistant world")
+ax.set_xticklabels(arms.values(), fontsize=8)
+plt.show()
+
+# %% [markdown]
+# ## One principle too many
+#
+# Six principles: facts, politeness, warmth, no flattery, brevity, no rambling. The label is their mean preference; labels are endless and exact. Then somebody writes "be brief" a second time, in other words.
+
+# %%
+twice = predict('Gold at one nat is 1.44 with the six. With "be brief" twice it is nearest to …', 1.7, 1.3, 0.9, 0.5)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+every = tuple(counted.PRINCIPLES)
+golds = {}
+for count in (1, 2, 3):
+    golds[count] = counted.constitution((*every, *["be brief"] * (count - 1)))
+    print(f'"be brief" {count}×: gold {golds[count]:.2f}')
+twice.reveal(golds[2])
+
+# %%
+assert golds[1] > golds[2] > golds[3]
+
+# %% [markdown]
+# ## Critique and revise
+#
+# A model of the assistant world writes a reply of seven words, draws a principle, criticises the reply by it and revises it, ten rounds long. Four flaws are possible: no polite word, no praise, a false or repeated fact, a hum at the end.
+
+# %%
+flaw = predict("Which flaw is still there after ten rounds?", *FLAWS)
+
+# %%
+# figure: revising
+# alt: Left, the share of replies with each of four flaws over ten rounds, means of five seeds as dots, and lines of the law. Three fall from a half to a few hundredths; the facts hardly change. Right, gold by round rises and levels off.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
+rounds = range(11)
+for name, colour, style in zip(FLAWS, ("blue", "orange", "red", "green"), ("o", "s", "D", "^"), strict=True):
+    axes[0].plot(
+        rounds,
+        [mean(revised.values(f"{name}_{n}")) for n in rounds],
+        style,
+        ms=4,
+        color=PALETTE[colour],
+        label=f"not {name}",
+    )
+    axes[0].plot(rounds, [mean(revised.values(f"law_{name}_{n}")) for n in rounds], "-", lw=1, color=PALETTE[colour])
+axes[0].set(xlabel="round", ylabel="share of replies", ylim=(0, 0.8), title="Flaws that are left, and the law")
+axes[0].legend(frameon=False, fontsize=8, ncols=2)
+for row in zip(*(revised.values(f"gold_{n}") for n in rounds), strict=True):
+    axes[1].plot(rounds, row, lw=1, alpha=0.6, color=PALETTE["blue"])
+axes[1].set(xlabel="round", ylabel="gold", title="Gold of the revisions, five seeds")
+plt.show()
+flaw.reveal(max(FLAWS, key=lambda name: mean(revised.values(f"{name}_10"))))
+
+# %% [markdown]
+# ## A model that rewards itself
+#
+# Back to the counted world: 100 labels by people, then in each of twelve rounds the judge labels 400 pairs of the newest policy, learns from all labels so far, and the policy is tilted by its reward.
+
+# %%
+alone = predict(
+    "Beside it: keep the first judge as it is, ask for no more labels, tilt as often. Where is gold after twelve rounds?",
+    "lower by more than .1",
+    "within .1 of the self-rewarding run",
+    "higher by more than .1",
+)
+
+# %%
+own, kept = counted.self_rewarding(100, 12), counted.self_rewarding(100, 12, learns=False)
+print("round                " + "".join(f"{n:7}" for n in range(0, 13, 2)))
+for run, label in ((own, "rewards itself"), (kept, "first judge kept")):
+    print(f"{label + ', gold':22}" + "".join(f"{run[f'gold_{n}']:7.2f}" for n in range(0, 13, 2)))
+print(f"{'pairs it orders rightly':22}" + "".join(f"{own[f'accuracy_{n}']:7.2f}" for n in range(0, 13, 2)))
+gap = kept["gold_12"] - own["gold_12"]
+alone.reveal(
+    "lower by more than .1"
+    if gap < -0.1
+    else "higher by more than .1"
+    if gap > 0.1
+    else "within .1 of the self-rewarding run"
+)
+
+# %%
+# figure: self
+# alt: Left, gold over twelve rounds, ten seeds each: the model that rewards itself and the one whose first judge is kept lie on one another, rise for some seven rounds and level off. Right, the share of its policy's pairs that the judge
+#   orders rightly sinks from about .8 to below one half, with labels of people in each round as well.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
+steps = range(13)
+looks = {"self": ("rewards itself", "red", "-"), "kept": ("first judge kept", "blue", "--")}
+for key, (label, colour, style) in looks.items():
+    for i, row in enumerate(zip(*(exact.values(f"{key}_gold_{n}") for n in steps), strict=True)):
+        axes[0].plot(steps, row, style, lw=1, alpha=0.6, color=PALETTE[colour], label=label if i == 0 else None)
+looks = {"self": ("rewards itself", "red", "-"), "people": ("people label each round", "green", "-.")}
+for key, (label, colour, style) in looks.items():
+    for i, row in enumerate(zip(*(exact.values(f"{key}_accuracy_{n}") for n in steps), strict=True)):
+        axes[1].plot(steps, row, style, lw=1, alpha=0.6, color=PALETTE[colour], label=label if i == 0 else None)
+axes[0].set(xlabel="round", ylabel="gold", title="Its own labels teach it nothing")
+axes[1].set(xlabel="round", ylabel="share of pairs", title="Pairs that the judge orders rightly")
+axes[1].axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
+axes[1].annotate("a coin", (0, 0.5), (0, 3), textcoords="offset points")
+for ax in axes:
+    ax.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %% [markdown]
+# The judge's labels are drawn from its own preferences. Whoever knows the judge could have written them, and a fit to them gives the same judge back. All that rises is the use that is made of the first hundred labels.
+
+# %%
+assert abs(gap) < 0.3 and not exact.exceeds("self_gold_12", "kept_gold_12")
+assert exact.exceeds("self_accuracy_0", "self_accuracy_12") and own["accuracy_12"] < own["accuracy_0"]
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Give the people of the counted world no noise (`flip=0` in `counted.labels`). Where does the crossover move, and does the formula of the text say so?
+# * In `counted.self_rewarding`, let people label a tenth of each round (`fresh=40`). How much of what 400 labels buy do 40 buy?
+# * `minirlhf judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
+#
+# The graded exercises of this chapter: `minirlhf check 15`.
