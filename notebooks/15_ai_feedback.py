@@ -75,7 +75,7 @@ early = predict(
 # alt: Shares after a third, two thirds and all of the judge's lessons, a line for each of five seeds. Pairs on which both orders agree rise from between none and a half to about seven in ten. A verdict in one order is right in a half to two
 #   thirds of the cases at first, in two thirds later. The mean log-odds of both orders is right in about two of three cases from the beginning.
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.1), layout="constrained", sharey=True)
-titles = {"agree": "Both orders agree", "one_order": "Right, one order", "both": "Right, mean of both orders"}
+titles = {"agree": "both orders agree", "one_order": "right, one order", "both": "right, mean of both orders"}
 for ax, (key, title), colour in zip(axes, titles.items(), ("orange", "red", "blue"), strict=True):
     for row in zip(*(told.values(f"{key}_{look}") for look in (1, 2, 3)), strict=True):
         ax.plot((150, 300, 450), row, "o-", ms=4, lw=1.2, alpha=0.6, color=PALETTE[colour])
@@ -136,7 +136,7 @@ ax.set(
     xlabel="liking for the first place (nats)",
     ylabel="right verdicts",
     ylim=(0.5, 1.02),
-    title="More of the same is not more of the truth",
+    title="more of the same is not more of the truth",
 )
 ax.legend(frameon=False)
 plt.show()
@@ -187,7 +187,7 @@ ax.set(
     xscale="log",
     xlabel="budget (labels of the AI)",
     ylabel="gold of the policy at one nat",
-    title="Noise averages out, bias does not",
+    title="noise averages out, bias does not",
     xticks=counted.BUDGETS,
 )
 ax.set_xticks([], minor=True)
@@ -219,7 +219,7 @@ for at, (arm, colour) in enumerate(zip(arms, ("blue", "red", "sky", "orange", "g
     ax.plot([at] * len(told.values(f"{arm}_gold_1")), told.values(f"{arm}_gold_1"), "o", color=PALETTE[colour])
 ax.axhline(mean(told.values("start_gold")), ls="--", lw=1, color=PALETTE["black"])
 ax.annotate("the start", (0, mean(told.values("start_gold"))), (0, 4), textcoords="offset points")
-ax.set(xticks=range(len(arms)), ylabel="gold at one nat", title="One budget, DPO in the assistant world")
+ax.set(xticks=range(len(arms)), ylabel="gold at one nat", title="one budget, DPO in the assistant world")
 ax.set_xticklabels(arms.values(), fontsize=8)
 plt.show()
 
@@ -266,11 +266,11 @@ for name, colour, style in zip(FLAWS, ("blue", "orange", "red", "green"), ("o", 
         label=f"not {name}",
     )
     axes[0].plot(rounds, [mean(revised.values(f"law_{name}_{n}")) for n in rounds], "-", lw=1, color=PALETTE[colour])
-axes[0].set(xlabel="round", ylabel="share of replies", ylim=(0, 0.8), title="Flaws that are left, and the law")
+axes[0].set(xlabel="round", ylabel="share of replies", ylim=(0, 0.8), title="flaws that are left, and the law")
 axes[0].legend(frameon=False, fontsize=8, ncols=2)
 for row in zip(*(revised.values(f"gold_{n}") for n in rounds), strict=True):
     axes[1].plot(rounds, row, lw=1, alpha=0.6, color=PALETTE["blue"])
-axes[1].set(xlabel="round", ylabel="gold", title="Gold of the revisions, five seeds")
+axes[1].set(xlabel="round", ylabel="gold", title="gold of the revisions, five seeds")
 plt.show()
 flaw.reveal(max(FLAWS, key=lambda name: mean(revised.values(f"{name}_10"))))
 
@@ -316,8 +316,8 @@ looks = {"self": ("rewards itself", "red", "-"), "people": ("people label each r
 for key, (label, colour, style) in looks.items():
     for i, row in enumerate(zip(*(exact.values(f"{key}_accuracy_{n}") for n in steps), strict=True)):
         axes[1].plot(steps, row, style, lw=1, alpha=0.6, color=PALETTE[colour], label=label if i == 0 else None)
-axes[0].set(xlabel="round", ylabel="gold", title="Its own labels teach it nothing")
-axes[1].set(xlabel="round", ylabel="share of pairs", title="Pairs that the judge orders rightly")
+axes[0].set(xlabel="round", ylabel="gold", title="its own labels teach it nothing")
+axes[1].set(xlabel="round", ylabel="share of pairs", title="pairs that the judge orders rightly")
 axes[1].axhline(0.5, ls=":", lw=1, color=PALETTE["black"])
 axes[1].annotate("a coin", (0, 0.5), (0, 3), textcoords="offset points")
 for ax in axes:

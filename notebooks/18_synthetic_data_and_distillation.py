@@ -130,7 +130,7 @@ ax.set(
     xlabel="share of clean sayings",
     xlim=(0, 1),
     ylim=(4.5, -0.7),
-    title="A forgetful student, ten seeds",
+    title="a forgetful student, ten seeds",
 )
 plt.show()
 
@@ -233,9 +233,9 @@ for (way, law), colour in zip(laws.items(), ("green", "orange", "blue"), strict=
         steps, (families[way] > 0).sum(-1).double().mean(1), "o-", ms=3.5, color=PALETTE[colour], label=names[way]
     )
 axes[0].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="diversity, share of the truth's", ylim=(0.75, 1.01))
-axes[0].set_title("Lines: the laws; dots: simulated")
+axes[0].set_title("lines: the laws; dots: simulated")
 axes[1].set(xticks=range(0, 21, 5), xlabel="generation", ylabel="outcomes, of 50", ylim=(0, 35))
-axes[1].set_title("Outcomes that are still said")
+axes[1].set_title("outcomes that are still said")
 axes[0].legend(frameon=False, loc="lower left")
 plt.show()
 
@@ -279,9 +279,9 @@ for (way, label), colour in zip(kinds.items(), ("green", "blue", "red"), strict=
             steps, [min(c) for c in columns], [max(c) for c in columns], color=PALETTE[colour], alpha=0.2, lw=0
         )
         ax.plot(steps, [mean(c) for c in columns], "o-", ms=3.5, color=PALETTE[colour], label=label)
-axes[0].set(xlabel="generation", ylabel="nats per token of real pages", title="What a model expects of real pages")
+axes[0].set(xlabel="generation", ylabel="nats per token of real pages", title="what a model expects of real pages")
 axes[1].set(xlabel="generation", ylabel="runs of three words, share of real pages'", ylim=(0, None))
-axes[1].set_title("What it writes")
+axes[1].set_title("what it writes")
 axes[0].legend(frameon=False)
 plt.show()
 

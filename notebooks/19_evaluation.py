@@ -50,7 +50,7 @@ ax.axhline(0.95, ls=":", color=PALETTE["black"])
 ax.set(
     xlabel="true share of solved items", ylabel="probability that the interval holds it", xlim=(0.5, 1), ylim=(0, 1.02)
 )
-ax.set_title("Intervals that call themselves 95 %, thirty items", fontsize=10, loc="left")
+ax.set_title("intervals that call themselves 95 %, thirty items", fontsize=10, loc="left")
 ax.legend(frameon=False, loc="lower left")
 plt.show()
 
@@ -129,7 +129,7 @@ for shift, (leak, label, colour) in zip(
     ax.bar(places, values, 0.38, color=PALETTE[colour], label=label)
     ax.errorbar(places, values, torch.stack([values - low, high - values]), fmt="none", color=PALETTE["black"], lw=1)
 ax.set(xticks=range(len(sets)), xticklabels=list(sets.values()), ylabel="share of right answers", ylim=(0, 1.18))
-ax.set_title("A leak is remembered in any order; a twin finds it out", fontsize=10, loc="left")
+ax.set_title("a leak is remembered in any order; a twin finds it out", fontsize=10, loc="left")
 ax.legend(frameon=False, ncols=2, loc="upper right")
 plt.show()
 
@@ -196,7 +196,7 @@ ax.set(
     ylim=(4.5, -1.2),
 )
 ax.legend(frameon=False, ncols=2, loc="upper center")
-ax.set_title("What six correct examples do, and what a neutral word undoes", fontsize=10, loc="left")
+ax.set_title("what six correct examples do, and what a neutral word undoes", fontsize=10, loc="left")
 plt.show()
 
 # %%
@@ -284,7 +284,7 @@ for how, (label, colour) in {
     asked_in_all = sum(len(found.right) for found in answers[how].values())
     left.plot(torch.arange(1, len(risks) + 1) / asked_in_all, risks, color=PALETTE[colour], label=label)
 left.set(xlabel="share of questions answered", ylabel="share of wrong answers", xlim=(0, 1.02), ylim=(-0.02, 0.5))
-left.set_title("Answering only what is surest", fontsize=10, loc="left")
+left.set_title("answering only what is surest", fontsize=10, loc="left")
 left.legend(frameon=False, loc="upper left")
 groups = {group: facts.asked(knower, world.groups[group], world.city) for group in facts.GROUPS}
 for name, shift, colour, value in (
@@ -296,7 +296,7 @@ for name, shift, colour, value in (
 right.set(
     xticks=range(3), xticklabels=facts.GROUPS, xlabel="how often the fact was read", ylabel="mean, share", ylim=(0, 1.3)
 )
-right.set_title("Said and true", fontsize=10, loc="left")
+right.set_title("said and true", fontsize=10, loc="left")
 right.legend(frameon=False, ncols=2, loc="upper center", columnspacing=0.8, handlelength=1.2)
 plt.show()
 

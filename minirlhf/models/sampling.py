@@ -87,7 +87,7 @@ def sample(
     policy_version: int = 0,
     use_cache: bool = True,
     uniforms: Tensor | None = None,
-    open_reader: Callable[..., Reader] = reader,
+    open_reader: Callable[..., Reader] | None = None,
 ) -> Rollout:
     """Sample ``num_generations`` completions of every prompt.
 
@@ -105,7 +105,7 @@ def sample(
         policy_version: updates that the model has seen; stored with every token.
         use_cache: False for a model that has no KV cache; each token then costs a full forward pass.
         uniforms: ``(P·G, max_completion_length)`` in [0, 1), to be used in place of the keyed ones.
-        open_reader: how the prompts are read, as by :func:`~minirlhf.engine.decoding.reader`.
+        open_reader: how the prompts are read; None: by :func:`~minirlhf.engine.decoding.reader`.
 
     Returns:
         ``P·G`` rows, prompt-major. ``T`` is the longest completion sampled, at most ``max_completion_length``.
@@ -135,7 +135,8 @@ def sample(
     stops = [eos.new_tensor(stop) for stop in stop_sequences]
     room = eos.new_tensor(most).repeat_interleave(num_generations)  # (B,)
     with torch.no_grad(), evaluating(model):
-        reads = open_reader(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
+        opened = open_reader or reader
+        reads = opened(model, prompt_ids, prompt_mask, repeats=num_generations, width=width, use_cache=use_cache)
         tokens, old_logps, behavior_logps, lengths, terminated = _decode(reads, sampling, uniforms, eos, stops, room)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
