@@ -646,6 +646,8 @@ def test_the_script_and_the_sizes_are_those_that_were_measured(name):
 #: What a lab holds and one_seed does not call: notebooks and commands do. It is reached by its name only, or with its class.
 FOR_OTHERS = {
     "ch17_lies": {"Conduct.asks"},
+    "ch18_hints": {"Hinted.__init__"},
+    "ch18_rates": {"Hinted.__init__", "likelihoods", "typical"},
     "ch20_exact": {
         "Detection.curve",
         "Errors.total",

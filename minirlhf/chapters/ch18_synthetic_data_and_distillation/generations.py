@@ -110,7 +110,9 @@ def typical(model: Any, tokenizer: Any, pages: list[str], keep: int) -> list[str
     return [pages[i] for i in kept.sort().values]
 
 
-def lineage(way: str, *, seed: int, generations: int, plan: SFTConfig, pages: int = PAGES) -> list[Generation]:
+def lineage(
+    way: str, *, seed: int, generations: int, plan: SFTConfig = TRAINING, pages: int = PAGES
+) -> list[Generation]:
     """Model after model, the first on real documents, each later one on what the model before wrote, with as many training steps.
 
     Args:

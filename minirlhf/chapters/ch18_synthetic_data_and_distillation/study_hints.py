@@ -1,6 +1,6 @@
 """Teaching oneself with a hint, and being paid: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_hints`` (about five minutes).
 
-Ten seeds, each with a base model of its own. Every way of learning draws 3,200 answers, at the rate that was best on the three other seeds
+Ten seeds, each with a base model of its own. Every way of learning draws 3,200 answers, at the rate that was best on the five other seeds
 of ``study_rates``. Measured on 333 rows that nobody has seen: sorting, and reversing, which nobody practises. Writes ``study_hints.json``.
 """
 

@@ -1,6 +1,6 @@
 """Which learning rates and how many steps: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_rates`` (about three minutes).
 
-Three seeds that no other study of the chapter has. Every way of learning from hints at four rates; models of real pages at three
+Five seeds that no other study of the chapter has. Every way of learning from hints at four rates; models of real pages at three
 rates, for three numbers of steps. The other studies train with what is best here on average. Writes ``study_rates.json``.
 """
 
@@ -44,7 +44,7 @@ def probe() -> dict[str, float | str]:
     return numbers | settings(plan=plan, reading=PAGES, dr_grpo=hints.DR_GRPO, **hints.TEACHING)
 
 
-STUDY = Study(one_seed, probe, seeds=3, first_seed=100)
+STUDY = Study(one_seed, probe, seeds=5, first_seed=100)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
