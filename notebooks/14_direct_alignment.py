@@ -917,22 +917,23 @@ assert seen.exceeds("long_dpo_length_normalised_length", "long_dpo_length")
 # ## Offline and online
 #
 # The same number of labels and of steps. Offline: all pairs are replies of the SFT model (the run above). Online: four rounds, each labels a quarter of them, replies
-# of the policy as it is *then*; the reference is the policy at the beginning of the round.
+# of the policy as it is *then*; the reference is the policy at the beginning of the round. Pairs, updates and sampling all differ
+# from the offline run's, so that one run of each decides little; below them stands what the other seeds say.
 
 # %%
 online = direct.rounds(assistant, sft, direct.PAIRS, "dpo", moving=True, quiet=False)
 m = direct.measure(assistant, online, sft)
 print(f"offline  gold {after.gold:.2f}  KL {after.kl:.2f}  length {after.length:.1f}")
 print(f"online   gold {m.gold:.2f}  KL {m.kl:.2f}  length {m.length:.1f}")
+won = [x > y for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True)]
+print(f"a run like this one earned more than the offline one with {sum(won)} of {len(won)} other seeds")
 better = [x > y for x, y in zip(seen.values("online_gold"), seen.values("dpo_gold"), strict=True)]
 print(
     f"with the SFT model as reference throughout, online earns more than offline with {sum(better)} of {len(better)} seeds"
 )
 
 # %%
-assert m.gold > after.gold
-for x, y in zip(seen.values("moving_gold"), seen.values("dpo_gold"), strict=True):  # in each of five
-    assert x > y
+assert all(won)
 
 # %% [markdown]
 # ## Which loss, when

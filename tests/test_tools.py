@@ -279,11 +279,10 @@ def drawn(made, policy, monkeypatch, **options):
     from minirlhf.engine import decoding
     from minirlhf.models import sampling
 
-    monkeypatch.setattr(
-        sampling,
-        "reader",
-        lambda model, ids, mask, repeats, width, use_cache: decoding._Rereading(model, ids, mask, repeats),
-    )
+    for module in (sampling, decoding):  # the first turn's, and a talk's
+        monkeypatch.setattr(
+            module, "reader", lambda model, ids, mask, repeats, **_: decoding._Rereading(model, ids, mask, repeats)
+        )
     return made.answers(policy, CONFIG, [0, 4, 8], step=0, seed=0, version=0, **options)
 
 

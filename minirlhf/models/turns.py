@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data.types import Rollout
-from minirlhf.engine.decoding import Talk, reader
+from minirlhf.engine.decoding import Talk
 from minirlhf.models.sampling import Sampling, left_pad, sample
 
 #: ``(rows, completions) -> answers``: of these rows of the rollout, given all tokens behind the prompt so far, the tokens with which
@@ -105,7 +105,7 @@ def sample_turns(
             seed=seed if turn == 0 else derive_seed("turn", seed, turn),
             step=step,
             stop_sequences=stop_sequences,
-            open_reader=reader if read_again or max_turns == 1 else talk.read,
+            open_reader=None if read_again or max_turns == 1 else talk.read,
         )
         for row, i in enumerate(going):
             rows[i].say(rollout, row)

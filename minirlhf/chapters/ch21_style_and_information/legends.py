@@ -98,7 +98,8 @@ def _(draw: Draw) -> Legend:
 @ink("eq:product-of-experts")
 def _(draw: Draw) -> Legend:
     a, b = draw.normal(4), draw.normal(4)
-    return {"p": a.sigmoid(), "q": b.sigmoid(), r"\Delta_Q": a, r"\Delta_S": b}
+    p, q = a.sigmoid(), b.sigmoid()
+    return {"P": st.product_of_experts(p, q), "p": p, "q": q, r"\Delta_Q": a, r"\Delta_S": b}
 
 
 @ink("eq:two-heads")
