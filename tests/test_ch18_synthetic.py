@@ -273,8 +273,8 @@ def test_a_hint_is_the_answer_and_no_list_of_digits_is_asked_twice():
 
 def test_every_way_to_learn_draws_as_many_answers_and_leaves_the_base_alone():
     few = dataclasses.replace(
-        hints.Plan(),
-        base=evidence.brief(hints.Plan().base, batch_size=4, demonstrations=8),
+        hints.HintPlan(),
+        base=evidence.brief(hints.HintPlan().base, batch_size=4, demonstrations=8),
         steps=2,
         answers=8,
         measured=8,

@@ -42,14 +42,14 @@ def curves(prefix: str, history: History, failure: BrokenRun) -> dict[str, float
     }
 
 
-def one_seed(seed: int) -> dict[str, float]:
-    """Every failure and what it is the failure of, and every recipe."""
+def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
+    """Every failure and what it is the failure of, and every recipe; ``most``: steps of a run."""
     numbers: dict[str, float] = {}
     healthy: dict[Any, History] = {}
     for failure in gallery().values():
-        broken = failure.run(seed)
+        broken = _shortened(failure.broken, most).run(seed)
         if failure.healthy not in healthy:
-            healthy[failure.healthy] = failure.healthy.run(seed)
+            healthy[failure.healthy] = _shortened(failure.healthy, most).run(seed)
         named = {finding.name for finding in diagnose(broken)}
         numbers[f"named_{failure.name}"] = float(bool(named & set(failure.findings)))
         numbers[f"findings_{failure.name}"] = float(len(named))
@@ -57,12 +57,16 @@ def one_seed(seed: int) -> dict[str, float]:
         numbers |= curves(f"healthy_{beside(failure)}", healthy[failure.healthy], failure)
     for name, recipe in RECIPES.items():
         if not isinstance(recipe.credit, ProcessSupervision):  # nobody grades steps here
-            healthy[name] = Setup(recipe, BASE.config).run(seed)
+            healthy[name] = _shortened(Setup(recipe, BASE.config), most).run(seed)
     learned = [history for history in healthy.values() if not _stuck(history)]
     numbers["healthy_runs"] = float(len(learned))
     numbers["accused"] = float(sum(bool(diagnose(history)) for history in learned))
     numbers["stuck_runs"] = float(len(healthy) - len(learned))
     return numbers
+
+
+def _shortened(run: Any, most: int | None) -> Any:
+    return run if most is None else replace(run, config=replace(run.config, max_steps=min(most, run.config.max_steps)))
 
 
 def _stuck(history: History) -> bool:
@@ -71,18 +75,14 @@ def _stuck(history: History) -> bool:
 
 
 def probe() -> Mapping[str, float | str]:
-    """Two steps of every kind of run; each failure's line; the rules on curves that are made up."""
+    """Five steps of all runs: each failure's line, the means of its panel, what the doctor says of so little."""
     numbers: dict[str, float | str] = {f"line_{f.name}": f.line for f in gallery().values()}
-    for name, run in (
-        ("online", BASE),
-        ("critic", gallery()["critic_frozen"].healthy),
-        ("sft", IMITATION),
-        ("pairs", PAIRS),
-    ):
-        numbers |= {f"{name}_{key}": value for key, value in settings(plan=run.config).items()}
-        history = replace(run, config=replace(run.config, max_steps=2)).run(5)
-        numbers |= {f"{name}_{key}": history.rows[-1][key] for key in ("loss", "grad_norm")}
-    return numbers
+    plans = {"online": BASE, "critic": gallery()["critic_frozen"].healthy, "sft": IMITATION, "pairs": PAIRS}
+    numbers |= settings(**{name: run.config for name, run in plans.items()})
+    inner = tuple(
+        f"_{i:02d}" for i in range(1, POINTS) if i != POINTS - 2
+    )  # of five steps, the first and the last are kept
+    return numbers | {name: value for name, value in one_seed(5, most=5).items() if not name.endswith(inner)}
 
 
 STUDY = Study(one_seed, probe, first_seed=5)

@@ -23,7 +23,7 @@ chain(
 )
 
 
-class Pupil(NamedTuple):
+class PupilAndTeacher(NamedTuple):
     """A student and a teacher, enumerable, with all their answers as one batch."""
 
     student: ToyLM
@@ -49,9 +49,9 @@ class Pupil(NamedTuple):
         return (probs * per_token.sum(-1)).sum()
 
 
-def pupil(draw: Draw) -> Pupil:
+def pupil(draw: Draw) -> PupilAndTeacher:
     """Two random models with three tokens and at most two of them per answer."""
-    return Pupil(draw.toy(3, 2), draw.toy(3, 2))
+    return PupilAndTeacher(draw.toy(3, 2), draw.toy(3, 2))
 
 
 def positions(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,7 +281,7 @@ def _(on_policy_reward, draw):
     yield got, -exact.gradient(exact.divergence(p_student, p_teacher), models.student.table)
 
 
-def _answers(models: Pupil) -> Tensor:
+def _answers(models: PupilAndTeacher) -> Tensor:
     """Input ids with padding replaced by a token of the vocabulary, so that it can be looked up: ``(N, 1 + L)``."""
     ids = models.student.batch()["input_ids"]
     return torch.where(ids == models.student.pad_token_id, 0, ids).clamp(max=models.student.vocab_size - 1)

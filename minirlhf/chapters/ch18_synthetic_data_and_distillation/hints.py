@@ -86,8 +86,11 @@ SORTS, SHOWN, REVERSES = Hinted("sort"), Hinted("hinted"), Hinted("reverse")
 WORLD = Hinted("sort", "hinted", "reverse", "hinted", "reverse")
 
 
+DECAY = "linear"  # of every rate
+
+
 @dataclass(frozen=True)
-class Plan:
+class HintPlan:
     """What is trained, and how much of it: every way of learning draws ``steps`` · ``answers`` answers.
 
     Attributes:
@@ -104,6 +107,13 @@ class Plan:
     group: int = 4
     measured: int = 333
 
+    def payment(self, rate: float, seed: int) -> OnlineConfig:
+        """How the answers are paid for."""
+        return OnlineConfig(
+            max_steps=self.steps, batch_size=self.answers // self.group, num_generations=self.group,
+            learning_rate=rate, lr_scheduler_type=DECAY, seed=seed,
+        )  # fmt: skip
+
 
 #: Ways to learn from a hint: the student's own answers compared word by word, in either direction, or the words of the hinted model.
 TEACHING: dict[str, Distillation] = {
@@ -112,7 +122,6 @@ TEACHING: dict[str, Distillation] = {
     "words": DISTILLATIONS["sequence_kd"],
 }
 PAID = "grpo"
-DECAY = "linear"  # of every rate
 WAYS = (*TEACHING, PAID)
 #: The best of ``study_rates``.
 RATES = {"own_reverse": 1e-3, "own_forward": 1e-3, "words": 1e-3, PAID: 2e-4}
@@ -121,7 +130,7 @@ RATES = {"own_reverse": 1e-3, "own_forward": 1e-3, "words": 1e-3, PAID: 2e-4}
 class Pupil:
     """The base model of one seed, and ways to teach it."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: HintPlan) -> None:
         self.plan, self.seed = plan, seed
         self.base = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(plan.base, seed), quiet=True)
         prompts = SORTS.prompts("train")[: plan.steps * plan.answers]
@@ -133,11 +142,8 @@ class Pupil:
         """A copy of the base model after learning in one way, without a hint."""
         plan = self.plan
         if way == PAID:
-            training = OnlineConfig(
-                max_steps=plan.steps, batch_size=plan.answers // plan.group, num_generations=plan.group,
-                learning_rate=rate, lr_scheduler_type=DECAY, seed=self.seed,
-            )  # fmt: skip
-            return pipeline.rl(SORTS, self.base, RLPlan(DR_GRPO, training, prompts=len(self.plain)), quiet=True)
+            payment = self.plan.payment(rate, self.seed)
+            return pipeline.rl(SORTS, self.base, RLPlan(DR_GRPO, payment, prompts=len(self.plain)), quiet=True)
         model, tokenizer = copy.deepcopy(self.base.model), self.base.tokenizer
         config = DistillConfig(
             max_steps=plan.steps, batch_size=plan.answers, learning_rate=rate, lr_scheduler_type=DECAY, seed=self.seed,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from minirlhf.chapters.ch18_synthetic_data_and_distillation import hints
 from minirlhf.evidence import Study, brief, settings, trace
 
-PLAN = hints.Plan()
+PLAN = hints.HintPlan()
 
 
 def one_seed(seed: int, pupil: hints.Pupil | None = None) -> dict[str, float]:
@@ -32,7 +32,7 @@ def probe() -> dict[str, float | str]:
     numbers = one_seed(1, pupil)
     for way, rate in hints.RATES.items():
         numbers |= trace(way, pupil.taught(way, rate).history)
-    return numbers | settings(plan=PLAN, dr_grpo=hints.DR_GRPO, **hints.TEACHING)
+    return numbers | settings(plan=PLAN, paid=PLAN.payment(1e-3, 1), dr_grpo=hints.DR_GRPO, **hints.TEACHING)
 
 
 STUDY = Study(one_seed, probe, seeds=10)

@@ -20,7 +20,7 @@ def one_seed(
     seed: int, pupil: hints.Pupil | None = None, reading: SFTConfig = PAGES, steps: tuple[int, ...] = STEPS
 ) -> dict[str, float]:
     """Right answers after every way at every rate, and nats per token of real pages."""
-    pupil, numbers = pupil or hints.Pupil(seed, hints.Plan()), dict[str, float]()
+    pupil, numbers = pupil or hints.Pupil(seed, hints.HintPlan()), dict[str, float]()
     for way in hints.WAYS:
         for rate in PAID if way == hints.PAID else TEACHING:
             policy = pupil.taught(way, rate / 1e6)
@@ -35,13 +35,15 @@ def one_seed(
 
 def probe() -> dict[str, float | str]:
     """Two steps of everything, from a base that sorts now and then, so that something is paid."""
-    plan = hints.Plan()
+    plan = hints.HintPlan()
     few = replace(plan, base=brief(plan.base, 120), steps=2, answers=16, measured=64)
     pupil = hints.Pupil(1, few)
     numbers = one_seed(1, pupil, replace(PAGES, batch_size=4), (2,))
     for way in hints.WAYS:
         numbers |= trace(way, pupil.taught(way, 1e-3).history, "loss", "grad_norm")
-    return numbers | settings(plan=plan, reading=PAGES, dr_grpo=hints.DR_GRPO, **hints.TEACHING)
+    return numbers | settings(
+        plan=plan, paid=plan.payment(1e-3, 1), reading=PAGES, dr_grpo=hints.DR_GRPO, **hints.TEACHING
+    )
 
 
 STUDY = Study(one_seed, probe, seeds=5, first_seed=100)
