@@ -645,7 +645,10 @@ def test_the_script_and_the_sizes_are_those_that_were_measured(name):
 
 #: What a lab holds and one_seed does not call: notebooks and commands do. It is reached by its name only, or with its class.
 FOR_OTHERS = {
-    "gallery": {*(f"BrokenRun.{name}" for name in ("cause", "check", "fix", "run", "source", "symptom", "title")), "_texts"},
+    "gallery": {
+        *(f"BrokenRun.{name}" for name in ("cause", "check", "fix", "run", "source", "symptom", "title")),
+        "_texts",
+    },
     "ch17_lies": {"Conduct.asks"},
     "ch18_hints": {"Hinted.__init__"},
     "ch18_rates": {"Hinted.__init__", "likelihoods", "typical"},
@@ -752,7 +755,7 @@ def test_the_study_is_fresh_and_its_probe_crosses_the_lab_and_says_every_plan(na
             called.add((frame.f_code.co_filename, outer if inner else frame.f_code.co_qualname))
             plans.extend(frame.f_locals[argument] for argument in LOOPS.get(frame.f_code.co_name, ()))
 
-    loaded = script.load()  # before anybody looks: what an import calls is no call of the study's, whoever imported first
+    loaded = script.load()  # before the look: what an import calls is no call of the study's, whoever imported first
     began = time.process_time()
     sys.setprofile(look)
     try:
