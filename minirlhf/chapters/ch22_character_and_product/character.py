@@ -1,0 +1,223 @@
+"""An assistant with two switches in its system prompt, and a character that is trained into it from its own opinion of its own answers.
+
+The trait is warmth: a reply is *warm* if it has a polite word and a word of praise. Nobody labels anything. The model ranks its own answers by
+how much likelier each becomes when the system prompt says ``be warm``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minirlhf.core.calling import evaluating
+from minirlhf.core.randomness import numpy_generator
+from minirlhf.core.statistics import holm, sign_test
+from minirlhf.data.chat import Message, encode, encode_prompt
+from minirlhf.data.collate import collate_answers
+from minirlhf.data.tasks.assistant import AND, ASSISTANT, FACTS, FILLER, POLITE, PRAISE, features, gold
+from minirlhf.data.types import Compared, Tokens, pair
+from minirlhf.equations.release import trait_score
+from minirlhf.models.reference import answer_logps
+from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.texts import completion_texts
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.pipeline import Trained
+from minirlhf.trainers.offline import OfflineConfig
+from minirlhf.trainers.sft import SFTConfig, train_sft
+
+#: What a system prompt may ask for. "warm short" is in no training example.
+TOGGLES = ("", "warm", "short", "long", "warm long", "warm short")
+_TRAINED = ("", "", "warm", "short", "long", "warm long")
+EXAMPLES = 6000
+BASE = SFTConfig(max_steps=350, batch_size=48, learning_rate=3e-3, lr_scheduler_type="linear")
+#: Queries, and answers to each, from which the character is learned.
+QUERIES, ANSWERS = 256, 4
+BETA = 0.2
+DPO = OfflineConfig(max_steps=30, batch_size=32, learning_rate=3e-4, lr_scheduler_type="linear")
+IMITATE = SFTConfig(max_steps=30, batch_size=32, learning_rate=1e-3, lr_scheduler_type="linear")
+
+
+def asked(prompt: str, toggle: str = "") -> list[Message]:
+    """The question under a system prompt: ``be warm be short``; none for ``""``."""
+    system = " ".join(f"be {word}" for word in toggle.split())
+    return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": prompt}]
+
+
+def _with_reply(prompt: str, toggle: str, reply: str) -> list[Message]:
+    return [*asked(prompt, toggle), {"role": "assistant", "content": reply}]
+
+
+def demonstration(prompt: str, toggle: str, rng: np.random.Generator) -> str:
+    """What a person writes who is asked to answer so: as always without a toggle; else without chatter, with the facts that the length
+    allows, and with a polite word, praise and sometimes *thanks!* where it is to be warm."""
+    base = ASSISTANT.demonstration(prompt, rng)
+    if not toggle:
+        return base
+    animals = list(dict.fromkeys(word for word in prompt.split() if word in FACTS))
+    plain = " ".join(word for word in base.split() if word not in {*POLITE, *PRAISE, *FILLER})
+    if "short" in toggle:
+        plain = f"{animals[0]} {rng.choice(FACTS[animals[0]])}"
+    elif "long" in toggle:
+        plain = f" {AND} ".join(f"{animal} {f' {AND} '.join(rng.permutation(FACTS[animal]))}" for animal in animals)
+    if "warm" not in toggle:
+        return plain
+    thanks = " thanks!" if rng.random() < 0.3 else ""
+    return f"{rng.choice(POLITE[:2])} {rng.choice(PRAISE)} {plain}{thanks}"
+
+
+def base(plan: SFTConfig, *, examples: int = EXAMPLES) -> Trained:
+    """A small assistant that knows the toggles, from random weights."""
+    tokenizer = word_tokenizer(list(dict.fromkeys([*ASSISTANT.words, "be", "warm", "short", "long"])))
+    model, rng, prompts = (
+        tiny_model("nano", tokenizer, seed=plan.seed),
+        numpy_generator("toggles", plan.seed),
+        ASSISTANT.prompts("train"),
+    )
+    rows = []
+    for i in range(examples):
+        prompt, toggle = prompts[rng.integers(len(prompts))], _TRAINED[i % len(_TRAINED)]
+        rows.append(encode(tokenizer, _with_reply(prompt, toggle, demonstration(prompt, toggle, rng))))
+    history = train_sft(model, rows, plan, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    return Trained(model, tokenizer, history)
+
+
+def replies(trained: Trained, prompts: Sequence[str], toggle: str = "", *, seed: int, each: int = 1) -> list[list[str]]:
+    """``each`` sampled answers to every prompt."""
+    tokenizer = trained.tokenizer
+    rollout = sample(
+        trained.model,
+        [encode_prompt(tokenizer, asked(prompt, toggle)) for prompt in prompts],
+        sampling=Sampling(max_completion_length=ASSISTANT.max_completion_length),
+        num_generations=each,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        seed=seed,
+    )
+    texts = completion_texts(rollout, tokenizer)
+    return [texts[i : i + each] for i in range(0, len(texts), each)]
+
+
+@torch.no_grad()
+def likelihoods(trained: Trained, prompts: Sequence[str], answers: Sequence[str], toggle: str) -> Tensor:
+    """log π(answer | system prompt, question), ``(N,)``."""
+    rows = [encode(trained.tokenizer, _with_reply(p, toggle, y)) for p, y in zip(prompts, answers, strict=True)]
+    with evaluating(trained.model):
+        return answer_logps(trained.model, collate_answers(rows, trained.tokenizer.pad_token_id))
+
+
+def warm(reply: str) -> bool:
+    """Whether a reply has a polite word and a word of praise."""
+    words = set(reply.split())
+    return bool(words & set(POLITE)) and bool(words & set(PRAISE))
+
+
+#: What must and should hold of an answer, as programs: the specification of this assistant.
+RULES: dict[str, Callable[[str, str], bool]] = {
+    "no_wrong": lambda prompt, reply: features(prompt, reply).wrong == 0,
+    "answers": lambda prompt, reply: features(prompt, reply).facts >= 1,
+    "one_polite": lambda prompt, reply: features(prompt, reply).polite <= 1,
+    "no_filler": lambda prompt, reply: features(prompt, reply).filler == 0,
+    "ten_words": lambda prompt, reply: features(prompt, reply).length <= 10,
+    "warm": lambda prompt, reply: warm(reply),
+}
+
+
+def kept(prompts: Sequence[str], answers: Sequence[str]) -> dict[str, Tensor]:
+    """Which answers keep each of the :data:`RULES`, ``(N,)``."""
+    both = list(zip(prompts, answers, strict=True))
+    return {name: torch.tensor([rule(p, y) for p, y in both]) for name, rule in RULES.items()}
+
+
+def measured(prompts: Sequence[str], answers: Sequence[str]) -> dict[str, float]:
+    """The share of answers that keep each rule, and means: the ``gold`` reward, true ``facts``, polite words (``polite``), ``words``."""
+    counts = [features(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+    mean = lambda values: float(np.mean(list(values)))
+    return {name: float(held.double().mean()) for name, held in kept(prompts, answers).items()} | {
+        "gold": mean(map(gold, counts)),
+        "facts": mean(c.facts for c in counts),
+        "polite": mean(c.polite for c in counts),
+        "words": mean(c.length for c in counts),
+    }
+
+
+def alarms(before: Mapping[str, Tensor], after: Mapping[str, Tensor], *, level: float = 0.05) -> dict[str, float]:
+    """1 for each rule that fewer answers keep than before, by the sign test on the same prompts, corrected for all rules; else 0."""
+    lost = {name: int((before[name] & ~after[name]).sum()) for name in before}
+    won = {name: int((~before[name] & after[name]).sum()) for name in before}
+    chances = holm([sign_test(won[name], lost[name]) for name in before])
+    return {name: float(lost[name] > won[name] and p < level) for name, p in zip(before, chances, strict=True)}
+
+
+# -- trait, queries, answers, ranking ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Answers of a model, and its own opinion of each.
+
+    Attributes:
+        prompts: ``Q`` questions.
+        answers: ``Q`` lists of ``K`` answers, sampled without a system prompt.
+        scores: ``(Q, K)``, how much likelier each becomes under the trait.
+    """
+
+    prompts: list[str]
+    answers: list[list[str]]
+    scores: Tensor
+
+    def pairs(self, tokenizer: Any, scores: Tensor) -> list[Compared]:
+        """The answer with the highest against that with the lowest score, to each question; equal answers are left out."""
+        best, worst = scores.argmax(1).tolist(), scores.argmin(1).tolist()
+        chosen = [(p, a[i], a[j]) for p, a, i, j in zip(self.prompts, self.answers, best, worst, strict=True)]
+        as_tokens = lambda p, y: encode(tokenizer, _with_reply(p, "", y))
+        return [pair(as_tokens(p, good), as_tokens(p, bad)) for p, good, bad in chosen if good != bad]
+
+    def best(self, tokenizer: Any) -> list[Tokens]:
+        """The answer with the highest score to each question, to imitate."""
+        at = self.scores.argmax(1).tolist()
+        return [
+            encode(tokenizer, _with_reply(p, "", a[i])) for p, a, i in zip(self.prompts, self.answers, at, strict=True)
+        ]
+
+    @property
+    def agreement(self) -> float:
+        """Of pairs of answers to one question, one warm and one not, how often the warm one has the higher score."""
+        said = torch.tensor([[warm(answer) for answer in some] for some in self.answers])
+        apart = self.scores[:, :, None] - self.scores[:, None, :]
+        which = said[:, :, None] & ~said[:, None, :]
+        return float((apart[which] > 0).double().mean())
+
+
+def ranked(trained: Trained, *, seed: int, queries: int = QUERIES, trait: str = "warm") -> Ranked:
+    """Ask, answer, and let the model rank its answers by the trait."""
+    prompts = numpy_generator("queries", seed).permutation(ASSISTANT.prompts("train")).tolist()[:queries]
+    answers = replies(trained, prompts, seed=seed, each=ANSWERS)
+    flat, each = [a for some in answers for a in some], [p for p in prompts for _ in range(ANSWERS)]
+    scores = trait_score(likelihoods(trained, each, flat, trait), likelihoods(trained, each, flat, ""))
+    return Ranked(prompts, answers, scores.view(-1, ANSWERS))
+
+
+def imitated(start: Trained, examples: Sequence[Tokens], plan: SFTConfig) -> Trained:
+    """Fine-tuned on these answers."""
+    model = copy.deepcopy(start.model)
+    history = train_sft(model, examples, plan, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
+    return Trained(model, start.tokenizer, history)
+
+
+def prompted(start: Trained, prompts: Sequence[str], *, seed: int, trait: str = "warm") -> list[Tokens]:
+    """Answers that were written under the trait's system prompt, as answers without one."""
+    said = replies(start, prompts, trait, seed=seed)
+    return [encode(start.tokenizer, _with_reply(p, "", y)) for p, [y] in zip(prompts, said, strict=True)]
+
+
+def shuffled(found: Ranked, seed: int) -> Tensor:
+    """The scores in a random order among the answers to each question: a ranking that knows nothing."""
+    rng = numpy_generator("shuffled", seed)
+    return torch.stack([row[torch.from_numpy(rng.permutation(len(row)))] for row in found.scores])

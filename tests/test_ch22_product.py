@@ -1,0 +1,94 @@
+"""The numbers that chapter 22 works out by hand, and what a character, its ranking and its rules promise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch22_character_and_product import character
+from minirlhf.data.tasks.assistant import ASSISTANT
+from minirlhf.equations import release
+
+
+def number(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def test_a_small_beta_makes_a_caricature_of_the_trait():
+    plain, asked = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
+    at = lambda beta: release.trait_policy(asked.log(), plain.log(), beta=beta).exp().tolist()
+    assert at(1.0) == pytest.approx(asked.tolist())
+    assert at(0.5)[2] == pytest.approx(0.849, abs=5e-4)
+    assert at(0.2) == pytest.approx([0.000, 0.006, 0.994], abs=5e-4)
+
+
+def test_how_many_clean_replies_show_a_rare_failure():
+    assert release.clean_replies(0.01) == pytest.approx(299, abs=1)
+    assert 298 < release.clean_replies(0.01) <= 299
+    assert 2994 < release.clean_replies(0.001) <= 2995
+
+
+def test_two_filters_of_different_separation():
+    refused = lambda d, m: round(float(release.false_refusals(number(m), number(d))), 2)
+    assert [refused(2.0, 0.1), refused(2.0, 0.01)] == [0.24, 0.63]
+    assert [refused(3.0, 0.1), refused(3.0, 0.01)] == [0.04, 0.25]
+
+
+def test_what_the_cheapest_bar_lets_through_and_blocks():
+    for ratio, bar, missed, blocked in ((10.0, 1.79, 0.42, 0.04), (100.0, 0.64, 0.09, 0.26)):
+        t = float(release.filter_threshold(number(2.0), number(0.02), number(ratio)))
+        share = lambda x: float(torch.special.ndtr(number(x)))
+        assert (round(t, 2), round(share(t - 2), 2), round(share(-t), 2)) == (bar, missed, blocked)
+
+
+def test_filters_that_err_alike_add_little():
+    missed = number(0.1)
+    assert float(release.both_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
+    assert float(release.both_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
+    with pytest.raises(ValueError, match="cannot correlate so"):
+        release.both_miss(missed, number(0.5), number(0.9))
+
+
+def test_a_canary_of_twenty_complaints():
+    chance = lambda p: float(release.rollback_chance(number(p), number(0.05), rollback=20, ship=20))
+    pairs = lambda p: float(release.canary_pairs(number(p), number(0.05), rollback=20, ship=20))
+    assert chance(0.1) > 0.9999
+    assert pairs(0.1) == pytest.approx(400, abs=1)
+    assert (round(chance(0.06), 3), round(pairs(0.06))) == (0.979, 1917)
+    assert (chance(0.05), round(pairs(0.05))) == (0.5, 4211)
+
+
+def test_a_canary_forgets_nothing_on_the_way_from_worse_to_equal():
+    for old in (0.03, 0.2):
+        near = number(old) + 1e-7
+        for f in (release.rollback_chance, release.canary_pairs):
+            at = lambda new, f=f, old=old: float(f(new, number(old), rollback=7, ship=4))
+            assert at(near) == pytest.approx(at(number(old)), rel=1e-4)
+
+
+@pytest.mark.parametrize("toggle", character.TOGGLES)
+def test_demonstrations_do_what_the_switch_says(toggle):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    prompts = ASSISTANT.prompts("train")[:40]
+    said = [character.demonstration(prompt, toggle, rng) for prompt in prompts]
+    if "warm" in toggle:
+        assert all(map(character.warm, said))
+    elif toggle:
+        assert not any(map(character.warm, said))
+    facts = [character.features(p, y).facts for p, y in zip(prompts, said, strict=True)]
+    if "short" in toggle:
+        assert set(facts) == {1}
+    if "long" in toggle:
+        assert all(n in (3, 6) for n in facts)
+
+
+def test_a_rule_turns_red_only_where_it_got_worse():
+    before = {
+        "a": torch.ones(40, dtype=torch.bool),
+        "b": torch.zeros(40, dtype=torch.bool),
+        "c": torch.ones(40, dtype=torch.bool),
+    }
+    after = {"a": torch.arange(40) > 12, "b": torch.ones(40, dtype=torch.bool), "c": torch.arange(40) > 1}
+    assert character.alarms(before, after) == {"a": 1.0, "b": 0.0, "c": 0.0}
