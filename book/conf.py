@@ -35,6 +35,7 @@ extensions = [
     "chapter_map",
     "metrics_table",
     "gallery",
+    "errata",
     "measured",
     "quoted",
     "recipe_table",

@@ -17,7 +17,7 @@ FLOORS = [
     {"trainers", "tabular", "control"},
     {"stages", "ledger", "evidence", "report"},
     {"chapters"},
-    {"classroom", "tour", "gallery", "cli"},
+    {"classroom", "tour", "gallery", "errata", "cli"},
 ]
 LAYERS = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 

@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ask": ("minirlhf.cli.ask", "questions that people ask about runs: an answer, and a command that shows it"),
     "gallery": ("minirlhf.cli.gallery", "runs that one changed line breaks: see them happen, or be asked which line"),
+    "errata": (
+        "minirlhf.cli.errata",
+        "what the texts that the course teaches from have wrong, each with its computation",
+    ),
     "verify": ("minirlhf.cli.verify", "check the book's equations against exact oracles"),
     "studies": ("minirlhf.cli.studies", "measurements over several seeds: what is stale and why, and run that"),
     "check": ("minirlhf.cli.check", "check your answers to a chapter's exercises, with hints"),

@@ -1,0 +1,113 @@
+"""What an erratum is: a number as it is printed, the number by the corrected formula, and the same by another road."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import textwrap
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import NamedTuple
+
+#: Relative; for numbers near zero absolute.
+TOLERANCE = 1e-4
+
+
+class Found(NamedTuple):
+    """What a computation gives.
+
+    Attributes:
+        quantity: what it is a number of, in words.
+        printed: by the text's formula, listing or sentence; NaN where that gives none.
+        right: by the corrected one.
+        exact: the same, without the corrected formula.
+    """
+
+    quantity: str
+    printed: float
+    right: float
+    exact: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the text is wrong and the correction right."""
+        return close(self.right, self.exact) and not close(self.printed, self.exact)
+
+
+def close(a: float, b: float) -> bool:
+    """Equal up to rounding; NaN equals nothing."""
+    return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """One error; its words stand under its name in ``errata.toml``.
+
+    Attributes:
+        name: for the command line and the page.
+        compute: the computation, whose code the page shows.
+    """
+
+    name: str
+    compute: Callable[[], Found]
+
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        return texts()[self.name]["title"]
+
+    @property
+    def where(self) -> str:
+        """Which text, and where in it."""
+        text = texts()[self.name]
+        return f"{sources()[text['source']]}, {text['place']}"
+
+    @property
+    def says(self) -> str:
+        """What is printed there."""
+        return texts()[self.name]["says"]
+
+    @property
+    def truth(self) -> str:
+        """What holds, and where this book derives it."""
+        return texts()[self.name]["truth"]
+
+    @property
+    def code(self) -> str:
+        """The body of the computation."""
+        body = inspect.getsource(self.compute).split("-> Found:\n", 1)[1]
+        return textwrap.dedent(body).strip()
+
+
+#: As they register.
+REGISTERED: dict[str, Erratum] = {}
+
+
+def erratum(name: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
+    """Register a computation as the erratum ``name``; one name twice is a ``ValueError``."""
+
+    def register(compute: Callable[[], Found]) -> Callable[[], Found]:
+        if name in REGISTERED:
+            raise ValueError(f"two errata are called {name!r}")
+        REGISTERED[name] = Erratum(name, compute)
+        return compute
+
+    return register
+
+
+def sources() -> dict[str, str]:
+    """The texts, by their letter."""
+    return _file()["sources"]
+
+
+@functools.cache
+def _file() -> dict[str, dict[str, str]]:
+    return tomllib.loads(files("minirlhf.errata").joinpath("errata.toml").read_text(encoding="utf-8"))
+
+
+def texts() -> dict[str, dict[str, str]]:
+    """The words of each erratum, in the order of the page."""
+    return {name: text for name, text in _file().items() if name != "sources"}  # type: ignore[misc]

@@ -1,0 +1,82 @@
+"""Errata of code and of worked numbers."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from minirlhf.core import exact
+from minirlhf.equations import aggregation
+from minirlhf.errata.erratum import Found, erratum
+
+
+@erratum("nine_called_ten")
+def _() -> Found:
+    first, second = [1.0] * 4 + [10.0], [1.0] * 8 + [10.0]  # the second is said to have ten tokens
+    printed = 2.27
+    mask = torch.arange(9) < torch.tensor([[5], [9]])
+    losses = torch.tensor([[*first, 0, 0, 0, 0], second])
+    right = (aggregation.token_mean(mask) * losses).sum()
+    return Found("mean over all tokens of the two replies as listed", printed, float(right), sum(first + second) / 14)
+
+
+@erratum("advantages_dropped")
+def _() -> Found:
+    ratio = torch.ones(2, 7, requires_grad=True)
+    advantages, mask = torch.full((2, 7), 2.0), torch.arange(7) < torch.tensor([[4], [7]])
+    printed = (ratio * mask).sum() / mask.sum()
+    right = (ratio * advantages * mask).sum() / mask.sum()
+    a, b = (float(exact.gradient(mean, ratio)[0]) for mean in (printed, right))
+    return Found("gradient of a token's ratio, advantage 2, eleven tokens", a, b, 2 / 11)
+
+
+@erratum("fifth_best")
+def _() -> Found:
+    rewards = torch.tensor([[.7, .3, .5, .2], [.4, .8, .6, .5], [.9, .3, .4, .7], [.2, .5, .8, .6], [.5, .4, .3, .6]])  # fmt: skip
+    printed = rewards.flatten()[19]
+    right = rewards[3 - 1, 4 - 1]  # completion 4 of prompt 3, which is place 11
+    return Found(
+        "reward of the fifth best of twenty", float(printed), float(right), sorted(rewards.flatten().tolist())[-5]
+    )
+
+
+@erratum("last_token")
+def _() -> Found:
+    mask = torch.tensor([[0, 0, 1, 1, 1]])  # a prompt of three tokens, padded on the left as for generation
+    printed = mask.sum(1) - 1
+    right = (mask * torch.arange(5)).argmax(1)
+    return Found(
+        "column of the last token", float(printed[0]), float(right[0]), float(max(i for i in range(5) if mask[0, i]))
+    )
+
+
+@erratum("pooled_padding")
+def _() -> Found:
+    hidden = torch.tensor([[1.0, 3.0, 100.0, 100.0]])  # two tokens; whatever the model says at padding
+    mask = torch.tensor([[1, 1, 0, 0]])
+    printed = hidden.mean(1)
+    right = (hidden * mask).sum(1) / mask.sum(1)
+    alone = hidden[:, :2].mean(1)  # the same reply in a batch of its own
+    return Found("pooled feature of a reply of two tokens", float(printed), float(right), float(alone))
+
+
+@erratum("kl_div_arguments")
+def _() -> Found:
+    policy, ref = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.3, 0.5])
+    printed = F.kl_div(ref.log()[None], policy.log()[None], reduction="batchmean")
+    right = F.kl_div(ref.log()[None], policy.log()[None], reduction="batchmean", log_target=True)
+    return Found(
+        "KL of the policy from its reference", float(printed), float(right), float(exact.divergence(policy, ref))
+    )
+
+
+@erratum("reward_less_value")
+def _() -> Found:
+    logit = torch.tensor(
+        0.0, requires_grad=True
+    )  # the first of two tokens is good with probability σ(logit); the reward comes at the second
+    p, value = logit.sigmoid(), 0.5
+    printed = p.detach() * p.log() * (0.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)
+    right = p.detach() * p.log() * (1.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)
+    a, b = (float(exact.gradient(x, logit)) for x in (printed, right))
+    return Found("gradient of the first token's logit", a, b, float(exact.gradient(p, logit)))
