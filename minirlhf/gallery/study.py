@@ -18,6 +18,7 @@ from minirlhf.gallery.colours import BASE, Setup
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.gallery.given import IMITATION, PAIRS
 from minirlhf.recipes import RECIPES
+from minirlhf.recipes.offline import get_preference
 from minirlhf.recipes.parts import ProcessSupervision
 from minirlhf.report.diagnosis import Curves, diagnose
 from minirlhf.trainers.history import History
@@ -77,8 +78,12 @@ def _stuck(history: History) -> bool:
 def probe() -> Mapping[str, float | str]:
     """Five steps of all runs: each failure's line, the means of its panel, what the doctor says of so little."""
     numbers: dict[str, float | str] = {f"line_{f.name}": f.line for f in gallery().values()}
-    plans = {"online": BASE, "critic": gallery()["critic_frozen"].healthy, "sft": IMITATION, "pairs": PAIRS}
+    plans = {"online": BASE, "critic": gallery()["critic_frozen"].healthy, "stale": gallery()["stale"].broken}
+    plans |= {"sft": IMITATION, "pairs": PAIRS}
     numbers |= settings(**{name: run.config for name, run in plans.items()})
+    numbers |= settings(
+        base=BASE.recipe, critic_recipe=plans["critic"].recipe, dpo=get_preference(PAIRS.loss), **RECIPES
+    )
     inner = tuple(
         f"_{i:02d}" for i in range(1, POINTS) if i != POINTS - 2
     )  # of five steps, the first and the last are kept
