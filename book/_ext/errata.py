@@ -30,7 +30,7 @@ class Errata(SphinxDirective):
         for title, text in (
             ("where", one.where),
             ("it says", one.says),
-            ("it should", one.truth),
+            ("in truth", one.truth),
             ("computed", numbers(found)),
         ):
             lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
