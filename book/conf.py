@@ -36,6 +36,7 @@ extensions = [
     "metrics_table",
     "gallery",
     "errata",
+    "cheat_sheet",
     "measured",
     "quoted",
     "recipe_table",

@@ -146,6 +146,17 @@ def test_the_pdf_holds_the_book(site: Path, system_tool) -> None:
     assert [t for t in ("Glossary", *titles) if t not in " ".join(text.split())] == []
 
 
+def test_the_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_tool) -> None:
+    """Printed as a reader prints it."""
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--no-pdf-header-footer")
+    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'sheet.pdf'}")
+    command = [system_tool("chromium"), *flags, *files, (site / "cheat-sheet.html").as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    told = [system_tool("pdfinfo"), str(tmp_path / "sheet.pdf")]
+    info = subprocess.run(told, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"^Pages: +2$", info, re.M), info
+
+
 def test_every_term_is_there_in_two_languages() -> None:
     """An English line, a Chinese line, then the meaning."""
     lines = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()
