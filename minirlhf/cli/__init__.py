@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "minirlhf.cli.judge",
         "compare two files of answers by a model that judges, in both orders, with intervals",
     ),
+    "spec": ("minirlhf.cli.spec", "check a model against rules that must or should hold, and see which got worse"),
     "export": ("minirlhf.cli.export", "take a run to a big engine: model, data, grader, script, and the differences"),
     "data": (
         "minirlhf.cli.data",

@@ -1,0 +1,168 @@
+"""`minirlhf spec`: rules in a file, what they say of sampled replies, what got worse, and which file is refused with which words."""
+
+import json
+
+import pytest
+import torch
+
+from minirlhf.cli import main
+from minirlhf.core.errors import UserError
+from minirlhf.core.statistics import holm, sign_test
+from minirlhf.data.chat import conversation
+from minirlhf.data.records import Problem
+from minirlhf.models import checkpoints
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.measure import ModelPair, Number
+from minirlhf.stages.specification import Clause, Held, RulesRequest, Specification, check
+from minirlhf.trainers.evaluation import wilson_interval
+
+WORDS = word_tokenizer(("say", "ask", "cats", "dogs", "bees", "purr", "bark", "buzz"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two untrained models, prompts, and a grader of one's own."""
+    folder = tmp_path_factory.mktemp("spec")
+    for seed in (1, 2):
+        model = tiny_model("nano", WORDS, seed=seed)
+        checkpoints.save(folder / f"m{seed}", model=model, tokenizer=WORDS)
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{a} {b}"}]}
+        for a in ("say", "ask")
+        for b in ("cats", "dogs", "bees", "purr", "bark")
+    ]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
+    (folder / "rules.py").write_text(
+        "def barks(completion):\n    return 'bark' in completion.split()\n\ndef fails(completion):\n    raise ValueError('no')\n"
+    )
+    return folder
+
+
+def written(place, text, name="rules.yaml"):
+    (place / name).write_text(text)
+    return str(place / name)
+
+
+RULES = """
+data: prompts.jsonl
+num_generations: 3
+max_completion_length: 6
+rules:
+  six words: {must: 0.5, constraints: {max_words: 6}}
+  barks: {should: 0.9, grader: rules.py:barks, data: few.jsonl}
+  never barks: {must: 0.99, constraints: {forbidden: [bark]}}
+"""
+
+
+def test_each_rule_is_checked_on_its_own_prompts_and_a_must_that_does_not_hold_is_status_1(place, capsys):
+    file, out = written(place, RULES), place / "found.json"
+    assert main(["spec", file, str(place / "m1"), "--json", str(out), "--report", str(place / "page.html")]) == 1
+    printed = capsys.readouterr().out
+    assert "not fit to ship: never barks" in printed
+    found = json.loads(out.read_text())
+    assert found["stops"] == ["never barks"]
+    six, barks, never = found["rules"]
+    assert (six["must"], six["verdict"], six["kept"]["value"]) == (0.5, "holds", 1.0)
+    assert barks["should"] == 0.9 and never["kept"]["value"] < 1
+    assert six["kept"]["low"] == pytest.approx(wilson_interval(10, 10)[0]), "ten prompts, whatever is drawn of each"
+    page = (place / "page.html").read_text()
+    assert "not fit to ship" in page and "must: never barks" in page and "http" not in page.split("</style>")[1]
+
+
+def test_a_model_is_compared_on_the_same_prompts_with_the_same_random_numbers(place, capsys):
+    file = written(place, RULES)
+    found, digests = _checked(_read(file, place), place)
+    chances = []
+    for held in found:
+        alone = _checked(_only(file, place, held.clause.name), place)[0][0]
+        assert (alone.rate, alone.change.better, alone.change.worse) == (
+            held.rate,
+            held.change.better,
+            held.change.worse,
+        )
+        assert alone.change.chance == sign_test(held.change.better, held.change.worse)
+        chances.append(alone.change.chance)
+    assert [held.change.chance for held in found] == holm(chances)
+    assert len(digests) == 4
+    with pytest.raises(UserError, match="the model itself"):
+        _refused(["spec", file, "a", "--against", "a"])
+    capsys.readouterr()
+
+
+def _refused(argv):
+    from minirlhf.cli import dispatch
+
+    return dispatch(argv)
+
+
+def _read(file, place):
+    from minirlhf.cli.settings import read_yaml
+
+    return Specification.of(read_yaml(file), place / "rules.yaml")
+
+
+def _checked(spec, place):
+    asked = RulesRequest(model=str(place / "m1"), seed=3, **spec.asked)
+    return check(spec, asked, against=str(place / "m2"))
+
+
+def _only(file, place, name):
+    spec = _read(file, place)
+    return Specification(spec.where, tuple(c for c in spec.clauses if c.name == name), spec.asked)
+
+
+def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0):
+    clause = Clause("r", level, bar, "d", grader="exact")
+    change = ModelPair("a", "b", Number("a − b", 0.0, -0.1, 0.1), better, worse, chance)
+    return Held(clause, Number("kept", value, low, high), 0, (), change)
+
+
+def test_a_verdict_is_about_the_whole_interval():
+    assert held(0.95, 0.91, 0.98).verdict == "holds" and not held(0.95, 0.91, 0.98).stops
+    assert held(0.95, 0.89, 0.98).verdict == "open" and held(0.95, 0.89, 0.98).stops
+    assert held(0.7, 0.6, 0.8).verdict == "fails"
+    assert not held(0.7, 0.6, 0.8, level="should").stops
+
+
+def test_a_must_that_got_worse_stops_although_it_holds():
+    assert held(0.95, 0.92, 0.98, better=1, worse=15, chance=0.001).stops
+    assert not held(0.95, 0.92, 0.98, better=15, worse=1, chance=0.001).worse
+    assert not held(0.95, 0.92, 0.98, better=3, worse=5, chance=0.7).stops
+
+
+def test_half_of_the_constraints_is_not_the_rule(place):
+    clause = Clause.of("r", {"must": 1, "constraints": {"max_words": 2, "keywords": ["bee"]}}, "d", "f", place)
+    problems = [Problem(conversation("say")), Problem(conversation("ask"))]
+    kept = clause.keeps(problems, [["bee", "bee bee bee"], ["ant", "a bee"]], 10.0)
+    torch.testing.assert_close(kept, torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("data: prompts.jsonl", "no rules"),
+        ("data: prompts.jsonl\nrules: [a]", "no rules"),
+        ("data: prompts.jsonl\nrules: {a: 3}", "holds 3; expected settings"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, shoud: 1, grader: exact}}", "did you mean 'should'"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, should: 0.8, grader: exact}}", "says must and should"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9}}", "says neither; expected either grader or constraints"),
+        ("data: prompts.jsonl\nrules: {a: {must: 95, grader: exact}}", "above 0 and at most 1"),
+        ("data: prompts.jsonl\nrules: {a: {must: true, grader: exact}}", "above 0 and at most 1"),
+        ("rules: {a: {must: 0.9, grader: exact}}", "no prompts"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: 3}}", "expected a name"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: 3}}", "expected an object"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: exat}}", "did you mean 'exact'"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: rules.py:bark}}", "did you mean 'barks'"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: rules.py:fails}}", "none of the replies could be graded"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: {max_wrds: 3}}}", "none of the replies could be graded"),
+        ("data: prompts.jsonl\nnum_generation: 3\nrules: {a: {must: 0.9, grader: exact}}", "did you mean 'num_generations'"),
+        ("data: prompts.jsonl\nnum_generations: many\nrules: {a: {must: 0.9, grader: think}}", "num_generations"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_specification_is_one_line_that_says_so(place, text, complaint, capsys):
+    file = written(place, text, "bad.yaml")
+    assert main(["spec", file, str(place / "m1")]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said and len(said.strip().splitlines()) == 1
