@@ -11,7 +11,7 @@ from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.overoptimization import tilt
 from minirlhf.equations.reward_losses import bradley_terry_loss
 from minirlhf.equations.style import residual_reward, style_and_content
-from minirlhf.feedback.proxies import L2, compare, fit, labelled_better, minimise, standardised
+from minirlhf.feedback.proxies import L2, ProxyComparisons, compare, fit, labelled_better, minimise, standardised
 
 BIAS = 0.5  # what the labels add to gold for every word
 PAIRS = 1600
@@ -92,6 +92,17 @@ def rewards(world: Outcomes, style: Tensor, *, seed: int, bias: float = BIAS, pa
     )
 
 
+def lightly(world: Outcomes, labelled: ProxyComparisons, *, decay: float = L2 / 10) -> Tensor:
+    """``(N,)``: a reward model with less weight decay, in nats: how much of what a cure does not give back is the decay's?"""
+    known = standardised(world, PROXY)
+
+    def loss(weights: Tensor) -> Tensor:
+        r = known @ weights
+        return bradley_terry_loss(r[labelled.chosen], r[labelled.rejected]).mean() + decay * weights.square().sum()
+
+    return known @ minimise(loss, known.shape[1])
+
+
 def standing(world: Outcomes, logps: Tensor, style: Tensor, *, bias: float = BIAS) -> dict[str, float]:
     """What a policy ``(N,)`` is like: style, gold, both win rates against the reference, and the share of its KL that is style."""
     probs = logps.exp()
@@ -105,10 +116,15 @@ def standing(world: Outcomes, logps: Tensor, style: Tensor, *, bias: float = BIA
     }
 
 
-def style_alone(world: Outcomes, logps: Tensor, style: Tensor) -> Tensor:
-    """``(N,)``: the reference's replies, with the policy's law of style: log π(s) + log π_ref(y | s)."""
-    moved = logps.clone()
+def redrawn(laws: Tensor, replies: Tensor, style: Tensor) -> Tensor:
+    """``(N,)``: the law of style of one policy and, given the style, the replies of another: log π₁(s) + log π₂(y | s).
+
+    Args:
+        laws, replies: ``(N,)`` log-probabilities of the two policies.
+        style: ``(N,)``; equal numbers are one style.
+    """
+    mixed = torch.empty_like(laws)
     for s in style.unique():
         here = style == s
-        moved[here] = world.ref_logps[here].log_softmax(0) + torch.logsumexp(logps[here], 0)
-    return moved
+        mixed[here] = replies[here].log_softmax(0) + torch.logsumexp(laws[here], 0)
+    return mixed

@@ -1,0 +1,221 @@
+# ---
+# title: When the cure is better than the disease
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# Near the reference, the gold that a policy gains at a given KL is in proportion to the correlation of gold and reward. Labels add $b\,s$ to gold, $b > 0$, and the reward model learns $r = g + b\,s$ without error. Shall one remove its slope on style, or leave it?
+# Let $\sigma_g > 0$ and $\sigma_s > 0$ be the deviations of gold and style under the reference and $c$ their covariance, with $|c| < \sigma_g\sigma_s$.
+#
+# 1. `kept(gold_std, style_std, covariance)`: of what gold itself would gain at a small KL, the share that the reward *without its slope* gains.
+# 2. `worth_it(gold_std, style_std, covariance)`: the liking $b$ from which on removing the slope gains more gold than leaving it: below it the biased reward is better, above it the cure. `math.inf` if leaving is better at every $b > 0$.
+# 3. `best_slope(gold_std, style_std, covariance)`: the cure need not go all the way. With what slope on style should a reward be left that is gold but for its slope, so that the policy gains most?
+#
+# All arguments and results are numbers.
+
+# %% [given]
+import math
+
+
+# %% [stub]
+def kept(gold_std, style_std, covariance):
+    """Returns a number in (0, 1]."""
+    raise NotImplementedError
+
+
+def worth_it(gold_std, style_std, covariance):
+    """Returns a number ≥ 0, or math.inf."""
+    raise NotImplementedError
+
+
+def best_slope(gold_std, style_std, covariance):
+    """Returns a number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def kept(gold_std, style_std, covariance):
+    return math.sqrt(1 - (covariance / (gold_std * style_std)) ** 2)
+
+
+def worth_it(gold_std, style_std, covariance):
+    # the two correlations are equal at b = −c/σ_s² and at b = cσ_g²/(σ_g²σ_s² − 2c²)
+    if covariance <= 0:
+        return -covariance / style_std**2
+    left = gold_std**2 * style_std**2 - 2 * covariance**2
+    return covariance * gold_std**2 / left if left > 0 else math.inf
+
+
+def best_slope(gold_std, style_std, covariance):
+    return covariance / style_std**2
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, test
+
+
+def replies(gold_std, style_std, covariance):
+    """Gold and style of four replies, each as likely as the others, with these moments and mean 0."""
+    x = torch.tensor([1.0, 1, -1, -1], dtype=torch.float64)
+    y = torch.tensor([1.0, -1, 1, -1], dtype=torch.float64)
+    style = style_std * x
+    slope = covariance / style_std**2
+    return slope * style + math.sqrt(gold_std**2 - slope**2 * style_std**2) * y, style
+
+
+def gained(gold, reward):
+    """Of what gold gains, the share that a reward gains at a small KL: their correlation, from the table."""
+    return float(torch.corrcoef(torch.stack([gold, reward]))[0, 1])
+
+
+def without_slope(gold, style):
+    return gold - (gold @ style) / (style @ style) * style
+
+
+def threshold(moments):
+    """By bisection: where the biased reward falls below the cured one."""
+    gold, style = replies(*moments)
+    cured = gained(gold, without_slope(gold, style))
+    low, high = 0.0, 1e6
+    if gained(gold, gold + high * style) > cured:
+        return math.inf
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gained(gold, gold + middle * style) > cured else (low, middle)
+    return high
+
+
+def moments(draw, low, high):
+    """Deviations with one digit, and a covariance of a correlation in a range."""
+    gold_std, style_std = [0.8, 1.2, 1.5][draw.integer(0, 2)], [0.5, 1.4, 2.0][draw.integer(0, 2)]
+    return gold_std, style_std, round(float(draw.uniform(low=low, high=high)), 2) * gold_std * style_std
+
+
+@test(
+    points=1,
+    hints=(
+        "What is the correlation of gold with its own residual?",
+        "Of the variance of gold the residual has the share 1 − ρ², and their covariance is that variance.",
+    ),
+    against="four replies, residual and correlation from the table",
+)
+def after_the_cure(sub, draw):
+    "`kept` is the share that is left without the slope."
+    three = moments(draw, -0.8, 0.8)
+    gold, style = replies(*three)
+    rho = three[2] / (three[0] * three[1])
+    expect(
+        sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
+        mistakes={
+            "that is the share of the variance; gain goes with the correlation, its root": 1 - rho**2,
+            "that is what is taken away": abs(rho),
+            "one less the correlation is not the correlation with what is left": 1 - abs(rho),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=3,
+    hints=(
+        "Set the two correlations equal and square. The equation is quadratic in b: one of its roots you can guess, for which b is the biased reward its own residual?",
+        "At b = −c/σ_s² the biased reward *is* the residual: one root. The product of the two roots gives the other. Which of them is positive, for c > 0 and for c < 0? And what does a denominator below zero mean?",
+    ),
+    against="bisection over the table of four replies",
+)
+def threshold_of_the_liking(sub, draw):
+    "`worth_it` is the liking from which on the cure gains more."
+    for low, high in ((0.1, 0.65), (-0.65, -0.1), (0.75, 0.9), (-0.9, -0.75)):
+        gold_std, style_std, c = three = moments(draw, low, high)
+        other = gold_std**2 * style_std**2 - 2 * c**2
+        second = c * gold_std**2 / other
+        known = {
+            "the root for the other sign of the covariance": second if c < 0 else -c / style_std**2,
+            "that is the slope of gold": c / style_std**2,
+            "from there on the liking is negative": -c / style_std**2 if c > 0 else math.nan,
+            "leaving is better at every b > 0: the denominator has changed its sign": second
+            if other < 0 < c
+            else math.nan,
+            "a small liking does little harm, while the cure takes gold's own slope at once": 0.0,
+            "it is never infinite where gold falls with style": math.inf if c < 0 else math.nan,
+        }
+        want = threshold(three)
+        expect(
+            sub.worth_it(*three), want, what="`worth_it`", given={"gold_std, style_std, covariance": three}, tolerance=1e-6,
+            mistakes={say: x for say, x in known.items() if x == x and x != want},
+        )  # fmt: skip
+
+
+@test(
+    points=1,
+    hints=(
+        "Of all rewards g + t·s, which has the largest correlation with gold?",
+        "Gold itself. What slope on style has it?",
+    ),
+)
+def not_all_the_way(sub, draw):
+    "`best_slope` is the slope of the best reward."
+    three = moments(draw, -0.8, 0.8)
+    gold, style = replies(*three)
+    left = without_slope(gold, style)
+    slopes = torch.linspace(-6, 6, 120001, dtype=torch.float64)
+    table = left + slopes[:, None] * style
+    score = (table @ gold) / table.norm(dim=-1)
+    best = float(slopes[int(score.argmax())])
+    expect(
+        sub.best_slope(*three), best, what="`best_slope`", given={"gold_std, style_std, covariance": three}, tolerance=2e-4,
+        mistakes={
+            "that is the correlation; a slope is measured in gold per unit of style": three[2] / (three[0] * three[1]),
+            "that is the slope of style on gold": three[2] / three[0] ** 2,
+            "a reward without a slope is not gold, unless gold has none": 0.0,
+            "the sign is the other one": -best,
+        },
+    )  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, size, values, float32, gradient, keywords: numbers are asked for, not tensors
+
+
+# %% [mutant] the variance
+# caught by: after_the_cure
+# says: share of the variance
+def kept(gold_std, style_std, covariance):
+    return 1 - (covariance / (gold_std * style_std)) ** 2
+
+
+# %% [mutant] one root
+# caught by: threshold_of_the_liking
+def worth_it(gold_std, style_std, covariance):
+    return abs(covariance) / style_std**2
+
+
+# %% [mutant] never infinite
+# caught by: threshold_of_the_liking
+# says: changed its sign
+def worth_it(gold_std, style_std, covariance):
+    if covariance <= 0:
+        return -covariance / style_std**2
+    return covariance * gold_std**2 / (gold_std**2 * style_std**2 - 2 * covariance**2)
+
+
+# %% [mutant] at once
+# caught by: threshold_of_the_liking
+def worth_it(gold_std, style_std, covariance):
+    return 0.0
+
+
+# %% [mutant] the correlation
+# caught by: not_all_the_way
+# says: gold per unit of style
+def best_slope(gold_std, style_std, covariance):
+    return covariance / (gold_std * style_std)
+
+
+# %% [partial] 2: the first and the last
+def worth_it(gold_std, style_std, covariance):
+    return 0.0

@@ -1,0 +1,213 @@
+# ---
+# title: Equal in length, otherwise as they are
+# kind: implement
+# minutes: 30
+# ---
+
+# %% [statement]
+# A judge has compared our answers with a baseline's. `scores` `(N,)` is 1 where ours won, 0 where it lost, ½ for a tie. `terms` `(N, K)` has differences of style, ours less theirs, one column for each kind: words, list marks, bold. Some are counted in ones and some in thousands.
+# The judge's log-odds are an intercept plus a weight for each column times the difference. Someone asks: what would the win rate be if the answers had been equally *long*, with the markup that they have?
+#
+# 1. `fit(scores, terms)`: the weights `(K + 1,)`, the intercept first, at which the log-likelihood $\sum_i [y_i \log p_i + (1 - y_i)\log(1 - p_i)]$ is largest. Nothing is penalised. The data here have a finite best fit. It must be exact to six digits in each weight, in relation to 1 over the column's standard deviation.
+# 2. `equal(scores, terms, columns)`: the win rate that the fitted regression predicts if the differences in the listed columns were 0 and the others were what they are. `columns` is a list of column numbers, of which the first is 0; it may be empty. Returns one number.
+#
+# Everything is float64. No column has the same difference in all pairs.
+
+# %% [given]
+import torch
+
+
+# %% [stub]
+def fit(scores, terms):
+    """scores: (N,). terms: (N, K). Returns (K + 1,)."""
+    raise NotImplementedError
+
+
+def equal(scores, terms, columns):
+    """columns: a list of whole numbers. Returns one number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def fit(scores, terms):
+    scale = terms.std(0)
+    x = torch.cat([torch.ones(len(terms), 1, dtype=terms.dtype), terms / scale], -1)
+    weights = torch.zeros(x.shape[1], dtype=terms.dtype)
+    for _ in range(30):
+        p = torch.sigmoid(x @ weights)
+        weights = weights + torch.linalg.solve((x * (p * (1 - p))[:, None]).T @ x, x.T @ (scores - p))
+    return torch.cat([weights[:1], weights[1:] / scale])
+
+
+def equal(scores, terms, columns):
+    weights = fit(scores, terms)
+    held = terms.clone()
+    held[:, columns] = 0.0
+    return float(torch.sigmoid(weights[0] + held @ weights[1:]).mean())
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+SIZES = (1.0, 40.0, 3000.0)  # of the differences: marks, words, characters
+
+
+def verdicts(draw, columns=2, pairs=60):
+    """Scores with ties, and differences that are not centred; columns go together."""
+    base = draw.normal(pairs, columns) + 0.5 * draw.normal(pairs, 1) + torch.tensor([0.8, -0.5, 0.3])[:columns]
+    sizes = torch.tensor([SIZES[i] for i in draw.permutation(3).tolist()][:columns], dtype=torch.float64)
+    truth = torch.tensor([1.1, 0.7, -0.6], dtype=torch.float64)[:columns]
+    p = torch.sigmoid(0.3 + base.double() @ truth)
+    scores = (draw.uniform(pairs) < p).double()
+    scores[draw.permutation(pairs)[:9]] = 0.5
+    return scores, (base.double() * sizes).round(decimals=2)
+
+
+def best(scores, x):
+    """The weights of the columns ``x (N, F)``, by least squares on working responses, which are fitted again until they stay."""
+    size = x.square().mean(0).sqrt()
+    weights = torch.zeros(x.shape[1], dtype=torch.float64)
+    for _ in range(25):
+        p = torch.sigmoid((x / size) @ weights)
+        root = (p * (1 - p)).sqrt()
+        response = (x / size) @ weights + (scores - p) / (p * (1 - p))
+        weights = torch.linalg.lstsq(root[:, None] * x / size, (root * response)[:, None]).solution[:, 0]
+    return weights / size
+
+
+def beside_one(terms):
+    return torch.cat([torch.ones(len(terms), 1, dtype=torch.float64), terms], -1)
+
+
+def read(sub, scores, terms):
+    got = sub.fit(scores, terms)
+    if not isinstance(got, torch.Tensor) or got.shape != (terms.shape[1] + 1,):
+        fail("the result of `fit` is not a tensor (K + 1,)")
+    return got.double()
+
+
+@test(
+    points=2,
+    hints=(
+        "What is the gradient of the log-likelihood at your weights? It should be 0, in each column.",
+        "Newton: add (XᵀWX)⁻¹ Xᵀ(y − p), with W the diagonal p(1 − p) and a column of ones in X, until nothing moves.",
+    ),
+    against="least squares on working responses",
+)
+def likeliest(sub, draw):
+    "`fit` has the largest likelihood."
+    scores, terms = verdicts(draw, columns=draw.integer(1, 3))
+    size = torch.cat([torch.ones(1), terms.std(0)]).double()
+    lost, won = (scores > 0.5).double(), (scores >= 0.5).double()
+    want = best(scores, beside_one(terms)) * size
+    centred = beside_one(terms - terms.mean(0))
+    linear = torch.linalg.lstsq(beside_one(terms), scores[:, None]).solution[:, 0]
+    decided = scores != 0.5
+    expect(
+        read(sub, scores, terms) * size, want, what="`fit`, in units of each column's standard deviation", given={"scores": scores, "terms": terms}, tolerance=2e-6,
+        mistakes={
+            "ties count as lost": best(lost, beside_one(terms)) * size,
+            "ties count as won": best(won, beside_one(terms)) * size,
+            "ties are left out": best(scores[decided], beside_one(terms)[decided]) * size,
+            "the columns are centred, and the intercept is that of the usual difference": best(scores, centred) * size,
+            "a straight line was fitted to the scores": linear * size,
+            "the weights are those of columns divided by their deviation": want * size,
+            "there is no intercept": torch.cat([torch.zeros(1, dtype=torch.float64), best(scores, terms)]) * size,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=3,
+    hints=(
+        "What does the regression predict for each pair, if only the listed differences are gone?",
+        "Set the listed columns of a copy to 0, keep the others, and take the mean of σ over the pairs. With no column listed that is the raw win rate.",
+    ),
+)
+def held(sub, draw):
+    "`equal` holds the listed columns equal and leaves the others."
+    scores, terms = verdicts(draw, columns=3)
+    weights = best(scores, beside_one(terms))
+    chance = lambda x: float(torch.sigmoid(weights[0] + x @ weights[1:]).mean())
+    order = draw.permutation(3).tolist()
+    for columns in ([], order[:1], sorted(order[1:]), [0, 1, 2]):
+        keep = torch.ones(3, dtype=torch.float64)
+        keep[columns] = 0.0
+        alone = best(scores, beside_one(terms[:, columns])) if columns else weights[:1] * 0 + scores.mean().logit()
+        want = chance(terms * keep)
+        others = {
+            "all columns are set to 0, also those that are not listed": chance(terms * 0),
+            "the listed ones are kept, the others set to 0": chance(terms * (1 - keep)),
+            "that is the raw win rate": float(scores.mean()),
+            "the regression has seen the listed columns only, and the others stand in for nothing": float(torch.sigmoid(alone[0])),
+            "the other differences are set to their mean, and σ of a mean is not the mean of σ": chance((terms * keep).mean(0, keepdim=True)),
+            "the listed columns are set to their mean, not to 0": chance(terms * keep + terms.mean(0) * (1 - keep)),
+        }  # fmt: skip
+        expect(
+            sub.equal(scores, terms, columns), want, what="`equal`", given={"columns": columns, "scores": scores, "terms": terms}, tolerance=2e-6,
+            mistakes={say: x for say, x in others.items() if abs(x - want) > 1e-4},
+        )  # fmt: skip
+
+
+# %% [probes]
+# no gradient, integers, float32, values, size, keywords: a regression, whose data need a finite fit
+
+
+# %% [mutant] ties are lost
+# caught by: likeliest
+# says: ties count as lost
+def fit(scores, terms):
+    scale = terms.std(0)
+    x = torch.cat([torch.ones(len(terms), 1, dtype=terms.dtype), terms / scale], -1)
+    weights = torch.zeros(x.shape[1], dtype=terms.dtype)
+    for _ in range(30):
+        p = torch.sigmoid(x @ weights)
+        weights = weights + torch.linalg.solve((x * (p * (1 - p))[:, None]).T @ x, x.T @ ((scores > 0.5).double() - p))
+    return torch.cat([weights[:1], weights[1:] / scale])
+
+
+# %% [mutant] centred
+# caught by: likeliest
+# says: centred
+def fit(scores, terms):
+    scale = terms.std(0)
+    x = torch.cat([torch.ones(len(terms), 1, dtype=terms.dtype), (terms - terms.mean(0)) / scale], -1)
+    weights = torch.zeros(x.shape[1], dtype=terms.dtype)
+    for _ in range(30):
+        p = torch.sigmoid(x @ weights)
+        weights = weights + torch.linalg.solve((x * (p * (1 - p))[:, None]).T @ x, x.T @ (scores - p))
+    return torch.cat([weights[:1], weights[1:] / scale])
+
+
+# %% [mutant] plain gradient steps
+# caught by: likeliest
+def fit(scores, terms):
+    x = torch.cat([torch.ones(len(terms), 1, dtype=terms.dtype), terms / terms.std(0)], -1)
+    weights = torch.zeros(x.shape[1], dtype=terms.dtype)
+    for _ in range(50):
+        weights = weights + 0.5 * x.T @ (scores - torch.sigmoid(x @ weights)) / len(x)
+    return torch.cat([weights[:1], weights[1:] / terms.std(0)])
+
+
+# %% [mutant] everything equal
+# caught by: held
+# says: also those that are not listed
+def equal(scores, terms, columns):
+    return float(torch.sigmoid(fit(scores, terms)[0]))
+
+
+# %% [mutant] at the mean
+# caught by: held
+# says: mean of σ
+def equal(scores, terms, columns):
+    weights = fit(scores, terms)
+    held = terms.clone()
+    held[:, columns] = 0.0
+    return float(torch.sigmoid(weights[0] + held.mean(0) @ weights[1:]))
+
+
+# %% [partial] 2: the fit
+def equal(scores, terms, columns):
+    raise NotImplementedError
