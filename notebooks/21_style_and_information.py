@@ -119,9 +119,13 @@ half = predict(
 # %%
 moved = chain.policy_at(world.ref_logps, learned.biased, kl=1.0)
 whole = chain.standing(world, moved, words)
-alone = chain.standing(world, chain.style_alone(world, moved, words), words)
+alone = chain.standing(world, chain.redrawn(moved, world.ref_logps, words), words)
+within = chain.standing(world, chain.redrawn(world.ref_logps, moved, words), words)
 print(
     f"judge {whole['judge']:.2f}, by lengths alone {alone['judge']:.2f}; asker {whole['true']:.2f}, by lengths alone {alone['true']:.2f}"
+)
+print(
+    f"the other order: at the reference's lengths, only the content changed: judge {within['judge']:.2f}, asker {within['true']:.2f}"
 )
 share = (alone["judge"] - 0.5) / (whole["judge"] - 0.5)
 half.reveal("about half" if 0.3 < share < 0.7 else "nearly all" if share > 0.7 else "nearly nothing")

@@ -103,7 +103,7 @@ def both_laws(sub, draw):
 @test(
     points=2,
     hints=(
-        "What is log 0, and what does exp(−1000) become in a division?",
+        "What is log 0, and what becomes of the smallest probabilities in a division?",
         "Use logsumexp in each style; a reply that is never said stays at −∞ and spoils nothing.",
     ),
 )

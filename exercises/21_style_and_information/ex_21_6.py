@@ -111,7 +111,7 @@ def zero_is_equal(sub, draw):
 @test(
     points=2,
     hints=(
-        "What do the scores 1, ½ and .8 become inside `fit`?",
+        "What do the scores 1, ½ and four fifths become inside `fit`?",
         "`floor` makes a loss of every tie. The likelihood takes a score between 0 and 1 as it is.",
     ),
 )
