@@ -21,7 +21,7 @@ def numbers(student):
     """share, m, strength."""
     draw = Draw("21.1", student)
     pick = lambda *options: options[draw.integer(0, len(options) - 1)]
-    return pick(0.02, 0.03, 0.04, 0.05), pick(0.5, 0.6, 0.7, 0.8), pick(2.5, 3.0, 3.5)
+    return pick(0.03, 0.04, 0.05), pick(0.7, 0.8, 0.9), pick(3.0, 3.5, 4.0)
 
 
 # %% [stub]

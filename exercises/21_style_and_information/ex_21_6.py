@@ -201,13 +201,12 @@ def terms(ours, theirs):
 # %% [mutant] rounded to the nearest
 # caught by: ties
 def fit(scores, t):
-    x = torch.stack([torch.ones_like(t), t], -1)
+    x, won = torch.stack([torch.ones_like(t), t], -1), scores.round()
     weights = torch.zeros(2, dtype=t.dtype)
     for _ in range(25):
         p = torch.sigmoid(x @ weights)
-        weights = weights + torch.linalg.solve(
-            (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * torch.eye(2), x.T @ (scores.round() - p)
-        )
+        bent = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * torch.eye(2, dtype=t.dtype)
+        weights = weights + torch.linalg.inv(bent) @ x.T @ (won - p)
     return weights
 
 
