@@ -180,6 +180,50 @@ def test_schemas_stand_in_the_system_message():
         read_calls("", [SCHEMAS[0], SCHEMAS[0]])
 
 
+def foreign(parameters):
+    """A schema that somebody else wrote."""
+    return {
+        "type": "function",
+        "function": {"name": "far", **({} if parameters is None else {"parameters": parameters})},
+    }
+
+
+@pytest.mark.parametrize(
+    ("properties", "takes"),
+    [
+        ({"a": True}, True),
+        ({"a": False}, False),
+        ({"a": {}}, True),
+        ({"a": {"type": "array", "items": True}}, True),
+        ({"a": {"type": "array", "items": False}}, False),
+        ({"a": {"type": ["integer", "array"]}}, True),
+        ({"a": {"type": ["integer", "null"]}}, False),
+        ({"a": {"anyOf": [{"type": "string"}, True]}}, True),
+        ({"a": {"anyOf": [False]}}, False),
+        ({"a": {"enum": [[1], 2]}}, True),
+        ({"a": {"type": "of another edition"}}, True),
+    ],
+)
+def test_schemas_of_other_peoples_tools(properties, takes):
+    """``far(a=[1])``; in a JSON Schema ``true`` is anything and ``false`` nothing."""
+    [call] = read_calls("far(a=[1])", [foreign({"type": "object", "properties": properties})]).calls
+    assert isinstance(call, ToolCall) == takes and (takes or "'a' is no" in call.problem)
+
+
+ODD = st.sampled_from((None, True, False, 5, "a", [], ["a"], {}, {"a": None}, [{}], {"a": {"type": 5}}, {"a": {"enum": 3}}, {"a": {"anyOf": 1}}, {"a": {"items": []}}))  # fmt: skip
+
+
+@given(
+    ODD, ODD, st.sampled_from(("far()", "far(a=[1])", "far(a=None, b=2)", '{"name": "far", "arguments": {"a": [[]]}}'))
+)
+def test_no_schema_is_too_odd_for_the_reader(properties, required, text):
+    """A server of tools may send anything as the schema of its arguments."""
+    for parameters in (None, properties, {"properties": properties, "required": required}):
+        [call] = read_calls(text, [foreign(parameters)]).calls
+        assert call.name == "far"
+    assert isinstance(read_calls("far()", [foreign(None)]).calls[0], ToolCall)
+
+
 def test_the_schema_is_that_of_the_function():
     properties = SCHEMAS[0]["function"]["parameters"]["properties"]
     assert list(properties) == list(inspect.signature(find).parameters)

@@ -105,7 +105,10 @@ def test_with_one_reward_at_the_end_a_turns_return_is_the_courses():
     }
     group, turn = adventure.mean_of_group, adventure.mean_of_turn
     assert variance[0.0, True, group] == pytest.approx(variance[0.0, False, group], rel=1e-12)
-    assert variance[BONUS, True, turn] < 0.7 * variance[BONUS, False, group] < variance[BONUS, True, group]
+    assert variance[BONUS, True, turn] < 0.7 * variance[BONUS, False, group]
+    assert variance[BONUS, True, group] > 1.3 * variance[BONUS, False, group], "the right return, the wrong baseline"
+    at_place = adventure.credit(adventure.taught(), BONUS, by_turn=True, baseline=adventure.mean_of_place)["variance"]
+    assert variance[BONUS, True, turn] < at_place < variance[BONUS, False, group], "how many turns are left counts, too"
 
 
 # -- the calculator --------------------------------------------------------------------------------------------------------
@@ -235,3 +238,20 @@ def test_twenty_turns_by_hand():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
     assert tools.tokens_read_again(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
     assert tools.tokens_read_on(prompt, heard) == 8_119
+
+
+def test_attention_is_a_cube_again_and_a_square_on():
+    """Pairs of tokens of which one attends to the other, what is said included: twice the turns cost eight times as many and four times."""
+
+    def pairs(turns, kept, said=10, heard=40):
+        total = length = 0
+        for _ in range(turns):
+            total += sum(range(length if kept else 0, length + said))  # read what is not kept, then speak
+            length += said
+            if kept:
+                total += sum(range(length, length + heard))
+            length += heard
+        return total
+
+    assert pairs(400, False) / pairs(200, False) == pytest.approx(8, rel=0.02)
+    assert pairs(400, True) / pairs(200, True) == pytest.approx(4, rel=0.02)

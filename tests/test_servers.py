@@ -1,6 +1,7 @@
 """Servers of tools: what is asked, what comes back, and what a server may do wrong."""
 
 import importlib.util
+import json
 import sys
 
 import pytest
@@ -58,13 +59,61 @@ def test_a_server_by_hand():
         ("pass", "has ended"),
         ("print('hello', flush=True); input()", "no message of JSON-RPC"),
         ("print('[]', flush=True); input()", "no message of JSON-RPC"),
-        ("import time; time.sleep(60)", "no answer to initialize in 1 seconds"),
+        ("print('[' * 100000, flush=True); input()", "no message of JSON-RPC"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff\\n'); sys.stdout.flush(); input()", "no message of JSON-RPC"),
+        ('print(\'{"id": 1}\', flush=True); input()', "'result' was expected"),
+        ('print(\'{"id": 1, "result": 5}\', flush=True); input()', "'result' was expected"),
+        ('print(\'{"id": 1, "error": "no"}\', flush=True); input()', "an error without a message"),
+        ("import time; time.sleep(60)  # sleep", "no answer to initialize in 1 seconds"),
+        ("import time\nwhile True: print('{}', flush=True); time.sleep(0.1)  # sleep", "no answer to initialize in 1 seconds"),
     ],
-)
+)  # fmt: skip
 def test_bad_servers_are_refused_in_one_line(program, problem):
     with pytest.raises(UserError, match=problem) as refused:
         ToolServer([sys.executable, "-c", program], patience=1 if "sleep" in program else 30)
     assert "\n" not in str(refused.value)
+
+
+#: Answers each request with what is next in a list, whatever was asked.
+SAYS = """
+import json, sys
+answers = iter(json.loads(sys.argv[1]))
+for line in sys.stdin:
+    got = json.loads(line)
+    if "id" in got:
+        print(json.dumps({"id": got["id"], "result": next(answers, {"tools": [], "nextCursor": "more"})}), flush=True)
+"""
+TOOL = {"name": "a", "inputSchema": {}}
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer", "problem"),
+    [
+        (lambda server: server.tools(), {}, "'tools' was expected"),
+        (lambda server: server.tools(), {"tools": [{"name": "a"}]}, "'inputSchema' was expected"),
+        (lambda server: server.tools(), {"tools": [3]}, "'name' was expected"),
+        (lambda server: server.tools(), {"tools": [TOOL, TOOL]}, "two of its tools have the name 'a'"),
+        (lambda server: server.tools(), {"tools": [], "nextCursor": "more"}, "more than 1000 pages"),
+        (lambda server: server.call("a"), {"content": "b"}, "'content' was expected"),
+        (lambda server: server.call("a"), {"content": [{"text": 3}]}, "'text' was expected"),
+        (lambda server: server.resources(), {"resources": [{}]}, "'uri' was expected"),
+        (lambda server: server.read("a"), {"contents": None}, "'contents' was expected"),
+        (lambda server: server.prompts(), {"prompts": {}}, "'prompts' was expected"),
+        (lambda server: server.prompt("a"), {"messages": [{"role": "user"}]}, "'content' was expected"),
+    ],
+)
+def test_answers_that_are_none_are_refused_in_one_line(ask, answer, problem):
+    with ToolServer([sys.executable, "-c", SAYS, json.dumps([{}, answer])]) as server:
+        with pytest.raises(UserError, match=problem) as refused:
+            ask(server)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_closed_server_says_so():
+    server = ToolServer([sys.executable, "-c", SAYS, "[{}]"])
+    server.close()
+    with pytest.raises(UserError, match="has ended"):
+        server.tools()
 
 
 def test_no_such_program():

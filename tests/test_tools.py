@@ -60,7 +60,7 @@ def _words(text):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("", "missing"), ("1+", "missing"), ("2**3", "missing"), ("(1", "not closed"), ("1)", "not understood"), ("x", "missing"),
-     ("1" * 31, "31 digits"), ("1+" * 101, "202 characters"), ("1.2.3", "missing"), ("١+1", "missing")],
+     ("1" * 31, "31 digits"), ("1+" * 101, "202 characters"), ("(" * 21, "more than 20 brackets"), ("1.2.3", "missing"), ("١+1", "missing")],
 )  # fmt: skip
 def test_the_calculator_refuses_with_a_reason(text, problem):
     with pytest.raises(ValueError, match=problem):
@@ -73,6 +73,10 @@ def test_the_calculator_survives_any_text(text):
         Fraction(calculator(text))
     except ValueError as refused:
         assert "\n" not in str(refused)
+
+
+def test_brackets_that_are_closed_do_not_count_as_open():
+    assert calculator("+".join(["(1)"] * 40)) == "40" and calculator("(" * 20 + "1" + ")" * 20) == "1"
 
 
 def test_digits_may_stand_apart():
@@ -157,6 +161,9 @@ def test_long_answers_are_cut_and_say_so():
 
 
 def test_refused_toolboxes():
+    schema = Toolbox([calculator]).schemas[0]
+    with pytest.raises(ValueError, match="one name each"):
+        Toolbox.elsewhere([schema, schema], str)
     with pytest.raises(ValueError, match="one name each"):
         Toolbox([calculator, calculator])
     with pytest.raises(ValueError, match="docstring"):
@@ -305,6 +312,23 @@ def test_a_call_is_answered_and_the_answer_graded(monkeypatch):
         assert said.tolist() == tokens.loss_mask[-len(said) :]
 
 
+def test_two_calls_of_one_turn_are_told_apart_by_their_ids(monkeypatch):
+    """Also where both tools say the same, and a later turn's calls are counted on; the template here writes ids."""
+    with_ids = chat.WORDS_AND_TOOLS.replace("{{ message['content'] }}", "{{ message['tool_call_id'] ~ ' ' if message['role'] == 'tool' }}{{ message['content'] }}")  # fmt: skip
+    assert with_ids != chat.WORDS_AND_TOOLS
+    tokenizer = word_tokenizer([*WORDS, ")", "call_0", "call_1", "call_2", "call_3"], chat_template=with_ids)
+    made = ToolWorld(EXAMPLES, Desk, tokenizer, grade=lambda *_: 0.0, max_turns=3, form="python")
+    episode = made.episodes = [made._episode(4)]
+    two = tokenizer(f"{CALL.format(expression='1 + 1')} {CALL.format(expression='1 + 1')}", add_special_tokens=False)["input_ids"]  # fmt: skip
+    heard = []
+    for _ in range(2):
+        said = made._hear(0, [*two, tokenizer.eos_token_id])
+        heard.append(tokenizer.decode(made._encoded(said)))
+        assert [answer.content for answer in said] == ["2", "2"]
+    assert [answer.id for answer in episode[0].answers] == ["call_0", "call_1", "call_2", "call_3"]
+    assert "call_0" in heard[0] and "call_1" in heard[0] and "call_2" in heard[1] and "call_0" not in heard[1]
+
+
 def test_without_tools_nothing_is_called(monkeypatch):
     made, _ = world(tool_choice="none")
     graded = drawn(made, scripted(made, CALL), monkeypatch)
@@ -353,6 +377,31 @@ def test_worlds_that_cannot_be_graded():
     rollout = made.answers(model, CONFIG, [0], step=0, seed=0, version=0).rollout
     with pytest.raises(ValueError, match="no rewards of their own"):
         made.grade_steps([0], rollout)
+
+
+#: As reasoning models have it: thoughts stand in the turns since the user's last message, and nowhere else.
+FORGETS = (
+    "{% set last = namespace(user=-1) %}{% for m in messages %}{% if m['role'] == 'user' %}{% set last.user = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ ' ' if not loop.first }}{% if m['role'] == 'assistant' %}<assistant> {% generation %}"
+    "{{ m['content'] if loop.index0 > last.user else m['content'].split('</think>')[-1].strip() }} {{ eos_token }}{% endgeneration %}"
+    "{% else %}{{ '<' ~ m['role'] ~ '>' }} {{ m['content'] }}{% endif %}{% endfor %}{{ ' <assistant>' if add_generation_prompt }}"
+)
+
+
+def test_thoughts_are_kept_within_an_answer_and_dropped_after_it():
+    """While only tools speak each turn's context is the beginning of the next one's; when the user speaks again it is not."""
+    tokenizer = word_tokenizer(["ask", "<tool>", "<think>", "</think>", "so", "4", "done"], chat_template=FORGETS)
+    turn = {"role": "assistant", "content": "<think> so </think> ask"}
+    talk = [*conversation("ask"), turn, {"role": "tool", "content": "4"}]
+    begun, on = encode_prompt(tokenizer, talk[:1]), encode_prompt(tokenizer, talk)
+    said = tokenizer(f"{turn['content']} <eos>", add_special_tokens=False)["input_ids"]
+    assert on == begun + said + encode_heard(tokenizer, talk[2:])
+    after = encode_prompt(tokenizer, [*talk, {"role": "assistant", "content": "<think> so </think> done"}, {"role": "user", "content": "ask"}])  # fmt: skip
+    thought = tokenizer.convert_tokens_to_ids("<think>")
+    assert on.count(thought) == 1 and after.count(thought) == 0, "calls and results are kept, thoughts are not"
+    assert tokenizer.convert_tokens_to_ids("4") in after and after[: len(on)] != on
+    with pytest.raises(UserError, match="rewrites"):
+        encode_heard(tokenizer, [{"role": "user", "content": "ask"}])
 
 
 def test_a_template_that_rewrites_is_refused():

@@ -133,18 +133,10 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
         first_id: the number of the first call without an id of its own: ``call_0``, ``call_1`` ….
     """
     thought, rest = _apart(text)
-    tools, said, bodies = _by_name(schemas), [], []
-    if OPEN in rest:
-        while OPEN in rest:
-            before, _, rest = rest.partition(OPEN)
-            body, _, rest = rest.partition(CLOSE)
-            said.append(before)
-            bodies.append(body)
-        said.append(rest)
-    elif _looks_like_calls(rest, tools):
-        bodies.append(rest)
-    else:
-        said.append(rest)
+    tools = _by_name(schemas)
+    said, bodies = _between_marks(rest)
+    if not bodies and _looks_like_calls(rest, tools):
+        said, bodies = [], [rest]
     calls: list[ToolCall | BadCall] = []
     for body in bodies:
         try:
@@ -155,6 +147,17 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
         for one in found:
             calls.append(_checked(one, tools, f"call_{first_id + len(calls)}"))
     return Reply(thought, " ".join(filter(None, (part.strip() for part in said))), tuple(calls))
+
+
+def _between_marks(text: str) -> tuple[list[str], list[str]]:
+    """What stands outside the marks, and what within; a mark that is not closed runs to the end."""
+    said, bodies, at = [], [], 0
+    while (start := text.find(OPEN, at)) >= 0:
+        end = text.find(CLOSE, start)
+        said.append(text[at:start])
+        bodies.append(text[start + len(OPEN) : end if end >= 0 else len(text)])
+        at = end + len(CLOSE) if end >= 0 else len(text)
+    return [*said, text[at:]], bodies
 
 
 def _apart(text: str) -> tuple[str, str]:
@@ -263,7 +266,7 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         raise _Unreadable("arguments are given by their names, not by **", name)
 
     def bound(schema: Schema) -> Any:
-        order = list(schema["function"]["parameters"].get("properties", {}))
+        order = list(_arguments(schema)[0])
         if len(places) > len(order):
             raise _Unreadable(f"{len(places)} arguments; expected at most {len(order)}", name)
         pairs = [*zip(order, places, strict=False), *named]
@@ -285,11 +288,10 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str) -> ToolCall | 
         arguments = _plain(bind(tools[name]))
     except _Unreadable as problem:
         return BadCall(number, name, str(problem))
-    parameters = tools[name]["function"]["parameters"]
-    properties = parameters.get("properties", {})
+    properties, required = _arguments(tools[name])
     if not isinstance(arguments, dict):
         return BadCall(number, name, "arguments are an object of names and values")
-    missing = [key for key in parameters.get("required", ()) if key not in arguments]
+    missing = [key for key in required if key not in arguments]
     if missing:
         return BadCall(number, name, f"argument {missing[0]!r} is missing")
     for key, value in arguments.items():
@@ -300,6 +302,19 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str) -> ToolCall | 
         if not _fits(value, properties[key]):
             return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}")
     return ToolCall(number, name, arguments)
+
+
+def _arguments(schema: Schema) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """The arguments of a tool with the schema of each, and those that are required; a tool whose schema names none has none."""
+    parameters = _object(schema["function"].get("parameters"))
+    required = parameters.get("required")
+    names = required if isinstance(required, list | tuple) else ()
+    return _object(parameters.get("properties")), [name for name in names if isinstance(name, str)]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Part of a schema; whoever wrote the schema may have put something else there, which says nothing."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _plain(value: Any) -> Any:
@@ -330,26 +345,34 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at."""
+def _fits(value: Any, schema: Any) -> bool:
+    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at. ``True`` takes anything, ``False`` nothing."""
+    if schema is False:
+        return False
+    schema = _object(schema)
     if value is None and schema.get("nullable"):
         return True
-    if "anyOf" in schema:
+    if isinstance(schema.get("anyOf"), list | tuple):
         return any(_fits(value, each) for each in schema["anyOf"])
-    if "enum" in schema and value not in schema["enum"]:
+    if isinstance(schema.get("enum"), list | tuple) and value not in schema["enum"]:
         return False
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
+    kinds = _kinds(schema)
     if kinds and not any(_KINDS.get(kind, lambda _: True)(value) for kind in kinds):
         return False
-    return not isinstance(value, list) or all(_fits(each, schema.get("items", {})) for each in value)
+    return not isinstance(value, list) or all(_fits(each, schema.get("items")) for each in value)
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a schema allows; none if it does not say."""
+    kinds = schema.get("type")
+    return [kind for kind in (kinds if isinstance(kinds, list | tuple) else [kinds]) if isinstance(kind, str)]
+
+
+def _kind(schema: Any) -> str:
+    schema = _object(schema)
+    if isinstance(schema.get("enum"), list | tuple):
         return f"choice among {', '.join(map(str, schema['enum']))}"
-    kinds = schema.get("type", "value of the expected kind")
-    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+    return " or ".join(_kinds(schema)) or "value of the expected kind"
 
 
 def _line(problem: BaseException) -> str:

@@ -115,9 +115,10 @@ def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -
     A tool that says ``<|im_end|>`` must not end a turn by it: special tokens in what was heard are broken up by a blank.
 
     Raises:
-        UserError: no template, or one that writes the turn before otherwise because of what was heard.
+        UserError: no template, or one that writes the turn before otherwise because of what was heard; most of those that drop thoughts do so
+            when a user speaks, and not when a tool does.
     """
-    talk = conversation("go on", "well")
+    talk = conversation("go on", "<think>\nso\n</think>\n\nwell")
     text, [(_, end)] = assistant_spans(tokenizer, talk)
     special = [token for token in tokenizer.all_special_tokens if len(token) > 1]
     marks = re.compile("|".join(map(re.escape, special)))

@@ -11,8 +11,9 @@ import json
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import Schema
@@ -20,6 +21,10 @@ from minirlhf.feedback.tools import Toolbox
 
 #: The edition of the protocol that is spoken; a server answers with the one that it speaks.
 PROTOCOL = "2025-06-18"
+#: Pages of a list at most: a server that always has one more is not asked for ever.
+PAGES = 1_000
+
+_Kind = TypeVar("_Kind")
 
 
 class ToolServer:
@@ -30,17 +35,17 @@ class ToolServer:
 
     Args:
         command: the program and its arguments.
-        patience: seconds to wait for an answer.
+        patience: seconds to wait for an answer, whatever else is said meanwhile.
 
     Raises:
-        UserError: the program cannot be started, ends, does not answer in time or says what is no JSON-RPC.
+        UserError: the program cannot be started, ends, does not answer in time or says what is no JSON-RPC, or not what the protocol asks for.
     """
 
     def __init__(self, command: Sequence[str], *, patience: float = 30.0) -> None:
         self._command, self._patience, self._last = list(command), patience, 0
         try:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8", errors="replace"
             )  # fmt: skip
         except OSError as problem:
             raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
@@ -77,61 +82,80 @@ class ToolServer:
 
     def tools(self) -> list[Schema]:
         """As chat templates take them."""
-        return [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "parameters": tool["inputSchema"],
-                },
-            }
-            for tool in self._all("tools")
-        ]
+        listed: dict[str, Schema] = {}
+        for tool in self._all("tools"):
+            name = self._part(tool, "name", str)
+            if name in listed:
+                raise self._bad(f"two of its tools have the name {name[:60]!r}")
+            about = {"name": name, "description": tool.get("description") or "", "parameters": self._part(tool, "inputSchema", dict)}  # fmt: skip
+            listed[name] = {"type": "function", "function": about}
+        return list(listed.values())
 
     def call(self, tool: str, /, **arguments: Any) -> str:
         """The text that a tool gives back; ``RuntimeError`` with its text where it says that it failed."""
         found = self._ask("tools/call", name=tool, arguments=arguments)
-        said = _text(found.get("content", []))
+        said = self._text(self._part(found, "content", list))
         if found.get("isError"):
             raise RuntimeError(said or "the tool failed")
         return said
 
     def resources(self) -> dict[str, str]:
         """Address and name of each."""
-        return {each["uri"]: each.get("name", "") for each in self._all("resources")}
+        return {self._part(each, "uri", str): each.get("name", "") for each in self._all("resources")}
 
     def read(self, address: str) -> str:
         """A resource's text."""
-        return _text(self._ask("resources/read", uri=address)["contents"])
+        return self._text(self._part(self._ask("resources/read", uri=address), "contents", list))
 
     def prompts(self) -> dict[str, str]:
         """Name and description of each."""
-        return {each["name"]: each.get("description", "") for each in self._all("prompts")}
+        return {self._part(each, "name", str): each.get("description", "") for each in self._all("prompts")}
 
     def prompt(self, name: str, **arguments: str) -> list[dict[str, str]]:
         """A prompt's messages."""
-        found = self._ask("prompts/get", name=name, arguments=arguments)["messages"]
-        return [{"role": each["role"], "content": _text([each["content"]])} for each in found]
+        found = self._part(self._ask("prompts/get", name=name, arguments=arguments), "messages", list)
+        return [
+            {"role": self._part(each, "role", str), "content": self._text([self._part(each, "content", dict)])}
+            for each in found
+        ]
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def _all(self, kind: str) -> list[dict[str, Any]]:
-        """A list, page after page."""
-        found: list[dict[str, Any]] = []
+    def _bad(self, problem: str) -> UserError:
+        return UserError(f"{self._command[0]}: {problem}")
+
+    def _part(self, message: Any, name: str, kind: type[_Kind]) -> _Kind:
+        """What the protocol asks for in a message."""
+        found = message.get(name) if isinstance(message, dict) else None
+        if not isinstance(found, kind):
+            raise self._bad(f"says {json.dumps(message)[:60]!r}, where a message with {name!r} was expected")
+        return found
+
+    def _text(self, parts: Sequence[Any]) -> str:
+        """The texts among a message's parts; of another kind its name."""
+        kinds = [
+            part if "text" in _object(part) else {"text": f"({_object(part).get('type', 'data')})"} for part in parts
+        ]
+        return "\n".join(self._part(part, "text", str) for part in kinds)
+
+    def _all(self, kind: str) -> list[Any]:
+        """A list, page after page, of which there are at most :data:`PAGES`."""
+        found: list[Any] = []
         page: dict[str, Any] = {}
-        while True:
+        for _ in range(PAGES):
             answer = self._ask(f"{kind}/list", **page)
-            found += answer[kind]
+            found += self._part(answer, kind, list)
             if not answer.get("nextCursor"):
                 return found
             page = {"cursor": answer["nextCursor"]}
+        raise self._bad(f"its list of {kind} has more than {PAGES} pages")
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._last += 1
         self._send({"id": self._last, "method": method, "params": params})
+        until = time.monotonic() + self._patience
         while True:
-            said = self._hear(method)
+            said = self._hear(method, until)
             if "method" in said and "id" in said:  # it asks us
                 known = said["method"] == "ping"
                 self._send(
@@ -140,33 +164,30 @@ class ToolServer:
                 )
             elif said.get("id") == self._last:
                 if "error" in said:
-                    raise UserError(
-                        f"{self._command[0]}: {method}: {said['error'].get('message', 'an error without a message')}"
-                    )
-                result: dict[str, Any] = said["result"]
-                return result
+                    raise self._bad(f"{method}: {_object(said['error']).get('message', 'an error without a message')}")
+                return self._part(said, "result", dict)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
             self._process.stdin.flush()
-        except OSError:
-            raise UserError(f"{self._command[0]}: the server has ended") from None
+        except (OSError, ValueError):  # gone, or closed
+            raise self._bad("the server has ended") from None
 
-    def _hear(self, method: str) -> dict[str, Any]:
+    def _hear(self, method: str, until: float) -> dict[str, Any]:
         try:
-            line = self._lines.get(timeout=self._patience)
+            line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
-            raise UserError(f"{self._command[0]}: no answer to {method} in {self._patience:g} seconds") from None
+            raise self._bad(f"no answer to {method} in {self._patience:g} seconds") from None
         if not line:
-            raise UserError(f"{self._command[0]}: the server has ended")
+            raise self._bad("the server has ended")
         try:
             said = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
-            raise UserError(f"{self._command[0]}: said {line.strip()[:60]!r}, which is no message of JSON-RPC")
+            raise self._bad(f"said {line.strip()[:60]!r}, which is no message of JSON-RPC")
         return said
 
     def _listen(self) -> None:
@@ -176,6 +197,6 @@ class ToolServer:
         self._lines.put("")
 
 
-def _text(parts: Sequence[Mapping[str, Any]]) -> str:
-    """The texts among a message's parts; of another kind its name."""
-    return "\n".join(part["text"] if "text" in part else f"({part.get('type', 'data')})" for part in parts)
+def _object(value: Any) -> dict[str, Any]:
+    """An object of JSON, or an empty one in place of something else."""
+    return value if isinstance(value, dict) else {}

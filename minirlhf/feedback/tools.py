@@ -75,10 +75,14 @@ class Toolbox:
 
     @classmethod
     def elsewhere(cls, schemas: Sequence[Schema], call: Callable[..., str]) -> Toolbox:
-        """Tools that somebody else carries out: ``call(name, **arguments)``."""
+        """Tools that somebody else carries out: ``call(name, **arguments)``. ``ValueError``: two of one name."""
         box = cls(())
         box.schemas = list(schemas)
         box._functions = {name: partial(call, name) for name in (schema["function"]["name"] for schema in schemas)}
+        if len(box._functions) != len(box.schemas):
+            raise ValueError(
+                f"schemas holds {len(box.schemas)} tools of {len(box._functions)} names; expected one name each"
+            )
         return box
 
     def answer(self, call: ToolCall | BadCall) -> Answer:
@@ -144,8 +148,8 @@ def run_python(program: str) -> str:
     return repr(programs.result(program, "solve"))
 
 
-#: Digits of a number in a calculation at most, and characters of an expression: a power of ten more would let a model stop the machine.
-DIGITS, CHARACTERS = 30, 200
+#: Digits of a number in a calculation at most, characters of an expression, and brackets in brackets: without limits a model could stop the machine.
+DIGITS, CHARACTERS, DEEPEST = 30, 200, 20
 
 
 class _Sum:
@@ -155,7 +159,7 @@ class _Sum:
     """
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = "".join(text.split()), 0
+        self._text, self._at, self._open = "".join(text.split()), 0, 0
         if len(self._text) > CHARACTERS:
             raise ValueError(f"the expression has {len(self._text)} characters; expected at most {CHARACTERS}")
 
@@ -184,11 +188,13 @@ class _Sum:
         while self._text.startswith("-", self._at):
             self._at, negative = self._at + 1, not negative
         if self._text.startswith("(", self._at):
-            self._at += 1
+            self._at, self._open = self._at + 1, self._open + 1
+            if self._open > DEEPEST:
+                raise ValueError(f"more than {DEEPEST} brackets stand in one another")
             found = self._chain(self._product, "+-")
             if not self._text.startswith(")", self._at):
                 raise ValueError("a bracket is not closed")
-            self._at += 1
+            self._at, self._open = self._at + 1, self._open - 1
         else:
             found = self._number()
         return -found if negative else found

@@ -54,7 +54,8 @@ class ToolWorld(World):
     """Examples whose prompts are answered in turns, with the tools of an environment.
 
     Args:
-        examples: each with ``prompt`` (messages) and what the environment's ``reset`` takes beside it.
+        examples: each with ``prompt`` (messages) and what the environment's ``reset`` takes beside it. Schemas are not added: a prompt that
+            should show them begins with a system message of :func:`~minirlhf.data.calls.describe_tools`.
         factory: makes an environment; every row of a rollout has its own.
         tokenizer: its template must know the role ``tool``.
         grade: of the last turn's text; None where the environment's ``get_reward`` is all. Both are added.
@@ -94,7 +95,7 @@ class ToolWorld(World):
         self.examples, self.factory, self.tokenizer, self.episodes = examples, factory, tokenizer, list[Episode]()
         self._grade, self._max_turns, self._cost = grade, max_turns, call_cost
         self._calls = tool_choice != "none"
-        self._heard: dict[tuple[str, ...], list[int]] = {}
+        self._heard: dict[tuple[Answer, ...], list[int]] = {}
 
     def pick(self, count: int, step: int, seed: int) -> list[int]:
         """Every epoch takes each example once."""
@@ -155,7 +156,7 @@ class ToolWorld(World):
         return []
 
     def _encoded(self, said: Sequence[Answer]) -> list[int]:
-        key = tuple(answer.content for answer in said)
+        key = tuple(said)  # a template may write a call's id, too
         if key not in self._heard:
             self._heard[key] = encode_heard(self.tokenizer, [answer.message() for answer in said])
         return self._heard[key]
