@@ -18,7 +18,7 @@ from minirlhf.chapters.ch17_tools.facts import STEADY
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import calls
-from minirlhf.feedback.tools import Toolbox, calculator
+from minirlhf.feedback.tools import Toolbox, calculator, run_python
 from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.tools import ToolWorld
 
@@ -36,7 +36,15 @@ def mean(values):
 # %% [markdown]
 # ## A call is a text
 #
-# Whatever a model writes has to be read. Here are four turns.
+# Of its tools a model knows what the system message says.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+tools = Toolbox([calculator, run_python])
+print(calls.describe_tools(tools.schemas, "python"))
+
+# %% [markdown]
+# Whatever it writes has to be read. Here are four turns.
 
 # %%
 which = predict(
@@ -49,9 +57,8 @@ which = predict(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-tools = Toolbox([calculator])
 turns = [
-    '<tool_call>{"name": "calculator", "arguments": {"expression": "12*34"}}</tool_call>',
+    calls.write_call("run_python", {"program": "def solve(): return 12 * 34"}, "json"),
     '<tool_call>calculator(expression="12*34")',
     '<think><tool_call>calculator(expression="12*34")</tool_call></think>It is 408.',
     "<tool_call>calculator(expression=12*34)</tool_call>",
@@ -192,7 +199,7 @@ worse.reveal(max(gap, key=gap.get))
 # %%
 # figure: unmasked
 # alt: Two panels from the study with the calculator, five seeds, a line for each. Left, mean reward of the first twelve steps: in every seed lower when all words are learned than under the mask. Right, surprise of the
-#   tool's words in nats per token: near six and a half before and under the mask, near two when all words are learned.
+#   tool's words in nats per token: between five and a half and seven and a half before and under the mask, near two when all words are learned.
 fig, axes = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
 for ax, names, title in (
     (axes[0], ("masked_early", "all_early"), "mean reward of the first 12 steps"),
@@ -211,7 +218,7 @@ assert unmasked.exceeds("masked_early", "all_early") and unmasked.exceeds("maske
 assert runs["all words"].surprise < runs["masked"].surprise
 
 # %% [markdown]
-# In the world of the calculator, where a call says four digits that nobody can guess, the lesson that nobody needs costs reward, above all early in the run: the left panel.
+# In the world of the calculator, where a call says three or four digits that nobody can guess, the lesson that nobody needs costs reward, above all early in the run: the left panel.
 #
 # ## What a turn has earned
 #

@@ -391,10 +391,11 @@ class Calls:
         find = {"name": "find", "parameters": {"type": "object", "properties": properties, "required": ["key"]}}
         now = {"name": "now", "parameters": {"type": "object", "properties": {}}}
         self.schemas = [{"type": "function", "function": each} for each in (find, now)]
+        self.find = find["parameters"]
 
     def make(self, rng: random.Random) -> str:
         """Frames and calls in any order; a JSON one may have a value replaced."""
-        parts = []
+        parts: list[str] = []
         for _ in range(rng.randint(1, 5)):
             piece = rng.choice(WRITTEN)
             if piece.endswith("}}") and rng.random() < 0.3:
@@ -408,6 +409,11 @@ class Calls:
         reply = calls.read_calls(made, self.schemas)
         assert reply == calls.read_calls(made, self.schemas)
         assert calls.OPEN not in reply.text, "a call is left in the text"
+        odd = {
+            "type": "function",
+            "function": {"name": "find", "parameters": mangle(random.Random(len(made)), self.find)},
+        }
+        calls.read_calls(made, [odd, self.schemas[1]])  # as a server may describe its tool
         for call in reply.calls:
             if isinstance(call, calls.BadCall):
                 raise UserError(call.problem)

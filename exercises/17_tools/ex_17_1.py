@@ -28,10 +28,10 @@ def numbers(student):
     edge = 1 - (lie + price) / (1 - fail)
     near = [
         0.07,
-        round(0.4 + 0.02 * draw.integer(0, 4), 2),
+        [round(0.4 + 0.02 * draw.integer(0, 4), 2), round(edge + 0.12, 2)][draw.integer(0, 1)],
         round(edge - 0.03, 2),
         round(edge + 0.04, 2),
-        round(edge + 0.12, 2),
+        round(edge + [-0.08, 0.08][draw.integer(0, 1)], 2),
     ]
     return price, fail, lie, [near[i] for i in draw.permutation(5).tolist()]
 

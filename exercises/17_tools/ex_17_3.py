@@ -43,12 +43,7 @@ ARGUMENT = re.compile(r' *([a-z_]+) *= *(?:(-?[0-9]{1,12})|"((?:[^"\\]|\\["\\])*
 def bodies(reply):
     if reply.lstrip().startswith("<think>"):
         _, _, reply = reply.partition("</think>")
-    found = []
-    while "<call>" in reply:
-        _, _, reply = reply.partition("<call>")
-        body, _, reply = reply.partition("</call>")
-        found.append(body)
-    return found
+    return re.findall(r"<call>(.*?)(?:</call>|\Z)", reply, re.DOTALL)
 
 
 def parse(body):
@@ -142,6 +137,7 @@ def reads(sub, draw):
     "`parse` reads calls."
     a, b, n = word(draw), word(draw), draw.integer(11, 97)
     same(sub, "parse", (f"{a}()",), (a, {}))
+    same(sub, "parse", (f"  {a}  (  )  ",), (a, {}), "blanks may stand around each part")
     same(sub, "parse", (f"{a}(key={n})",), (a, {"key": n}))
     same(sub, "parse", (f"{a}(key=-{n})",), (a, {"key": -n}))
     same(
@@ -188,6 +184,9 @@ def refuses(sub, draw):
         f"{a}(k=--{n})": "one sign is enough", f"{a}(k=- {n})": "blanks stand around a number, not within", f"{a}(k=+{n})": "there is no plus sign", f'{a}(k="x)': "the quotes are not closed",
         f'{a}(k="\\n")': "a backslash before anything else", f"{a}(k={n}) {a}()": "something is left over", f"{a.upper()}()": "names have small letters", f"{a}{n}()": "names have letters",
         f"{a}(k=\u0664\u0662)": "digits are 0 to 9", f"{a}(k=1234567890123)": "at most twelve digits", f"{a}(k=)": "there is no value", f"{a}(k={n})\n": "only blanks may stand around", f'{a}(k="x"y")': "the quote ends at the second mark",
+        f"{a}(k = {n}, j\t= 1)": "only blanks may stand around", f"{a}(\nk={n})": "only blanks may stand around", f"{a}(k={n}\u00a0)": "only blanks may stand around", f"{a}(k={n},\tj=1)": "only blanks may stand around",
+        f"{a}(K={n})": "keys have small letters", f"{a}(k1={n})": "keys have letters", f"{a}(k\u00e9={n})": "the letters are a to z", f"{a}\u00df()": "the letters are a to z", f"{a}(k j={n})": "blanks stand around a key, not within", f"{a} {a}()": "blanks stand around a name, not within", f"{a}(=1)": "there is no key", f"{a}(k=-)": "a sign is no number", f"{a}(k=1_0)": "digits are 0 to 9",
+        f"{a}(k={n} {n})": "blanks stand around a number, not within",
         f"{a}\t()": "only blanks may stand around", f"{a}(k={a}())": "a call is no value", f"{a}\n()": "only blanks may stand around",
     }  # fmt: skip
     for text, say in refused.items():
@@ -242,6 +241,7 @@ def survives(sub, draw):
     ):  # fmt: skip
         same(sub, "parse", (body,), (), "that is no call")
     same(sub, "calls", ("<call>" * 3000, {a: []}), [()])
+    same(sub, "calls", (f"<call>{a}()</call>" * 3000, {a: []}), [(a, {})] * 3000)
     same(sub, "bodies", ("<think>" * 3000,), [])
 
 

@@ -211,7 +211,8 @@ def nobody_elses(sub, draw):
 
 
 # %% [probes]
-# no inputs, integers, keywords, size, values, float32, nan, gradient: whole numbers say whose a token is; NaN and gradients are tested above
+# no inputs, integers, keywords, size, values, float32, nan: whole numbers say whose a token is; NaN is tested above
+# no gradient of row, advantages: only those of `loss` count
 
 
 # %% [mutant] what was heard is said
@@ -273,6 +274,17 @@ def loss(logits, ids, turn, credit):
     logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     weights = torch.where(mine, credit.detach().gather(1, turn[:, 1:].clamp(min=0)), 0.0)
     return -(weights * logps).mean()
+
+
+# %% [mutant] the credit learns, too
+# caught by: nobody_elses
+# says: credit
+def loss(logits, ids, turn, credit):
+    mine = turn[:, 1:] >= 0
+    logits = torch.where(mine[..., None], logits[:, :-1], 0.0)
+    logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    weights = torch.where(mine, credit.gather(1, turn[:, 1:].clamp(min=0)), 0.0)
+    return -(weights * logps).sum() / mine.sum()
 
 
 # %% [mutant] masked after the softmax

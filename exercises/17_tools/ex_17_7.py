@@ -85,6 +85,31 @@ def past(sub, draw):
 @test(
     points=1,
     hints=(
+        "Which turns led to what the last turn earned?",
+        "All of them: each has what was earned from it on, less something that does not depend on its own conversation.",
+    ),
+)
+def future(sub, draw):
+    "What a conversation earns from a turn on changes the turn's credit by just as much, where there are others to compare with."
+    seen = torch.full((2, 3, 3), draw.integer(0, 1))
+    rewards, bonus, turn = draw.normal(2, 3, 3), 1 + draw.uniform(), draw.integer(1, 2)
+    moved = rewards.clone()
+    moved[0, 1, turn] += bonus
+    change = (asked(sub, seen, moved) - asked(sub, seen, rewards))[0, 1]
+    want = float(bonus) * (torch.arange(3) <= turn).double()
+    expect(
+        change, want, what="the change of the credit, turn by turn", given={"what is earned in addition": bonus, "at turn": turn}, tolerance=1e-9,
+        mistakes={
+            "only the turn itself has credit for what it earned": float(bonus) * (torch.arange(3) == turn).double(),
+            "nothing has credit": torch.zeros(3, dtype=torch.float64),
+            "the conversation itself is among those with which it is compared": want * 2 / 3,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    hints=(
         "Which conversations may a turn be compared with?",
         "With those of its own group. Every group has learned for itself.",
     ),
@@ -214,8 +239,20 @@ def credit(seen, rewards):
     return returns - everybody / (returns.shape[0] * returns.shape[1] - 1) if len(seen) > 1 else returns
 
 
-# %% [mutant] itself among the others
+# %% [mutant] those whom the turn led to the same situation
 # caught by: unbiased
+def credit(seen, rewards):
+    returns = rewards.flip(-1).cumsum(-1).flip(-1)
+    after = torch.cat([seen[..., 1:], seen[..., -1:]], -1)
+    same = (after[:, :, None] == after[:, None]) & ~torch.eye(seen.shape[1], dtype=torch.bool)[:, :, None]
+    same = same.to(returns.dtype)
+    count = same.sum(2)
+    usual = torch.einsum("pijh,pjh->pih", same, returns) / count.clamp(min=1)
+    return torch.where(count > 0, returns - usual, 0.0)
+
+
+# %% [mutant] itself among the others
+# caught by: future
 # says: itself
 def credit(seen, rewards):
     returns = rewards.flip(-1).cumsum(-1).flip(-1)
@@ -236,7 +273,14 @@ def credit(seen, rewards):
     return rewards.flip(-1).cumsum(-1).flip(-1)
 
 
-# %% [partial] 5: turn by turn
+# %% [mutant] no credit, no bias
+# caught by: future
+# says: nothing has credit
+def credit(seen, rewards):
+    return torch.zeros_like(rewards)
+
+
+# %% [partial] 6: turn by turn
 def credit(seen, rewards):
     returns = rewards.flip(-1).cumsum(-1).flip(-1)
     return (returns - returns.mean(1, keepdim=True)) * seen.shape[1] / (seen.shape[1] - 1)

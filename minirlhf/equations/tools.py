@@ -117,14 +117,14 @@ def check_worth(
 
 @takes(prompt=finite("..."), said=finite("... K"), heard=finite("... K"))
 def tokens_read_again(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
-    """Tokens that are read when each of K turns reads its conversation from the start: Σ_k (n + Σ_{j<k} (s_j + h_j)).
+    """Tokens that are read when each of K turns reads its conversation from the start: Σ_k (n + Σ_{j<k} (s_j + e_j)).
 
     It grows with the square of the number of turns; :func:`tokens_read_on` does not. The words that a turn says are computed besides, in either way.
 
     Label: eq:tokens-read-again
     Source: derived in chapter 17.
     Args:
-        prompt: n, its tokens; ``said``, ``heard``: s_k and h_k, the tokens of turn k and of what came after it; the last h is never read.
+        prompt: n, its tokens; ``said``, ``heard``: s_k and e_k, the tokens of turn k and of what came after it; the last e is never read.
     """
     before = (said + heard).cumsum(-1) - (said + heard)  # (..., K), what stands before each turn
     return (prompt[..., None] + before).sum(-1)
@@ -132,13 +132,13 @@ def tokens_read_again(prompt: Tensor, said: Tensor, heard: Tensor) -> Tensor:
 
 @takes(prompt=finite("..."), heard=finite("... K"))
 def tokens_read_on(prompt: Tensor, heard: Tensor) -> Tensor:
-    """Tokens that are read when K turns go on with the conversation's cache: n + Σ_{k<K} (1 + h_k).
+    """Tokens that are read when K turns go on with the conversation's cache: n + Σ_{k<K} (1 + e_k).
 
     A sampled token enters the cache when the next one is computed. The one that ended a turn had no next one: it is read with what was heard.
 
     Label: eq:tokens-read-on
     Source: derived in chapter 17.
     Args:
-        prompt: n, its tokens; ``heard``: h_k, the tokens of what came after turn k; the last h is never read.
+        prompt: n, its tokens; ``heard``: e_k, the tokens of what came after turn k; the last e is never read.
     """
     return prompt + (1 + heard[..., :-1]).sum(-1)

@@ -40,7 +40,7 @@ LENGTH = 36  # tokens of a completion at most, the tool's included
 
 IMITATE = SFTConfig(max_steps=300, batch_size=64, learning_rate=3e-3)
 MIX = SFTConfig(max_steps=100, batch_size=64, learning_rate=2e-3)
-IMPROVE = OnlineConfig(max_steps=36, batch_size=10, num_generations=8, learning_rate=5e-4, max_completion_length=LENGTH)
+IMPROVE = OnlineConfig(max_steps=36, batch_size=10, num_generations=8, learning_rate=1e-3, max_completion_length=LENGTH)
 
 
 @dataclass

@@ -67,7 +67,7 @@ def _(draw: Draw) -> Legend:
 def _talk(draw: Draw) -> dict[str, Any]:
     """Tokens of a prompt, of four turns and of what came after each, counted from 1 as on the page."""
     prompt, said, heard = draw.uniform(low=3, high=9), draw.uniform(4, low=1, high=5), draw.uniform(4, low=1, high=5)
-    return {"n": prompt, "j": range(1, 5), "K": 4, "s_j": said, "h_j": heard}
+    return {"n": prompt, "j": range(1, 5), "K": 4, "s_j": said, "e_j": heard}
 
 
 @ink("eq:tokens-read-again")

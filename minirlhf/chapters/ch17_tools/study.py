@@ -1,7 +1,8 @@
 """The tool's words in the loss and out of it: ``python -m minirlhf.chapters.ch17_tools.study`` (three minutes).
 
-Five seeds. A policy that asks the calculator in one of four products is trained by Dr. GRPO for 36 steps: with the tool's words masked, and
-with the mistake that they count as its own. Writes ``study.json``.
+Five seeds. A policy that asks the calculator in one of four products is asked with each choice of a tool, and trained by Dr. GRPO for 36 steps: with the tool's
+words masked, and with the mistake that they count as its own. The learning rate is the best of 2.5e-4, 5e-4, 1e-3 and 2e-3 for either way, by the mean reward
+of the run on seeds 100 and 101: .67 and .55 at 1e-3, .66 and .48 at 5e-4. Writes ``study.json``.
 """
 
 from dataclasses import replace
@@ -20,6 +21,9 @@ def one_seed(seed: int, plan: SFTConfig = IMITATE, run: OnlineConfig = IMPROVE, 
     train, test = products()
     start = imitator(seed, plan)
     numbers = {f"sft_{name}": value for name, value in measured(start, test[:count]).items()}
+    for choice in ("any", "none"):
+        found = measured(start, test[:count], choice=choice)
+        numbers |= {f"{choice}_right": found["right"], f"{choice}_call": found["call"]}
     for name, masked in (("masked", True), ("all", False)):
         trained = improved(start, train, replace(run, seed=seed), masked=masked)
         rewards = trained.history["reward"]

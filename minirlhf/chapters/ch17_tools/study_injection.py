@@ -1,8 +1,8 @@
-"""Requests in a tool's output, before and after a policy has learned whose words are instructions:
+"""Requests in a tool's output, before and after a policy has met some, and after it has met words that ask for nothing:
 ``python -m minirlhf.chapters.ch17_tools.study_injection`` (two minutes of one core).
 
 Five seeds. The policy as it was fine-tuned, where only users ask for anything; after 60 steps on conversations of which a half has a request in the tool's
-output; and after as many steps without one. Writes ``study_injection.json``.
+output; after as many steps with nothing there, and after as many with remarks that ask for nothing. Writes ``study_injection.json``.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from minirlhf.trainers.sft import SFTConfig
 
 
 def one_seed(seed: int, plan: SFTConfig = OBEY, defence: SFTConfig = DISTRUST, count: int = 200) -> dict[str, float]:
-    """The three of them, on the same cases."""
+    """All of them, on the same cases."""
     return {
         f"{name}_{key}": value
         for name, trained in arms(seed, plan, defence).items()
