@@ -225,6 +225,8 @@ assert runs["all words"].surprise < runs["masked"].surprise
 # A text adventure: fetch the key, open the door, take the treasure, in at most seven turns. With a bonus of .3 for key and door, each turn may be credited with the whole course or with what comes from it on, and compared with the mean of the group or with that of the same turn. All $4^7$ courses can be listed, so that the variance of each estimate of the gradient is exact.
 
 # %%
+for bonus in progress([0.0, adventure.BONUS], "every course is played"):
+    adventure.courses(bonus)
 calm = predict(
     "Which has the smallest variance?",
     "whole course, mean of the group",

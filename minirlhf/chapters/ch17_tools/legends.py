@@ -73,11 +73,11 @@ def _talk(draw: Draw) -> dict[str, Any]:
 @ink("eq:tokens-read-again")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
-    got = tools.tokens_read_again(legend["n"], legend["s_j"], legend["h_j"])
+    got = tools.tokens_read_again(legend["n"], legend["s_j"], legend["e_j"])
     return legend | {"k": range(1, 5), r"N_{\text{again}}": got}
 
 
 @ink("eq:tokens-read-on")
 def _(draw: Draw) -> Legend:
     legend = _talk(draw)
-    return legend | {r"N_{\text{on}}": tools.tokens_read_on(legend["n"], legend["h_j"])}
+    return legend | {r"N_{\text{on}}": tools.tokens_read_on(legend["n"], legend["e_j"])}
