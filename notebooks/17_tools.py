@@ -227,6 +227,8 @@ assert runs["all words"].surprise < runs["masked"].surprise
 # %%
 for bonus in progress([0.0, adventure.BONUS], "every course is played"):
     adventure.courses(bonus)
+
+# %%
 calm = predict(
     "Which has the smallest variance?",
     "whole course, mean of the group",

@@ -1,16 +1,21 @@
 """Chapter 17: the worlds with tools, and what a turn is worth in one that can be summed."""
 
 import inspect
+import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
 from minirlhf.chapters.ch17_tools import adventure, calculators, facts
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
+from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
 from minirlhf.equations import tools
-from minirlhf.feedback.tools import Toolbox
+from minirlhf.feedback.tools import Toolbox, lookup
+
+ROOT = Path(__file__).parents[1]
 
 # -- the adventure ---------------------------------------------------------------------------------------------------------
 
@@ -238,6 +243,27 @@ def test_twenty_turns_by_hand():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
     assert tools.tokens_read_again(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
     assert tools.tokens_read_on(prompt, heard) == 8_119
+
+
+def test_what_the_page_says_of_the_benchmark():
+    page = (ROOT / "book/17-tools.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]["micro"]
+    two, eight = (f"{found[turns]['times']:.2f}" for turns in ("2", "8"))
+    assert f"that is {two} times as many tokens per second at two turns and {eight} at eight" in page
+    assert all(each["same"] == 1.0 for each in found.values()), "both ways sample the same conversations"
+
+
+def test_the_calls_that_the_page_prints():
+    """The schema, the two forms and the answer to a call of a tool that is not there, as the library writes them."""
+    page = (ROOT / "book/17-tools.md").read_text(encoding="utf-8")
+    toolbox = Toolbox([lookup({})])
+    printed = page[page.index('{"name": "lookup", "description"') :].split("```")[0]
+    assert json.loads(printed) == toolbox.schemas[0]["function"]
+    for form in ("json", "python"):
+        written = calls.write_call("lookup", {"key": "red"}, form)
+        assert written.replace("'", '"') in page
+    [call] = calls.read_calls('<tool_call>searchLookup(key="red")</tool_call>', toolbox.schemas).calls
+    assert toolbox.answer(call).content in page
 
 
 def test_attention_is_a_cube_again_and_a_square_on():
