@@ -303,8 +303,11 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
 def _(two_heads_loss, draw: Draw) -> Comparison:
     "The residual and the slope times style reach the lowest loss that heads with one sum can have: coef below the ranking loss."
     style, noise = draw.normal(5, 2), draw.normal(5, 2)
-    total = 1.1 * style + noise
     even = torch.full((10,), 0.1, dtype=torch.float64)
+    intercept, slope = joint(even, noise.flatten(), style.flatten())
+    total = (
+        1.1 * style + noise - intercept - slope * style
+    )  # its slope on style is 1.1, whatever the noise: it has to be > 0
     quality = st.residual_reward(even, total.flatten(), style.flatten()).reshape(5, 2)
     ranked = torch.nn.functional.softplus(total[:, 1] - total[:, 0]).mean()
     # No split is lower, for |ρ| ≥ 0 and −ρ ≥ −1.
