@@ -277,7 +277,9 @@ def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, abs
 def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
     "The ranking loss of the sum of the heads, with one head pressed off style and the other onto it."
     head, style = draw.normal(6, 2), draw.normal(6, 2)
-    quality = draw.normal(6, 2) - 0.7 * style
+    noise, even = draw.normal(6, 2), torch.full((12,), 1 / 12, dtype=torch.float64)
+    slope = joint(even, noise.flatten(), style.flatten())[1]
+    quality = noise - (slope + 0.7) * style  # below 0 in correlation, whatever the noise
     for coef in (0.4, 1.7):
         gap = (quality + head)[:, 1] - (quality + head)[:, 0]
         rho = torch.corrcoef(torch.stack([quality.flatten(), head.flatten(), style.flatten()]))[:2, 2]
