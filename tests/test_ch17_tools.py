@@ -251,6 +251,11 @@ def test_what_the_page_says_of_the_benchmark():
     two, eight = (f"{found[turns]['times']:.2f}" for turns in ("2", "8"))
     assert f"that is {two} times as many tokens per second at two turns and {eight} at eight" in page
     assert all(each["same"] == 1.0 for each in found.values()), "both ways sample the same conversations"
+    guide = (ROOT / "book/engine.md").read_text(encoding="utf-8")
+    of = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]
+    for name in ("nano", "micro"):
+        first, second, third = (f"{each['times']:.2f}" for each in of[name].values())
+        assert f"{first}, {second} and {third} times" in guide
 
 
 def test_the_calls_that_the_page_prints():
@@ -281,3 +286,11 @@ def test_attention_is_a_cube_again_and_a_square_on():
 
     assert pairs(400, False) / pairs(200, False) == pytest.approx(8, rel=0.02)
     assert pairs(400, True) / pairs(200, True) == pytest.approx(4, rel=0.02)
+
+
+def test_returns_of_conversations_with_no_room_to_spare():
+    """One token; and turns of one token with one between them."""
+    short = tools.turn_returns(torch.tensor([[2.0]]), torch.tensor([[True]]))
+    assert short.tolist() == [[2.0]]
+    two = tools.turn_returns(torch.tensor([[1.0, torch.nan, 2.0]]), torch.tensor([[True, False, True]]), gamma=0.5)
+    assert two.tolist() == [[2.0, 0.0, 2.0]]
