@@ -140,9 +140,8 @@ def rollback_chance(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Te
     drift = torch.logit(new) - torch.logit(old)  # log w
     level = drift.abs() < 1e-9
     safe = torch.where(level, 1.0, drift)
-    return torch.where(
-        level, ship / (rollback + ship), torch.expm1(-ship * safe) / torch.expm1(-(rollback + ship) * safe)
-    )
+    near = ship / (rollback + ship) * (1 + rollback * drift / 2)  # to first order, for the gradient
+    return torch.where(level, near, torch.expm1(-ship * safe) / torch.expm1(-(rollback + ship) * safe))
 
 
 @takes(new=_INSIDE, old=_INSIDE, rollback=at_least(1), ship=at_least(1))
@@ -157,4 +156,6 @@ def canary_pairs(new: Tensor, old: Tensor, *, rollback: int, ship: int) -> Tenso
     level = (torch.logit(new) - torch.logit(old)).abs() < 1e-6
     apart = torch.where(level, 1.0, new - old)
     ends = rollback_chance(new, old, rollback=rollback, ship=ship) * (rollback + ship) - ship
-    return torch.where(level, rollback * ship / (2 * new * (1 - old)), ends / apart)
+    mean, drift = (new + old) / 2, torch.logit(new) - torch.logit(old)
+    near = rollback * ship / (2 * mean * (1 - mean)) * (1 + (rollback - ship) * drift / 6)  # to first order
+    return torch.where(level, near, ends / apart)
