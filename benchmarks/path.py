@@ -25,7 +25,7 @@ import minirlhf
 
 #: What a run may pass through in a fresh process: files, functions, lines. They are to fall. GRPO's rose once, from (35, 162, 911):
 #: replies end where the chat template ends them, a run's origin is kept, and metrics show while it goes on.
-BOUNDS = {"grpo": (35, 166, 953), "dpo": (27, 110, 586)}
+BOUNDS = {"grpo": (35, 166, 953), "dpo": (27, 109, 584)}
 
 ROOT = Path(minirlhf.__file__).parent
 

@@ -160,8 +160,8 @@ def left_pad(
     prompts: Sequence[Sequence[int]], pad_token_id: int, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
     """Prompts as one batch that ends flush on the right: ids and attention mask, both ``(P, W)``."""
-    empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
-    if not prompts or empty:
+    if not prompts or not all(map(len, prompts)):
+        empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
         raise ValueError(
             f"prompts holds {len(prompts)} prompts, of which {empty[:5]} are empty; expected tokens in each"
         )
