@@ -176,7 +176,8 @@ def _same_to_digits(read: list[Any], draws: random.Random) -> bool:
     far = _reach(read, sizes)
     deep = max(map(_towers, read)) > 1  # far out exp(exp(x)) takes all time there is
     for point in range((NEAR if deep else NEAR + FAR) if letters else 1):
-        at = {letter: _near(draws) if point < NEAR else _far_out(draws, sizes, far) for letter in letters}
+        ends = {NEAR: 1.0, NEAR + 1: -1.0}.get(point)
+        at = {letter: _near(draws) if point < NEAR else _far_out(draws, sizes, far, ends) for letter in letters}
         try:
             rough = sympy.log(abs(sympy.N(read[0], 15, subs=at)) + 1, 10)
             digits = DIGITS + int(min(rough, FARTHEST)) if rough.is_finite else DIGITS
@@ -197,10 +198,13 @@ def _near(draws: random.Random) -> Any:
     return sympy.Rational(draws.randrange(1, 4 * 10**40), 10**40)
 
 
-def _far_out(draws: random.Random, sizes: list[Any], far: float) -> Any:
-    """A random positive number of the size of one of the numbers that are there, or up to ``far`` powers of ten away from 1."""
+def _far_out(draws: random.Random, sizes: list[Any], far: float, end: float | None) -> Any:
+    """A random positive number of the size of one of the numbers that are there, or up to ``far`` powers of ten away from 1; for an ``end`` of
+    1 or −1 all of them, up or down."""
     import sympy
 
+    if end is not None:
+        return _near(draws) * sympy.Integer(10) ** round(far * end)
     if draws.random() < 0.5:
         return _near(draws) * draws.choice([sympy.Integer(1), *sizes])
     return _near(draws) * sympy.Integer(10) ** round(far * draws.choice((-1.0, 1.0, draws.uniform(-1, 1))))

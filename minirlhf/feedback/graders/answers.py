@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
 
-# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3. At most 30 digits in a row: longer ones are no answers, and slow to calculate with.
+# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10^3, where it is a part of something. At most 30 digits in a row: longer ones are no answers, and slow to calculate with.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}(?![0-9])|[0-9]{1,30}(?![0-9]))"
 _NUMBER = re.compile(
-    r"(?<![0-9.])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
+    r"(?<![0-9.])(?<![0-9][-+*×·^])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<value>(?:{_DIGITS}(?:\.[0-9]{{1,30}}(?![0-9]))?|\.[0-9]{{1,30}}(?![0-9])))"
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,9})(?![0-9])|(?![eE][+-]?[0-9]))"
     rf"(?:/(?P<below>{_DIGITS}))?"
+    r"(?![-+*×·^/][0-9]|[.,][0-9]{3}(?![0-9])|\.[0-9])"
 )
 _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the distance takes their product in steps
@@ -64,7 +65,8 @@ def numeric(completion: str, reference: str) -> float:
     """1 if both give the same number: ``#### 1,080`` and ``1080.0``, ``$0.5`` and ``1/2``.
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number. What stands
-    around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another.
+    around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. What is joined to
+    another number without a blank, as in ``7-3`` or ``10^3``, is no answer.
     """
     wanted = answer_number(reference)
     return math.nan if wanted is None else float(answer_number(completion) == wanted)
