@@ -44,6 +44,7 @@ extensions = [
     "engine_table",
     "derivations",
     "labelling",
+    "touch",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]

@@ -1,0 +1,61 @@
+"""``{touch} NAME``: a figure that the reader sets, computed in the browser and held to the library; see :mod:`figures`."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import figures
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+SCRIPT = Path(__file__).resolve().parents[1] / "_static" / "touch.js"
+PLACE = "_static/figures"  # of the scripts, in the finished site
+
+
+class TouchDirective(SphinxDirective):
+    """The figure, and what to try with it: the content, Markdown, stands below."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The figure as HTML, in a container with its caption."""
+        try:
+            figure = figures.load(self.arguments[0])
+        except ValueError as error:
+            raise self.error(str(error)) from None
+        self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.py"))
+        self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.js"))
+        folder = "../" * self.env.docname.count("/") + PLACE
+        whole = nodes.container("", nodes.raw("", figures.html(figure, folder), format="html"), classes=["touch-whole"])
+        self.state.nested_parse(self.content, self.content_offset, whole)
+        return [whole]
+
+
+def scripts(out: Path, seed: int) -> None:
+    """Put the scripts of all figures, and what Python found, where the pages look for them."""
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SCRIPT, out / "touch.js")
+    for name in figures.names():
+        source = figures.FOLDER / f"{name}.js"
+        if not source.is_file():
+            raise ExtensionError(
+                f"book/figures/{name}.py has no {name}.js beside it: nothing would move in the browser"
+            )
+        shutil.copy(source, out / f"{name}.js")
+        (out / f"{name}.held.js").write_text(figures.proof(figures.load(name), seed), encoding="utf-8")
+
+
+def finish(app: Sphinx, exception: Exception | None) -> None:
+    """After the pages, once for site and one page."""
+    if exception is None and app.builder.name == "html":
+        scripts(Path(app.outdir) / PLACE, app.config.ledger_seed)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("touch", TouchDirective)
+    app.connect("build-finished", finish)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
