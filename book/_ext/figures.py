@@ -42,7 +42,7 @@ class Slider:
     @property
     def texts(self) -> list[str]:
         """The values as they are shown."""
-        return [format(value, self.form) for value in self.values]
+        return [format(value, self.form).replace("-", "−") for value in self.values]
 
 
 @dataclass(frozen=True)
@@ -223,13 +223,17 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
     return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def _tick(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
+
+
 def svg(panel: Panel, values: Values) -> str:
     """A panel as it stands with these values."""
     out = [f'<text class="touch-title" x="0" y="13">{escape(panel.title)}</text>']
     if panel.names:
         at = [(x, name) for x, name in enumerate(panel.names) if name]
     else:
-        at = [(x, f"{x:g}") for x in ticks(*panel.xlim, "x" in panel.log)]
+        at = [(x, _tick(x)) for x in ticks(*panel.xlim, "x" in panel.log)]
     for x, text in at:
         px = LEFT + (RIGHT - LEFT) * _place(x, *panel.xlim, "x" in panel.log)
         out.append(f'<path class="touch-axis" d="M{px:.1f} {BOTTOM}v4"/>')
@@ -237,7 +241,7 @@ def svg(panel: Panel, values: Values) -> str:
     for y in ticks(*panel.ylim, "y" in panel.log):
         py = BOTTOM - (BOTTOM - TOP) * _place(y, *panel.ylim, "y" in panel.log)
         out.append(f'<path class="touch-grid" d="M{LEFT} {py:.1f}H{RIGHT}"/>')
-        out.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{py + 4:.1f}">{f"{y:g}".replace("-", "−")}</text>')
+        out.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{py + 4:.1f}">{_tick(y)}</text>')
     out.append(f'<path class="touch-axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
     out.append(f'<text text-anchor="middle" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 5}">{escape(panel.x)}</text>')
     out.append(
@@ -255,7 +259,11 @@ def svg(panel: Panel, values: Values) -> str:
 
 
 def _said(reading: Reading, value: Any) -> str:
-    return escape(str(value)) if reading.digits is None else f"{value:.{reading.digits}f}".replace("-", "−")
+    """A number as the page writes it; ``touch.js`` does the same."""
+    if reading.digits is None:
+        return escape(str(value))
+    text = f"{value:.{reading.digits}f}"
+    return text.replace("-", "−" if float(text) else "")
 
 
 def _control(control: Slider | Choice) -> str:

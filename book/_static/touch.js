@@ -69,7 +69,8 @@ window.touch ??= (() => {
       });
       for (const [key, digits] of Object.entries(spec.digits)) {
         const value = found[key], place = root.querySelector(`[data-value="${key}"]`);
-        place.textContent = digits === null ? value : value.toFixed(digits).replace("-", "\u2212");
+        const text = digits === null ? value : value.toFixed(digits);
+        place.textContent = digits === null ? text : text.replace("-", Number(text) ? "\u2212" : "");
       }
     }
     const set = (input, control) => { // a slider gives the place of its value among the values
