@@ -1,0 +1,99 @@
+"""One pair, three answers: where DPO moves the probability, step by step, when answers share features."""
+
+from figures import Figure, Mark, Panel, Reading, Slider
+
+STEPS = 400
+RATE = 0.5
+
+
+def data():
+    """The chosen and the third answer's features; the reference says each of the three equally often."""
+    return {"chosen": [1.0, 0.0], "third": [0.3, 1.0], "steps": STEPS, "rate": RATE}
+
+
+def oracle(data, state):
+    """Gradient descent on the library's DPO loss, by its gradient's weight and the features' difference."""
+    import torch
+
+    from minirlhf.equations.preference_losses.pairs import dpo_displacement, dpo_gradient_weight
+    from minirlhf.equations.preference_losses.records import PairLogps
+
+    features = torch.tensor([data["chosen"], [state["along"], state["across"]], data["third"]], dtype=torch.float64)
+    theta = torch.zeros(2, dtype=torch.float64)
+    ref = (features @ theta).log_softmax(-1)
+    first = dpo_displacement(ref, features, 0, 1)
+    curves = []
+    for _ in range(data["steps"] + 1):
+        logps = (features @ theta).log_softmax(-1)
+        curves.append(logps.exp().tolist())
+        pair = PairLogps(logps[:1], logps[1:2], ref[:1], ref[1:2])
+        weight = dpo_gradient_weight(pair, beta=state["beta"])[0]
+        theta = theta + data["rate"] * weight * (features[0] - features[1])
+    steps = list(range(data["steps"] + 1))
+    now = curves[state["step"]]
+    chosen, rejected, third = ([row[i] for row in curves] for i in range(3))
+    return {
+        "chosen": [steps, chosen],
+        "rejected": [steps, rejected],
+        "third": [steps, third],
+        "here": [[state["step"]] * 3, now],
+        "features_chosen": [[data["chosen"][0]], [data["chosen"][1]]],
+        "features_rejected": [[state["along"]], [state["across"]]],
+        "features_third": [[data["third"][0]], [data["third"][1]]],
+        "direction": [[state["along"], data["chosen"][0]], [state["across"], data["chosen"][1]]],
+        "rate_chosen": float(first[0]),
+        "rate_rejected": float(first[1]),
+        "rate_third": float(first[2]),
+        "p_chosen": now[0],
+        "p_third": now[2],
+    }
+
+
+FIGURE = Figure(
+    title="“No” over “never”: who gains? Move the rejected answer's features",
+    alt="Left: the features of three answers in the plane; “never” lies close to “no”, a little below it, and “sure” far above. Right, over 400 steps of DPO on the one pair"
+    " “no” over “never”: “no” and “never” fall, “sure” rises and has nearly all the probability in the end.",
+    controls=[
+        Slider("along", "“never”, first feature", [round(-1 + 0.1 * i, 1) for i in range(21)], start=0.9, form=".1f"),
+        Slider("across", "second feature", [round(-1 + 0.1 * i, 1) for i in range(21)], start=-0.3, form=".1f"),
+        Slider("beta", "β", [0.05, 0.1, 0.2, 0.5, 1.0, 2.0], start=1.0),
+        Slider("step", "step", list(range(0, STEPS + 1, 5)), start=200),
+    ],
+    panels=[
+        Panel(
+            "features of the three answers",
+            "first feature",
+            "second feature",
+            (-1.2, 1.2),
+            (-1.2, 1.2),
+            [
+                Mark("direction", "the direction of the step", "line", 5, dashed=True),
+                Mark("features_chosen", "“no”, chosen", "points", 0),
+                Mark("features_rejected", "“never”, rejected", "points", 1),
+                Mark("features_third", "“sure”, not in the pair", "points", 2),
+            ],
+        ),
+        Panel(
+            "probability of each",
+            "steps of DPO on the one pair",
+            "probability",
+            (0, STEPS),
+            (0, 1),
+            [
+                Mark("chosen", "“no”", "line", 0),
+                Mark("rejected", "“never”", "line", 1, dashed=True),
+                Mark("third", "“sure”", "line", 2),
+                Mark("here", "", "points", 5),
+            ],
+        ),
+    ],
+    readings=[
+        Reading("rate_chosen", "first step, log-probability of “no”"),
+        Reading("rate_rejected", "“never”"),
+        Reading("rate_third", "“sure”"),
+        Reading("p_chosen", "probability of “no” now"),
+        Reading("p_third", "“sure” now"),
+    ],
+    data=data,
+    oracle=oracle,
+)

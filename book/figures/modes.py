@@ -1,0 +1,92 @@
+"""A student with one hump, a teacher with two: which student is nearest, by divergence."""
+
+from figures import Figure, Mark, Panel, Reading, Slider
+
+PLACES = 61
+BETAS = [round(0.02 + 0.04 * i, 2) for i in range(25)]  # 0.02 to 0.98
+MEANS = [round(-3 + 0.15 * i, 2) for i in range(41)]
+WIDTHS = [round(0.3 * 1.12**i, 4) for i in range(20)]
+
+
+def data():
+    """Sixty-one places, and the students among whom the nearest is looked for."""
+    return {
+        "places": [round(-3 + 0.1 * i, 1) for i in range(PLACES)],
+        "means": MEANS,
+        "widths": WIDTHS,
+        "betas": BETAS,
+    }
+
+
+def oracle(data, state):
+    """By the library's divergence, for every student of a grid."""
+    import torch
+
+    from minirlhf.equations import kl
+
+    x = torch.tensor(data["places"], dtype=torch.float64)
+    half = state["apart"] / 2
+    teacher = (0.6 * torch.exp(-(((x + half) / 0.4) ** 2) / 2) + 0.4 * torch.exp(-(((x - half) / 0.4) ** 2) / 2)).log()
+    grid = [(m, w) for m in data["means"] for w in data["widths"]]
+    students = torch.stack([-(((x - m) / w) ** 2) / 2 for m, w in grid])
+
+    def nearest(beta):
+        far = kl.generalised_jsd(students, teacher.expand_as(students), beta=beta)
+        at = int(far.argmin())
+        return at, float(far[at])
+
+    found = [nearest(beta)[0] for beta in data["betas"]]
+    at, least = nearest(state["beta"])
+    mean, width = grid[at]
+    return {
+        "teacher_line": [data["places"], teacher.softmax(-1).tolist()],
+        "student": [data["places"], students[at].softmax(-1).tolist()],
+        "middle": [data["betas"], [grid[n][0] for n in found]],
+        "upper": [data["betas"], [grid[n][0] + grid[n][1] for n in found]],
+        "lower": [data["betas"], [grid[n][0] - grid[n][1] for n in found]],
+        "here": [[state["beta"]], [mean]],
+        "mean": mean,
+        "width": width,
+        "divergence": least,
+    }
+
+
+FIGURE = Figure(
+    title="Cover both, or choose one? Between the two KLs",
+    alt="Left: the teacher has two humps, at −1.2 and 1.2, the left one higher. The nearest student for β = .5 is wide and lies between them, at −.3. Right, over β:"
+    " up to about .7 the nearest student stays there; then it jumps onto the left hump and is narrow.",
+    controls=[
+        Slider("beta", "β of the divergence", BETAS, start=0.5, form=".2f"),
+        Slider("apart", "humps apart by", [round(0.2 * i, 1) for i in range(1, 21)], start=2.4, form=".1f"),
+    ],
+    panels=[
+        Panel(
+            "the teacher and the nearest student",
+            "what is said, from −3 to 3",
+            "probability",
+            (-3, 3),
+            (0, 0.16),
+            [Mark("student", "student", "line", 0), Mark("teacher_line", "teacher", "line", 5, dashed=True)],
+        ),
+        Panel(
+            "where the nearest student stands, for every β",
+            "β: forward KL at 0, reverse KL at 1",
+            "mean ± deviation",
+            (0, 1),
+            (-4, 4),
+            [
+                Mark("middle", "mean", "line", 0),
+                Mark("upper", "one deviation away", "line", 0, dashed=True),
+                Mark("lower", "", "line", 0, dashed=True),
+                Mark("here", "", "points", 5),
+            ],
+        ),
+    ],
+    readings=[
+        Reading("mean", "mean", 2),
+        Reading("width", "deviation", 2),
+        Reading("divergence", "divergence, in nats"),
+    ],
+    data=data,
+    oracle=oracle,
+)
