@@ -65,9 +65,10 @@ class Mark:
     """A series in a panel.
 
     Attributes:
-        series: its name; its values are ``[xs, ys]``, of bars the heights.
+        series: its name; its values are ``[xs, ys]``, of bars the heights, of squares ``[xs, ys, sides]`` (1 fills a cell of the grid
+            of whole numbers), of arrows ``[xs, ys, directions]`` (0 up, 1 right, 2 down, 3 left).
         label: its line in the legend; empty for none.
-        kind: "line", "points" or "bars".
+        kind: "line", "points", "bars", "squares" or "arrows".
         colour: 0 to 5, a place of the palette.
         dashed: a line of strokes; of bars their outline only.
     """
@@ -195,6 +196,20 @@ def _points(panel: Panel, xs: Sequence[float], ys: Sequence[float]) -> list[tupl
     ]
 
 
+def _square(x: float, y: float, cell: float, side: float) -> str:
+    a = cell * side
+    return f"M{x - a / 2:.2f} {y - a / 2:.2f}h{a:.2f}v{a:.2f}h{-a:.2f}z"
+
+
+def _arrow(x: float, y: float, cell: float, direction: int) -> str:
+    across, up = ((0, -1), (1, 0), (0, 1), (-1, 0))[direction]
+    far, head = 0.42 * cell, 0.1 * cell
+    tip = (x + far * across, y + far * up)
+    sides = [(tip[0] - head * (across + s * up), tip[1] - head * (up + s * across)) for s in (1, -1)]
+    line = f"M{x:.2f} {y:.2f}L{tip[0]:.2f} {tip[1]:.2f}"
+    return f"{line}M{sides[0][0]:.2f} {sides[0][1]:.2f}L{tip[0]:.2f} {tip[1]:.2f}L{sides[1][0]:.2f} {sides[1][1]:.2f}"
+
+
 def shape(panel: Panel, mark: Mark, value: Any) -> str:
     """The ``d`` of the path that shows a series; ``touch.js`` does the same."""
     if mark.kind == "bars":
@@ -202,7 +217,13 @@ def shape(panel: Panel, mark: Mark, value: Any) -> str:
         base = (BOTTOM - TOP) * (1 - _place(max(0.0, panel.ylim[0]), *panel.ylim, False))
         tops = _points(panel, range(len(value)), value)
         return "".join(f"M{x - side:.2f} {base:.2f}V{y:.2f}h{2 * side:.2f}V{base:.2f}z" for x, y in tops)
-    found = _points(panel, *value)
+    found = _points(panel, *value[:2])
+    if mark.kind in ("squares", "arrows"):
+        wide = (RIGHT - LEFT) / (panel.xlim[1] - panel.xlim[0])
+        high = (BOTTOM - TOP) / abs(panel.ylim[1] - panel.ylim[0])
+        cell = min(wide, high)
+        drawn = _square if mark.kind == "squares" else _arrow
+        return "".join(drawn(x, y, cell, what) for (x, y), what in zip(found, value[2], strict=True))
     if mark.kind == "points":
         r = RADIUS
         return "".join(f"M{x - r:.2f} {y:.2f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0" for x, y in found)
@@ -233,12 +254,12 @@ def svg(panel: Panel, values: Values) -> str:
     if panel.names:
         at = [(x, name) for x, name in enumerate(panel.names) if name]
     else:
-        at = [(x, _tick(x)) for x in ticks(*panel.xlim, "x" in panel.log)]
+        at = [(x, _tick(x)) for x in ticks(*sorted(panel.xlim), "x" in panel.log)]
     for x, text in at:
         px = LEFT + (RIGHT - LEFT) * _place(x, *panel.xlim, "x" in panel.log)
         out.append(f'<path class="touch-axis" d="M{px:.1f} {BOTTOM}v4"/>')
         out.append(f'<text text-anchor="middle" x="{px:.1f}" y="{BOTTOM + 17}">{escape(text)}</text>')
-    for y in ticks(*panel.ylim, "y" in panel.log):
+    for y in ticks(*sorted(panel.ylim), "y" in panel.log):
         py = BOTTOM - (BOTTOM - TOP) * _place(y, *panel.ylim, "y" in panel.log)
         out.append(f'<path class="touch-grid" d="M{LEFT} {py:.1f}H{RIGHT}"/>')
         out.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{py + 4:.1f}">{_tick(y)}</text>')

@@ -36,6 +36,21 @@ window.touch ??= (() => {
         .map(([x, y]) => `M${n(x - side)} ${n(base)}V${n(y)}h${n(2 * side)}V${n(base)}z`).join("");
     }
     const found = at(...value);
+    const cell = Math.min(across / (panel.xlim[1] - panel.xlim[0]), up / Math.abs(panel.ylim[1] - panel.ylim[0]));
+    if (mark.kind === "squares") {
+      return found.map(([x, y], i) => {
+        const a = cell * value[2][i];
+        return `M${n(x - a / 2)} ${n(y - a / 2)}h${n(a)}v${n(a)}h${n(-a)}z`;
+      }).join("");
+    }
+    if (mark.kind === "arrows") {
+      return found.map(([x, y], i) => {
+        const [dx, dy] = [[0, -1], [1, 0], [0, 1], [-1, 0]][value[2][i]], head = 0.1 * cell;
+        const [tx, ty] = [x + 0.42 * cell * dx, y + 0.42 * cell * dy];
+        const side = (s) => `${n(tx - head * (dx + s * dy))} ${n(ty - head * (dy + s * dx))}`;
+        return `M${n(x)} ${n(y)}L${n(tx)} ${n(ty)}M${side(1)}L${n(tx)} ${n(ty)}L${side(-1)}`;
+      }).join("");
+    }
     if (mark.kind === "points") {
       return found.map(([x, y]) => `M${n(x - r)} ${n(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`).join("");
     }

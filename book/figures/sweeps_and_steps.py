@@ -1,0 +1,113 @@
+"""A world of 25 cells: values by sweeps, when the laws are known, and by a walker's steps, when they are not."""
+
+import random
+
+from figures import Choice, Figure, Mark, Panel, Reading, Slider
+
+SIZE, MOST, STEPS = 5, 60, 50
+WAYS = ("value iteration: sweeps", "Q-learning: fifties of steps")
+
+
+def data():
+    """Where each action leads and what it earns, and where a walker who tosses coins went."""
+    from minirlhf.tabular import worlds
+
+    process = worlds.five_by_five().process
+    generator, state, walked = random.Random("sweeps and steps"), 12, []
+    to = process.transitions.argmax(-1)
+    for _ in range(MOST * STEPS):
+        action = generator.randrange(4)
+        walked.append(4 * state + action)
+        state = int(to[state, action])
+    return {
+        "to": to.tolist(),
+        "rewards": process.expected_rewards.tolist(),
+        "walked": walked,
+        "steps": STEPS,
+        "most": MOST,
+    }
+
+
+def oracle(data, state):
+    """By the library's Bellman equations and its target of Q-learning."""
+    import torch
+
+    from minirlhf.equations import mdp, value_learning
+    from minirlhf.tabular import planning, worlds
+
+    process, gamma = worlds.five_by_five().process, state["gamma"]
+    rewards = process.expected_rewards
+    truth = planning.value_iteration(process, gamma=gamma, tolerance=1e-12).values
+    table = torch.zeros(SIZE * SIZE, 4, dtype=torch.float64)
+    tables = [table.clone()]
+    if state["way"] == WAYS[0]:
+        values = torch.zeros(SIZE * SIZE, dtype=torch.float64)
+        for _ in range(data["most"]):
+            tables.append(mdp.action_values(process.transitions, rewards, values, gamma=gamma))
+            values = mdp.bellman_optimality(process.transitions, rewards, values, gamma=gamma)
+    else:
+        alive = torch.zeros(1, dtype=torch.bool)
+        for n, code in enumerate(data["walked"], 1):
+            at, action = divmod(code, 4)
+            after = table[data["to"][at][action]][None]
+            target = value_learning.q_learning_target(rewards[at, action][None], after, alive, gamma=gamma)[0]
+            table[at, action] += state["alpha"] * (target - table[at, action])
+            if n % data["steps"] == 0:
+                tables.append(table.clone())
+    errors = [float((t.amax(-1) - truth).abs().max()) for t in tables]
+    now = tables[state["work"]]
+    values = now.amax(-1)
+    most = float(truth.max())
+    arrows = [(s % SIZE, s // SIZE, a) for s in range(SIZE * SIZE) for a in range(4) if now[s, a] >= values[s] - 1e-9]
+    columns, rows = [s % SIZE for s in range(SIZE * SIZE)], [s // SIZE for s in range(SIZE * SIZE)]
+    work = list(range(data["most"] + 1))
+    return {
+        "size": [columns, rows, [0.95 * min(1.0, max(0.0, float(v)) / most) for v in values]],
+        "policy": [list(x) for x in zip(*arrows, strict=True)],
+        "errors": [work, errors],
+        "here": [[state["work"]], [errors[state["work"]]]],
+        "corner": float(values[-1]),
+        "truth": float(truth[-1]),
+        "error": errors[state["work"]],
+    }
+
+
+FIGURE = Figure(
+    title="What a cell is worth, sweep by sweep or step by step",
+    alt="Left: a map of five by five cells; squares show what each is worth after six sweeps, largest in the second cell of the top row, and arrows the best actions."
+    " Right: the largest error falls from 24 towards 0 over sixty sweeps.",
+    controls=[
+        Choice("way", "how", list(WAYS), WAYS[0]),
+        Slider("work", "so many", list(range(MOST + 1)), start=6),
+        Slider("gamma", "γ", [round(0.5 + 0.05 * i, 2) for i in range(9)] + [0.93], start=0.9, form=".2f"),
+        Slider("alpha", "learning rate (Q-learning)", [round(0.1 * i, 1) for i in range(1, 11)], start=0.5, form=".1f"),
+    ],
+    panels=[
+        Panel(
+            "values and best actions",
+            "column",
+            "row",
+            (-0.6, 4.6),
+            (4.6, -0.6),
+            [
+                Mark("size", "value, the largest fills its cell", "squares", 0),
+                Mark("policy", "best action", "arrows", 5),
+            ],
+        ),
+        Panel(
+            "largest error of a value",
+            "sweeps, or fifties of steps",
+            "error",
+            (0, MOST),
+            (0, 36),
+            [Mark("errors", "", "line", 1), Mark("here", "", "points", 5)],
+        ),
+    ],
+    readings=[
+        Reading("corner", "last cell, now", 2),
+        Reading("truth", "in truth", 2),
+        Reading("error", "largest error"),
+    ],
+    data=data,
+    oracle=oracle,
+)
