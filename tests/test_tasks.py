@@ -22,7 +22,6 @@ from minirlhf.data.preferences import (
     length_bias,
     preference_probability,
     sample_pairs,
-    word_bias,
 )
 from minirlhf.data.tasks import (
     knights_and_knaves,
@@ -399,7 +398,7 @@ def test_biases_add_to_the_gold_reward():
     [pair] = label_pairs(ASSISTANT, [(prompt, plain, wordy)], labeller=labeller)
     assert pair.chosen == wordy
     assert pair.margin == pytest.approx(ASSISTANT.grade(prompt, wordy) - ASSISTANT.grade(prompt, plain) + 4)
-    flattered = Labeller(biases=(length_bias(0.5), word_bias(2.0, ["lovely"])))
+    flattered = Labeller(biases=(length_bias(0.5), lambda _, reply: 2.0 * reply.split().count("lovely")))
     assert flattered.score(ASSISTANT, prompt, "lovely lovely") == pytest.approx(
         ASSISTANT.grade(prompt, "lovely lovely") + 1.0 + 4.0
     )

@@ -192,6 +192,8 @@ def rounds_enough(sub, draw):
             got, float(want), what="`enough`", given={"target": target, "start": start, "K": K},
             mistakes={"that round is still above the target": float(want - 1), "one round fewer is enough": float(want + 1)},
         )  # fmt: skip
+    if sub.enough(1.0, last + 0.2 * (1 - last), K, *given) != 0:
+        fail("first replies that are far below the target need no round, and `enough` is not 0")
     if sub.enough(0.9 * last, start, K, *given) != math.inf:
         fail("a target below the end is never reached, and `enough` is not infinite")
 
@@ -236,6 +238,17 @@ def enough(target, start, K, miss, alarm, repair, harm):
         return math.inf
     factor = 1 - ((1 - miss) * repair + alarm * harm) / K
     return max(0, int(math.log((target - last) / (start - last)) / math.log(factor)))
+
+
+# %% [mutant] by a logarithm, also above the start
+# caught by: rounds_enough
+# says: need no round
+def enough(target, start, K, miss, alarm, repair, harm):
+    last = end(miss, alarm, repair, harm)
+    if target <= last:
+        return math.inf
+    factor = 1 - ((1 - miss) * repair + alarm * harm) / K
+    return math.ceil(math.log((target - last) / (start - last)) / math.log(factor))
 
 
 # %% [partial] 3: one pass after the other

@@ -127,7 +127,7 @@ def in_one_order(sub, draw):
 )
 def in_both_orders(sub, draw):
     "`both_orders` is the majority over both orders."
-    (d, b), n = inputs(draw), draw.integer(1, 3)
+    (d, b), n = inputs(draw), draw.integer(2, 3)  # with one draw in each order a mean of two majorities is the same
     mean = lambda x: (sigma(x + b) + sigma(x - b)) / 2
     listed = lambda x, tie=0.5: by_listing([sigma(x + b)] * n + [sigma(x - b)] * n)
     ties = column(
@@ -145,6 +145,9 @@ def in_both_orders(sub, draw):
         mistakes={
             "the two orders have different chances; a mean chance is something else": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
             "verdicts are drawn with the place in them; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
+            "all verdicts are counted together, not first each order by itself": column(
+                (by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()
+            ),
             "a tie is half a win": want - ties / 2, "a tie is half a win, not a whole one": want + ties / 2,
         },
     )  # fmt: skip
@@ -213,6 +216,16 @@ def both_orders(difference, bias, draws):
     p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
     each = counts(p, 2 * draws)
     return each[:, draws + 1 :].sum(-1) + each[:, draws] / 2
+
+
+# %% [mutant] a majority in each order
+# caught by: in_both_orders
+# says: counted together
+def both_orders(difference, bias, draws):
+    k = torch.arange(draws + 1)
+    worth = (2 * k > draws).to(difference.dtype) + 0.5 * (2 * k == draws).to(difference.dtype)
+    first, second = (counts(torch.sigmoid(difference + side), draws) @ worth for side in (bias, -bias))
+    return (first + second) / 2
 
 
 # %% [mutant] ties are lost

@@ -8,7 +8,7 @@ flipped. Everything is keyed: a pair depends on the seed and its number alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -32,12 +32,6 @@ _ATTEMPTS = 1000
 def length_bias(weight: float) -> Bias:
     """A labeller who likes every word more by ``weight``."""
     return lambda prompt, reply: weight * len(reply.split())
-
-
-def word_bias(weight: float, words: Collection[str]) -> Bias:
-    """A labeller who likes these words: flattery, say."""
-    wanted = frozenset(words)
-    return lambda prompt, reply: weight * sum(word in wanted for word in reply.split())
 
 
 def preference_probability(a: Tensor, b: Tensor, *, temperature: float = 0.5, flip: float = 0.0) -> Tensor:

@@ -35,15 +35,25 @@ def learnt(start: Trained, lessons: Sequence[Taught], training: SFTConfig) -> Tr
 
 @torch.no_grad()
 def say(
-    speaker: Trained, told: Sequence[Sequence[str]], length: int, *, seed: int = 0, greedy: bool = False
+    speaker: Trained,
+    told: Sequence[Sequence[str]],
+    length: int,
+    *,
+    begun: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+    greedy: bool = False,
 ) -> list[str]:
-    """What the assistant answers to each of these conversations, in at most ``length`` tokens."""
+    """What the assistant answers to each of these conversations, in at most ``length`` tokens; how it goes on, where its answer is ``begun``,
+    in tokens of each."""
     found: list[str] = []
     for at in range(0, len(told), 256):
         some: list[list[Message]] = [conversation(*said) for said in told[at : at + 256]]
         rollout = sample(
             speaker.model,
-            [encode_prompt(speaker.tokenizer, messages) for messages in some],
+            [
+                [*encode_prompt(speaker.tokenizer, messages), *(begun[at + i] if begun else ())]
+                for i, messages in enumerate(some)
+            ],
             sampling=Sampling(max_completion_length=length, greedy=greedy),
             eos_token_id=ends_of(speaker.tokenizer, speaker.model).ids,
             pad_token_id=speaker.tokenizer.pad_token_id,

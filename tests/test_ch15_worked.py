@@ -1,0 +1,91 @@
+"""Numbers that chapter 15 works out by hand, computed from the library."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch15_ai_feedback import counted
+from minirlhf.equations import ai_feedback
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "book" / "15-ai-feedback.md").read_text(encoding="utf-8")
+#: Of the example of close calls: what labels of people and of an AI cost and tell.
+PRICES = {"cost": 10.0, "information": 0.09, "ai_cost": 1.0, "ai_information": 0.25}
+
+
+def number(x):
+    """In double precision."""
+    return torch.tensor(x, dtype=torch.float64)
+
+
+def digits(x, count=2):
+    """As the book prints it: no leading zero."""
+    return f"{float(x):.{count}f}".removeprefix("0")
+
+
+def sigma(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def test_the_counted_world_has_192_replies():
+    assert len(counted.REPLIES) == 192 == 4**3 * 3 and "The numbers come from a world of 192 replies." in PAGE
+
+
+def test_four_principles_and_ten_rounds():
+    left = [ai_feedback.flaws_left(start=1.0, rounds=n, principles=4, repair=0.6, harm=0.2) for n in (1, 4, 10)]
+    assert [digits(x) for x in left] == [".85", ".56", ".33"]
+    assert "= .85$ of the flaws are left, after four $.56$, after ten $.33$" in PAGE
+    assert ai_feedback.flaws_left(start=1.0, rounds=1000, principles=4, repair=0.6, harm=0.2) == pytest.approx(0.25)
+
+
+def test_two_groups_and_two_statements():
+    found = ai_feedback.group_consensus(number([[100, 0], [90, 3]]), number([[100, 3], [100, 3]]))
+    assert [digits(x) for x in found] == [".20", ".71"] and "G = \\frac{101}{102}\\cdot\\frac15 = .20$" in PAGE
+    assert "$\\frac{91}{102}\\cdot\\frac45 = .71$" in PAGE
+
+
+def test_means_of_probabilities_are_no_means_of_log_odds():
+    first, second = sigma(1 + 2), 1 - sigma(-1 + 2)
+    assert (digits(first, 3), digits(second, 3)) == (".953", ".269")
+    assert digits((first + second) / 2, 3) == ".611" and "their mean is .611" in PAGE
+    lean, _ = ai_feedback.both_orders(number(1.0 + 2.0), number(-1.0 + 2.0))
+    assert digits(torch.sigmoid(lean), 3) == ".731" and "$\\sigma(d)$ is .731" in PAGE
+
+
+def test_how_many_pairs_pass_the_swap_test():
+    passing = [sum(ai_feedback.swap_outcomes(number(0.7), number(b))) for b in (0.0, 3.0)]
+    assert [round(100 * float(p)) for p in passing] == [56, 11]
+    assert "no liking 56 % of them pass; with $b = 3$ it is 11 %" in PAGE
+
+
+def test_a_judge_without_self_preference_that_seems_to_have_one():
+    seen = number([sigma(2.0)] * 3 + [sigma(0.5)] * 2)
+    found = ai_feedback.self_preference(seen, torch.ones(5), number([1, 1, 1, 0, 0]))
+    assert digits(found) == ".26" and "$s = \\sigma(2)-\\sigma(.5) = .26$" in PAGE
+
+
+def test_a_meta_judge():
+    p, t, f = 0.7, 0.9, 0.3
+    assert float(ai_feedback.screened_accuracy(number(p), number(t), number(f))) == pytest.approx(0.875)
+    assert (
+        p / (1 - p) == pytest.approx(2.3, abs=0.05)
+        and 0.875 / 0.125 == 7
+        and p * t + (1 - p) * f == pytest.approx(0.72)
+    )
+    assert "the odds rise from 2.3 to 7, so $p' = .875$, of 72 % of the verdicts" in PAGE
+
+
+def test_where_people_and_ai_are_worth_the_same():
+    assert (round(10 / 0.09), 1 / 0.25) == (111, 4)
+    found = ai_feedback.label_crossover(number([0.3, 0.1]), **PRICES).tolist()
+    assert [round(x, -1) for x in found] == [1190, 10710] and round(found[0] / PRICES["cost"]) == 119
+    assert "1,190 units (119 people's labels) for a bias of .3 nats, and 10,700 for .1" in PAGE
+
+
+def test_the_first_money_goes_to_the_ai():
+    fixed = ai_feedback.ai_budget(1e6, bias=0.3, **PRICES)
+    assert round(0.25 / 0.009, 1) == 27.8 and round(fixed, -1) == 190
+    assert "$(\\sqrt{27.8}-1)/(.09\\cdot.25) = 190$" in PAGE
+    assert ai_feedback.ai_budget(100, bias=0.3, **PRICES) == 100
