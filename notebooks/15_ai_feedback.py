@@ -305,7 +305,7 @@ alone.reveal(
 # %%
 # figure: self
 # alt: Left, gold over twelve rounds, ten seeds each: the model that rewards itself and the one whose first judge is kept lie on one another, rise for some seven rounds and level off. Right, the share of its policy's pairs that the judge
-#   orders rightly sinks from about .8 to below one half, with labels of people in each round as well.
+#   orders rightly sinks from about .8 to below one half in all but one seed; with labels of people in each round, in all but two.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 steps = range(13)
 looks = {"self": ("rewards itself", "red", "-"), "kept": ("first judge kept", "blue", "--")}

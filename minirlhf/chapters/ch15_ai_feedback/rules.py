@@ -43,7 +43,7 @@ class RulesPlan:
 
 
 @dataclass(frozen=True)
-class Specification:
+class Rulebook:
     """Who is in which category, and what each rule says."""
 
     category: Mapping[str, str]
@@ -62,18 +62,18 @@ class Specification:
         return f"think {name} is {group} {rule}so {action}" if way in THINKING else action
 
 
-def drawn(seed: int, plan: RulesPlan) -> tuple[Specification, list[Question], list[Question]]:
-    """A specification; the questions that are taught, among them every name once; and the others."""
+def drawn(seed: int, plan: RulesPlan) -> tuple[Rulebook, list[Question], list[Question]]:
+    """A rulebook; the questions that are taught, among them every name once; and the others."""
     rng = numpy_generator("rules", seed)
     category = {name: CATEGORIES[i % len(CATEGORIES)] for i, name in enumerate(rng.permutation(NAMES).tolist())}
     rules = {(c, s): ACTIONS[int(rng.integers(len(ACTIONS)))] for c in CATEGORIES for s in SITUATIONS}
     questions = [(name, situation) for name in NAMES for situation in SITUATIONS]
     mixed = [questions[i] for i in rng.permutation(len(questions)).tolist()]
     seen = {*mixed[: int(plan.seen * len(mixed))], *((name, SITUATIONS[0]) for name in NAMES)}
-    return Specification(category, rules), [q for q in mixed if q in seen], [q for q in mixed if q not in seen]
+    return Rulebook(category, rules), [q for q in mixed if q in seen], [q for q in mixed if q not in seen]
 
 
-def lessons(spec: Specification, questions: Sequence[Question], way: str, count: int, seed: int) -> list[Taught]:
+def lessons(spec: Rulebook, questions: Sequence[Question], way: str, count: int, seed: int) -> list[Taught]:
     """``count`` questions with their answers; in the way ``told`` half of them ask what a category or a rule is."""
     rng, found = numpy_generator("lessons", way, seed), list[Taught]()
     for number in range(count):
@@ -86,20 +86,20 @@ def lessons(spec: Specification, questions: Sequence[Question], way: str, count:
     return found
 
 
-def taught(spec: Specification, seen: Sequence[Question], way: str, plan: RulesPlan, seed: int) -> Trained:
+def taught(spec: Rulebook, seen: Sequence[Question], way: str, plan: RulesPlan, seed: int) -> Trained:
     """A model that has learnt the policy in one of the :data:`WAYS`."""
     said = lessons(spec, seen, way, plan.lessons, seed)
     rate = plan.thinking_rate if way in THINKING else plan.training.learning_rate
     return learnt(fresh(WORDS, seed), said, replace(plan.training, seed=seed, learning_rate=rate))
 
 
-def right(model: Trained, spec: Specification, questions: Sequence[Question]) -> float:
+def right(model: Trained, spec: Rulebook, questions: Sequence[Question]) -> float:
     """Share of the questions whose answer ends in the right action."""
     said = say(model, [(" ".join(q),) for q in questions], LENGTH, greedy=True)
     return sum(text.split()[-1:] == [spec.action(q)] for text, q in zip(said, questions, strict=True)) / len(questions)
 
 
-def obeyed(model: Trained, spec: Specification, questions: Sequence[Question]) -> float:
+def obeyed(model: Trained, spec: Rulebook, questions: Sequence[Question]) -> float:
     """Another category is written into the beginning of the thought: share of the answers whose action is that category's.
 
     Asked where the two categories' rules differ.
@@ -112,16 +112,16 @@ def obeyed(model: Trained, spec: Specification, questions: Sequence[Question]) -
 
 
 def amended(
-    model: Trained, spec: Specification, seen: Sequence[Question], way: str, plan: RulesPlan, seed: int
-) -> tuple[Trained, Specification, list[Question], list[Question]]:
+    model: Trained, spec: Rulebook, seen: Sequence[Question], way: str, plan: RulesPlan, seed: int
+) -> tuple[Trained, Rulebook, list[Question], list[Question]]:
     """One rule is changed, and taught on few names of its category among old lessons on everything else.
 
     Returns:
-        The model; the new specification; the questions on the rule that were not taught; and all that the rule is not about.
+        The model; the new rulebook; the questions on the rule that were not taught; and all that the rule is not about.
     """
     group, situation = CATEGORIES[0], SITUATIONS[1]
     old = spec.rules[group, situation]
-    new = Specification(
+    new = Rulebook(
         spec.category, {**spec.rules, (group, situation): ACTIONS[(ACTIONS.index(old) + 1) % len(ACTIONS)]}
     )
     names = [name for name in NAMES if spec.category[name] == group]

@@ -1,6 +1,6 @@
 """Rules that are thought about, against the same answers without a thought: ``python -m minirlhf.chapters.ch15_ai_feedback.study_rules`` (about four minutes of one core).
 
-Five seeds, each with a specification of its own. Every way to learn is asked about combinations that it has not seen; then one rule changes, is
+Five seeds, each with a rulebook of its own. Every way to learn is asked about combinations that it has not seen; then one rule changes, is
 taught on three of twelve names, and the others are asked about. The learning rate of each way is the best of 1e-3, 2e-3 and 4e-3 on seed 100
 (thoughts were as good with all three). Writes ``study_rules.json``.
 """
@@ -17,7 +17,7 @@ PLAN = RulesPlan()
 
 
 def one_seed(seed: int, plan: RulesPlan = PLAN) -> dict[str, float]:
-    """Every way with one specification."""
+    """Every way with one rulebook."""
     spec, seen, unseen = lab.drawn(seed, plan)
     numbers: dict[str, float] = {}
     for way in lab.WAYS:
