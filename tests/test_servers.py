@@ -116,6 +116,25 @@ def test_a_closed_server_says_so():
         server.tools()
 
 
+def test_a_server_that_reads_nothing_is_not_waited_for_for_ever():
+    """A pipe holds some 64 thousand characters: a call of a million would block whoever writes it."""
+    deaf = "import json, sys, time\ngot = json.loads(sys.stdin.readline())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\ntime.sleep(600)"
+    server = ToolServer([sys.executable, "-c", deaf], patience=30)
+    server._patience = 1
+    with pytest.raises(UserError, match="no answer to tools/call in 1 seconds"):
+        server.call("say", text="x" * 1_000_000)
+    server.close()
+    assert server._process.returncode is not None, "it is gone"
+
+
+def test_a_server_that_has_ended_says_so_each_time():
+    two = "import json\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\ninput(); input()"
+    with ToolServer([sys.executable, "-c", two]) as server:
+        for _ in range(2):
+            with pytest.raises(UserError, match="has ended"):
+                server.tools()
+
+
 def test_no_such_program():
     with pytest.raises(UserError, match="cannot be started"):
         ToolServer(["no-such-program-anywhere"])

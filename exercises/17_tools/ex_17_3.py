@@ -69,6 +69,8 @@ def calls(reply, tools):
 
 
 # %% [tests]
+import time
+
 from minirlhf.classroom.testing import fail, test
 
 
@@ -88,6 +90,16 @@ def plain(x):
     if isinstance(x, dict):
         return {key: plain(each) for key, each in x.items()}
     return type(x).__name__, x
+
+
+def spent(function, text):
+    """Processor seconds, the fewer of two tries."""
+    tries = []
+    for _ in range(2):
+        start = time.process_time()
+        function(text)
+        tries.append(time.process_time() - start)
+    return min(tries)
 
 
 def word(draw):
@@ -243,6 +255,12 @@ def survives(sub, draw):
     same(sub, "calls", ("<call>" * 3000, {a: []}), [()])
     same(sub, "calls", (f"<call>{a}()</call>" * 3000, {a: []}), [(a, {})] * 3000)
     same(sub, "bodies", ("<think>" * 3000,), [])
+    for function, text in (
+        ("parse", " "), ("parse", a), ("parse", f"{a} "), ("parse", f"{a}("), ("parse", '"'), ("parse", "\\"), ("bodies", "<call>"), ("bodies", "<"), ("bodies", " <think>"),
+    ):  # fmt: skip
+        short, long = (spent(getattr(sub, function), text * (length // len(text))) for length in (5_000, 40_000))
+        if long > 24 * short + 0.02:
+            fail(f"`{function}` needs {long / short:.0f} times as long for {text!r} repeated 8 times as often; expected about 8 times")
 
 
 # %% [probes]
@@ -314,6 +332,26 @@ def parse(body):
     while sign == ",":
         one = ARGUMENT.match(body, at)
         if one is None:
+            return ()
+        key, number, text, sign = one.groups()
+        arguments[key] = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL) if number is None else int(number)
+        at = one.end()
+    return (head[1], arguments) if not body[at:].strip(" ") else ()
+
+
+# %% [mutant] a pattern that may begin anywhere
+# caught by: survives
+# says: times as long
+def parse(body):
+    head = re.match(r" *([a-z_]+) *\(", body)
+    if not re.search(r" *\) *$", body) or head is None:
+        return ()
+    if re.compile(r" *\) *").fullmatch(body, head.end()):
+        return head[1], {}
+    arguments, at, sign = {}, head.end(), ","
+    while sign == ",":
+        one = ARGUMENT.match(body, at)
+        if one is None or one[1] in arguments:
             return ()
         key, number, text, sign = one.groups()
         arguments[key] = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL) if number is None else int(number)

@@ -37,6 +37,8 @@ class ToolServer:
         command: the program and its arguments.
         patience: seconds to wait for an answer, whatever else is said meanwhile.
 
+    What is sent to it is written by a thread of its own, so that a server that reads nothing is waited for no longer than one that says nothing.
+
     Raises:
         UserError: the program cannot be started, ends, does not answer in time or says what is no JSON-RPC, or not what the protocol asks for.
     """
@@ -50,7 +52,9 @@ class ToolServer:
         except OSError as problem:
             raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._outbox: queue.Queue[str | None] = queue.Queue()
+        for work in (self._listen, self._write):
+            threading.Thread(target=work, daemon=True).start()
         try:
             about = {"name": "minirlhf", "version": "1"}
             self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=about)
@@ -67,9 +71,7 @@ class ToolServer:
 
     def close(self) -> None:
         """End the server: its input is closed, and if it does not go by itself it is ended."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it may be gone already
-            self._process.stdin.close()
+        self._outbox.put(None)
         try:
             self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -168,12 +170,15 @@ class ToolServer:
                 return self._part(said, "result", dict)
 
     def _send(self, message: Mapping[str, Any]) -> None:
+        self._outbox.put(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+
+    def _write(self) -> None:
+        """What is to be sent, until there is no more or nobody to read it."""
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError):  # gone, or closed
-            raise self._bad("the server has ended") from None
+        with contextlib.suppress(OSError), self._process.stdin as stdin:
+            while (line := self._outbox.get()) is not None:
+                stdin.write(line)
+                stdin.flush()
 
     def _hear(self, method: str, until: float) -> dict[str, Any]:
         try:
@@ -181,6 +186,7 @@ class ToolServer:
         except queue.Empty:
             raise self._bad(f"no answer to {method} in {self._patience:g} seconds") from None
         if not line:
+            self._lines.put("")  # for whoever asks next
             raise self._bad("the server has ended")
         try:
             said = json.loads(line)
