@@ -178,7 +178,10 @@ server.run()
 '''
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'")
+@pytest.mark.skipif(
+    importlib.util.find_spec("mcp") is None,
+    reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",
+)
 def test_a_server_by_the_official_package():
     with ToolServer([sys.executable, "-c", OFFICIAL], patience=120) as server:
         box = server.toolbox()

@@ -260,7 +260,9 @@ def survives(sub, draw):
     ):  # fmt: skip
         short, long = (spent(getattr(sub, function), text * (length // len(text))) for length in (5_000, 40_000))
         if long > 24 * short + 0.02:
-            fail(f"`{function}` needs {long / short:.0f} times as long for {text!r} repeated 8 times as often; expected about 8 times")
+            fail(
+                f"`{function}` needs {long / short:.0f} times as long for {text!r} repeated 8 times as often; expected about 8 times"
+            )
 
 
 # %% [probes]

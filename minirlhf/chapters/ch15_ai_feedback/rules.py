@@ -121,9 +121,7 @@ def amended(
     """
     group, situation = CATEGORIES[0], SITUATIONS[1]
     old = spec.rules[group, situation]
-    new = Rulebook(
-        spec.category, {**spec.rules, (group, situation): ACTIONS[(ACTIONS.index(old) + 1) % len(ACTIONS)]}
-    )
+    new = Rulebook(spec.category, {**spec.rules, (group, situation): ACTIONS[(ACTIONS.index(old) + 1) % len(ACTIONS)]})
     names = [name for name in NAMES if spec.category[name] == group]
     about = [(name, situation) for name in names]
     rest = [q for q in seen if q not in about]
