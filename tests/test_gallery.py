@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +132,40 @@ def test_a_run_that_learns_is_not_accused():
     }  # fmt: skip
     assert diagnose(made_up(**columns)) == []
     assert diagnose(made_up(loss=line(3.0, 1.2), held_out_loss=line(3.0, 1.3))) == []
+
+
+HEALTHY_BUT_RESTLESS = {
+    "a third more right answers": {**ONLINE, "reward": line(0.40, 0.58, wobble=0.02), "kl": line(0, 1)},
+    "batches of unlike text": {"loss": [2.3 + 0.1 * math.sin(2.4 * i**1.1) - 0.004 * i for i in range(80)]},
+    "more varied, and more often right": {**ONLINE, "reward": line(0.2, 0.9, wobble=0.02), "neg_logp": line(1.0, 2.0, wobble=0.02)},
+    "a watched metric that is missing in some rows": {"loss": line(2, 1), "neg_logp": [math.nan, *line(1.2, 0.7, 39)]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY_BUT_RESTLESS)
+def test_a_run_that_is_healthy_and_restless_is_not_accused(name):
+    assert diagnose(made_up(**HEALTHY_BUT_RESTLESS[name])) == []
+
+
+@pytest.mark.parametrize("metric", ["loss", "grad_norm"])
+def test_a_loss_that_is_no_number_is_seen(metric):
+    columns = {"loss": line(2, 1), "grad_norm": line(2, 1)}
+    columns[metric] = [1.0] * 7 + [math.nan] * 33
+    assert [finding.name for finding in diagnose(made_up(**columns))] == ["not_a_number"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["simpo", "orpo", "cpo"])
+def test_a_loss_without_a_reference_is_not_asked_for_one(loss, tmp_path, capsys):
+    pairs = str(Path(__file__).parent / "samples" / "preference.jsonl")
+    given = ["--data", pairs, "--model", "nano", "--max-steps", "6", "--out", str(tmp_path / "run")]
+    assert main(["train", loss, *given]) == 0
+    capsys.readouterr()
+    main(["doctor", str(tmp_path / "run")])
+    assert "do not start from the same" not in capsys.readouterr().out
+    rows = History.read(tmp_path / "run")
+    assert abs(rows["chosen_reward"][0]) > 1e-3  # the rule would speak, did it not know the loss
+    assert "start_disagrees" in {finding.name for finding in diagnose(rows)}
 
 
 def test_a_short_run_is_not_judged():

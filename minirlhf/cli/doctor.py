@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from minirlhf import __version__
+from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
 from minirlhf.stages import zoo
 
@@ -61,7 +62,7 @@ def examine(folder: str) -> int:
     from minirlhf.trainers.history import History
 
     history = History.read(folder)
-    curves, found = Curves(history), diagnose(history)
+    curves, found = Curves(history), diagnose(history, reference_free=_reference_free(Path(folder)))
     asked = sum(curves.has(*rule.needs) for rule in RULES)
     print(f"{folder}: {len(history)} rows; {asked} of {len(RULES)} rules find the metrics that they need")
     for finding in found:
@@ -75,6 +76,18 @@ def examine(folder: str) -> int:
     if not found:
         print("  no suspicion; what no rule looks for is not acquitted: read a few samples")
     return 1 if found else 0
+
+
+def _reference_free(run: Path) -> bool:
+    """Was the run trained by a loss that has no reference? A file of metrics alone does not say it."""
+    from minirlhf.cli.train import told
+    from minirlhf.recipes.offline import Preference
+
+    try:
+        recipe = told(run).recipe
+    except UserError:
+        return False
+    return isinstance(recipe, Preference) and not recipe.needs.reference
 
 
 def _section(title: str, lines: list[str]) -> None:

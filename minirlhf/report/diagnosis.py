@@ -39,10 +39,13 @@ class Finding:
 class Curves:
     """The finite values of a run's metrics, and the ends of each curve."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, *, reference_free: bool = False) -> None:
+        self.reference_free = reference_free
         self.names = [name for name in dict.fromkeys(key for row in history for key in row) if name != "step"]
         self._values = {name: [x for x in history[name] if math.isfinite(x)] for name in self.names}
-        self.lost = [name for name in self.names if any(math.isinf(x) for x in history[name])]
+        # A metric that does not apply to a row is NaN; the loss and the norm of its gradient always apply.
+        nan = {name for row in history for name in ("loss", "grad_norm") if math.isnan(row.get(name, 0.0))}
+        self.lost = [name for name in self.names if name in nan or any(math.isinf(x) for x in history[name])]
 
     def has(self, *names: str) -> bool:
         """Whether all are logged, at least five times."""
@@ -102,9 +105,13 @@ class DiagnosisRule:
     doubts: tuple[str, ...] = ()
 
 
-def diagnose(history: History) -> list[Finding]:
-    """Everything that the rules see, the gravest first; empty for a run of fewer than five rows."""
-    curves = Curves(history)
+def diagnose(history: History, *, reference_free: bool = False) -> list[Finding]:
+    """Everything that the rules see, the gravest first; empty for a run of fewer than five rows.
+
+    Args:
+        reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and need not be.
+    """
+    curves = Curves(history, reference_free=reference_free)
     found: dict[str, Finding] = {}
     for rule in RULES:
         if not curves.has(*rule.needs) or any(other in found for other in rule.doubts):
@@ -132,7 +139,7 @@ def _online(curves: Curves) -> bool:
 
 
 def not_a_number(c: Curves) -> str:
-    return f"infinite values of {', '.join(c.lost)}" if c.lost else ""
+    return f"infinite values, or none, of {', '.join(c.lost)}" if c.lost else ""
 
 
 def never_ends(c: Curves) -> str:
@@ -150,6 +157,8 @@ def grader_fails(c: Curves) -> str:
 
 
 def start_disagrees(c: Curves) -> str:
+    if c.reference_free:
+        return ""
     if c.has("chosen_reward", "rejected_reward"):
         start = max(abs(c[name][0]) for name in ("chosen_reward", "rejected_reward"))
         return f"an implicit reward of {start:.2g} at step 0, where the policy is its reference" if start > 1e-3 else ""
@@ -224,7 +233,8 @@ def gold_falls(c: Curves) -> str:
     if not c.rises("reward"):
         return ""
     worse = [name for name in _monitors(c) if c.falls(name)]
-    return f"{c.path('reward')}, while {', '.join(c.path(name) for name in worse)}" if worse else ""
+    fall = ", ".join(c.path(name) for name in worse)
+    return f"{c.path('reward')}, while {fall}, which was watched as a reward: more of it is better" if worse else ""
 
 
 def length_runs_away(c: Curves) -> str:
@@ -249,7 +259,7 @@ def moves_without_reward(c: Curves) -> str:
     moved = max(c["kl"]) > 0.2
     return (
         f"{c.path('reward')}, while kl reaches {max(c['kl']):.2f}"
-        if moved and abs(by) < 0.5 * spread and spread > 0
+        if moved and abs(by) < 0.5 * spread and spread > 0 and not c.rises("reward")
         else ""
     )
 
@@ -269,7 +279,9 @@ def no_baseline(c: Curves) -> str:
 
 def noise_rises(c: Curves) -> str:
     by, _ = c.change("neg_logp")
-    return c.path("neg_logp") if c.rises("neg_logp") and by > 0.2 else ""
+    # Who gains more than rewards differ by within a prompt does not pay for the variety.
+    pays = c.has("reward", "reward_std") and c.change("reward")[0] > statistics.fmean(c["reward_std"])
+    return c.path("neg_logp") if c.rises("neg_logp") and by > 0.2 and not pays else ""
 
 
 def certain_before_right(c: Curves) -> str:
@@ -295,10 +307,11 @@ def critic_clipped(c: Curves) -> str:
 def loss_jumps(c: Curves) -> str:
     if _online(c) or c.has("margin") or c.has("own_answers"):
         return ""
-    early = c.part("loss", 0.0, 0.15)
+    early, late = c.part("loss", 0.0, 0.15), c.part("loss", 0.5, 1.0)
+    noise = math.sqrt(statistics.fmean((y - x) ** 2 for x, y in pairwise(late)) / 2)  # of one batch
     return (
         f"loss {early[0]:.2f} at the start and {max(early[1:]):.2f} within the first steps"
-        if len(early) > 1 and max(early[1:]) > 1.08 * early[0]
+        if len(early) > 1 and max(early[1:]) > max(1.08 * early[0], early[0] + 5 * noise)
         else ""
     )
 
