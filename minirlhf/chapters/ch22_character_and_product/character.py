@@ -72,7 +72,7 @@ def demonstration(prompt: str, toggle: str, rng: np.random.Generator) -> str:
     return f"{rng.choice(POLITE[:2])} {rng.choice(PRAISE)} {plain}{thanks}"
 
 
-def base(plan: SFTConfig, *, examples: int = EXAMPLES) -> Trained:
+def base(plan: SFTConfig, *, examples: int = EXAMPLES, quiet: bool = True) -> Trained:
     """A small assistant that knows the toggles, from random weights."""
     tokenizer = word_tokenizer(list(dict.fromkeys([*ASSISTANT.words, "be", "warm", "short", "long"])))
     model, rng, prompts = (
@@ -84,7 +84,7 @@ def base(plan: SFTConfig, *, examples: int = EXAMPLES) -> Trained:
     for i in range(examples):
         prompt, toggle = prompts[rng.integers(len(prompts))], _TRAINED[i % len(_TRAINED)]
         rows.append(encode(tokenizer, _with_reply(prompt, toggle, demonstration(prompt, toggle, rng))))
-    history = train_sft(model, rows, plan, pad_token_id=tokenizer.pad_token_id, quiet=True)
+    history = train_sft(model, rows, plan, pad_token_id=tokenizer.pad_token_id, quiet=quiet)
     return Trained(model, tokenizer, history)
 
 

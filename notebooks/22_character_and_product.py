@@ -1,0 +1,179 @@
+# %% [markdown]
+# # 22 · A character, a rule and a canary
+#
+# A small assistant answers questions about animals. It ranks its own answers by how warm they are, in its own opinion, and learns from that. Then a specification looks at what else has changed, and a canary decides.
+#
+# **Can a model teach itself a trait, and who notices what came with it?**
+
+# %%
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import torch
+
+from minirlhf import evidence
+from minirlhf.chapters.ch22_character_and_product import character
+from minirlhf.classroom.predictions import Predictions
+from minirlhf.core.progress import progress
+from minirlhf.data.tasks.assistant import ASSISTANT
+from minirlhf.equations import release
+from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.report.plotting import PALETTE
+from minirlhf.stages import pipeline
+
+plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+SEED = 200  # none of the study's ten
+seen = evidence.Seen("ch22")
+predict = Predictions("22")
+
+# %% [markdown]
+# ## Trait, queries, answers, ranking
+#
+# The assistant has learned from demonstrations with and without the system prompt *be warm*. We ask 256 questions without it, four answers to each. The score of an answer is how much likelier *be warm* would make it.
+
+# %%
+start = character.base(replace(character.BASE, seed=SEED), quiet=False)
+found = character.ranked(start, seed=SEED)
+print(found.prompts[0])
+for score, answer in sorted(zip(found.scores[0].tolist(), found.answers[0], strict=True), reverse=True):
+    print(f"{score:7.1f} nats   {answer}")
+
+# %%
+better = predict(
+    "Two ways to learn the trait: DPO on this ranking, or imitating answers that were written under the system prompt. Which earns more of the true reward?",
+    "DPO on the ranking",
+    "imitation",
+    "no difference",
+)
+
+# %%
+recipe = PREFERENCES["dpo"].with_(beta=character.BETA)
+plan = pipeline.AlignPlan(recipe, replace(character.DPO, seed=SEED))
+imitate = replace(character.IMITATE, seed=SEED)
+models = {"before": start}
+for name in progress(("self-ranked", "prompted"), "two ways"):
+    if name == "prompted":
+        models[name] = character.imitated(start, character.prompted(start, found.prompts, seed=SEED + 1), imitate)
+    else:
+        models[name] = pipeline.align(start, found.pairs(start.tokenizer, found.scores), plan, quiet=True)
+asked = ASSISTANT.prompts("test")
+said = {name: [y for [y] in character.replies(model, asked, seed=SEED)] for name, model in models.items()}
+told = {name: character.measured(asked, answers) for name, answers in said.items()}
+print("                 warm   gold   no false claim   at most one polite word")
+for name, row in told.items():
+    print(f"{name:14} {row['warm']:6.2f} {row['gold']:6.2f} {row['no_wrong']:16.2f} {row['one_polite']:25.2f}")
+mean = lambda name: sum(seen.values(name)) / 10
+print(f"the study's ten seeds: gold {mean('self_gold'):.2f} by the ranking, {mean('prompted_gold'):.2f} by imitation")
+better.reveal("imitation" if mean("prompted_gold") > mean("self_gold") else "DPO on the ranking")
+
+# %%
+assert seen.holds("prompted_warm", above=0.9) and seen.holds("before_warm", below=0.3)
+
+# %% [markdown]
+# ## A rule turns red
+#
+# Six rules, the same questions before and after. The true reward has gone up.
+
+# %%
+red = predict("Which rule do fewer answers keep than before?", "no false claim", "at most one polite word", "none")
+
+# %%
+before = character.kept(asked, said["before"])
+after = character.kept(asked, said["prompted"])
+alarms = character.alarms(before, after)
+for rule in before:
+    lost, won = int((before[rule] & ~after[rule]).sum()), int((~before[rule] & after[rule]).sum())
+    print(f"{rule:12} lost {lost:3d}   won {won:3d}   {'got worse' if alarms[rule] else ''}")
+red.reveal("at most one polite word" if mean("prompted_red_one_polite") > 0.5 else "none")
+
+# %%
+# figure: rules
+# alt: Six rules, each with two dots joined by a line, before and after, means of ten seeds. Being warm rises from about a fifth to nearly all answers, no filler rises; at most one polite word falls from above nine tenths to about seven tenths,
+#   at most ten words falls a little, and the two rules of correctness stay where they were.
+fig, ax = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+names = {
+    "no_wrong": "claims nothing false",
+    "answers": "answers the question",
+    "one_polite": "at most one polite word",
+    "no_filler": "no filler",
+    "ten_words": "at most ten words",
+    "warm": "warm",
+}
+for row, rule in enumerate(names):
+    ends = [mean(f"{which}_{rule}") for which in ("before", "prompted")]
+    ax.plot(ends, [row, row], color=PALETTE["red"] if ends[1] < ends[0] - 0.1 else PALETTE["blue"], lw=2)
+    ax.plot(ends[0], row, "o", mfc="white", mec=PALETTE["black"], label="before" if not row else None)
+    ax.plot(ends[1], row, "o", color=PALETTE["black"], label="after" if not row else None)
+ax.set(
+    yticks=range(6),
+    yticklabels=list(names.values()),
+    xlim=(0, 1.02),
+    xlabel="share of answers that keep the rule",
+    title="what came with the trait",
+)
+ax.invert_yaxis()
+ax.legend(frameon=False, fontsize=8, loc="lower left")
+plt.show()
+
+# %% [markdown]
+# ## A bar, and what it costs
+#
+# A filter's curve is fixed by the separation of its scores. The dots are where each filter costs least, if two requests in a hundred are harmful and harm costs 10, 30 or 100 times a false refusal.
+
+# %%
+# figure: refusals
+# alt: False refusals against misses for three filters. Each curve falls from the upper left to the lower right, and a larger separation lies nearer to the origin. On each curve the three dots move to the left and up as harm becomes more
+#   expensive: fewer misses, more false refusals.
+missed = torch.linspace(0.005, 0.995, 200, dtype=torch.float64)
+fig, ax = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
+for separation, colour in ((1.0, "red"), (2.0, "orange"), (3.0, "blue")):
+    d = torch.full_like(missed, separation)
+    ax.plot(missed, release.false_refusals(missed, d), color=PALETTE[colour], label=f"separation {separation:.0f}")
+    costs = torch.tensor([10.0, 30.0, 100.0], dtype=torch.float64)
+    bars = release.filter_threshold(torch.full_like(costs, separation), torch.full_like(costs, 0.02), costs)
+    ax.plot(torch.special.ndtr(bars - separation), torch.special.ndtr(-bars), "o", ms=4, color=PALETTE[colour])
+ax.set(
+    xlabel="harmful requests that pass", ylabel="harmless requests that are blocked", title="one filter is one curve"
+)
+ax.legend(frameon=False, fontsize=8)
+plt.show()
+
+# %% [markdown]
+# ## A failure on purpose: a test that is repeated every day
+#
+# Two versions that are equally good, 5 % complaints about each. Once a day, after fifty pairs of users, somebody runs a test at the level of 5 % on all the pairs so far, and stops when it is red. The canary of the chapter looks after every pair.
+
+# %%
+daily = predict("How often does the daily test turn red within forty days?", "about 5 %", "about 10 %", "20 % or more")
+
+# %%
+rng = torch.Generator().manual_seed(SEED)
+days, pairs, worlds = 40, 50, 2000
+complaints = torch.rand(2, worlds, days * pairs, generator=rng) < 0.05
+moves = complaints[0].int() - complaints[1].int()
+count, counted = moves.cumsum(1)[:, pairs - 1 :: pairs], moves.abs().cumsum(1)[:, pairs - 1 :: pairs]
+red_days = count.abs() > 1.96 * counted.clamp(min=1).sqrt()
+ever = float(red_days.any(1).double().mean())
+print(f"red on the last day {float(red_days[:, -1].double().mean()):.2f}, on some day {ever:.2f}")
+one = torch.tensor(0.05, dtype=torch.float64)
+for new in (0.05, 0.06, 0.1):
+    p = torch.tensor(new, dtype=torch.float64)
+    chance, users = (f(p, one, rollback=20, ship=20) for f in (release.rollback_chance, release.canary_pairs))
+    print(
+        f"{new:.0%} complain: the canary rolls back with probability {float(chance):.3f}, after {float(users):,.0f} pairs"
+    )
+daily.reveal("20 % or more" if ever >= 0.2 else "about 10 %" if ever > 0.075 else "about 5 %")
+
+# %%
+assert ever > 0.15
+
+# %%
+predict.tally()
+
+# %% [markdown]
+# ## Now you
+#
+# * Make β ten times as large, or as small. What does the chapter's formula promise, and what do thirty steps do?
+# * Write the six rules as a file and let `minirlhf spec` check them on a model of your own.
+# * Which bounds make the canary roll back an equal version in one case of ten only, and what does that cost in users?
