@@ -28,6 +28,38 @@ seen = evidence.Seen("ch22")
 predict = Predictions("22")
 
 # %% [markdown]
+# ## How much of a character?
+#
+# Three replies, with and without the trait in the system prompt. The chapter's formula says where the training ends, for every strength β.
+
+# %%
+gushing = predict("At which β is *gushing* about as likely as under the system prompt?", "0.2", "1", "5")
+
+# %%
+# NBVAL_CHECK_OUTPUT
+plain, trait = (torch.tensor(p, dtype=torch.float64).log() for p in ((0.5, 0.3, 0.2), (0.1, 0.3, 0.6)))
+print("   β   plain  friendly  gushing")
+for beta in (5.0, 2.0, 1.0, 0.5, 0.2):
+    p = release.trait_policy(trait, plain, beta=beta).exp().tolist()
+    print(f"{beta:4.1f}   {p[0]:5.3f}  {p[1]:8.3f}  {p[2]:7.3f}")
+gushing.reveal("1")
+
+# %%
+# figure: strength
+# alt: Shares of three replies against one over beta, from 0 to 5. Plain falls at once, friendly rises a little to about a third at one half and then falls towards nothing, gushing rises from a fifth to nearly one.
+#   A dashed line at 1 marks the model under its system prompt.
+inverse = torch.linspace(0.01, 5, 200, dtype=torch.float64).tolist()
+shares = torch.stack([release.trait_policy(trait, plain, beta=1 / x).exp() for x in inverse])
+fig, ax = plt.subplots(figsize=(4.6, 2.8), layout="constrained")
+for reply, colour, share in zip(("plain", "friendly", "gushing"), ("black", "blue", "red"), shares.T, strict=True):
+    ax.plot(inverse, share, color=PALETTE[colour], label=reply)
+ax.axvline(1, color=PALETTE["black"], lw=0.8, ls="--")
+ax.text(1.05, 0.93, "as under the system prompt", fontsize=8)
+ax.set(xlabel="1/β", ylabel="probability of the reply", ylim=(0, 1), title="how strong a character becomes")
+ax.legend(frameon=False, fontsize=8, loc="center right")
+plt.show()
+
+# %% [markdown]
 # ## Trait, queries, answers, ranking
 #
 # The assistant has learned from demonstrations with and without the system prompt *be warm*. We ask 256 questions without it, four answers to each. The score of an answer is how much likelier *be warm* would make it.
@@ -156,6 +188,10 @@ count, counted = moves.cumsum(1)[:, pairs - 1 :: pairs], moves.abs().cumsum(1)[:
 red_days = count.abs() > 1.96 * counted.clamp(min=1).sqrt()
 ever = float(red_days.any(1).double().mean())
 print(f"red on the last day {float(red_days[:, -1].double().mean()):.2f}, on some day {ever:.2f}")
+daily.reveal("20 % or more" if ever >= 0.2 else "about 10 %" if ever > 0.075 else "about 5 %")
+
+# %%
+# NBVAL_CHECK_OUTPUT
 one = torch.tensor(0.05, dtype=torch.float64)
 for new in (0.05, 0.06, 0.1):
     p = torch.tensor(new, dtype=torch.float64)
@@ -163,7 +199,6 @@ for new in (0.05, 0.06, 0.1):
     print(
         f"{new:.0%} complain: the canary rolls back with probability {float(chance):.3f}, after {float(users):,.0f} pairs"
     )
-daily.reveal("20 % or more" if ever >= 0.2 else "about 10 %" if ever > 0.075 else "about 5 %")
 
 # %%
 assert ever > 0.15
