@@ -1,0 +1,280 @@
+# ---
+# title: The same procedure once more
+# kind: derive
+# minutes: 30
+# ---
+
+# %% [statement]
+# Train a trait from the model's own scores with strength $\beta$, exactly: from $\pi(y)$ and the model under the system prompt, $q(y)$, one gets $\pi^*_\beta$ of the chapter. Then do it again: the result is the new $\pi$, it is the new reference, and it scores its own answers. What comes out depends on what the first round did to the model *under the system prompt*.
+#
+# 1. `frozen(beta, rounds)`: the prompted model has stayed as it was, $q$ is the same in every round. With which strength would **one** round have ended where `rounds` rounds of strength `beta` end? `math.inf` if they end where they began. The answer may be negative.
+# 2. `carried(beta, rounds)`: the weights have carried the change over, so that in every round the prompted model has been multiplied by the same factors as the model itself (and normalised). The same question.
+# 3. `crest(logps, prompted_logps, which)`: over all exponents $\lambda = 1/\beta$, positive or not, at which is the reply number `which` most likely? Its score lies strictly between the lowest and the highest. `logps` and `prompted_logps` are $(N,)$ log-probabilities of all replies. Answer within $10^{-5}$; $|\lambda|$ is below 50.
+#
+# `beta` is above 0 and `rounds` is 1 or more. All results are numbers.
+
+# %% [given]
+import math
+
+import torch
+
+
+# %% [stub]
+def frozen(beta, rounds):
+    """Returns a number, or math.inf."""
+    raise NotImplementedError
+
+
+def carried(beta, rounds):
+    """Returns a number above 0."""
+    raise NotImplementedError
+
+
+def crest(logps, prompted_logps, which):
+    """logps, prompted_logps: (N,). Returns a number."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def frozen(beta, rounds):
+    # π ∝ π^(1 − λ) q^λ in each round: the exponent of π is multiplied by 1 − λ
+    left = (1 - 1 / beta) ** rounds
+    return math.inf if left == 1 else 1 / (1 - left)
+
+
+def carried(beta, rounds):
+    return beta / rounds
+
+
+def crest(logps, prompted_logps, which):
+    # d/dλ log π(y) = s(y) − E_λ[s], which falls in λ by the variance of s
+    scores = prompted_logps - logps
+    low, high = -50.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        mean = float((torch.softmax(logps + middle * scores, -1) * scores).sum())
+        low, high = (middle, high) if mean < float(scores[which]) else (low, middle)
+    return low
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def laws(draw, n=4):
+    """Log-probabilities of a model and of the same model under a system prompt, with few digits."""
+    weights = [
+        torch.tensor([draw.integer(1, 9) for _ in range(n)], dtype=torch.float64) + 0.5 * k * torch.arange(n).double()
+        for k in (0, 1)
+    ]
+    return [(w / w.sum()).log() for w in weights]
+
+
+def one_round(logps, prompted, beta):
+    """The best policy for the score with a penalty, found reply by reply: weights π e^(s/β), in probabilities."""
+    p, q = logps.exp(), prompted.exp()
+    w = p * (q / p) ** (1 / beta)
+    return (w / w.sum()).log()
+
+
+def strength(start, end, prompted):
+    """1/λ of the one round that leads from start to end."""
+    scores, moved = prompted - start, end - start
+    scores, moved = scores - scores.mean(), moved - moved.mean()
+    lam = float((scores * moved).sum() / (scores * scores).sum())
+    return math.inf if abs(lam) < 1e-12 else 1 / lam
+
+
+def asked(what, got, want, given, mistakes):
+    if not isinstance(got, int | float | torch.Tensor):
+        fail(f"{what} returns {got!r}; expected a number")
+    if math.isinf(want) != math.isinf(float(got)):
+        for say, x in mistakes.items():
+            if math.isfinite(x) and abs(float(got) - x) < 1e-6:
+                fail(f"{what} is wrong: {say}", given=given)
+        fail(f"{what} is {float(got):.4g}, and should be {want:.4g}", given=given)
+    if math.isfinite(want):
+        expect(
+            got, want, what=what, given=given, tolerance=1e-6,
+            mistakes={say: x for say, x in mistakes.items() if math.isfinite(x) and abs(x - want) > 1e-4},
+        )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "With which exponent does π stand in the result of one round? And of two?",
+        "Each round multiplies the exponent of π by 1 − 1/β, and the two exponents add up to 1 always. What if β is ½?",
+    ),
+    against="rounds on a table of replies",
+)
+def the_prompt_stays(sub, draw):
+    "`frozen` is the strength of one round that does as much, where the prompted model stays."
+    start, prompted = laws(draw)
+    while float((prompted - start).std()) < 0.2:
+        start, prompted = laws(draw)
+    options = [0.4, 0.8, 1.6, 2.5, 4.0]
+    for beta, rounds in (
+        (options[draw.integer(0, 4)], 1),
+        (options[draw.integer(0, 4)], 2),
+        (options[draw.integer(0, 4)], 3),
+        (1.0, 2),
+        (0.5, 2),
+    ):
+        end = start
+        for _ in range(rounds):
+            end = one_round(end, prompted, beta)
+        lam = 1 / beta
+        safe = lambda x: 1 / x if abs(x) > 1e-12 else math.nan
+        asked(
+            "`frozen`", sub.frozen(beta, rounds), strength(start, end, prompted), {"beta": beta, "rounds": rounds},
+            {
+                "the exponents are added, although each round starts from a policy that has moved towards q already": beta / rounds,
+                "1/β is multiplied in each round, where it is the exponent of π": beta**rounds,
+                "there is one round only": beta,
+                "the exponent λ of q is answered, and not one over it": 1 - (1 - lam) ** rounds,
+                "one takes the exponent that π has in the end, and not the one of q": safe((1 - lam) ** rounds),
+                "the sign of 1 − 1/β is dropped": safe(1 - abs(1 - lam) ** rounds),
+            },
+        )  # fmt: skip
+
+
+@test(
+    points=1,
+    hints=(
+        "What is the score of a reply in the second round, if both models have been multiplied by the same factors?",
+        "It is the same as before, up to a constant. So what is multiplied in each round is e^{s/β}.",
+    ),
+    against="rounds on a table of replies",
+)
+def the_prompt_moves(sub, draw):
+    "`carried` is that strength where the prompted model moves along."
+    start, prompted = laws(draw)
+    while float((prompted - start).std()) < 0.2:
+        start, prompted = laws(draw)
+    for rounds in (2, 3):
+        beta = [0.4, 0.8, 1.6, 2.5][draw.integer(0, 3)]
+        end, moved = start, prompted
+        for _ in range(rounds):
+            new = one_round(end, moved, beta)
+            end, moved = new, torch.log_softmax(moved + new - end, -1)
+        left = (1 - 1 / beta) ** rounds
+        asked(
+            "`carried`", sub.carried(beta, rounds), strength(start, end, prompted), {"beta": beta, "rounds": rounds},
+            {
+                "the prompted model stays as it was": 1 / (1 - left) if abs(left - 1) > 1e-12 else math.nan,
+                "β is multiplied by the rounds, although more rounds go further, which is a smaller β": beta * rounds,
+                "the strengths are multiplied, where the exponents add up": beta**rounds,
+                "there is one round only": beta,
+                "λ is answered, and not one over it": rounds / beta,
+            },
+        )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "How does log π(y) change with λ? Two terms: the reply's own score, and what the normaliser does.",
+        "The derivative is s(y) less the mean score under the policy at λ. The mean grows with λ: look for the λ at which it is s(y), by halving.",
+    ),
+    against="a grid of exponents, refined",
+)
+def highest(sub, draw):
+    "`crest` is the exponent at which a reply is most likely."
+    for _ in range(100):
+        start, prompted = laws(draw, 5)
+        scores = prompted - start
+        which = int(scores.argsort()[draw.integer(1, 3)])
+        gaps = (scores - scores[which]).abs()
+        if float(gaps[gaps > 0].min()) > 0.15 and int((gaps == 0).sum()) == 1:
+            break
+    low, high = -60.0, 60.0
+    for _ in range(12):
+        grid = torch.linspace(low, high, 241, dtype=torch.float64)
+        table = torch.log_softmax(start + grid[:, None] * (prompted - start), -1)[:, which]
+        at, step = float(grid[int(table.argmax())]), float(grid[1] - grid[0])
+        low, high = at - 2 * step, at + 2 * step
+    try:
+        # a place where the change of this reply is as large as that of the usual reply of π, unweighted
+        plain = float(scores[which] - (start.exp() * scores).sum()) / float(
+            (start.exp() * scores**2).sum() - (start.exp() * scores).sum() ** 2
+        )
+    except ZeroDivisionError:
+        plain = math.nan
+    got = sub.crest(start, prompted, which)
+    if not isinstance(got, int | float | torch.Tensor):
+        fail(f"`crest` returns {got!r}; expected a number")
+    expect(
+        got, at, what="`crest`", given={"logps": start, "prompted_logps": prompted, "which": which}, tolerance=2e-5,
+        mistakes={
+            say: x
+            for say, x in {
+                "the strength β is answered, where λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
+                "one takes the prompted model, although the reply may be most likely elsewhere": 1.0,
+                "one takes the model without the prompt": 0.0,
+                "one step is taken by the slope and the variance at λ = 0": plain,
+                "the search begins at 0, although λ may be below": 1e-6 if at < 0 else math.nan,
+                "the score is taken without the trait less with it": -at,
+            }.items()
+            if x == x and abs(x - at) > 1e-3
+        },
+    )  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, size, values, float32, gradient, keywords, nan: numbers are asked for, not tensors
+
+
+# %% [mutant] the exponents add up
+# caught by: the_prompt_stays
+# says: moved towards q already
+def frozen(beta, rounds):
+    return beta / rounds
+
+
+# %% [mutant] without the sign
+# caught by: the_prompt_stays
+# says: sign of
+def frozen(beta, rounds):
+    left = abs(1 - 1 / beta) ** rounds
+    return math.inf if left == 1 else 1 / (1 - left)
+
+
+# %% [mutant] as if it stayed
+# caught by: the_prompt_moves
+# says: prompted model stays
+def carried(beta, rounds):
+    left = (1 - 1 / beta) ** rounds
+    return math.inf if left == 1 else 1 / (1 - left)
+
+
+# %% [mutant] one Newton step
+# caught by: highest
+# says: one step
+def crest(logps, prompted_logps, which):
+    scores = prompted_logps - logps
+    p = logps.exp()
+    mean = (p * scores).sum()
+    return float((scores[which] - mean) / ((p * scores**2).sum() - mean**2))
+
+
+# %% [mutant] the strength
+# caught by: highest
+# says: where λ is asked
+def crest(logps, prompted_logps, which):
+    scores = prompted_logps - logps
+    low, high = -50.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        mean = float((torch.softmax(logps + middle * scores, -1) * scores).sum())
+        low, high = (middle, high) if mean < float(scores[which]) else (low, middle)
+    return 1 / low
+
+
+# %% [partial] 3: without the crest
+def crest(logps, prompted_logps, which):
+    return 1.0

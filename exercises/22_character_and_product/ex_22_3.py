@@ -1,0 +1,261 @@
+# ---
+# title: A canary and its bounds
+# kind: implement
+# minutes: 30
+# ---
+
+# %% [statement]
+# The canary of the chapter, as it runs. Users come in pairs, one with the new version and one with the old. A pair counts $+1$ if only the new version's user complains, $-1$ if only the old version's user does, else 0. At $+a$ roll back, at $-b$ ship.
+#
+# 1. `watch(new, old, rollback, ship)`: `new` and `old` are `(W, N)` tensors of booleans, complaints in $W$ worlds of $N$ pairs each, in their order. Returns two tensors `(W,)`: what happened, $+1$ for a rollback, $-1$ for shipping and 0 if neither bound was reached; and after how many pairs ($N$ if neither was).
+# 2. `bounds(new, old, wrong_rollback, wrong_ship)`: choose the bounds. A version that is exactly as good as the old one shall be rolled back with a probability of at most `wrong_rollback`; a version about which a share `new` complains, `old` about the old one, shall be shipped with a probability of at most `wrong_ship`. Of all pairs of whole numbers $a, b \ge 1$ that keep both promises return the one with the fewest expected pairs of users when the versions are equal: a tuple `(a, b)`. It is `new > old`, and no bound is above 200.
+
+# %% [given]
+import math
+
+import torch
+
+
+# %% [stub]
+def watch(new, old, rollback, ship):
+    """new, old: (W, N) booleans. Returns what happened (W,) and after how many pairs (W,)."""
+    raise NotImplementedError
+
+
+def bounds(new, old, wrong_rollback, wrong_ship):
+    """Returns a tuple (a, b) of whole numbers."""
+    raise NotImplementedError
+
+
+# %% [solution]
+def watch(new, old, rollback, ship):
+    count = (new.long() - old.long()).cumsum(1)  # (W, N)
+    over = (count >= rollback) | (count <= -ship)
+    ended = over.any(1)
+    first = over.long().argmax(1)  # (W,); 0 where none
+    at = count.gather(1, first[:, None])[:, 0]
+    return torch.where(ended, at.sign(), 0), torch.where(ended, first + 1, new.shape[1])
+
+
+def bounds(new, old, wrong_rollback, wrong_ship):
+    w = new / (1 - new) * (1 - old) / old
+    for b in range(1, 201):
+        a = 1
+        while b / (a + b) > wrong_rollback:
+            a += 1
+        # the smallest a for this b: a larger one would ship more often and take longer
+        if 1 - (1 - w**-b) / (1 - w ** -(a + b)) <= wrong_ship:
+            return a, b
+    raise ValueError("no bounds up to 200")
+
+
+# %% [tests]
+import torch
+
+from minirlhf.classroom.testing import expect, fail, test
+
+
+def streams(draw, worlds=6, pairs=40, chance=0.45):
+    return draw.uniform(worlds, pairs) < chance, draw.uniform(worlds, pairs) < chance
+
+
+def one_by_one(new, old, rollback, ship, last=False):
+    """What happened in each world, pair by pair."""
+    what, after = [], []
+    for mine, theirs in zip(new.tolist(), old.tolist(), strict=True):
+        count, ended, n = 0, 0, 0
+        for x, y in zip(mine, theirs, strict=True):
+            count, n = count + x - y, n + 1
+            if not last and (count >= rollback or count <= -ship):
+                ended = 1 if count > 0 else -1
+                break
+        if last:
+            ended, n = (1 if count >= rollback else -1 if count <= -ship else 0), len(mine)
+        what.append(ended)
+        after.append(n)
+    return torch.tensor(what), torch.tensor(after)
+
+
+@test(
+    points=2,
+    hints=(
+        "Walk through the pairs of one world by hand: when does it end?",
+        "The cumulative sum of new less old; the first place where it is at a bound or beyond. `argmax` of a row without any is 0: ask `any` first.",
+    ),
+    against="pair by pair",
+)
+def first_passage(sub, draw):
+    "`watch` stops at the first bound that is reached."
+    for rollback, ship in ((2, 3), (4, 2), (3, 9)):
+        new, old = streams(draw)
+        new[0], old[0] = True, True  # both complain always: no bound is ever reached
+        steps = torch.tensor([1] * rollback + [-1] * (rollback + ship + 1))  # up to one bound, then beyond the other
+        new[1], old[1] = False, False
+        new[1, : len(steps)], old[1, : len(steps)] = steps > 0, steps < 0
+        what, after = one_by_one(new, old, rollback, ship)
+        got = sub.watch(new, old, rollback, ship)
+        if (
+            not isinstance(got, tuple | list)
+            or len(got) != 2
+            or not all(isinstance(x, torch.Tensor) and x.shape == what.shape for x in got)
+        ):
+            fail("`watch` should return two tensors of shape (W,)")  # fmt: skip
+        given = {"new": new.int(), "old": old.int(), "rollback": rollback, "ship": ship}
+        at_end = one_by_one(new, old, rollback, ship, last=True)
+        swapped = one_by_one(new, old, ship, rollback)
+        none = after.clone()
+        none[what == 0] = 1
+        known = {
+            "one looks at the end only, and a world that has come back from a bound goes on": at_end[0],
+            "the two bounds are exchanged": swapped[0],
+            "+1 stands for shipping and −1 for a rollback": -what,
+            "the old version's complaints count +1 and the new one's −1": one_by_one(old, new, rollback, ship)[0],
+            "a world that reached neither bound is taken for one that ships": torch.where(what == 0, -1, what),
+        }  # fmt: skip
+        later = {
+            "the pairs are counted from 0, one too few": after - 1,
+            "a world without a bound has the first pair in place of N": none,
+            "pairs in which both or neither complain are left out": torch.stack([(new ^ old)[i, : int(n)].sum() for i, n in enumerate(after)]),
+        }  # fmt: skip
+        distinct = lambda known, want: {
+            say: x.double() for say, x in known.items() if not torch.equal(x.long(), want.long())
+        }
+        expect(got[0].double(), what.double(), what="what happened", given=given, mistakes=distinct(known, what))
+        expect(
+            got[1].double(), after.double(), what="the number of pairs", given=given, mistakes=distinct(later, after)
+        )
+
+
+def ends(chance_up, rollback, ship):
+    """How likely a walk with this chance of a step up ends at the rollback, by solving the chain of its places."""
+    n = rollback + ship + 1
+    A, right = torch.eye(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    right[-1] = 1.0
+    for k in range(1, n - 1):
+        A[k, k + 1], A[k, k - 1] = -chance_up, -(1 - chance_up)
+    return float(torch.linalg.solve(A, right)[ship])
+
+
+def allowed(new, old, wrong_rollback, wrong_ship):
+    """Which bounds keep the first and which the second promise, by the chain."""
+    up, down = new * (1 - old), old * (1 - new)
+    level = lambda a, b: ends(0.5, a, b) <= wrong_rollback
+    worse = lambda a, b: 1 - ends(up / (up + down), a, b) <= wrong_ship
+    return level, worse
+
+
+@test(
+    points=3,
+    hints=(
+        "If b is given, which a keep the first promise? Which of them keeps the second one best?",
+        "An equal version is rolled back with b/(a + b): the smallest a that keeps it. A larger a ships more often. So try b = 1, 2, … with that a, and see by the chapter's formula when the second promise is kept. Expected pairs at equal versions are in proportion to ab.",
+    ),
+    against="the chain of the count's places, solved",
+)
+def cheapest(sub, draw):
+    "`bounds` keep both promises at the least cost."
+    for wrong_rollback, wrong_ship, factor in ((0.283, 0.117, 1.9), (0.367, 0.213, 1.6), (0.183, 0.093, 2.6)):
+        old = 0.03 + 0.01 * draw.integer(0, 4)
+        new = round(old * (factor + 0.1 * draw.integer(0, 3)), 4)
+        given = {"new": new, "old": old, "wrong_rollback": wrong_rollback, "wrong_ship": wrong_ship}
+        got = sub.bounds(new, old, wrong_rollback, wrong_ship)
+        if not isinstance(got, tuple | list) or len(got) != 2:
+            fail("`bounds` should return two whole numbers, a and b", given=given)
+        a, b = (round(float(x)) for x in got)
+        if (a, b) != tuple(float(x) for x in got) or min(a, b) < 1:
+            fail("`bounds` should return two whole numbers, 1 or more", given=given)
+        if a > 200 or b > 200:
+            fail("`bounds` returns a bound above 200", given=given)
+        level, worse = allowed(new, old, wrong_rollback, wrong_ship)
+        if not level(a, b):
+            if level(b, a) and worse(b, a):
+                fail("the bounds are exchanged: a is that of the rollback", given=given)
+            fail(f"with a = {a}, b = {b} an equal version is rolled back with probability {ends(0.5, a, b):.3f}, which is too often", given=given)  # fmt: skip
+        if not worse(a, b):
+            up, down = new * (1 - old), old * (1 - new)
+            if 1 - ends(new / (new + old), a, b) <= wrong_ship:
+                fail("the ratio is that of the odds of complaints, not of the shares", given=given)
+            fail(f"with a = {a}, b = {b} the worse version is shipped with probability {1 - ends(up / (up + down), a, b):.3f}, which is too often", given=given)  # fmt: skip
+        for c in range(1, min(a * b, 60) + 1):
+            for d in range(1, min((a * b - 1) // c, 60) + 1):
+                if level(c, d) and worse(c, d):
+                    fail(f"a = {a}, b = {b} keep both promises, but so do smaller bounds, which need fewer users", given=given)  # fmt: skip
+
+
+# %% [probes]
+# no inputs, integers, size, values, float32, gradient, keywords, nan: booleans and whole numbers
+
+
+# %% [mutant] only at the end
+# caught by: first_passage
+# says: the end only
+def watch(new, old, rollback, ship):
+    count = (new.long() - old.long()).sum(1)
+    what = (count >= rollback).long() - (count <= -ship).long()
+    return what, torch.full_like(what, new.shape[1])
+
+
+# %% [mutant] none is the first
+# caught by: first_passage
+# says: taken for one that ships
+def watch(new, old, rollback, ship):
+    count = (new.long() - old.long()).cumsum(1)
+    over = (count >= rollback) | (count <= -ship)
+    first = over.long().argmax(1)
+    at = count.gather(1, first[:, None])[:, 0]
+    what = torch.where(at >= rollback, 1, -1)
+    return what, torch.where(over.any(1), first + 1, new.shape[1])
+
+
+# %% [mutant] counted from 0
+# caught by: first_passage
+# says: one too few
+def watch(new, old, rollback, ship):
+    count = (new.long() - old.long()).cumsum(1)
+    over = (count >= rollback) | (count <= -ship)
+    ended = over.any(1)
+    first = over.long().argmax(1)
+    at = count.gather(1, first[:, None])[:, 0]
+    return torch.where(ended, at.sign(), 0), torch.where(ended, first, new.shape[1] - 1)
+
+
+# %% [mutant] equal on both sides
+# caught by: cheapest
+# says: too often
+def bounds(new, old, wrong_rollback, wrong_ship):
+    w = new / (1 - new) * (1 - old) / old
+    a = 1
+    while 1 - (1 - w**-a) / (1 - w ** (-2 * a)) > wrong_ship:
+        a += 1
+    return a, a
+
+
+# %% [mutant] a is taken one larger
+# caught by: cheapest
+# says: fewer users
+def bounds(new, old, wrong_rollback, wrong_ship):
+    w = new / (1 - new) * (1 - old) / old
+    for b in range(1, 201):
+        a = math.ceil(b * (1 - wrong_rollback) / wrong_rollback) + 1
+        if 1 - (1 - w**-b) / (1 - w ** -(a + b)) <= wrong_ship:
+            return a, b
+    return 1, 1
+
+
+# %% [mutant] exchanged
+# caught by: cheapest
+# says: exchanged
+def bounds(new, old, wrong_rollback, wrong_ship):
+    w = new / (1 - new) * (1 - old) / old
+    for b in range(1, 201):
+        a = 1
+        while b / (a + b) > wrong_rollback:
+            a += 1
+        if 1 - (1 - w**-b) / (1 - w ** -(a + b)) <= wrong_ship:
+            return b, a
+    return 1, 1
+
+
+# %% [partial] 2: the canary, with bounds of twenty
+def bounds(new, old, wrong_rollback, wrong_ship):
+    return 20, 20

@@ -1,0 +1,256 @@
+# ---
+# title: Bug hunt: everything is warm, and every rule is kept
+# kind: bughunt
+# minutes: 25
+# ---
+
+# %% [statement]
+# A model ranks its own answers by a trait, learns from the pairs, and is checked by rules. `tried` makes up the log-probabilities of such a model: in every query two answers of four are warm, which the trait makes likelier by 1.5 nats in one of their tokens, and it prints what the three functions below do.
+# A ranking that works puts a warm answer first nearly always, and the longest answer no more often than chance. Instead **the longest answer wins, the more surely the longer it is**; **some pairs prefer an answer to itself**; and **a rule whose grader crashed on most replies looks better than one that was graded**.
+#
+# **There are three bugs, one in each function. Find and fix them.**
+#
+# * `scores(prompted, plain, mask)`: the score of the chapter for each answer, in nats. Log-probabilities of tokens with the trait in the system prompt and without it, and a mask that is True at tokens of the answer.
+# * `pairs(scores, answers)`: for each query the places of the answer with the highest and of that with the lowest score, as a list of `(query, high, low)`. `answers` are numbers, equal where two answers are the same text. Queries where both places hold the same text are left out.
+# * `rates(kept)`: the share of replies that keep each rule. `kept` is 1 or 0 for each reply, NaN where it could not be graded. First the share among the graded replies of a prompt, then the mean over the prompts with a graded reply. Each rule has one.
+
+# %% [given]
+import torch
+
+
+def made(longer, seed=0, queries=400):
+    """Log-probabilities of tokens (queries, 4, T) with and without the trait, the mask, and which answers are warm; the last answer is longer."""
+    rng = torch.Generator().manual_seed(seed)
+    lengths = torch.full((queries, 4), 5)
+    lengths[:, 3] += longer
+    plain = -1.5 - torch.rand(queries, 4, 5 + longer, generator=rng, dtype=torch.float64)
+    mask = torch.arange(5 + longer) < lengths[:, :, None]
+    warm = torch.rand(queries, 4, generator=rng).argsort(-1) < 2
+    prompted = plain + 0.1 * torch.randn(plain.shape, generator=rng, dtype=torch.float64)
+    prompted[:, :, 0] += 1.5 * warm
+    return prompted, plain, mask, warm
+
+
+def tried():
+    """What the three functions do."""
+    for longer in (0, 1, 2, 4):
+        prompted, plain, mask, warm = made(longer)
+        first = scores(prompted, plain, mask).argmax(-1)
+        right, last = warm.gather(1, first[:, None]).double().mean(), (first == 3).double().mean()
+        print(
+            f"{longer} tokens longer: a warm answer is first in {float(right):.2f}, the long one in {float(last):.2f}"
+        )
+    same = [
+        (q, i, j) for q, i, j in pairs(torch.tensor([[1.0, 3, 2], [2, 2, 2]]), torch.tensor([[7, 8, 7], [4, 4, 4]]))
+    ]
+    print("pairs (the second query has the same answer three times):", same)
+    graded = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[torch.nan, 0.0], [torch.nan, torch.nan]]])
+    print("one rule that was graded, one whose grader crashed:", rates(graded).tolist())
+
+
+# %% [stub]
+def scores(prompted, plain, mask):
+    """prompted, plain, mask: (Q, K, T). Returns (Q, K)."""
+    said = mask.sum(-1)
+    with_trait = torch.where(mask, prompted, 0.0).sum(-1) / said
+    without = torch.where(mask, plain, 0.0).sum(-1)
+    return with_trait - without
+
+
+def pairs(scores, answers):
+    """scores, answers: (Q, K). Returns a list of (query, high, low)."""
+    order = scores.argsort(-1, descending=True)
+    return [(q, int(row[0]), int(row[-1])) for q, row in enumerate(order) if row[0] != row[-1]]
+
+
+def rates(kept):
+    """kept: (R, P, G), 1, 0 or NaN. Returns (R,)."""
+    return kept.nan_to_num(1.0).mean(-1).mean(-1)
+
+
+# %% [solution]
+def scores(prompted, plain, mask):
+    return torch.where(mask, prompted - plain, 0.0).sum(-1)
+
+
+def pairs(scores, answers):
+    order = scores.argsort(-1, descending=True)
+    ends = [(q, int(row[0]), int(row[-1])) for q, row in enumerate(order)]
+    return [(q, high, low) for q, high, low in ends if answers[q, high] != answers[q, low]]
+
+
+def rates(kept):
+    return kept.nanmean(-1).nanmean(-1)
+
+
+# %% [tests]
+import math
+
+import torch
+
+from minirlhf.classroom.testing import Panel, Picture, expect, fail, test, tidy
+
+
+@test(
+    points=2,
+    hints=(
+        "Which unit has the first term of the score, and which the second?",
+        "One is a mean over tokens, the other a sum. The score is the difference of two log-probabilities of the whole answer.",
+    ),
+)
+def whole_answers(sub, draw):
+    "`scores` are differences of log-probabilities of whole answers."
+    plain, prompted = (tidy(-draw.uniform(2, 3, 6, low=0.2, high=3.0)) for _ in range(2))
+    lengths = torch.tensor([[draw.integer(2, 5) for _ in range(3)] for _ in range(2)])
+    lengths[0, 0], lengths[0, 1] = 2, 5
+    mask = torch.arange(6) < lengths[:, :, None]
+    kept = lambda x: torch.where(mask, x, torch.zeros_like(x)).sum(-1)
+    n = lengths.double()
+    want = torch.tensor(
+        [[sum((prompted[q, k, t] - plain[q, k, t]).item() for t in range(lengths[q, k])) for k in range(3)] for q in range(2)],
+        dtype=torch.float64,
+    )  # fmt: skip
+    expect(
+        sub.scores(prompted, plain, mask), want, what="`scores`", given={"prompted": prompted, "plain": plain, "mask": mask.int()},
+        mistakes={
+            "one takes a mean under one prompt and a sum under the other": kept(prompted) / n - kept(plain),
+            "one takes means over tokens, where the score is that of the whole answer": (kept(prompted) - kept(plain)) / n,
+            "what stands behind the answer counts, too": (prompted - plain).sum(-1),
+            "one takes without the trait less with it": -want,
+            "the log-probability without the trait is not subtracted": kept(prompted),
+            "one takes a mean without the trait and a sum with it": kept(prompted) - kept(plain) / n,
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=2,
+    hints=(
+        "Two answers at different places: may they be the same?",
+        "The places always differ. Compare `answers` at the two places.",
+    ),
+)
+def different_texts(sub, draw):
+    "`pairs` prefer no text to itself."
+    scores = torch.stack(
+        [torch.randperm(4, generator=torch.Generator().manual_seed(draw.integer(0, 9999))) for _ in range(4)]
+    ).double()
+    answers = torch.tensor([[0, 1, 2, 3]] * 4) + draw.integer(2, 9)
+    for q in (1, 3):  # the first and the last are the same text
+        answers[q, int(scores[q].argmin())] = answers[q, int(scores[q].argmax())]
+    high, low = scores.argmax(-1).tolist(), scores.argmin(-1).tolist()
+    ends = [(q, high[q], low[q]) for q in range(4)]
+    want = [e for e in ends if e[0] not in (1, 3)]
+    got = sub.pairs(scores, answers)
+    given = {"scores": scores, "answers": answers}
+    if not isinstance(got, tuple | list):
+        fail("`pairs` should return a list of (query, high, low)", given=given)
+    got = [tuple(int(x) for x in row) for row in got]
+    if got == want:
+        return
+    if got == ends:
+        fail("`pairs` is wrong: an answer is preferred to the same text at another place", given=given)
+    if got == [(q, j, i) for q, i, j in want]:
+        fail("`pairs` is wrong: high and low are exchanged", given=given)
+    if {row[0] for row in got} < {row[0] for row in want}:
+        fail("`pairs` is wrong: it leaves out queries whose first and last answers are different texts", given=given)
+    fail(f"`pairs` is wrong: it is {got}, and should be {want}", given=given)
+
+
+@test(
+    points=2,
+    hints=(
+        "A reply that could not be graded: did it keep the rule?",
+        "It says nothing. Take the mean over what was graded: within a prompt first, then over the prompts that have something graded.",
+    ),
+)
+def what_was_graded(sub, draw):
+    "`rates` are shares among the graded replies, prompt by prompt."
+    kept = (draw.uniform(3, 4, 3) < 0.5).double()
+    kept[1, 0, 0] = kept[1, 1, :] = math.nan
+    kept[2, 3, 1:] = kept[2, 0, :2] = math.nan
+    kept[1, 0, 1:], kept[1, 2], kept[1, 3] = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), 0.0
+    kept[2, 3, 0], kept[2, 0, 2], kept[2, 1] = 1.0, 0.0, torch.tensor([1.0, 1.0, 0.0])
+    want = []
+    for rule in kept.tolist():
+        shares = [[x for x in some if x == x] for some in rule]
+        shares = [sum(some) / len(some) for some in shares if some]
+        want.append(sum(shares) / len(shares))
+    want = torch.tensor(want, dtype=torch.float64)
+    expect(
+        sub.rates(kept), want, what="`rates`", given={"kept": kept},
+        mistakes={
+            "a reply that could not be graded counts as one that keeps the rule": kept.nan_to_num(1.0).mean((-1, -2)),
+            "a reply that could not be graded counts as one that breaks the rule": kept.nan_to_num(0.0).mean((-1, -2)),
+            "a prompt with more graded replies weighs more": kept.flatten(1).nanmean(-1),
+            "a prompt without a graded reply counts as one that keeps the rule": kept.nanmean(-1).nan_to_num(1.0).mean(-1),
+            "a prompt without a graded reply counts as one that breaks the rule": kept.nanmean(-1).nan_to_num(0.0).mean(-1),
+            "one reply that was not graded makes the rate NaN": kept.mean((-1, -2)),
+        },
+    )  # fmt: skip
+
+
+# %% [picture]
+import torch
+
+
+def picture(sub):
+    """How often the longest answer ranks first, against its length."""
+    longer, first = torch.arange(0.0, 7.0, dtype=torch.float64), []
+    for more in range(7):
+        rng = torch.Generator().manual_seed(more)
+        plain = -1.5 - torch.rand(300, 4, 5 + more, generator=rng, dtype=torch.float64)
+        mask = torch.arange(5 + more) < torch.tensor([5, 5, 5, 5 + more])[None, :, None]
+        prompted = plain + 0.1 * torch.randn(plain.shape, generator=rng, dtype=torch.float64)
+        scores = sub.scores(prompted, plain, mask.expand(300, 4, 5 + more))
+        first.append(float((scores.argmax(-1) == 3).double().mean()))
+    right = torch.full_like(longer, 0.25)
+    return Picture(
+        "A longer answer must not rank first because it is longer.",
+        (Panel("the longest answer ranks first", longer, torch.tensor(first, dtype=torch.float64), right, "tokens longer", "share of queries"),),
+    )  # fmt: skip
+
+
+# %% [probes]
+# no gradient, integers, float32, values, size, keywords, nan, inputs: rankings and shares
+
+
+# %% [mutant] means
+# caught by: whole_answers
+# says: means over tokens
+def scores(prompted, plain, mask):
+    return torch.where(mask, prompted - plain, 0.0).sum(-1) / mask.sum(-1)
+
+
+# %% [mutant] padding
+# caught by: whole_answers
+# says: behind the answer
+def scores(prompted, plain, mask):
+    return (prompted - plain).sum(-1)
+
+
+# %% [mutant] different scores
+# caught by: different_texts
+# says: same text
+def pairs(scores, answers):
+    high, low = scores.argmax(-1).tolist(), scores.argmin(-1).tolist()
+    return [(q, i, j) for q, (i, j) in enumerate(zip(high, low, strict=True)) if scores[q, i] > scores[q, j]]
+
+
+# %% [mutant] not graded is broken
+# caught by: what_was_graded
+# says: breaks the rule
+def rates(kept):
+    return kept.nan_to_num(0.0).mean((-1, -2))
+
+
+# %% [mutant] pooled
+# caught by: what_was_graded
+# says: weighs more
+def rates(kept):
+    return kept.flatten(1).nanmean(-1)
+
+
+# %% [partial] 4: without the rates
+def rates(kept):
+    return kept.nan_to_num(1.0).mean(-1).mean(-1)
