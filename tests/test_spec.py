@@ -1,6 +1,7 @@
 """`minirlhf spec`: rules in a file, what they say of sampled replies, what got worse, and which file is refused with which words."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.chat import conversation
 from minirlhf.data.records import Problem
+from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -113,10 +115,10 @@ def _only(file, place, name):
     return Specification(spec.where, tuple(c for c in spec.clauses if c.name == name), spec.asked)
 
 
-def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0):
+def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0, ungraded=0):
     clause = Clause("r", level, bar, "d", grader="exact")
     change = ModelPair("a", "b", Number("a − b", 0.0, -0.1, 0.1), better, worse, chance)
-    return Held(clause, Number("kept", value, low, high), 0, (), change)
+    return Held(clause, Number("kept", value, low, high), ungraded, (), change)
 
 
 def test_a_verdict_is_about_the_whole_interval():
@@ -132,8 +134,39 @@ def test_a_must_that_got_worse_stops_although_it_holds():
     assert not held(0.95, 0.92, 0.98, better=3, worse=5, chance=0.7).stops
 
 
+def test_a_must_stops_where_a_reply_could_not_be_graded():
+    assert held(0.95, 0.92, 0.98, ungraded=1).stops and held(0.95, 0.92, 0.98, ungraded=1).verdict == "holds"
+    assert not held(0.95, 0.92, 0.98, level="should", ungraded=1).stops
+
+
+def test_a_grader_that_crashes_on_some_replies_stops_a_release(place, capsys):
+    (place / "half.py").write_text(
+        "def half(completion):\n    if 'bark' in completion:\n        raise ValueError('no')\n    return 1\n"
+    )
+    file = written(
+        place,
+        RULES.replace("{should: 0.9, grader: rules.py:barks, data: few.jsonl}", "{must: 0.1, grader: half.py:half}"),
+    )
+    assert main(["spec", file, str(place / "m1")]) == 1
+    printed = capsys.readouterr().out
+    assert "replies not graded" in printed and "not fit to ship: barks; never barks" in printed
+
+
+def test_the_example_is_a_specification_of_the_assistant(tmp_path, capsys):
+    folder = Path(__file__).parents[1] / "examples" / "specification"
+    words = word_tokenizer(ASSISTANT.words)
+    checkpoints.save(tmp_path / "m", model=tiny_model("nano", words, seed=1), tokenizer=words)
+    rows = [json.loads(line)["prompt"] for line in (folder / "prompts.jsonl").read_text().splitlines()]
+    assert [content["content"] for [content] in rows] == ASSISTANT.prompts("test")
+    assert main(["spec", str(folder / "rules.yaml"), str(tmp_path / "m"), "--json", str(tmp_path / "found.json")]) == 1
+    capsys.readouterr()
+    found = {rule["rule"]: rule for rule in json.loads((tmp_path / "found.json").read_text())["rules"]}
+    assert found["answers the question"]["verdict"] == "fails", "a model that was never trained"
+    assert all(rule["not graded"] == 0 for rule in found.values()) and len(found) == 5
+
+
 def test_half_of_the_constraints_is_not_the_rule(place):
-    clause = Clause.of("r", {"must": 1, "constraints": {"max_words": 2, "keywords": ["bee"]}}, "d", "f", place)
+    clause = Clause.of("r", {"must": 0.9, "constraints": {"max_words": 2, "keywords": ["bee"]}}, "d", "f", place)
     problems = [Problem(conversation("say")), Problem(conversation("ask"))]
     kept = clause.keeps(problems, [["bee", "bee bee bee"], ["ant", "a bee"]], 10.0)
     torch.testing.assert_close(kept, torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
@@ -148,8 +181,9 @@ def test_half_of_the_constraints_is_not_the_rule(place):
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, shoud: 1, grader: exact}}", "did you mean 'should'"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, should: 0.8, grader: exact}}", "says must and should"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9}}", "says neither; expected either grader or constraints"),
-        ("data: prompts.jsonl\nrules: {a: {must: 95, grader: exact}}", "above 0 and at most 1"),
-        ("data: prompts.jsonl\nrules: {a: {must: true, grader: exact}}", "above 0 and at most 1"),
+        ("data: prompts.jsonl\nrules: {a: {must: 95, grader: exact}}", "between 0 and 1"),
+        ("data: prompts.jsonl\nrules: {a: {must: 1, grader: exact}}", "no number of replies shows that every reply keeps it"),
+        ("data: prompts.jsonl\nrules: {a: {must: true, grader: exact}}", "between 0 and 1"),
         ("rules: {a: {must: 0.9, grader: exact}}", "no prompts"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: 3}}", "expected a name"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: 3}}", "expected an object"),

@@ -4,7 +4,7 @@
   minirlhf spec rules.yaml runs/dpo --against runs/sft          and what got worse, in pairs on the same prompts
   minirlhf spec rules.yaml runs/dpo --report page.html          one page: the rules, the changes, replies that break them
 
-A specification is a YAML file. Files that it names lie beside it::
+A specification is a YAML file, such as examples/specification/rules.yaml. Files that it names lie beside it::
 
   data: prompts.jsonl
   num_generations: 4
@@ -15,7 +15,7 @@ A specification is a YAML file. Files that it names lie beside it::
     polite to the impolite:  {should: 0.9, grader: rules.py:polite, data: rude.jsonl}
 
 The number is the share of replies that have to keep the rule. It holds if its whole 95 % interval is there or above, it fails if it is below, and
-else it is open. A grader is one of `minirlhf evaluate`; a reply keeps the rule if its grade is 1 or more. Besides these a file may set temperature, top_p, limit
+else it is open. A must stops a release unless it holds, did not get worse, and every reply could be graded. A grader is one of `minirlhf evaluate`; a reply keeps the rule if its grade is 1 or more. Besides these a file may set temperature, top_p, limit
 and grader_seconds.
 """
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, print; write what is asked for. Status 1 if a *must* is not shown to hold, or got worse."""
+    """Check, print; write what is asked for. Status 1 if a *must* is not shown to hold, got worse, or has replies that could not be graded."""
     import json
 
     from minirlhf.cli.settings import from_mapping, read_yaml

@@ -56,7 +56,7 @@ class Clause:
         """The rule as a file says it; files that it names lie in the folder ``beside``, if they are there.
 
         Raises:
-            UserError: a setting that is not known, a level or a check missing or twice, a share outside (0, 1], no prompts.
+            UserError: a setting that is not known, a level or a check missing or twice, a share outside (0, 1), no prompts.
         """
         place = f"{where}: rule {name!r}"
         if not isinstance(said, Mapping):
@@ -69,8 +69,10 @@ class Clause:
         level, check = (_one_of(said, names, place) for names in (LEVELS, CHECKS))
         share, given, data = said[level], said[check], said.get("data", data)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise UserError(f"{place}: {level} {share!r}; expected the share of replies that keep it, between 0 and 1")
+        if share == 1:
             raise UserError(
-                f"{place}: {level} {share!r}; expected the share of replies that keep it, above 0 and at most 1"
+                f"{place}: {level} 1; no number of replies shows that every reply keeps it; expected a share below 1, such as 0.99"
             )
         if not isinstance(data, str):
             raise UserError(f"{place}: no prompts; expected data, in the rule or at the head of the file")
@@ -178,8 +180,8 @@ class Held:
 
     @property
     def stops(self) -> bool:
-        """Whether it stops a release: a *must* that is not shown to hold, or that got worse."""
-        return self.clause.level == "must" and (self.verdict != "holds" or self.worse)
+        """Whether it stops a release: a *must* that is not shown to hold, that got worse, or of which some replies could not be graded."""
+        return self.clause.level == "must" and (self.verdict != "holds" or self.worse or self.ungraded > 0)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the replies."""
