@@ -33,6 +33,17 @@ def test_no_two_chapters_share_a_place_in_the_map_and_none_needs_a_later_one():
         assert all(need < c.number for need in c.needs), c.folder.name
 
 
+def test_the_map_leads_to_every_chapter_that_the_first_lines_ask_for():
+    """The arrows are ``needs``; what a chapter says that the reader needs must lie on a way of arrows to it."""
+    before: dict[int, set[int]] = {}
+    for c in chapters.chapters():
+        before[c.number] = set(c.needs).union(*(before[need] for need in c.needs))
+        text = (ROOT / "book" / f"{c.page}.md").read_text(encoding="utf-8")
+        found = re.search(r"^You need (.*?)\n\n", text, re.S | re.M)
+        asked = {int(n) for n in re.findall(r"\{chapter\}`(\d+)`", found[1])} if found else set()
+        assert asked <= before[c.number], f"{c.page} asks for {sorted(asked - before[c.number])}; `needs` does not"
+
+
 @pytest.mark.parametrize("chapter", FINISHED)
 def test_a_finished_chapter_has_its_four_things_and_its_title(chapter):
     text = ROOT / "book" / f"{chapter.page}.md"
