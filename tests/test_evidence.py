@@ -649,6 +649,7 @@ FOR_OTHERS = {
         *(f"BrokenRun.{name}" for name in ("cause", "check", "fix", "run", "source", "symptom", "title")),
         "_texts",
     },
+    "ch16_planted": {"SecondThoughts.reference"},
     "ch16_stages": {"TwoAlphabets.__init__"},
     "ch17_lies": {"Conduct.asks"},
     "ch18_hints": {"Hinted.__init__"},

@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 #: Appendices with equations of their own, which carry a letter (equation H.1), and the chapter whose checks they show.
-APPENDICES = {"losses": ("H", 14), "old-samples": ("J", 12), "group-methods": ("K", 13)}
+APPENDICES = {"losses": ("H", 14), "old-samples": ("J", 12), "group-methods": ("K", 13), "reasoning-runs": ("P", 16)}
 
 
 def chapter_of(docname: str) -> int | None:

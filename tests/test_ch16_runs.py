@@ -1,0 +1,94 @@
+"""Chapter 16's further runs: what a chain's prefix is worth, what the best of N is, and how errors are planted, against brute force."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from minirlhf.chapters.ch16_reasoning import credit_tables as tables
+from minirlhf.chapters.ch16_reasoning import planted
+from minirlhf.core.randomness import generator, numpy_generator
+from minirlhf.data.tasks.shell_game import positions
+
+
+def test_values_are_sums_over_all_chains():
+    chances = torch.rand(1, 4, tables.OFFSETS, generator=generator("chances"), dtype=torch.float64)
+    chances = chances / chances.sum(-1, keepdim=True)
+    found = tables.values(chances)[0]
+    for after, total in itertools.product(range(5), range(tables.OFFSETS)):
+        right = sum(
+            math.prod(float(chances[0, after + i, offset]) for i, offset in enumerate(rest))
+            for rest in itertools.product(range(tables.OFFSETS), repeat=4 - after)
+            if (total + sum(rest)) % tables.OFFSETS == 0
+        )
+        assert float(found[after, total]) == pytest.approx(right, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "credit", [tables.Credit("outcome", 1.0), tables.Credit("continued", 1.0, 2), tables.Credit("exact", 1.0)]
+)
+def test_every_kind_of_credit_is_a_policy_gradient(credit):
+    """Its mean over many draws is the derivative of the chance of a right end; the group's own mean shrinks the outcome's by (G − 1)/G."""
+    plan, draws = tables.Chain(steps=3, kinds=3, group=8), generator("gradient", credit.continuations)
+    logits, asked = tables.begin(plan).requires_grad_(), torch.arange(3)
+    [wanted] = torch.autograd.grad(tables.values(logits.softmax(-1)[asked][None])[0, 0, 0], logits)
+    if credit.kind == "outcome":
+        wanted = wanted * (1 - 1 / plan.group)
+    found = torch.stack([tables.credited(logits.detach(), asked, credit, plan, draws)[0] for _ in range(3000)])
+    error = found.std(0) / math.sqrt(len(found))
+    assert ((found.mean(0) - wanted).abs() < 5 * error + 1e-9).all()
+
+
+def test_continuations_are_counted_as_sampled_steps():
+    plan = tables.Chain(steps=3, kinds=3, group=2)
+    taken = {
+        kind: tables.credited(
+            tables.begin(plan), torch.arange(3), tables.Credit(kind, 1.0, 4), plan, generator("cost")
+        )[1]
+        for kind in ("outcome", "continued", "exact")
+    }
+    # two replies of three steps; from the common beginning four of three steps, and for each reply four of two steps and four of one
+    assert taken == {"outcome": 6, "exact": 6, "continued": 6 + 4 * 3 + 2 * 4 * (2 + 1)}
+
+
+@pytest.mark.parametrize(("passed", "count"), [(0.1, 8), (0.5, 3), (0.9, 2)])
+def test_the_best_of_n_is_the_optimum_at_this_beta(passed, count):
+    """By enumeration of all draws of N among four replies, two of them right."""
+    reference = torch.tensor([0.3 * passed, 0.7 * passed, 0.6 * (1 - passed), 0.4 * (1 - passed)], dtype=torch.float64)
+    rewards, best = [1.0, 1.0, 0.0, 0.0], torch.zeros(4, dtype=torch.float64)
+    for drawn in itertools.product(range(4), repeat=count):
+        top = max(rewards[i] for i in drawn)
+        winners = [i for i in drawn if rewards[i] == top]
+        for i in winners:
+            best[i] += math.prod(float(reference[j]) for j in drawn) / len(winners)
+    optimum = reference * (torch.tensor(rewards, dtype=torch.float64) / tables.beta_of_best(passed, count)).exp()
+    assert torch.allclose(best, optimum / optimum.sum(), atol=1e-12)
+
+
+def test_planted_openings_are_wrong_in_their_last_cup_alone():
+    prompts = planted.GAME.prompts("test")[:50]
+    bad, good = planted.openings(prompts, 3)
+    for prompt, wrong, right in zip(prompts, bad, good, strict=True):
+        path = ["think", prompt.split()[1], *positions(prompt)]
+        assert right.split() == path[: len(right.split())] and len(right.split()) >= 3
+        assert wrong.split()[:-1] == right.split()[:-1] and wrong.split()[-1] != right.split()[-1]
+        rest = path[len(right.split()) :]
+        assert planted.follows(prompt, right, " ".join([*rest, "answer", path[-1]]))
+        assert not planted.follows(prompt, wrong, " ".join([*rest, "answer", path[-1]])), (
+            "swaps exchange: no error mends itself"
+        )
+
+
+def test_a_second_thought_is_taken_back_at_once_and_every_demonstration_is_right():
+    task, rng, slipped = planted.BASES["second"], numpy_generator("slips"), 0
+    for prompt in task.prompts("train")[:200]:
+        said = task.demonstration(prompt, rng)
+        assert task.grade(prompt, said) == 1
+        words = said.split()
+        if planted.NO in words:
+            slipped += 1
+            at = words.index(planted.NO)
+            assert words[at - 1] != words[at + 1]
+            assert [*words[: at - 1], *words[at + 1 :]] == task.reference(prompt).split()
+    assert 20 < slipped < 90
