@@ -26,11 +26,12 @@ def test_values_are_sums_over_all_chains():
 
 
 @pytest.mark.parametrize(
-    "credit", [tables.Credit("outcome", 1.0), tables.Credit("continued", 1.0, 2), tables.Credit("exact", 1.0)]
+    "credit",
+    [tables.StepCredit("outcome", 1.0), tables.StepCredit("continued", 1.0, 2), tables.StepCredit("exact", 1.0)],
 )
 def test_every_kind_of_credit_is_a_policy_gradient(credit):
     """Its mean over many draws is the derivative of the chance of a right end; the group's own mean shrinks the outcome's by (G − 1)/G."""
-    plan, draws = tables.Chain(steps=3, kinds=3, group=8), generator("gradient", credit.continuations)
+    plan, draws = tables.StepChain(steps=3, kinds=3, group=8), generator("gradient", credit.continuations)
     logits, asked = tables.begin(plan).requires_grad_(), torch.arange(3)
     [wanted] = torch.autograd.grad(tables.values(logits.softmax(-1)[asked][None])[0, 0, 0], logits)
     if credit.kind == "outcome":
@@ -41,10 +42,10 @@ def test_every_kind_of_credit_is_a_policy_gradient(credit):
 
 
 def test_continuations_are_counted_as_sampled_steps():
-    plan = tables.Chain(steps=3, kinds=3, group=2)
+    plan = tables.StepChain(steps=3, kinds=3, group=2)
     taken = {
         kind: tables.credited(
-            tables.begin(plan), torch.arange(3), tables.Credit(kind, 1.0, 4), plan, generator("cost")
+            tables.begin(plan), torch.arange(3), tables.StepCredit(kind, 1.0, 4), plan, generator("cost")
         )[1]
         for kind in ("outcome", "continued", "exact")
     }

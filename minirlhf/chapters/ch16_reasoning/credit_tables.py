@@ -21,7 +21,7 @@ OFFSETS = 5
 
 
 @dataclass(frozen=True)
-class Chain:
+class StepChain:
     """Training on whole replies, with so many sampled steps in all.
 
     Attributes:
@@ -41,7 +41,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Credit:
+class StepCredit:
     """Where the advantage of a step comes from, and the learning rate.
 
     ``outcome``: the reply's reward, centred over the group. ``cloned``: the reward itself, so that only right replies are learned. ``continued``:
@@ -54,7 +54,7 @@ class Credit:
     continuations: int = 0
 
 
-def begin(plan: Chain) -> Tensor:
+def begin(plan: StepChain) -> Tensor:
     """Logits ``(kinds, 5)`` of the first policy."""
     chances = torch.full((plan.kinds, OFFSETS), (1 - plan.right) / (OFFSETS - 1), dtype=torch.float64)
     chances[:, 0] = plan.right
@@ -71,7 +71,7 @@ def values(chances: Tensor) -> Tensor:
     return torch.stack(found[::-1], 1)
 
 
-def questions(plan: Chain, count: int, draws: torch.Generator) -> Tensor:
+def questions(plan: StepChain, count: int, draws: torch.Generator) -> Tensor:
     """``(count, steps)`` kinds."""
     return torch.randint(plan.kinds, (count, plan.steps), generator=draws)
 
@@ -81,7 +81,9 @@ def right_ends(logits: Tensor, asked: Tensor) -> float:
     return float(values(logits.softmax(-1)[asked])[:, 0, 0].mean())
 
 
-def credited(logits: Tensor, asked: Tensor, credit: Credit, plan: Chain, draws: torch.Generator) -> tuple[Tensor, int]:
+def credited(
+    logits: Tensor, asked: Tensor, credit: StepCredit, plan: StepChain, draws: torch.Generator
+) -> tuple[Tensor, int]:
     """The gradient ``(kinds, 5)`` that a group of replies to one question ``(steps,)`` gives, and the sampled steps that this took."""
     chances = logits.softmax(-1)[asked]  # (T, 5)
     said = chances.multinomial(plan.group, replacement=True, generator=draws).T  # (G, T)
@@ -103,7 +105,7 @@ def credited(logits: Tensor, asked: Tensor, credit: Credit, plan: Chain, draws: 
     return torch.zeros_like(logits).index_add(0, asked, (advantage[..., None] * score).mean(0)), taken
 
 
-def trained(credit: Credit, plan: Chain, seed: int) -> dict[str, float]:
+def trained(credit: StepCredit, plan: StepChain, seed: int) -> dict[str, float]:
     """The chance of a right end after the budget or the last update, exact in the policy; and the sampled steps of an update."""
     draws, logits, used = generator(f"credit {credit.kind} {credit.continuations}", seed), begin(plan), 0
     updates = 0
@@ -114,7 +116,7 @@ def trained(credit: Credit, plan: Chain, seed: int) -> dict[str, float]:
     return {"right": right_ends(logits, questions(plan, 500, generator("asked", seed))), "cost": used / updates}
 
 
-def noise(credit: Credit, plan: Chain, seed: int, draws: int = 400) -> float:
+def noise(credit: StepCredit, plan: StepChain, seed: int, draws: int = 400) -> float:
     """The variance of one update's gradient at the first policy, for one question, summed over the logits."""
     rng, logits = generator(f"noise {credit.kind} {credit.continuations}", seed), begin(plan)
     asked = torch.arange(plan.steps) % plan.kinds

@@ -7,8 +7,8 @@ and 16 on twenty other seeds, for each of the two; 2 and 32 were worse on four o
 from dataclasses import replace
 
 from minirlhf.chapters.ch16_reasoning.credit_tables import (
-    Chain,
-    Credit,
+    StepChain,
+    StepCredit,
     begin,
     beta_of_best,
     noise,
@@ -19,20 +19,20 @@ from minirlhf.chapters.ch16_reasoning.credit_tables import (
 from minirlhf.core.randomness import generator
 from minirlhf.evidence import Study, settings
 
-PLAN = Chain()
+PLAN = StepChain()
 UPDATES = 150
 #: Rates for equal samples and for equal updates.
 ARMS = {
-    "outcome": (Credit("outcome", 8.0), Credit("outcome", 8.0)),
-    "cloned": (Credit("cloned", 8.0), Credit("cloned", 8.0)),
-    "one": (Credit("continued", 8.0, 1), Credit("continued", 4.0, 1)),
-    "four": (Credit("continued", 16.0, 4), Credit("continued", 16.0, 4)),
-    "exact": (Credit("exact", 16.0), Credit("exact", 16.0)),
+    "outcome": (StepCredit("outcome", 8.0), StepCredit("outcome", 8.0)),
+    "cloned": (StepCredit("cloned", 8.0), StepCredit("cloned", 8.0)),
+    "one": (StepCredit("continued", 8.0, 1), StepCredit("continued", 4.0, 1)),
+    "four": (StepCredit("continued", 16.0, 4), StepCredit("continued", 16.0, 4)),
+    "exact": (StepCredit("exact", 16.0), StepCredit("exact", 16.0)),
 }
 PASSED = (0.1, 0.5)
 
 
-def one_seed(seed: int, plan: Chain = PLAN, updates: int = UPDATES, draws: int = 200) -> dict[str, float]:
+def one_seed(seed: int, plan: StepChain = PLAN, updates: int = UPDATES, draws: int = 200) -> dict[str, float]:
     """Every kind of credit: the noise of its first gradient, what an update costs, and right ends at equal samples and at equal updates."""
     numbers = {"start": right_ends(begin(plan), questions(plan, 500, generator("asked", seed)))}
     for name, (of_samples, of_updates) in ARMS.items():
@@ -46,7 +46,7 @@ def one_seed(seed: int, plan: Chain = PLAN, updates: int = UPDATES, draws: int =
 
 def probe() -> dict[str, float | str]:
     """A few updates of each."""
-    small = Chain(steps=4, kinds=6, group=4, budget=600)
+    small = StepChain(steps=4, kinds=6, group=4, budget=600)
     return one_seed(1, small, 5, 20) | settings(
         plan=PLAN, **{f"{name}_{i}": arm for name, two in ARMS.items() for i, arm in enumerate(two)}
     )
