@@ -292,6 +292,25 @@ def test_what_can_be_said_of_any_wrong_number_is_said(got, says):
         testing.expect(got, 0.5, what="`x`", tolerance=0.01, reveal=False)
 
 
+@pytest.mark.parametrize(
+    ("got", "right", "says"),
+    [
+        (0.33, 1 / 3, "rounded to 2 decimals"),
+        (0.3, 1 / 3, "is wrong"),  # one digit may come from anywhere
+        ([0.3, 0.7, 0.1], [0.312, 0.68, 0.11], "rounded to 1 decimal,"),
+        ([[0.3, 0.3], [0.6, 0.4]], [[0.2, 0.8], [0.6, 0.4]], "does not sum to 1"),
+        ([-0.2, 1.2], [0.2, 0.8], "negative probability"),
+        ([0.3, 0.7], [0.2, 0.8], "is wrong"),
+        ([0.3, 0.3], [0.0, 1.0], "is wrong"),  # one hot is a choice as often as a distribution
+        ([0.3, 0.3], [0.2, 0.9], "is wrong"),
+    ],
+)
+def test_what_an_answer_has_to_do_with_the_right_one_is_said(got, right, says):
+    got = torch.tensor(got, dtype=torch.float64)
+    with pytest.raises(testing.Failure, match=says):
+        testing.expect(got, torch.tensor(right, dtype=torch.float64), what="`x`")
+
+
 def test_a_counterexample_has_no_noise_in_it():
     assert testing.show(testing.tidy(torch.tensor([-0.01]))) == "[0]"
     with pytest.raises(testing.Failure) as caught:

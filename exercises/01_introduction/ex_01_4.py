@@ -80,10 +80,12 @@ def halved(low, high, rising):
     return low
 
 
-def tied(student):
+def tied(student, other=1):
+    """The share at which A and another reply are equally probable."""
+
     def a_leads(w):
         p = at(student, torch.tensor([w], dtype=torch.float64))[0]
-        return bool(p[0] > p[1])
+        return bool(p[0] > p[other])
 
     return halved(0.0, 1.0, a_leads)
 
@@ -113,12 +115,14 @@ def near(got, want, what, mistakes):
 def half_and_half(sub, draw):
     "`middle` is C's probability when half of each model is merged."
     p, q = logits_of(sub.student).exp()
+    harmonic = 2 / (1 / p + 1 / q)
     near(
         sub.number("middle"),
         float(at(sub.student, torch.tensor([0.5], dtype=torch.float64))[0, 2]),
         "`middle`",
         {
             "probabilities are averaged, not weights": float((p[2] + q[2]) / 2),
+            "the harmonic means are taken": float(harmonic[2] / harmonic.sum()),
             "the products are not divided by their sum": float((p[2] * q[2]).sqrt()),
             "the two distributions are multiplied without the powers of one half": float(p[2] * q[2] / (p @ q)),
         },
@@ -159,12 +163,16 @@ def crossing(sub, draw):
 )
 def top(sub, draw):
     "`most` is the share at which C is as probable as it can be."
-    want = best(sub.student)
+    want, other = best(sub.student), tied(sub.student, other=2)
+    known = (
+        {"it is the share at which A and C tie": other} if abs(other - 0.5) > 0.02 else {}
+    )  # else it is halfway, too
     near(
         sub.number("most"),
         want,
         "`most`",
-        {
+        known
+        | {
             "it is the share at which A and B tie": tied(sub.student),
             "it is the share of the first model": 1 - want,
             "it is halfway": 0.5,

@@ -63,10 +63,11 @@ def enough_back(error, share):
 
 # %% [tests]
 import itertools
+import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf.classroom.testing import expect, fail, test
 
 STEPS = 6
 
@@ -74,6 +75,11 @@ STEPS = 6
 def rates(draw):
     """Two probabilities of two digits."""
     return draw.integer(5, 30) / 100, draw.integer(15, 60) / 100
+
+
+def apart(numbers):
+    """Whether no two of them could be taken for each other."""
+    return all(abs(x - y) > 1e-4 for x, y in itertools.combinations(numbers, 2))
 
 
 def followed(error, back, steps):
@@ -118,13 +124,21 @@ def step_by_step(sub, draw):
     later = []
     for _ in range(STEPS):
         later.append(error + (1 - back - error) * (later[-1] if later else 0.0))
+    first, again = (sub.mistake_chances(error, back, STEPS) for _ in range(2))
+    tensors = isinstance(first, torch.Tensor) and isinstance(again, torch.Tensor) and first.shape == again.shape
+    if tensors and not torch.allclose(first.double(), again.double(), rtol=0, atol=1e-9, equal_nan=True):
+        fail("asked twice, `mistake_chances` gives two answers: a probability is computed, not counted in random walks")
     expect(
-        sub.mistake_chances(error, back, STEPS),
+        first,
         right,
         what="the chance of a mistake at each step",
         given={"error": error, "back": back, "steps": STEPS},
         mistakes={
             "it never finds back": 1 - (1 - error) ** steps,
+            "it never finds back, and that is multiplied by 1 − ρ once, at the end": (1 - back)
+            * (1 - (1 - error) ** steps),
+            "it is the chance that the *first* mistake is at that step": error * (1 - error) ** (steps - 1),
+            "the copy begins off the path": right + ((1 - back) * (1 - error)) ** steps,
             "it finds back after it has acted, not before": torch.tensor(later, dtype=torch.float64),
             "it is put back after every mistake": torch.full_like(steps, error),
             "mistakes are counted up to each step": right.cumsum(-1),
@@ -154,18 +168,29 @@ def never_in_that_step(error, back):
 )
 def in_the_end(sub, draw):
     "`long_run` is the share of mistakes that the steps tend to."
-    error, back = rates(draw)
-    expect(
-        sub.long_run(error, back),
-        chain(error, back),
-        what="the share of mistakes in the long run",
-        given={"error": error, "back": back},
-        mistakes={
+    while True:
+        error, back = rates(draw)
+        want = chain(error, back)
+        slips = {
             "it finds back after it has acted, not before": error / (error + back),
             "a mistake is taken to last 1/ρ steps, and none to happen meanwhile": error / back,
-            "it is the share of right steps": 1 - chain(error, back),
-            "only leaving the path is counted, not staying off it": error * (1 - chain(error, back)),
-        },
+            "it is the share of right steps": 1 - want,
+            "only leaving the path is counted, not staying off it": error * (1 - want),
+        }
+        chances, off = [], 0.0
+        for _ in range(1000):
+            off = (1 - off) * error + off * (1 - back + back * error)
+            chances.append(off)
+        slips |= {f"it is the chance at step {t} already": chances[t - 1] for t in range(2, 7)}
+        slips |= {f"it is the mean of the first {t} steps": sum(chances[:t]) / t for t in (100, 200, 1000)}
+        if apart([want, *slips.values()]):
+            break
+    expect(
+        sub.long_run(error, back),
+        want,
+        what="the share of mistakes in the long run",
+        given={"error": error, "back": back},
+        mistakes=slips,
     )
 
 
@@ -178,22 +203,27 @@ def in_the_end(sub, draw):
 )
 def how_good(sub, draw):
     "`enough_back` is the smallest chance of finding back that keeps mistakes below the share."
-    error, _ = rates(draw)
-    share = round(error + (1 - error) * draw.integer(15, 70) / 100, 3)
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        half = (low + high) / 2
-        low, high = (half, high) if chain(error, half) > share else (low, half)
+    while True:
+        error, _ = rates(draw)
+        share = round(error + (1 - error) * draw.integer(15, 70) / 100, 3)
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            half = (low + high) / 2
+            low, high = (half, high) if chain(error, half) > share else (low, half)
+        slips = {
+            "it finds back after it has acted, not before": error * (1 - share) / share,
+            "a mistake is taken to last 1/ρ steps": error / share,
+            "it is the chance of not finding back": 1 - high,
+            "it is rounded up to hundredths, or looked for on a grid of them": math.ceil(100 * high) / 100,
+        }
+        if apart([high, *slips.values()]):
+            break
     expect(
         sub.enough_back(error, share),
         high,
         what="the chance of finding back",
         given={"error": error, "share": share},
-        mistakes={
-            "it finds back after it has acted, not before": error * (1 - share) / share,
-            "a mistake is taken to last 1/ρ steps": error / share,
-            "it is the chance of not finding back": 1 - high,
-        },
+        mistakes=slips,
     )
 
 

@@ -159,7 +159,9 @@ def truncates(sub, draw):
             mistakes={
                 "the temperature multiplies": written_out(logits, 1 / temperature, k, p),
                 "the token that crosses the line is dropped": written_out(logits, temperature, k, p, crossing=False),
-                "what top-k leaves is not renormalised before top-p": written_out(logits, temperature, k, p, False),
+                "what top-k leaves is not renormalised before top-p, or top-p comes before top-k": written_out(
+                    logits, temperature, k, p, False
+                ),
                 "what is left is not renormalised at the end": written_out(logits, temperature, k, p, ends=False),
                 "the temperature comes last": written_out(
                     (written_out(logits, 1.0, k, p) + 1e-300).log(), temperature, 0, 1.0

@@ -110,7 +110,7 @@ def flat(logps, old_logps, advantages, mask, *, epsilon):
     return torch.where(log_ratio > math.log(1 + epsilon), 0.0, log_ratio * advantages)
 
 
-def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, sent=lambda s: s):
+def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, whole=True, sent=lambda s: s):
     """The same by automatic differentiation: ratios, passes with a gradient, the second sample's smallest ratio."""
     s = sent(s)
     z = torch.tensor(s["z"], dtype=torch.float64)
@@ -119,7 +119,8 @@ def by_autograd(s, objective=ppo_clip, *, share=0.5, stale=True, sent=lambda s: 
     moved, lowest = torch.zeros(2), 1.0
     for _ in range(s["passes"]):
         at = z.clone().requires_grad_()
-        logps = at.log_softmax(-1)[:2, None]
+        total = at.logsumexp(-1)
+        logps = (at - (total if whole else total.detach()))[:2, None]
         worth = objective(logps, old, advantages, mask, epsilon=s["epsilon"])
         for i in (0, 1):
             (own,) = torch.autograd.grad(worth[i, 0], at, retain_graph=True)
@@ -149,6 +150,7 @@ SLIPS = {
     "the steps go downhill": (ppo_clip, {"sent": changed(eta=lambda eta: -eta)}),
     "only one pass is made": (ppo_clip, {"sent": changed(passes=lambda n: 1)}),
     "the interval reaches from 0.9 to 1.1": (ppo_clip, {"sent": changed(epsilon=lambda e: 0.1)}),
+    "the score is one-hot alone: the normaliser of the softmax is held fixed": (ppo_clip, {"whole": False}),
     "the slope in log ρ is taken for the slope in ρ: the factor ρ is missing": (flat, {}),
 }
 

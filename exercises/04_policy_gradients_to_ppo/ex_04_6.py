@@ -141,6 +141,12 @@ def looks_back(sub, draw):
                         break
         return found
 
+    forwards, later, following = [], torch.zeros(3, dtype=torch.float64), last
+    for t in range(5):
+        stays = (~over[t]).double()
+        later = rewards[t] + gamma * stays * following - values[t] + gamma * lam * stays * later
+        forwards.append(later)
+        following = values[t]
     expect(
         sub.advantages(rewards, values, over, last, gamma, lam),
         summed(gamma, lam, over),
@@ -149,6 +155,7 @@ def looks_back(sub, draw):
         mistakes={
             "the ends are overlooked": summed(gamma, lam, torch.zeros_like(over)),
             "the value after the end counts": summed(gamma, lam, over, 1.0),
+            "it goes forwards through the steps": torch.stack(forwards),
             "λ is 1": summed(gamma, 1.0, over),
             "λ is 0": summed(gamma, 0.0, over),
             "errors are weighted by powers of λ, without γ": summed(gamma, lam / gamma, over),

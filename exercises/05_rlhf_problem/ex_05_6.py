@@ -85,6 +85,7 @@ def stands(sub, draw):
         "the KL runs the other way, from the reference": back,
         "0 · log 0 is NaN": nan,
         "it is in bits": kl / math.log(2),
+        "the two stand in the other order, the reward first": reward,
     }
     expect(got[0], kl, what="the KL", given=given, mistakes=mistakes)
     reference = sum(q * r for _, q, r in rows)

@@ -64,6 +64,15 @@ def problem(draw):
     return round(float(draw.uniform(low=0.3, high=1.2)), 1), draw.integer(3, 5)
 
 
+def place_of_best(theta, size):
+    """The distribution of item 0's place."""
+    rankings, probs, _ = everything(theta, size)
+    want = torch.zeros(size, dtype=torch.float64)
+    for row, p in zip(rankings, probs, strict=True):
+        want[row.index(0)] += p
+    return want
+
+
 @test(
     points=2,
     against="all rankings, one by one",
@@ -74,25 +83,24 @@ def problem(draw):
 )
 def places(sub, draw):
     "`first_item` gives the place of the consensus' best item."
-    theta, size = problem(draw)
-    rankings, probs, _ = everything(theta, size)
-    want = torch.zeros(size, dtype=torch.float64)
-    for row, p in zip(rankings, probs, strict=True):
-        want[row.index(0)] += p
+    some, size = problem(draw)
     j = torch.arange(size, dtype=torch.float64)
-    expect(
-        sub.first_item(theta, size),
-        want,
-        what="the distribution of item 0's place",
-        given={"theta": theta, "size": size},
-        mistakes={
-            "it stands in reverse: the last place comes first": want.flip(0),
-            "the weights are not normalised": (-theta * j).exp(),
-            "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
-            "the row has places without end: (1 − e^(−θ)) e^(−θ j)": -math.expm1(-theta) * (-theta * j).exp(),
-            "all places are equally likely": torch.full((size,), 1 / size, dtype=torch.float64),
-        },
-    )
+    for theta in (some, round(some + 1.2, 1)):  # little agreement, and much
+        want = place_of_best(theta, size)
+        expect(
+            sub.first_item(theta, size),
+            want,
+            what="the distribution of item 0's place",
+            given={"theta": theta, "size": size},
+            mistakes={
+                "it stands in reverse: the last place comes first": want.flip(0),
+                "the weights are not normalised": (-theta * j).exp(),
+                "a place j costs j² instead of j": torch.softmax(-theta * j**2, -1),
+                "the row has places without end: (1 − e^(−θ)) e^(−θ j)": -math.expm1(-theta) * (-theta * j).exp(),
+                "all places are equally likely": torch.full((size,), 1 / size, dtype=torch.float64),
+                "it is inserted into a row of K, which has K + 1 places": place_of_best(theta, size + 1)[:-1],
+            },
+        )
 
 
 @test(
@@ -142,7 +150,13 @@ def no_agreement(sub, draw):
     # For strong agreement and many items each item has about 1/(e^θ − 1) items before it that should come after.
     far = sub.expected_distance(6.0, 100)
     exact = sum(1 / math.expm1(6.0) - k / math.expm1(6.0 * k) for k in range(1, 101))
-    expect(far, exact, what="the mean distance of 100 items at θ = 6", given={"theta": 6.0, "size": 100})
+    expect(
+        far,
+        exact,
+        what="the mean distance of 100 items at θ = 6",
+        given={"theta": 6.0, "size": 100},
+        mistakes={"it is 0 for a row that is too long": 0.0},
+    )
 
 
 # %% [probes]

@@ -157,6 +157,8 @@ def pairs(sub, draw):
         mistakes={
             "a row is read as places, not as answers": misread(rankings),
             "losing counts as winning": people < 2 * above.T,
+            "every answer is put above itself: the diagonal is False": (2 * above > people)
+            | torch.eye(len(above)).bool(),
         },
     )
 

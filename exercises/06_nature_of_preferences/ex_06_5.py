@@ -152,6 +152,9 @@ def circle(sub, draw):
             "it is the mean of the three steps": (ab + bc - ac) / 3,
             "wins are added and subtracted, which is done with leads": 0.4
             * (sum(tournament(sub.student)[:2]) - tournament(sub.student)[2] - 500),
+            "it is a number of wins; leads are added, in points": sum(tournament(sub.student)[:2])
+            - tournament(sub.student)[2]
+            - 500,
             "it is taken for granted that ratings fit": 0.0,
             "the circle is walked the other way round": ac - ab - bc,
         },

@@ -140,13 +140,13 @@ def bayes(sub, draw):
     confusion = torch.stack([torch.stack([tidy_distribution(draw, 2) for _ in range(2)]) for _ in range(3)])
     prior = torch.tensor([0.8, 0.2], dtype=torch.float64) if abs(float(prior[0]) - 0.5) < 0.15 else prior
     out = []
-    for flat in (False, True):
+    for flat, read in ((False, confusion), (True, confusion), (False, confusion.mT)):
         rows = []
         for row in labels.tolist():
             joint = torch.ones(2, dtype=torch.float64) if flat else prior.clone()
             for a, said in enumerate(row):
                 if said >= 0:
-                    joint = joint * confusion[a, :, said]
+                    joint = joint * read[a, :, said]
             rows.append(joint / joint.sum())
         out.append(torch.stack(rows))
     joints = torch.stack(
@@ -166,6 +166,7 @@ def bayes(sub, draw):
         given={"labels": labels, "prior": prior, "confusion": confusion},
         mistakes={
             "every label is taken as equally frequent": out[1],
+            "the truth and what is said are exchanged in `confusion`": out[2],
             "the softmax runs over the items, not over the labels": joints / joints.sum(0),
             "the prior counts once for every label": often / often.sum(-1, keepdim=True),
             "the prior is added to logarithms as it is": added / added.sum(-1, keepdim=True),

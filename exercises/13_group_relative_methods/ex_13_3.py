@@ -225,6 +225,7 @@ def by_hand(sub, draw):
     expect(sub.number("grpo_value"), (1.2 + 0.4) / 2, what="`grpo_value`", mistakes=mistakes, reveal=False)
     mistakes = {
         "the root is missing": 0.8,
+        "it is rounded to one decimal; three are asked for": 0.9,
         "the arithmetic mean is clipped": 1.2,
         "every token is clipped before the mean is taken": math.sqrt(1.2 * 0.8),
     }

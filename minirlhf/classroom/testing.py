@@ -259,6 +259,9 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> str:
     for said, turned in turns:
         if same(turned(answer)):
             return said
+    for digits in range(2 if right.numel() < 3 else 1, 6):  # a lone number of one digit may come from anywhere
+        if _error(answer, right.round(decimals=digits)) <= 1e-7:
+            return f"is rounded to {digits} decimal{'s' * (digits > 1)}, and more are asked for"
     if answer.numel() < 2:
         return ""
     if answer.dim() == 2 and answer.shape[0] == answer.shape[1] and same(answer.T):
@@ -267,7 +270,14 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> str:
         return "is off by the same number everywhere"
     if same(answer.flatten().sort().values[right.flatten().argsort().argsort()].reshape(right.shape)):
         return "holds the right numbers in another order"
+    if _distributions(right) and not bool((right == right.round()).all()) and not _distributions(answer):
+        return "holds a negative probability" if bool((answer < 0).any()) else "does not sum to 1, as probabilities do"
     return ""
+
+
+def _distributions(x: Tensor) -> bool:
+    """Whether each row is one: nothing below 0, and a sum of 1."""
+    return bool((x >= 0).all()) and float((x.sum(-1) - 1).abs().max()) <= 1e-5
 
 
 def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
