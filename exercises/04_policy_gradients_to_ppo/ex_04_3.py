@@ -173,6 +173,10 @@ def ask(sub, name, length):
     right, wrong = true[name], {what: found[name] for what, found in slips.items()}
     if name == "moved":
         wrong["the passes without a gradient are counted"] = sample(sub.student)["passes"] - right
+        for i, which in enumerate(("first", "second")):
+            one_more = right + torch.eye(2, dtype=torch.float64)[i]
+            if not any(torch.equal(one_more, value) for value in wrong.values()):
+                wrong[f"one pass too many is counted for the {which} sample"] = one_more
     if name == "lowest":
         wrong["it is how far the ratio fell, not where to"] = 1 - right
     expect(

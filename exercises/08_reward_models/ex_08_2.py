@@ -141,6 +141,10 @@ def the_reply(sub, draw):
             given={"scores": scores, "attention_mask": mask, "prompt_lengths": prompts},
             mistakes={
                 "the prompt counts as well": everything,
+                "the last token of the prompt counts as well": torch.stack(
+                    [row[n - 1 :].mean() for row, n in zip(found, prompts.tolist())]
+                ),
+                "the prompt is added up, and only the reply is counted": everything * (counts + prompts) / counts,
                 "the sum is not divided": want * counts,
                 "the sum is divided by the mean number of the batch, not by each row's own": want
                 * counts

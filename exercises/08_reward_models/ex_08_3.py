@@ -103,6 +103,7 @@ def minimiser(sub, draw):
             "the votes are unanimous": torch.full_like(p, math.log((1 - eps) / eps)),
             "the log-odds are shrunk by 1 − 2ε": (1 - 2 * eps) * logit(p),
             "all are taken to vote with the majority": (p - 0.5).sign() * math.log((1 - eps) / eps),
+            "a vote is wrong with probability ε/2": logit(p + eps / 2 * (1 - 2 * p)),
             "a vote is wrong with probability 2ε": logit(p + 2 * eps * (1 - 2 * p)),
         },
     )

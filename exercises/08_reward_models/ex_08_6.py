@@ -178,6 +178,8 @@ def centred(sub, draw):
         mistakes={
             "the difference is punished": loss_of(rankings, w, 0.3, penalty=lambda a, b: (a - b) ** 2),
             "the penalty counts twice": 2 * want - loss_of(rankings, w, 0.0),
+            "the penalty is added up over the pairs of a prompt, not averaged": loss_of(rankings, w, 0.0)
+            + loss_of(rankings, w, 0.3, sign=0.0, weight=lambda k: 1.0),
             "the squares are added": loss_of(rankings, w, 0.3, penalty=lambda a, b: a**2 + b**2),
         },
     )

@@ -59,9 +59,12 @@ from minirlhf.core import exact
 
 
 def problem(draw):
-    """Two references, rewards, two prices that differ."""
+    """Two references that differ, rewards, two prices that differ."""
     prices = [(0.5, 1.5), (2.0, 0.4), (0.3, 0.9)][draw.integer(0, 2)]
-    return tidy_distribution(draw, 4), tidy_distribution(draw, 4), tidy(draw.normal(4)), *prices
+    while True:
+        ref1, ref2 = tidy_distribution(draw, 4), tidy_distribution(draw, 4)
+        if float((ref1 - ref2).abs().max()) > 0.09:
+            return ref1, ref2, tidy(draw.normal(4)), *prices
 
 
 def searched(ref1, ref2, rewards, beta1, beta2):
@@ -148,6 +151,8 @@ def value_there(sub, draw):
             "the sign": -want,
             "the mean reward is answered, and what both divergences cost is not taken off": float(law @ rewards),
             "each reference was given rewards of its own": alone,
+            "the product of the references is divided by its sum, and what that is worth is lost": want
+            - float(searched(ref1, ref2, torch.zeros_like(rewards), beta1, beta2)[1]),
             "the largest reward was taken off and not given back": want - float(rewards.max()),
         },
     )
@@ -177,6 +182,13 @@ def cost_of_two(sub, draw):
         mistakes={
             "the sign": -want,
             "the factor β₁ + β₂ is missing": want / (beta1 + beta2),
+            "it is the divergence between the references, times β₁β₂/(β₁ + β₂)": beta1
+            * beta2
+            / (beta1 + beta2)
+            * float(exact.divergence(ref1, ref2)),
+            "it is what the better of the two references costs; the best policy lies between them": min(
+                beta2 * float(exact.divergence(ref1, ref2)), beta1 * float(exact.divergence(ref2, ref1))
+            ),
             "both references count alike": -(beta1 + beta2) * float((ref1 * ref2).sqrt().sum().log()),
             "each reference has the other one's price": -float(
                 searched(ref2, ref1, torch.zeros_like(rewards), beta1, beta2)[1]

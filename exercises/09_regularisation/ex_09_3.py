@@ -80,12 +80,16 @@ def enumerated(sub, draw, max_len):
     through = lambda per_token: exact.gradient((probs.detach()[:, None] * per_token * logps).sum(), policy.table)
     got = through(torch.where(mask, slopes, 0.0))
     ratio = torch.where(mask, logps.detach() - ref_logps, 0.0)
+    partial = ratio.cumsum(-1)  # the log-ratio of the reply so far
     want = exact.gradient(exact.divergence(probs, reference.distribution()[0].detach()), policy.table)
     named = {
         "k₃ is differentiated: that is the other KL": through(torch.where(mask, -torch.expm1(-ratio), 0.0)),
         "each token answers for itself only; what comes after it is missing": through(ratio),
         "the gradient is 0 on average, because none is left or because it is that of k₁": torch.zeros_like(want),
         "the sign is reversed: the KL grows": -want,
+        "every beginning of the reply is squared, not the whole reply alone": through(
+            partial.flip(-1).cumsum(-1).flip(-1)
+        ),
     }
     return got, want, named
 

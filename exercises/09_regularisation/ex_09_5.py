@@ -64,12 +64,13 @@ def tilted(ref, rewards, power):
     return reverse, forward
 
 
-def loop(ref, rewards, beta, target, gain, steps):
-    """The rows, in plain numbers."""
+def loop(ref, rewards, beta, target, gain, steps, follows=False):
+    """The rows, in plain numbers; or those of a reference that follows the policy."""
     rows = []
     for _ in range(steps):
         spent = tilted(ref, rewards, 1 / beta)[0]
         rows.append([beta, spent])
+        ref = torch.softmax(ref.log() + rewards / beta, -1) if follows else ref
         beta *= 1 + gain * min(0.2, max(-0.2, spent / target - 1))
     return torch.tensor(rows, dtype=torch.float64)
 
@@ -169,7 +170,13 @@ def settles(sub, draw):
     ref, rewards, beta = problem(draw)
     target = 0.3 * min(1.5, -math.log(float(ref[rewards.argmax()])))
     three = sub.regulate(ref, rewards, beta, target, 0.5, 3)
-    expect(three, loop(ref, rewards, beta, target, 0.5, 3), what="the table of the first three steps")
+    follows = loop(ref, rewards, beta, target, 0.5, 3, follows=True)
+    expect(
+        three,
+        loop(ref, rewards, beta, target, 0.5, 3),
+        what="the table of the first three steps",
+        mistakes={"the reference follows the policy, and each KL is that of one step": follows},
+    )
     rows = sub.regulate(ref, rewards, beta, target, 0.5, 150)
     given = {"ref": ref, "rewards": rewards, "beta": beta, "target": target}
     expect(rows[-1, 1], target, what="the KL after 150 steps", tolerance=1e-4, given=given)

@@ -78,6 +78,7 @@ def two_means(sub, draw):
     right = sum(a) / 4 + weight * sum(b) / 2
     shares = [surprise(z.softmax(-1), y) for z, y in ((new, new_y), (old, old_y))]
     raw = [-sum(float(row[k]) for row, k in zip(z, y, strict=True)) / len(y) for z, y in ((new, new_y), (old, old_y))]
+    sure = [float(z.softmax(-1).gather(-1, y[:, None]).mean()) for z, y in ((new, new_y), (old, old_y))]
     expect(
         sub.rehearsed_loss(new, new_y, old, old_y, weight),
         right,
@@ -98,6 +99,7 @@ def two_means(sub, draw):
             + weight * sum(shares[1]) / 2,
             "logits are taken for log-probabilities": raw[0] + weight * raw[1],
             "the mean goes over the six kinds, too": right / 6,
+            "the logarithm is missing: it is made of probabilities": -sure[0] - weight * sure[1],
         },
     )
 

@@ -93,11 +93,13 @@ def ask(sub, ids, right):
         right,
         given={"ids": ids, "system": SYSTEM, "user": USER, "assistant": ASSISTANT, "end": END},
         mistakes={
-            "the assistant's closing token counts": right & (ids != END),
-            "what announces the assistant stands in the prompt": right | (ids == ASSISTANT),
+            "the assistant's closing token is left out": right & (ids != END),
+            "what announces the assistant counts as well": right | (ids == ASSISTANT),
             "the padding counts, too: a turn is over after its end": right | (after & (ids == END)),
-            "every turn of the assistant counts": right & last,
-            "the user's closing token is not the assistant's": right | (closings(ids) & said),
+            "only the last turn of the assistant counts": right & last,
+            "the user's closing token counts as well": right | (closings(ids) & said),
+            "all that stands before the first user counts, and it is not the assistant's": right
+            | ((ids == USER).cumsum(-1) == 0),
         },
     )
     moved = sub.marks(shuffled[ids], *(int(shuffled[i]) for i in (SYSTEM, USER, ASSISTANT, END)))
@@ -150,7 +152,7 @@ def odd_ones(sub, draw):
 
 # %% [mutant] the padding is left out, and with it the end
 # caught by: turns
-# says: closing token counts
+# says: closing token is left out
 def marks(ids, system, user, assistant, end):
     found = torch.zeros_like(ids, dtype=torch.bool)
     for row, out in zip(ids.tolist(), found, strict=True):
@@ -181,7 +183,7 @@ def marks(ids, system, user, assistant, end):
 
 # %% [mutant] the last turn only
 # caught by: turns
-# says: every turn
+# says: only the last turn
 def marks(ids, system, user, assistant, end):
     found = torch.zeros_like(ids, dtype=torch.bool)
     for row, out in zip(ids.tolist(), found, strict=True):

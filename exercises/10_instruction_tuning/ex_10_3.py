@@ -144,11 +144,11 @@ def best_fit(sub, draw):
         sizes,
         width,
         **{
-            "the conversations are taken as they come; the longest is first": packed(sizes, width, order=False),
+            "the conversations are taken as they come; the longest should be first": packed(sizes, width, order=False),
             "the first row with room is taken, not the fullest": packed(sizes, width, choose="first"),
             "the emptiest row is taken": packed(sizes, width, choose="worst"),
             "only the last row is looked at": packed(sizes, width, choose="next"),
-            "of equally full rows the one that was opened first": packed(sizes, width, last=True),
+            "of equally full rows the one that was opened last is taken": packed(sizes, width, last=True),
         },
     )
 
@@ -168,9 +168,14 @@ def edges(sub, draw):
         sub,
         sizes,
         width,
-        **{"`width` tokens still fit": packed([x if x != width else width + 1 for x in sizes], width)},
+        **{
+            "a conversation of exactly `width` tokens is left out": packed(
+                [x if x != width else width + 1 for x in sizes], width
+            ),
+            "what is too long is cut, and not left out": packed([min(x, width) for x in sizes], width),
+        },
     )
-    ask(sub, [width + 2, width + 1], width)
+    ask(sub, [width + 2, width + 1], width, **{"what is too long is cut, and not left out": [[0], [1]]})
 
 
 @test(
@@ -194,12 +199,19 @@ def saved(sub, draw):
         what="the share of padding in rows of their own",
         given=given,
         mistakes={
-            "rows are as wide as the longest that is kept": 1 - sum(kept) / (9 * max(sizes)),
-            "rows of their own need not be as wide as packed ones": 1 - sum(kept) / (9 * width),
+            "rows are as wide as the longest of all, not as the longest that is kept": 1 - sum(kept) / (9 * max(sizes)),
+            "rows of their own are as wide as packed ones, which they need not be": 1 - sum(kept) / (9 * width),
             "that is the share of words": 1 - before,
+            "it is a number of tokens, not a share of them": float(9 * max(kept) - sum(kept)),
         },
     )
-    expect(found[1], after, what="the share of padding in packed rows", given=given, mistakes={"words": 1 - after})
+    expect(
+        found[1],
+        after,
+        what="the share of padding in packed rows",
+        given=given,
+        mistakes={"that is the share of words": 1 - after},
+    )
     nothing = sub.padding(torch.tensor([width + 1, width + 2]), width)
     for name, share in zip(("in rows of their own", "packed"), nothing, strict=True):
         expect(share, 0.0, what=f"the share of padding {name} where nothing is kept")
@@ -269,7 +281,7 @@ def pack(lengths, width):
 
 # %% [mutant] a full row is too long
 # caught by: edges
-# says: still fit
+# says: exactly `width`
 def pack(lengths, width):
     sizes = lengths.tolist()
     rows, room = [], []
@@ -289,7 +301,7 @@ def pack(lengths, width):
 
 # %% [mutant] what is left out counts as well
 # caught by: saved
-# says: that is kept
+# says: the longest that is kept
 def padding(lengths, width):
     sizes = lengths.tolist()
     kept = [size for size in sizes if size <= width]

@@ -72,11 +72,15 @@ def ask_push(sub, logits, q, a):
     want = exact.finite_difference(lambda z: loss(z, logits, q, a), logits).flatten()
     mistakes = {
         "the sign: this is the direction of ascent": -want,
-        "the second term: every token's logit is lowered by what is demonstrated": -q * pi**a,
+        "every token's own share of the push, π Σ q π^a, is left out": -q * pi**a,
     }
     if a:
         moving = exact.finite_difference(lambda z: loss(z, z, q, a), logits).flatten()
-        mistakes |= {"the weight is held constant": moving, "π times Σ q π^a, not π times 1": pi - q * pi**a}
+        mistakes |= {
+            "the weight is differentiated as well, and should be held constant": moving,
+            "π is multiplied by 1, not by Σ q π^a": pi - q * pi**a,
+            "π is multiplied by its own weight π^a, not by the mean of the weights, Σ q π^a": pi * pi**a - q * pi**a,
+        }
     expect(
         sub.push(logits, q, a),
         want,
@@ -125,10 +129,11 @@ def resting(sub, draw):
             tolerance=1e-5,
             given={"q": q, "a": a},
             mistakes={
-                "the demonstrators' own probabilities are the point of rest of imitation alone": q,
-                "the exponent is 1/(1 − a), not 1 − a": (q.log() * (1 - a)).softmax(-1),
-                "the exponent is 1/(1 − a), not 1 + a": (q.log() * (1 + a)).softmax(-1),
-                "the powers still have to be divided by their sum": q ** (1 / (1 - a)),
+                "it is the demonstrators' own distribution, the point of rest of imitation alone": q,
+                "the exponent is 1 − a, not 1/(1 − a)": (q.log() * (1 - a)).softmax(-1),
+                "the exponent is a/(1 − a), not 1/(1 − a)": (q.log() * (a / (1 - a))).softmax(-1),
+                "the exponent is 1 + a, not 1/(1 − a)": (q.log() * (1 + a)).softmax(-1),
+                "the powers are not divided by their sum": q ** (1 / (1 - a)),
             },
         )
 
@@ -153,8 +158,9 @@ def ending(sub, draw):
             what="`ends` in the limit",
             given={"p": share},
             mistakes={
-                "the model does not end as often as the demonstrators": share,
-                "the more frequent of the two takes everything": float(share < 0.5),
+                "the model is taken to end as often as the demonstrators": share,
+                "the rarer of the two takes everything": float(share < 0.5),
+                "both are taken to come to one half": 0.5,
             },
         )
 
@@ -175,7 +181,7 @@ def push(logits, q, a):
 
 # %% [mutant] as for imitation
 # caught by: gradient
-# says: not π times 1
+# says: multiplied by 1
 def push(logits, q, a):
     pi = logits.softmax(-1)
     return pi - q * pi**a
@@ -199,7 +205,7 @@ def rest(q, a):
 
 # %% [mutant] flatter, not sharper
 # caught by: resting
-# says: not 1 − a
+# says: is 1 − a
 def rest(q, a):
     return (q.log() * (1 - a)).softmax(-1)
 

@@ -126,7 +126,11 @@ def descends(sub, draw):
         up - lr * by_up,
         what="`up` after the step",
         tolerance=1e-6,
-        mistakes={"the factor α/r of the chain rule": up - lr * by_up / scale, "the direction": up + lr * by_up},
+        mistakes={
+            "the factor α/r of the chain rule is left out": up - lr * by_up / scale,
+            "the factor α/r is counted twice in the slope": up - lr * by_up * scale,
+            "the step goes uphill": up + lr * by_up,
+        },
     )
     later = up - lr * by_up
     gap = x @ (scale * up @ down + weight).T - y
@@ -138,9 +142,10 @@ def descends(sub, draw):
         what="`down` after the step",
         tolerance=1e-6,
         mistakes={
-            "its gradient is that at the old `up`, not at the new one": down - lr * late,
-            "its gradient is that at the old `up`": down - lr * early,
-            "the factor α/r of the chain rule": down - lr * by_down / scale,
+            "its gradient is that at the new `up`, not at the old one": down - lr * late,
+            "its gradient is that at the new `up`, which was made without α/r": down - lr * early,
+            "the factor α/r of the chain rule is left out": down - lr * by_down / scale,
+            "the factor α/r is counted twice in the slope": down - lr * by_down * scale,
         },
     )
 
@@ -158,7 +163,11 @@ def merges(sub, draw):
             sub.merge(weight, down, up, alpha),
             weight + alpha / RANK * (up @ narrow),
             what="the merged layer",
-            mistakes={"the scale α/r": weight + up @ down, "divided by r only": weight + up @ down / RANK},
+            mistakes={
+                "the scale α/r is left out": weight + up @ down,
+                "it is divided by r only": weight + up @ down / RANK,
+                "the layer itself is left out, and what the adapter adds is all": alpha / RANK * up @ down,
+            },
         )
 
 
@@ -256,7 +265,7 @@ def step(weight, down, up, x, y, alpha, lr):
 
 # %% [mutant] the new up is used
 # caught by: descends
-# says: not at the new one
+# says: not at the old one
 def step(weight, down, up, x, y, alpha, lr):
     scale = alpha / len(down)
     error = x @ (weight + scale * up @ down).T - y

@@ -93,19 +93,19 @@ def each_prompt(sub, draw):
 def all_prompts(sub, draw):
     "`mean_overall` is the mean of the six best."
     best = ranked(sub.student)
-    expect(
-        sub.number("mean_overall"),
-        sum(value for value, _ in best[:6]) / 6,
-        what="`mean_overall`",
-        tolerance=6e-4,
-        reveal=False,
-        mistakes={
-            "five were kept, as many as there are columns": sum(value for value, _ in best[:5]) / 5,
-            "the six worst were kept: an ascending sort begins with them": sum(value for value, _ in best[-6:]) / 6,
-            "only the best was kept": best[0][0],
-            "the best of each prompt were kept": sum(max(row) for row in rewards(sub.student).tolist()) / 6,
-        },
-    )
+    want = sum(value for value, _ in best[:6]) / 6
+    slips = {
+        "five were kept, as many as there are columns": sum(value for value, _ in best[:5]) / 5,
+        "the six worst were kept: an ascending sort begins with them": sum(value for value, _ in best[-6:]) / 6,
+        "only the best was kept": best[0][0],
+        "the best of each prompt were kept": sum(max(row) for row in rewards(sub.student).tolist()) / 6,
+    }
+    middle = sum(value for value, _ in best) / 30
+    above = [value for value, _ in best if value > middle]
+    good = sum(above) / len(above)
+    if all(abs(good - value) > 2e-3 for value in (want, *slips.values())):
+        slips["all were kept that are above the mean"] = good
+    expect(sub.number("mean_overall"), want, what="`mean_overall`", tolerance=6e-4, reveal=False, mistakes=slips)
 
 
 @test(

@@ -35,7 +35,7 @@ def wins(probs, rewards, n, m):
 # %% [tests]
 import itertools
 
-from minirlhf.classroom.testing import expect, test, tidy_distribution
+from minirlhf.classroom.testing import expect, fail, test, tidy_distribution
 
 
 def played(probs, rewards, n, m):
@@ -80,23 +80,24 @@ def different(sub, draw):
     worst = played(probs, -rewards, n, m)
     one, all_m = played(probs, rewards, n, 1), float((n * probs * upto ** (n - 1) * upto**m).sum())
     won, lost, tied = played(probs, rewards, n, m)
-    expect(
-        sub.wins(probs, rewards, n, m),
-        won + tied / 2,
-        what="`wins`",
-        given={"probs": probs, "rewards": rewards, "n": n, "m": m},
-        mistakes={
-            "a tie counts nothing": won,
-            "a tie counts as a win": won + tied,
-            "n/(n + m) holds without ties only, and here both may draw the same reply": n / (n + m),
-            "the other team's chances": lost + tied / 2,
-            "both teams show their worst": worst[0] + worst[2] / 2,
-            "both teams draw once": 0.5,
-            "team B draws once": one[0] + one[2] / 2,
-            "a tie is halved for each of B's replies; it is the best of them that ties": float(halved),
-            "the law of A's best is taken for a density, $n\\,p\\,F^{n-1}$": all_m,
-        },
-    )
+    got, want = sub.wins(probs, rewards, n, m), won + tied / 2
+    slips = {
+        "a tie is shared as n to m, not by halves": won + tied * n / (n + m),
+        "a tie counts nothing": won,
+        "a tie counts as a win": won + tied,
+        "n/(n + m) holds without ties only, and here both may draw the same reply": n / (n + m),
+        "the other team's chances": lost + tied / 2,
+        "both teams show their worst": worst[0] + worst[2] / 2,
+        "both teams draw once": 0.5,
+        "team B draws once": one[0] + one[2] / 2,
+        "a tie is halved for each of B's replies; it is the best of them that ties": float(halved),
+        "the law of A's best is taken for a density, $n\\,p\\,F^{n-1}$": all_m,
+    }
+    given = {"probs": probs, "rewards": rewards, "n": n, "m": m}
+    near = isinstance(got, torch.Tensor) and got.numel() == 1 and 1e-4 < abs(float(got) - want) < 0.015
+    if near and all(abs(float(got) - value) > 1e-4 for value in slips.values()):
+        fail("`wins` is near the right number; if it was simulated or rounded: an exact one is asked for", **given)
+    expect(got, want, what="`wins`", given=given, mistakes=slips)
 
 
 @test(

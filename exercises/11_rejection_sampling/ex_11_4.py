@@ -86,7 +86,8 @@ def distribution(sub, draw):
         mistakes={
             "that is one try; what is thrown away is drawn again, so the probabilities must sum to 1": once,
             "the reference is forgotten": torch.softmax(rewards / beta, -1),
-            "β is a temperature: rewards are divided by it": torch.softmax(ref.log() + rewards * beta, -1),
+            "the rewards are not divided by β": torch.softmax(ref.log() + rewards, -1),
+            "the rewards are multiplied by β, not divided": torch.softmax(ref.log() + rewards * beta, -1),
             "low rewards are kept more often": torch.softmax(ref.log() - rewards / beta, -1),
             "what is thrown away is drawn again once, and kept then": once + (1 - once.sum()) * ref,
             "the logarithm of the reference is forgotten": torch.softmax(ref + rewards / beta, -1),
@@ -117,6 +118,7 @@ def cost(sub, draw):
             "that is the probability of keeping something in one try": 1 / want,
             "the kept draw is not counted, but it is a draw as well": want - 1,
             "that is half of all waits, the median, not their mean": -math.log(2) / math.log1p(-1 / want),
+            "the waits for each reply are averaged; it is the chances that are": float((ref / accept).sum()),
             "that is the limit β → 0": float(1 / ref[rewards.argmax()]),
             "all replies count alike, and the reference does not draw them alike": float(1 / accept.mean()),
             "acceptance is averaged over what is kept, not over what is drawn": float(1 / (law * accept).sum()),

@@ -149,6 +149,23 @@ def best_rows(rewards, size):
     return found
 
 
+def kept_otherwise(rewards):
+    """The rows that mistakes would keep, of three prompts with four answers each."""
+    places = torch.tensor(best_rows(rewards, 4)) % 4
+    return {
+        "they are places within a group, so all rows are prompt 0's": places,
+        "of equal ones the last is kept": torch.tensor(
+            [4 * i + 3 - int(row.flip(0).argmax()) for i, row in enumerate(rewards.view(3, 4))]
+        ),
+        "the groups are taken along the wrong axis": rewards.view(4, 3).argmax(0),
+        "the groups are taken along the wrong axis, each third row for one prompt": 3 * rewards.view(4, 3).argmax(0)
+        + torch.arange(3),
+        "the group of prompt i begins at row i": places + torch.arange(3),
+        "the group of prompt i begins at row i times the number of prompts": places + 3 * torch.arange(3),
+        "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
+    }
+
+
 @test(
     points=2,
     hints=(
@@ -158,25 +175,20 @@ def best_rows(rewards, size):
 )
 def one_each(sub, draw):
     "`kept` gives the row of the best answer to each prompt, of equal ones the first."
-    for rewards in (tidy(draw.permutation(12).double() / 2), draw.permutation(12).double() // 4):
-        right = torch.tensor(best_rows(rewards, 4))
-        table = rewards.view(3, 4)
-        last = torch.tensor([4 * i + 3 - row.flip(0).argmax() for i, row in enumerate(table)])
+    for most, ties in ((2, False), (4, True)):
+        while True:
+            rewards = draw.permutation(12).double()
+            rewards = rewards // most if ties else tidy(rewards / most)
+            right, slips = torch.tensor(best_rows(rewards, 4)), kept_otherwise(rewards)
+            wrong = [value.tolist() for value in slips.values() if not torch.equal(value, right)]
+            if len(wrong) == len(slips) - (not ties) and all(wrong.count(value) == 1 for value in wrong):
+                break  # each mistake shows, and none can be taken for another
         expect(
             sub.kept(rewards, 4),
             right,
             what="the result of `kept`",
             given={"rewards": rewards, "size": 4},
-            mistakes={
-                "they are places within a group, so all rows are prompt 0's": right % 4,
-                "of equal ones the last is kept": last,
-                "the groups are taken along the wrong axis": rewards.view(4, 3).argmax(0),
-                "the groups are taken along the wrong axis, each third row for one prompt": 3
-                * rewards.view(4, 3).argmax(0)
-                + torch.arange(3),
-                "the group of prompt i begins at row i": right % 4 + torch.arange(3),
-                "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
-            },
+            mistakes=slips,
         )
 
 
@@ -227,6 +239,12 @@ def learns(sub, draw):
         given=given,
         mistakes={
             "logits are taken for log-probabilities, so it has no lower bound": bare[None],
+            "the softmax goes over the prompts, not over the answers": -logits.log_softmax(0)[prompts, answers]
+            .mean()
+            .reshape(1),
+            "probabilities stand where their logarithms belong": -logits.softmax(-1)[prompts, answers]
+            .mean()
+            .reshape(1),
             "it is the sum, not the mean": torch.tensor(whole[:1], dtype=torch.float64),
             "it is the loss after the step": torch.tensor(losses[1:2], dtype=torch.float64),
             "the sum is divided by the number of prompts, not by that of the rows": torch.tensor(whole[:1]).double()

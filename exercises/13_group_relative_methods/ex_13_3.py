@@ -196,6 +196,7 @@ def each_by_itself(sub, draw):
         right = slopes(token_definition, *inputs)
         ratio = (inputs[0] - inputs[1]).exp()
         both = torch.where((ratio - 1).abs() > inputs[3], 0.0, ratio * inputs[2] / n)
+        fixed = torch.where((ratio > 1.2) if inputs[2] > 0 else (ratio < 0.8), 0.0, ratio * inputs[2] / n)
         expect(
             sub.grpo_slopes(*inputs),
             right,
@@ -205,6 +206,7 @@ def each_by_itself(sub, draw):
             mistakes={
                 "it is not divided by the number of tokens": right * n,
                 "both sides are silenced; the minimum silences one": both,
+                "ε is 0.2, whatever is given": fixed,
                 "the ratio of the whole reply is used": torch.full((n,), s * inputs[2] / n, dtype=torch.float64),
                 "the clip is forgotten": ratio * inputs[2] / n,
             },

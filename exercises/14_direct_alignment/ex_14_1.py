@@ -159,13 +159,17 @@ def pushes(sub, draw):
     gap = tidy(draw.away_from([0.0], 3, low=-1.2, high=1.5, margin=0.3))
     rejected = tidy(-draw.uniform(3, low=5.0, high=7.0))
     chosen = rejected - ref[1] + ref[0] + gap
-    loss = lambda x: -normal(beta * ((x - ref[0]) - (rejected - ref[1]))).log().sum()
+    each = lambda x: -normal(beta * ((x - ref[0]) - (rejected - ref[1]))).log()
+    loss = lambda x: each(x).sum()
+    forward = lambda step: (each(chosen + step) - each(chosen)) / step
     expect(
         sub.slope(chosen, rejected, ref[0], ref[1], beta),
         exact.finite_difference(loss, chosen),
         what="the slope",
         given={"chosen": chosen, "rejected": rejected, "ref_chosen": ref[0], "ref_rejected": ref[1], "beta": beta},
         mistakes={
+            "it is a forward difference, of a step of 0.01": forward(0.01),
+            "it is a forward difference, of a step of 0.001": forward(0.001),
             "the weight is that of pairs that are right already": -beta * bell(beta * gap) / normal(-beta * gap),
             "the density lacks its constant, 1/√(2π)": -beta * (-0.5 * (beta * gap) ** 2).exp() / normal(beta * gap),
             "the exponent of the density lacks its half": -beta
@@ -191,7 +195,7 @@ def pushes(sub, draw):
 )
 def settles(sub, draw):
     "`best_margin` is where mixed labels leave the policy."
-    beta = [0.3, 0.5, 2.0][draw.integer(0, 2)]
+    beta = [0.3, 0.7, 2.5][draw.integer(0, 2)]
     rare, usual = tidy(draw.uniform(2, low=0.15, high=0.42), 2), tidy(draw.uniform(1, low=0.58, high=0.85), 2)
     p = torch.cat([rare, usual])[draw.permutation(3)]
     low, high = torch.full_like(p, -40.0), torch.full_like(p, 40.0)
@@ -207,6 +211,7 @@ def settles(sub, draw):
         given={"p": p, "beta": beta},
         tolerance=1e-4,
         mistakes={
+            "β is 0.5, whatever is given": beta * (low + high),
             "β multiplies": beta * beta * (low + high) / 2,
             "p is taken for the share of the turned labels": -(low + high) / 2,
             "it is the implicit reward, β times the margin": beta * (low + high) / 2,

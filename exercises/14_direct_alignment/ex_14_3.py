@@ -181,19 +181,18 @@ def settles(sub, draw):
     for _ in range(1000):
         alone = (0.95 * alone + 0.05 * (wins @ alone.exp() / beta).log_softmax(-1)).log_softmax(-1)
     alone = alone.exp()
-    best, _ = most(ref, wins, found, beta)
-    expect(
-        found,
-        best,
-        what="the equilibrium, against the best response to it",
-        given={"ref": ref, "wins": wins, "beta": beta},
-        tolerance=1e-4,
-        mistakes={
-            "full best responses go round in circles": most(ref, wins, rounds, beta)[0],
-            "all answers are alike": torch.full_like(ref, 1 / 3),
-            "the reference is left out of the best response": alone,
-        },
-    )
+    best, top = most(ref, wins, found, beta)
+    given = {"ref": ref, "wins": wins, "beta": beta}
+    slips = {
+        "full best responses go round in circles": most(ref, wins, rounds, beta)[0],
+        "all answers are alike": torch.full_like(ref, 1 / 3),
+        "the reference is left out of the best response": alone,
+    }
+    gain = float(top - payment(found, ref, wins, found, beta))
+    if all(float((found - other).abs().max()) > 1e-4 for other in (best, *slips.values())):
+        fail(f"the best response to your policy gains {gain:.2g} over it; at the equilibrium none gains", **given)
+    what = "the equilibrium, against the best response to it"
+    expect(found, best, what=what, given=given, tolerance=1e-4, mistakes=slips)
 
 
 # %% [probes]

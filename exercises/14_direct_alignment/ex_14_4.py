@@ -79,7 +79,7 @@ def answers(draw):
     point = [0.4, 0.7, 1.0][draw.integer(0, 2)]
     ref = tidy(-draw.uniform(8, low=2.0, high=5.0))
     order = draw.permutation(8)
-    beta, aversion = [0.5, 2.0][draw.integer(0, 1)], [1.5, 2.25, 3.0][draw.integer(0, 2)]
+    beta, aversion = [0.5, 2.0][draw.integer(0, 1)], [1.5, 1.8, 3.0][draw.integer(0, 2)]
     return (ref + far + point)[order], ref[order], up[order], point, beta, aversion
 
 
@@ -119,6 +119,7 @@ def four_cases(sub, draw):
         mistakes={
             "the value is given, not the loss": -one_by_one(*args),
             "losses hurt no more than gains please": one_by_one(logps, ref, up, point, beta, 1.0),
+            "λ is 2.25, whatever is given": one_by_one(logps, ref, up, point, beta, 2.25),
             "λ weighs the gains": one_by_one(
                 *args, value=lambda x: aversion * (1 - math.exp(-x)) if x >= 0 else -(1 - math.exp(x))
             ),
