@@ -155,19 +155,16 @@ def labels(sub, draw):
     "`more` is the factor by which the number of labels has to grow."
     _, away, (_, _, w, error) = read(sub.student)
     want = (2.802 * error / w) ** 2
-    of_share = (
-        {"it is the factor for the share, not for the weight": (2.802 / z) ** 2}
-        if (z := away[shy(sub.student)])
-        else {}
-    )
+    z = away[shy(sub.student)]
+    of_share = (2.802 / z) ** 2 if z else math.inf
     expect(
         sub.number("more"),
         want,
         what="`more`",
         tolerance=0.02 * want / max(1.0, want),
         reveal=False,
-        mistakes=of_share
-        | {
+        mistakes={
+            "it is the factor for the share, not for the weight": of_share,
             "the errors fall with the root of the number": math.sqrt(want),
             "the edge alone: it would be found in half of the studies": (1.96 * error / w) ** 2,
             "it is upside down": 1 / want,
