@@ -149,7 +149,7 @@ def test_a_manifest_that_is_not_one_is_an_error_that_names_its_file(tmp_path, li
 
 def test_a_missing_field_is_named(tmp_path):
     (tmp_path / "manifest.toml").write_text('title = "x"\n', encoding="utf-8")
-    with pytest.raises(UserError, match="finished, needs, part, place, short is missing"):
+    with pytest.raises(UserError, match="finished, needs, outcome, part, place, short is missing"):
         chapters.read(tmp_path)
 
 

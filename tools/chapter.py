@@ -38,7 +38,7 @@ def make_manifest(number: int, name: str, title: str) -> None:
     folder.mkdir()
     (folder / "__init__.py").write_text(f'"""Chapter {number}, {title}: what only it needs."""\n', encoding="utf-8")
     (folder / "manifest.toml").write_text(
-        f'title = "{title}"\nshort = "{title}"\npart = "{every[-1].part}"\nneeds = [1]\nplace = [0, {row}]\n'
+        f'title = "{title}"\nshort = "{title}"\noutcome = "do what it teaches"\npart = "{every[-1].part}"\nneeds = [1]\nplace = [0, {row}]\n'
         "finished = false\n",
         encoding="utf-8",
     )

@@ -72,7 +72,7 @@ class ChapterLinks(SphinxPostTransform):
         """On each page as it is written."""
         pages = written(self.env)
         for node in list(self.document.findall(chapter_link)):
-            text = nodes.inline("", f"{'' if node.get('short') else 'chapter '}{node['chapter']}")
+            text = nodes.inline("", node.get("words") or f"{'' if node.get('short') else 'chapter '}{node['chapter']}")
             page = pages.get(node["chapter"])
             builder = self.app.builder
             node.replace_self(make_refnode(builder, self.env.docname, page, "", text) if page else text)
@@ -94,6 +94,49 @@ class HomeworkRole(SphinxRole):
             return [nodes.inline("", "to come")], []
         words = f"{sum(e.points for e in found):g} points, {sum(e.minutes for e in found)} minutes"
         return [nodes.inline("", words)], []
+
+
+class OutcomeRole(SphinxRole):
+    """``{outcome}`05```: what a reader can do after the chapter, as its manifest says."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """A few words."""
+        return [nodes.inline("", chapters.chapter(int(self.text)).outcome)], []
+
+
+PARTS = {
+    "I": "Foundations",
+    "II": "Preferences and rewards",
+    "III": "Optimisation",
+    "IV": "Advanced",
+    "V": "Open questions",
+}
+
+
+class CardsDirective(SphinxDirective):
+    """``{cards}``: a card for each chapter: its title, what it lets one do, and what it holds, counted at this build."""
+
+    def run(self) -> list[nodes.Node]:
+        """Part by part."""
+        whole: list[nodes.Node] = []
+        for part, title in PARTS.items():
+            box = nodes.container(classes=["cards"])
+            for c in chapters.chapters():
+                if c.part != part:
+                    continue
+                card = nodes.container(classes=["card-of-chapter"])
+                link = chapter_link("", "", chapter=c.number, words=f"{c.number} · {c.title}")
+                card += nodes.paragraph("", "", link, classes=["card-title"])
+                card += nodes.paragraph(text=f"You can {c.outcome}.")
+                card += nodes.paragraph(text=self._holds(c), classes=["card-counts"])
+                box += card
+            whole += [nodes.paragraph(text=f"{part} · {title}", classes=["cards-part"]), box]
+        return whole
+
+    def _holds(self, c: chapters.Chapter) -> str:
+        labels = {check.label for check in chapters.load_checks().select(chapter=c.number)}
+        asked = len(list(exercise.sources(exercise.folder(), f"{c.number:02d}")))
+        return f"{len(labels)} equations proved · {asked} exercises · a notebook"
 
 
 class ExercisesDirective(SphinxDirective):
@@ -143,6 +186,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(chapter_link)
     app.add_role("chapter", ChapterRole())
     app.add_role("homework", HomeworkRole())
+    app.add_role("outcome", OutcomeRole())
+    app.add_directive("cards", CardsDirective)
     app.add_post_transform(ChapterLinks)
     app.add_directive("exercises", ExercisesDirective)
     app.add_directive("pages", Pages)

@@ -28,6 +28,7 @@ class Chapter:
         folder: of the chapter in this package; its name is ``chNN_name``.
         title: of the page.
         short: the title where there is little room, as in the map.
+        outcome: what a reader can do when it is over: "derive …, and say …".
         part: of the book, ``"I"`` to ``"V"``.
         needs: numbers of the chapters that it builds on.
         place: column and row of its box in the map.
@@ -38,6 +39,7 @@ class Chapter:
     folder: Path
     title: str
     short: str
+    outcome: str
     part: str
     needs: tuple[int, ...]
     place: tuple[int, int]
@@ -94,7 +96,7 @@ def read(folder: Path) -> Chapter:
             f"{path}: {wrong} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
             f"expected {', '.join(sorted(known))}"
         )
-    kinds: dict[str, Any] = {"title": str, "short": str, "part": str, "finished": bool}
+    kinds: dict[str, Any] = {"title": str, "short": str, "outcome": str, "part": str, "finished": bool}
     for key, value in said.items():
         kind = kinds.get(key, list)
         inner = str if key == "claims" else int
