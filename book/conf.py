@@ -45,6 +45,7 @@ extensions = [
     "derivations",
     "labelling",
     "touch",
+    "predictions",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]

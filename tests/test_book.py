@@ -119,6 +119,53 @@ def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
         assert (int(count), error) == (len(results), scientific(worst.error)), label
 
 
+@pytest.mark.every_chapter
+def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser: Browser) -> None:
+    """Each becomes a form, and each result that is asked for stays closed until then."""
+    with served(site) as base:
+        for notebook in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+            browser.open(f"{base}notebooks/{notebook.stem}.html")
+            browser.ask("localStorage.clear(); location.reload()")
+            browser.until("document.readyState == 'complete' && document.querySelector('.predict-form')")
+            cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+            asked = sum("".join(o.get("text", "")).count("\nAnswer: ") for c in cells for o in c.get("outputs", []))
+            forms = browser.ask("document.querySelectorAll('.predict-form').length")
+            assert forms == asked >= 3, notebook.stem
+            results = "[...document.querySelectorAll('div.cell.tag_predicted details')]"
+            assert browser.ask(f"{results}.filter(d => d.textContent.includes('Answer: ') && d.open).length") == 0
+
+
+def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, browser: Browser) -> None:
+    """On a notebook's page and in a chapter; what was right is counted, and all can be forgotten."""
+    form, verdict, tally = ".predict-form", "document.querySelector('.predict-verdict').textContent", ".predict-tally"
+    with served(site) as base:
+        browser.open(base + "notebooks/05_rlhf_problem.html")
+        browser.ask("localStorage.clear(); location.reload()")
+        browser.until(f"document.readyState == 'complete' && document.querySelector('{form}')")
+        after = "document.querySelectorAll('.predict-after[hidden]').length"
+        covered = browser.ask(after)
+        assert covered > 0 and "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
+        browser.ask(f"document.querySelector('{form} [value=a]').click()")
+        assert browser.ask(verdict) == "It came out otherwise: it rises, then falls."
+        assert browser.ask(after) < covered
+        assert browser.ask("document.querySelector('div.cell.tag_predicted details').open")
+        browser.ask(f"document.querySelectorAll('{form}')[1].querySelector('[value=c]').click()")
+        assert "You predicted 1 of 2; 4 are still open." in browser.ask(
+            f"document.querySelector('{tally}').textContent"
+        )
+        browser.open(base + "notebooks/05_rlhf_problem.html")
+        assert browser.until(verdict).startswith("It came out otherwise")
+        browser.ask(f"document.querySelector('{tally} button').click()")
+        browser.until(
+            f"document.readyState == 'complete' && /6 questions/.test(document.querySelector('{tally}')?.textContent)"
+        )
+        browser.open(base + "20-overoptimization.html")
+        browser.ask(f"document.querySelector('{form} [value=b]').click()")
+        assert browser.ask(verdict) == "So it came out."
+        assert browser.ask("document.querySelector('.predict details').open")
+        browser.ask("localStorage.clear()")
+
+
 def test_search_finds_a_term(site: Path, browser: Browser) -> None:
     """Search works offline."""
     with served(site) as base:
@@ -204,6 +251,21 @@ $$ (eq:planted)
 
 ```{bridge} recipes Elsewhere
 ```
+
+```{touch} no_such_figure
+```
+
+```{predict} Which?
+:choices: one
+:answer: one
+So.
+```
+
+```{predict} Which of two?
+:choices: one | two
+:answer: three
+So.
+```
 """
 SETTINGS = """
 finished_chapters = [5]
@@ -239,6 +301,9 @@ COMPLAINTS = {
     "no such figure": "expected one notebook notebooks/05_*.ipynb, found 0",
     "no exercises": "77",
     "no such other library": "{bridge} ['recipes', 'Elsewhere']: not among recipes, losses, settings, numbers; TRL, verl, OpenRLHF",
+    "no such figure to touch": "there is no figure 'no_such_figure' in book/figures",
+    "a question without a choice": ":choices: expected two to ten, separated by |; got 'one'",
+    "an answer that is no choice": ":answer: expected one of ['one', 'two']; got 'three'",
     "no such table of the engine": "{engine} 'no-such-table': not one of steps, memory, profile",
 }
 
