@@ -125,8 +125,8 @@ def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser
     with served(site) as base:
         for notebook in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
             browser.open(f"{base}notebooks/{notebook.stem}.html")
-            browser.ask("localStorage.clear(); location.reload()")
-            browser.until("document.readyState == 'complete' && document.querySelector('.predict-form')")
+            browser.ask("localStorage.clear()")
+            browser.open(f"{base}notebooks/{notebook.stem}.html")
             cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
             asked = sum("".join(o.get("text", "")).count("\nAnswer: ") for c in cells for o in c.get("outputs", []))
             forms = browser.ask("document.querySelectorAll('.predict-form').length")
@@ -139,9 +139,10 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
     """On a notebook's page and in a chapter; what was right is counted, and all can be forgotten."""
     form, verdict, tally = ".predict-form", "document.querySelector('.predict-verdict').textContent", ".predict-tally"
     with served(site) as base:
-        browser.open(base + "notebooks/05_rlhf_problem.html")
-        browser.ask("localStorage.clear(); location.reload()")
-        browser.until(f"document.readyState == 'complete' && document.querySelector('{form}')")
+        page = base + "notebooks/05_rlhf_problem.html"
+        browser.open(page)
+        browser.ask("localStorage.clear()")
+        browser.open(page)
         after = "document.querySelectorAll('.predict-after[hidden]').length"
         covered = browser.ask(after)
         assert covered > 0 and "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
@@ -153,7 +154,7 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         assert "You predicted 1 of 2; 4 are still open." in browser.ask(
             f"document.querySelector('{tally}').textContent"
         )
-        browser.open(base + "notebooks/05_rlhf_problem.html")
+        browser.open(page)
         assert browser.until(verdict).startswith("It came out otherwise")
         browser.ask(f"document.querySelector('{tally} button').click()")
         browser.until(
