@@ -46,6 +46,7 @@ extensions = [
     "labelling",
     "touch",
     "predictions",
+    "tooltips",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]

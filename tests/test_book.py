@@ -164,6 +164,33 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         browser.ask(f"document.querySelector('{form} [value=b]').click()")
         assert browser.ask(verdict) == "So it came out."
         assert browser.ask("document.querySelector('.predict details').open")
+
+
+def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
+    """Every term tells its meaning, a reference shows its equation, a ticked section stays ticked, code can be copied."""
+    with served(site) as base:
+        page = base + "05-rlhf-problem.html"
+        browser.open(page)
+        browser.ask("localStorage.clear()")
+        terms = "[...document.querySelectorAll('article a[href*=\"#term-\"]')]"
+        assert (
+            browser.ask(f"{terms}.length") >= 5 and browser.ask(f"{terms}.filter(a => a.title.length < 10).length") == 0
+        )
+        link = "document.querySelector('article p a[href^=\"#equation-\"]')"
+        browser.ask(f"{link}.dispatchEvent(new Event('mouseenter'))")
+        shown = "document.querySelector('.equation-shown')"
+        assert (
+            not browser.ask(f"{shown}.hidden") and browser.ask(f"{shown}.querySelectorAll('mjx-container').length") == 1
+        )
+        browser.ask("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+        assert browser.ask(f"{shown}.hidden")
+        browser.ask("document.querySelector('.section-tick').click()")
+        browser.open(page)
+        ticked = "document.querySelector('.section-tick')"
+        assert browser.ask(f"{ticked}.textContent + {ticked}.getAttribute('aria-pressed')") == "✓ readtrue"
+        assert browser.ask("document.querySelectorAll('a.is-read').length") == 1
+        browser.ask("document.querySelector('.copy-button').click()")
+        assert browser.until("/copied|selected/.test(document.querySelector('.copy-button').textContent)")
         browser.ask("localStorage.clear()")
 
 

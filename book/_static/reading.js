@@ -1,0 +1,84 @@
+/* Small helps for reading: code can be copied, an equation of this page is shown where it is referred to, and a section can be ticked off.
+   Ticks are kept in this browser and go nowhere else; without JavaScript none of this is there, and nothing is missing. */
+(() => {
+  "use strict";
+  const PLACE = "minirlhf-sections";
+  const load = () => { try { return JSON.parse(localStorage.getItem(PLACE)) ?? {}; } catch { return {}; } };
+  const save = (kept) => { try { localStorage.setItem(PLACE, JSON.stringify(kept)); } catch { /* a browser that keeps nothing */ } };
+  const button = (name, words, label) => {
+    const made = document.createElement("button");
+    Object.assign(made, { type: "button", className: name, textContent: words });
+    if (label) made.setAttribute("aria-label", label);
+    return made;
+  };
+
+  function copies() { // navigator.clipboard is missing where a page was opened from a file
+    for (const block of document.querySelectorAll("article div.highlight > pre")) {
+      if (block.closest(".output")) continue;
+      const words = block.textContent, copy = button("copy-button", "copy", "copy this code");
+      copy.addEventListener("click", async () => {
+        try {
+          await navigator.clipboard.writeText(words.trimEnd());
+          copy.textContent = "copied";
+        } catch {
+          getSelection().selectAllChildren(block);
+          copy.textContent = "selected";
+        }
+        setTimeout(() => { copy.textContent = "copy"; }, 1500);
+      });
+      block.parentElement.classList.add("can-be-copied");
+      block.parentElement.append(copy);
+    }
+  }
+
+  function equations() {
+    const shown = document.createElement("div");
+    Object.assign(shown, { className: "equation-shown", hidden: true });
+    shown.setAttribute("role", "tooltip");
+    shown.id = "equation-shown";
+    document.body.append(shown);
+    const hide = () => { shown.hidden = true; };
+    for (const link of document.querySelectorAll('article a[href^="#equation-"]:not(.headerlink)')) {
+      const show = () => {
+        const target = document.getElementById(link.getAttribute("href").slice(1))?.querySelector("mjx-container");
+        if (!target) return;
+        shown.replaceChildren(target.cloneNode(true));
+        const at = link.getBoundingClientRect();
+        shown.hidden = false;
+        shown.style.left = `${Math.max(8, Math.min(at.left, innerWidth - shown.offsetWidth - 8))}px`;
+        shown.style.top = at.bottom + shown.offsetHeight + 12 < innerHeight ? `${at.bottom + 6}px` : `${at.top - shown.offsetHeight - 6}px`;
+      };
+      link.addEventListener("mouseenter", show);
+      link.addEventListener("focus", show);
+      link.addEventListener("mouseleave", hide);
+      link.addEventListener("blur", hide);
+    }
+    addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+    addEventListener("scroll", hide, { passive: true });
+  }
+
+  function ticks() {
+    const sections = [...document.querySelectorAll("article section > section[id]")].filter((s) => s.querySelector(":scope > h2"));
+    const page = document.querySelector("article section[id]")?.id;
+    if (!/^\/?.*\d\d-[\w-]+\.html$/.test(location.pathname) || sections.length < 2) return; // chapters only
+    const kept = load(), name = (section) => `${page}#${section.id}`;
+    for (const section of sections) {
+      const tick = button("section-tick", ""), link = document.querySelector(`nav.page-toc a[href="#${CSS.escape(section.id)}"], #pst-page-toc-nav a[href="#${section.id}"]`);
+      const show = () => {
+        const read = Boolean(kept[name(section)]);
+        tick.textContent = read ? "\u2713 read" : "mark as read";
+        tick.setAttribute("aria-pressed", String(read));
+        link?.classList.toggle("is-read", read);
+      };
+      tick.addEventListener("click", () => {
+        if (kept[name(section)]) delete kept[name(section)]; else kept[name(section)] = true;
+        save(kept);
+        show();
+      });
+      section.append(tick);
+      show();
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { copies(); equations(); ticks(); });
+})();
