@@ -12,7 +12,7 @@ from minirlhf.stages.pipeline import RLPlan, SFTPlan
 
 def one_seed(seed: int, sft: SFTPlan = SFT, rl: RLPlan = RL, count: int = 300) -> dict[str, float]:
     """Both bases, before and after RL."""
-    numbers = {}
+    numbers: dict[str, float] = {}
     for name, task in BASES.items():
         before = pipeline.sft_from_scratch(task, pipeline.with_seed(sft, seed), quiet=True)
         after = pipeline.rl(task, before, pipeline.with_seed(rl, seed), quiet=True)
