@@ -16,8 +16,8 @@ if importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI")
     pytest.skip("needs the extra 'peers': TRL, whose trainer takes our graders", allow_module_level=True)
 
 
-#: A reply loses the white space around it before it is graded, here and there, and with it the indentation of a bare body.
-PROGRAMS = [("def double(x):\n    return x + x", DOUBLE, 1), ("def double(x):\n    return 4", DOUBLE, 0)]
+#: Bare bodies, as HumanEval asks for: their indentation must arrive.
+PROGRAMS = [("    return x + x", DOUBLE, 1), ("    return 4", DOUBLE, 0)]
 
 
 def two_cases(name):
@@ -26,7 +26,8 @@ def two_cases(name):
     rows = [row for row in table if not math.isnan(row[2]) and 0 < len(row[0].strip()) < 2000]
     good, reference, _ = max(rows, key=lambda row: row[2])
     others = ["no", *(completion.strip() for completion, wanted, _ in rows if wanted == reference)]
-    return reference, good.strip(), min(others, key=lambda text: graders.get(name)(text, reference))
+    good = good if table is PROGRAMS else good.strip()
+    return reference, good, min(others, key=lambda text: graders.get(name)(text, reference))
 
 
 @pytest.fixture(scope="module")

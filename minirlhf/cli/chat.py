@@ -81,7 +81,7 @@ class Speaker:
             seed=seed,
             step=len(asked),
         )
-        [text] = completion_texts(rollout, self.tokenizer)
+        [text] = (text.strip() for text in completion_texts(rollout, self.tokenizer))
         self.messages = [*asked, {"role": "assistant", "content": text}]
         shown = (text if rollout.terminated[0] else f"{text} [cut off]").splitlines() or ["[says nothing]"]
         # What a model writes must not steer the terminal.

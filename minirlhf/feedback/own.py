@@ -5,7 +5,8 @@
     def fn(completion: str, reference: str | None, messages: list[dict]) -> float:
         return float(completion.strip() == reference)
 
-The second and third parameter may be missing: the function is given as many as it takes.
+The completion begins with the white space of its first line, which a program needs. The second and third parameter may be missing: the
+function is given as many as it takes.
 """
 
 from __future__ import annotations

@@ -73,14 +73,14 @@ def task_problems(task: Task, split: Split) -> list[Problem]:
 
 @dataclass(frozen=True)
 class TaskReward:
-    """Grading by a tiny world itself."""
+    """Grading by a tiny world itself, in which white space around a reply means nothing."""
 
     task: Task
 
     def __call__(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         """One grade for each completion."""
         pairs = zip(problems, completions, strict=True)
-        return [self.task.grade(problem.prompt[-1]["content"], text) for problem, text in pairs]
+        return [self.task.grade(problem.prompt[-1]["content"], text.strip()) for problem, text in pairs]
 
     def steps(self, problems: Sequence[Problem], completions: Sequence[Sequence[str]]) -> list[Sequence[float]]:
         """A number for every token, see :data:`StepReward`; ``UserError`` for a world that grades none."""
@@ -144,12 +144,12 @@ def combined_reward(rewards: Sequence[Reward], combine: Callable[[Tensor], Tenso
 
 
 def model_reward(model: nn.Module, tokenizer: Any, *, batch_size: int = 256) -> Reward:
-    """Grade by a reward model, which reads each completion as a finished reply."""
+    """Grade by a reward model, which reads each completion, without white space around it, as a finished reply."""
 
     @torch.no_grad()
     def reward(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         rows = [
-            encode(tokenizer, [*problem.prompt, {"role": "assistant", "content": completion}])
+            encode(tokenizer, [*problem.prompt, {"role": "assistant", "content": completion.strip()}])
             for problem, completion in zip(problems, completions, strict=True)
         ]
         scores: list[float] = []
