@@ -7,7 +7,6 @@ from typing import Any
 
 from minirlhf.data.types import Rollout
 
-
 _BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
