@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
 
-# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10^3, where it is a part of something. At most 30 digits in a row: longer ones are no answers, and slow to calculate with.
+# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10 ^ 3, nor that of √7, 7², 7! or 7k: it is a part of something. At most 30
+# digits in a row: longer ones are no answers, and slow to calculate with.
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}(?![0-9])|[0-9]{1,30}(?![0-9]))"
 _NUMBER = re.compile(
-    r"(?<![0-9.])(?<![0-9][-+*×·^])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
+    r"(?<![0-9.√_])(?<![0-9][-+*×·^])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<value>(?:{_DIGITS}(?:\.[0-9]{{1,30}}(?![0-9]))?|\.[0-9]{{1,30}}(?![0-9])))"
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,9})(?![0-9])|(?![eE][+-]?[0-9]))"
     rf"(?:/(?P<below>{_DIGITS}))?"
-    r"(?![-+*×·^/][0-9]|[.,][0-9]{3}(?![0-9])|\.[0-9])"
+    r"(?![-+:_.,][0-9]|[²³!]|[kK](?![a-zA-Z])|\s*(?:\*\*|[\^*×·/]\s*[0-9]|x\s*[0-9]))"
 )
 _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the distance takes their product in steps
@@ -27,12 +28,13 @@ def exact(completion: str, reference: str) -> float:
 
 
 def contains(completion: str, reference: str) -> float:
-    """1 if the reference stands in the completion as whole words, in any case: ``7`` stands neither in ``72`` nor in ``7.5`` or ``-7``."""
+    """1 if the reference stands in the completion as whole words, in any case: ``7`` stands neither in ``72`` nor in ``7.5``, ``-7``,
+    ``1/7`` or ``7^2``. Signs with a blank are not looked at: ``3 - 7`` contains it."""
     text, wanted = (" ".join(words.casefold().split()) for words in (completion, reference))
     if not wanted:
         return math.nan
-    before = r"(?<!\w)(?<!\d[.,])(?<![-−])" if wanted[0].isdigit() else r"(?<!\w)"
-    after = r"(?!\w)(?![.,/]\d)" if wanted[-1].isdigit() else r"(?!\w)"
+    before = r"(?<!\w)(?<!\d[.,])(?<![-−–/*^~])" if wanted[0].isdigit() else r"(?<!\w)"
+    after = r"(?!\w)(?![.,/]\d)(?! ?\.\d)(?![*^])" if wanted[-1].isdigit() else r"(?!\w)"
     return float(bool(re.search(before + re.escape(wanted) + after, text)))
 
 
@@ -65,8 +67,8 @@ def numeric(completion: str, reference: str) -> float:
     """1 if both give the same number: ``#### 1,080`` and ``1080.0``, ``$0.5`` and ``1/2``.
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number. What stands
-    around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. What is joined to
-    another number without a blank, as in ``7-3`` or ``10^3``, is no answer.
+    around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. A number that is a part
+    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``.
     """
     wanted = answer_number(reference)
     return math.nan if wanted is None else float(answer_number(completion) == wanted)
@@ -85,9 +87,17 @@ def partial(completion: str, reference: str) -> float:
 
 def answer_number(text: str) -> Fraction | None:
     """The number that a text gives as its answer (see :func:`numeric`), or None."""
-    _, marked, after = text.replace("$", "").replace("−", "-").rpartition("####")
+    _, marked, after = re.sub("[−–]", "-", text.replace("$", "")).rpartition("####")
+    if marked:
+        after = re.sub(r"^\s*-\s+(?=[0-9.])", "-", after)  # a sign with a blank behind it
     found = _NUMBER.search(after) if marked else _last(_NUMBER.finditer(after))
-    return None if found is None else _value(found)
+    if found is None:
+        return None
+    before, behind = after[: found.start()], after[found.end() :]
+    part = (
+        re.search("[0-9]", before) or re.match(" [0-9]{3}(?![0-9])", behind) if marked else re.search("[0-9]", behind)
+    )
+    return None if part else _value(found)
 
 
 def _last(matches: Iterable[re.Match[str]]) -> re.Match[str] | None:

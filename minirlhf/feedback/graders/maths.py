@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 from minirlhf.feedback.graders.answers import answer_number
 from minirlhf.sandbox import algebra
@@ -12,11 +13,24 @@ LONGEST = 300  # characters of an answer
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _A_NUMBER = r"-?(?:[0-9]+ [0-9]+/[0-9]+|[0-9]*\.?[0-9]+\.?(?:/[0-9.]+)?)"
 _TEXT = r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}"
+#: Words that may stand before a number and say no more than that it is the answer.
+_ANSWERS = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a an and answer are equal equals final find gets get gives have he her his hence i in is it its must be result she so solution sum that "
+        "the their there therefore they this thus to total value we which will x y z",
+    )
+)
+#: Words behind a number that make another one of it, or take it back; all others are taken for a unit.
+_NO_UNIT = re.compile(
+    r"(?i)\b(?:and|billion|but|cubed|dozens?|factorial|fewer|half|halves|hundred|if|is|isn|less|million|minus|more|nor|not|no|only|or|plus|"
+    r"quarters?|squared|than|thirds?|thousand|times|to|trillion|was|wrong)\b"
+)
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
-_WORDS = (
+_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
-    (_UNIT, ""),
+    (_UNIT, lambda found: found[0] if _NO_UNIT.search(found[0]) else ""),
     (_TEXT, r" \1 "),
     (
         r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
@@ -37,13 +51,14 @@ _WORDS = (
 def maths(completion: str, reference: str) -> float:
     """1 if both give the same mathematical answer, written in LaTeX or plainly.
 
-    The answer of a text stands in its last ``\\boxed{…}``, else in ``<answer>…</answer>``, else after its last ``####``, else between its
-    last dollar signs; else it is the last line. Two answers are the same if they are expressions of the same value
+    The answer of a text stands in its last ``<answer>…</answer>``, if it has one; there, or else in the whole text, in its last
+    ``\\boxed{…}`` or after its last ``####``, whichever comes later, else between its last dollar signs; else it is the last line. Two answers are the same if they are expressions of the same value
     (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and in
     their brackets, sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
     in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
-    not an expression is compared as text. Of words about a number (``The answer is 7``) the number counts, if there is only one and no
-    *not*: who names two has not answered. NaN for a reference without an answer.
+    not an expression is compared as text. Of words about a number the number counts if these words only say that it is the answer
+    (``The answer is 7``, ``7 apples``): who names two numbers, or says *at least*, *negative* or *squared*, has given another one or
+    none. NaN for a reference without an answer.
     """
     wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in map(final_text, (reference, completion)))
     return float(given != "" and _same(given, wanted)) if wanted else math.nan
@@ -51,13 +66,13 @@ def maths(completion: str, reference: str) -> float:
 
 def final_text(text: str) -> str:
     """What a text gives as its answer (see :func:`maths`), empty for none."""
-    boxed = text.rpartition("\\boxed{")
-    if boxed[1]:
-        return _balanced(boxed[2]).strip()
     if "<answer>" in text:
-        return text.rpartition("<answer>")[2].partition("</answer>")[0].strip()
-    if "####" in text:
-        return text.rpartition("####")[2].strip().partition("\n")[0].strip()
+        text = text.rpartition("<answer>")[2].partition("</answer>")[0]
+    boxed, marked = text.rfind("\\boxed{"), text.rfind("####")
+    if boxed > marked:
+        return _balanced(text[boxed + len("\\boxed{") :]).strip()
+    if marked >= 0:
+        return text[marked + len("####") :].strip().partition("\n")[0].strip()
     before, dollar, _ = text.rpartition("$")
     inside = before.rpartition("$")
     if dollar and inside[1] and inside[2].strip():
@@ -136,12 +151,19 @@ def _same(given: str, wanted: str) -> bool:
     if _is_number(given) and _is_number(wanted):
         numbers = [answer_number(text) for text in (given, wanted)]
         return numbers[0] is not None and numbers[0] == numbers[1]
-    if re.fullmatch(r"[a-zA-Z0-9 .,'!/-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/-]*", given) and _is_number(wanted):
-        alone = len(re.findall(rf"{_A_NUMBER}(?![0-9])", given)) == 1 and not re.search(
-            r"\bnot\b|n't\b", given.casefold()
-        )
-        return alone and answer_number(given) == answer_number(wanted)
+    if re.fullmatch(r"[a-zA-Z0-9 .,'!/:=-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/:=-]*", given) and _is_number(wanted):
+        return _says_only(given) and answer_number(given) == answer_number(wanted)
     return algebra.same_value(given, wanted)
+
+
+def _says_only(text: str) -> bool:
+    """Whether words about one number say no more than that it is the answer."""
+    found = list(re.finditer(rf"(?<![a-zA-Z0-9.]){_A_NUMBER}(?![0-9])", text))
+    if len(found) != 1:
+        return False
+    before, behind = text[: found[0].start()], text[found[0].end() :]
+    known = set(re.split("[^a-z']+", before.casefold())) - {""} <= _ANSWERS
+    return known and not _NO_UNIT.search(behind) and re.search("[0-9/^!]", behind) is None
 
 
 def _is_number(text: str) -> bool:
