@@ -1,4 +1,4 @@
-"""Chapter 16's further runs: what a chain's prefix is worth, what the best of N is, and how errors are planted, against brute force."""
+"""Chapter 16's further runs: what a chain's prefix is worth, what the best of N is, tokens weighed by a value, and how errors are planted, against brute force."""
 
 import itertools
 import math
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
+from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning import planted
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.tasks.shell_game import positions
@@ -93,3 +94,59 @@ def test_a_second_thought_is_taken_back_at_once_and_every_demonstration_is_right
             assert words[at - 1] != words[at + 1]
             assert [*words[: at - 1], *words[at + 1 :]] == task.reference(prompt).split()
     assert 20 < slipped < 90
+
+
+@pytest.mark.parametrize("beta", [2.0, 0.5, 0.1])
+def test_soft_weights_draw_the_optimum_token_by_token(beta):
+    """By enumeration of all chains of three steps: the Gibbs distribution, its right ends and its KL; weights exp(V/β) draw another one."""
+    plan = tables.StepChain(steps=3)
+    chances = tables.begin(plan).softmax(-1)[0]
+    chains = list(itertools.product(range(tables.OFFSETS), repeat=3))
+    policy = torch.stack([chances[list(chain)].prod() for chain in chains])
+    right = torch.tensor([float(sum(chain) % tables.OFFSETS == 0) for chain in chains], dtype=torch.float64)
+    optimum = policy * (right / beta).exp()
+    optimum = optimum / optimum.sum()
+    kl = float((optimum * (optimum / policy).log()).sum())
+    worth = decoding.first_values(plan)
+    ends, paid = decoding.decoded(decoding.by_soft(worth, beta), plan)
+    assert float(ends[0]) == pytest.approx(float(optimum @ right), abs=1e-12)
+    assert paid == pytest.approx(kl, abs=1e-12)
+    other, paid_other = decoding.decoded(decoding.by_mean(worth, beta), plan)
+    gained = lambda at, cost: float(at[0]) - beta * cost
+    assert gained(other, paid_other) < gained(ends, paid) - 1e-6
+
+
+def test_the_value_as_a_weight_draws_replies_given_that_they_are_right():
+    worth = decoding.first_values(tables.StepChain(steps=4))
+    ends, paid = decoding.decoded(worth, tables.StepChain(steps=4))
+    assert float(ends[0]) == pytest.approx(1, abs=1e-12)
+    assert paid == pytest.approx(-math.log(float(worth[0, 0])), abs=1e-12)
+
+
+def test_the_best_read_of_several_replies():
+    said = torch.tensor([0.9, 0.2, 0.95, 0.1, 0.3], dtype=torch.float64)
+    ends = torch.tensor([0.3, 0.2, 0.1, 0.3, 0.1], dtype=torch.float64)
+    drawn = list(itertools.product(range(5), repeat=3))
+    wanted = sum(math.prod(float(ends[i]) for i in three) for three in drawn if max(three, key=lambda i: said[i]) == 0)
+    assert decoding.best(said, ends, 3) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_readings_without_noise_are_the_values_and_never_quite_sure():
+    worth = decoding.first_values(tables.StepChain(steps=2))
+    said = decoding.readings(worth, 0.0, 1)
+    assert torch.allclose(said, decoding.MODEST + (1 - 2 * decoding.MODEST) * worth, atol=1e-12)
+    assert not torch.allclose(decoding.readings(worth, 1.0, 1), decoding.readings(worth, 1.0, 2))
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_right_and_wrong_samples_push_the_same_way(count):
+    """a on the right ones and −b on the wrong ones is (a + b)∇p; with a + b = N(1 − p)^(N−1) it is the gradient of the best of N's chance."""
+    logits = torch.randn(6, generator=generator("push", count), dtype=torch.float64).requires_grad_()
+    right = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)
+    policy = logits.softmax(-1)
+    p = policy @ right
+    [slope] = torch.autograd.grad(1 - (1 - p) ** count, logits, retain_graph=True)
+    a, b = 0.3, float(count * (1 - p) ** (count - 1)) - 0.3
+    score = torch.eye(6, dtype=torch.float64) - policy.detach()
+    pushed = (policy.detach() * (a * right - b * (1 - right))) @ score
+    assert torch.allclose(pushed, slope, atol=1e-12)

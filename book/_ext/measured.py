@@ -3,7 +3,7 @@
 ===============================  =====================================================================================
 ``NAME .2f``                     the range from the smallest to the largest, "1.94 to 2.05"; over all of them, if several
                                  names are joined by commas or meant by a star; a format like ``.0%`` gives percents
-``NAME mean .2f``                the mean; so do ``min`` and ``max``
+``NAME mean .2f``                the mean; so do ``median``, ``min`` and ``max``
 ``NAME > OTHER count``           in how many seeds, "18 of 20", "four of five", "all five"; several names are counted together;
                                  ``<`` likewise; OTHER may be a number; ``|NAME|`` is without sign
 ``NAME,NAME > OTHER each``       the same, but counted one by one: "two to four of five"
@@ -33,7 +33,7 @@ Holm's correction where several pairs are looked at). The word says what the sen
 from collections.abc import Callable, Mapping
 from fnmatch import filter as matching
 from operator import gt, lt
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from docutils import nodes
@@ -45,7 +45,7 @@ from minirlhf.core.errors import UserError, unknown
 
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 Family = Mapping[tuple[str, str], evidence.Difference]
-PARTS: dict[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
+PARTS: dict[str, Callable[[list[float]], float]] = {"mean": fmean, "median": median, "min": min, "max": max}
 
 
 def told(text: str) -> str:

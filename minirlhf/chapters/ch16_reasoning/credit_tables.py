@@ -105,20 +105,20 @@ def credited(
     return torch.zeros_like(logits).index_add(0, asked, (advantage[..., None] * score).mean(0)), taken
 
 
-def trained(credit: StepCredit, plan: StepChain, seed: int) -> dict[str, float]:
-    """The chance of a right end after the budget or the last update, exact in the policy; and the sampled steps of an update."""
+def learned(credit: StepCredit, plan: StepChain, seed: int) -> tuple[Tensor, float]:
+    """The logits ``(kinds, 5)`` after the budget or the last update, and the sampled steps of an update."""
     draws, logits, used = generator(f"credit {credit.kind} {credit.continuations}", seed), begin(plan), 0
     updates = 0
     while used < plan.budget and updates < plan.updates:
         slope, taken = credited(logits, questions(plan, 1, draws)[0], credit, plan, draws)
         logits = logits + credit.learning_rate * slope
         used, updates = used + taken, updates + 1
-    return {"right": right_ends(logits, questions(plan, 500, generator("asked", seed))), "cost": used / updates}
+    return logits, used / updates
 
 
-def noise(credit: StepCredit, plan: StepChain, seed: int, draws: int = 400) -> float:
-    """The variance of one update's gradient at the first policy, for one question, summed over the logits."""
-    rng, logits = generator(f"noise {credit.kind} {credit.continuations}", seed), begin(plan)
+def noise(credit: StepCredit, logits: Tensor, plan: StepChain, seed: int, draws: int = 400) -> float:
+    """The variance of one update's gradient at a policy ``(kinds, 5)``, for one question, summed over the logits."""
+    rng = generator(f"noise {credit.kind} {credit.continuations}", seed)
     asked = torch.arange(plan.steps) % plan.kinds
     return float(torch.stack([credited(logits, asked, credit, plan, rng)[0] for _ in range(draws)]).var(0).sum())
 
