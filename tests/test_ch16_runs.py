@@ -146,7 +146,7 @@ def test_right_and_wrong_samples_push_the_same_way(count):
     policy = logits.softmax(-1)
     p = policy @ right
     [slope] = torch.autograd.grad(1 - (1 - p) ** count, logits, retain_graph=True)
-    a, b = 0.3, float(count * (1 - p) ** (count - 1)) - 0.3
+    a, b = 0.3, count * (1 - p.item()) ** (count - 1) - 0.3
     score = torch.eye(6, dtype=torch.float64) - policy.detach()
     pushed = (policy.detach() * (a * right - b * (1 - right))) @ score
     assert torch.allclose(pushed, slope, atol=1e-12)
