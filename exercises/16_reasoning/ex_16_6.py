@@ -157,12 +157,15 @@ def ties(sub, draw):
         },
     )  # fmt: skip
     answers = torch.tensor([[low, low, high], [high, third, third]])
-    votes = torch.zeros(2, V, dtype=torch.long)
-    votes[0, [low, high]] = torch.tensor([2, 5])
-    votes[1, [high, third]] = torch.tensor([7, 3])
+    votes = torch.zeros(2, V)
+    votes[0, [low, high]] = torch.tensor([0.5, 0.9])
+    votes[1, [high, third]] = torch.tensor([1.2, 0.4])
     expect(
         sub.winner(votes, answers).double(), torch.tensor([high, high]).double(), what="`winner`", given={"votes": votes, "answers": answers},
-        mistakes={"it counts the answers anew, and `votes` has weights": torch.tensor([low, third]).double()},
+        mistakes={
+            "it counts the answers anew, and `votes` has weights": torch.tensor([low, third]).double(),
+            "a weight need not be a whole number: 0.9 is more than 0.5": torch.tensor([low, high]).double(),
+        },
     )  # fmt: skip
 
 
