@@ -186,6 +186,10 @@ def test_characters_that_are_looked_at_grow_with_the_text():
         f"{calls.OPEN}say('no'){calls.CLOSE}",
         f"{calls.CLOSE} {calls.OPEN}",
         "<think>",
+        "</think>",
+        "<think></think>",
+        f"{calls.OPEN}</think>",
+        f"{calls.OPEN}{calls.CLOSE}</think>",
         "find('a');",
     ):
         looked = []
@@ -194,6 +198,67 @@ def test_characters_that_are_looked_at_grow_with_the_text():
             read_calls(text, SCHEMAS)
             looked.append(Counted.looked)
         assert len(piece) * 8_000 <= looked[1] < 9 * looked[0], piece
+
+
+CALL = "<tool_call>find(key='a')</tool_call>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"I could {CALL} hm</think>no", f"Well. <think>{CALL}</think>no", f"<think>a</think> <think>{CALL}</think>no", f"<think>a</think>b {CALL} c</think>no"],
+)  # fmt: skip
+def test_no_call_is_made_from_a_thought_wherever_it_was_opened(text):
+    """A template may open the thought before the turn begins."""
+    reply = read_calls(text, SCHEMAS)
+    assert reply.calls == () and reply.text == "no" and CALL in reply.thought
+    assert len(read_calls(text + CALL, SCHEMAS).calls) == 1
+
+
+def test_an_end_of_a_thought_within_a_call_is_text():
+    for form in ("json", "python"):
+        for said in ("</think>", "</tool_call>"):
+            written = calls.write_call("find", {"key": said}, form)
+            [call] = read_calls(f"<think>so</think>{written}", SCHEMAS).calls
+            assert call.arguments == {"key": said}
+    assert len(read_calls("<tool_call>find(key='</think>')</tool_call>", SCHEMAS).calls) == 1
+    mentioned = f"<think>a {calls.OPEN} first</think>{CALL}"
+    assert [call.name for call in read_calls(mentioned, SCHEMAS).calls] == ["find"]
+
+
+def test_ids_are_no_twins():
+    """One that somebody else has, or could be given, is not kept; nor one that is no plain word."""
+    ids = ["call_1", None, "x", "x", "<|im_end|>", "\ud800", "y" * 65, "z-1.a"]
+    listed = [{"name": "find", "arguments": {"key": "a"}} | ({"id": each} if each else {}) for each in ids]
+    found = [call.id for call in read_calls(calls.OPEN + json.dumps(listed), SCHEMAS).calls]
+    assert found == ["call_0", "call_1", "x", "call_3", "call_4", "call_5", "call_6", "z-1.a"]
+
+
+def test_names_that_python_does_not_have_are_written_as_json():
+    schema = {"type": "function", "function": {"name": "get-weather", "description": "", "parameters": {"type": "object", "properties": {"from": {"type": "string"}}}}}  # fmt: skip
+    written = calls.write_call("get-weather", {"from": "here"}, "python")
+    [call] = read_calls(written, [schema]).calls
+    assert (call.name, call.arguments) == ("get-weather", {"from": "here"})
+    assert '"name": NAME' in calls.describe_tools([schema], "python")
+    assert "NAME(ARGUMENT=VALUE)" in calls.describe_tools(SCHEMAS, "python")
+
+
+@pytest.mark.parametrize("space", ["\t", "\r\n", " \n"])
+def test_white_space_in_a_list(space):
+    assert len(read_calls(f'{calls.OPEN}[{space}{{"name": "find", "arguments": {{"text": "a"}}}}]', SCHEMAS).calls) == 1
+
+
+def test_odd_values_and_schemas_of_any_depth():
+    def reads(kind, value):
+        schema = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": kind}}}}  # fmt: skip
+        [call] = read_calls(f'{calls.OPEN}{{"name": "f", "arguments": {{"x": {value}}}}}', [schema]).calls
+        return isinstance(call, ToolCall)
+
+    deep = {"type": "string"}
+    for _ in range(3_000):
+        deep = {"anyOf": [deep]}
+    assert reads(deep, '"a"')
+    assert reads({"enum": [1, 2]}, "1") and not reads({"enum": [1, 2]}, "true") and reads({"enum": [True]}, "true")
+    assert not reads({}, '1, "x": 2'), "a key twice"
 
 
 def test_a_tools_choice_opens_the_turn():

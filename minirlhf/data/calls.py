@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -62,7 +65,8 @@ class Reply:
     """What a turn of the assistant says.
 
     Attributes:
-        thought: what stands between ``<think>`` and ``</think>`` at its beginning; no call is made from there.
+        thought: what stands up to the last ``</think>`` outside a call, or behind a ``<think>`` at the beginning that is never closed; no call is made
+            from there. A template may have opened the thought before the turn began.
         text: what is neither thought nor call, without white space around it.
         calls: in their order.
     """
@@ -84,19 +88,27 @@ def _by_name(schemas: Sequence[Schema]) -> dict[str, Schema]:
 
 
 def describe_tools(schemas: Sequence[Schema], form: Form) -> str:
-    """What a system message says of the tools: a line of JSON for each, and how to call them."""
-    shape = {"json": '{"name": NAME, "arguments": {ARGUMENT: VALUE}}', "python": "NAME(ARGUMENT=VALUE)"}[form]
+    """What a system message says of the tools: a line of JSON for each, and how to call them; as JSON, too, where a name is none of Python's."""
+    shapes = {"json": '{"name": NAME, "arguments": {ARGUMENT: VALUE}}', "python": "NAME(ARGUMENT=VALUE)"}
+    shape = shapes[form]
+    if not all(_python_can(schema["function"]["name"], _arguments(schema)[0]) for schema in schemas):
+        shape = shapes["json"]
     listed = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
     return f"You can call these tools:\n{listed}\nTo call one, write {OPEN}{shape}{CLOSE} and stop."
 
 
 def write_call(name: str, arguments: Mapping[str, Any], form: Form) -> str:
-    """A call as a model should write it, with its marks."""
-    if form == "json":
-        body = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
+    """A call as a model should write it, with its marks; as JSON, too, where a name is none of Python's."""
+    if form == "json" or not _python_can(name, arguments):
+        body = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False).replace("</", "<\\/")
     else:
-        body = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        body = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})".replace("</", "<\\x2f")
     return f"{OPEN}{body}{CLOSE}"
+
+
+def _python_can(name: str, arguments: Iterable[str]) -> bool:
+    """Whether Python has a call with such names."""
+    return all(each.isidentifier() and not keyword.iskeyword(each) for each in (name, *arguments))
 
 
 def opening(choice: str, form: Form) -> str:
@@ -114,6 +126,10 @@ def opening(choice: str, form: Form) -> str:
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
+
+_THOUGHT = re.compile(r"\s*" + re.escape(THOUGHT))
+#: An id that a call may bring along, and those that are given here.
+_ID, _OURS = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"call_\d+")
 
 
 class _Unreadable(Exception):
@@ -138,6 +154,7 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
     if not bodies and _looks_like_calls(rest, tools):
         said, bodies = [], [rest]
     calls: list[ToolCall | BadCall] = []
+    taken: set[str] = set()
     for body in bodies:
         try:
             found = _calls_in(body)
@@ -145,7 +162,8 @@ def read_calls(text: str, schemas: Sequence[Schema], *, first_id: int = 0) -> Re
             calls.append(BadCall(f"call_{first_id + len(calls)}", problem.name, str(problem)))
             continue
         for one in found:
-            calls.append(_checked(one, tools, f"call_{first_id + len(calls)}"))
+            calls.append(_checked(one, tools, f"call_{first_id + len(calls)}", taken))
+            taken.add(calls[-1].id)
     return Reply(thought, " ".join(filter(None, (part.strip() for part in said))), tuple(calls))
 
 
@@ -161,11 +179,29 @@ def _between_marks(text: str) -> tuple[list[str], list[str]]:
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """The thought at the beginning, and what comes after it; a thought that does not end is all there is."""
-    if not text.lstrip().startswith(THOUGHT):
-        return "", text
-    thought, _, rest = text.lstrip()[len(THOUGHT) :].partition(THOUGHT_ENDS)
-    return thought.strip(), rest
+    """The thoughts, up to the last end of one outside a call, and what comes after them; one that begins the text and does not end is all there is."""
+    at = 0
+    while begun := _THOUGHT.match(text, at):
+        end = text.find(THOUGHT_ENDS, begun.end())
+        if end < 0:
+            return text[begun.end() if at == 0 else 0 :].strip(), ""
+        at = end + len(THOUGHT_ENDS)
+    last = here = at
+    end, start, close, nowhere = text.find(THOUGHT_ENDS, at), -1, -1, len(text)
+    while end >= 0:
+        if start < here and (start := text.find(OPEN, here)) < 0:
+            start = nowhere
+        if close < start < end and (close := text.find(CLOSE, start)) < 0:
+            close = nowhere
+        if start < end and close < nowhere:  # a call
+            here = close + len(CLOSE)
+        else:
+            last = here = end + len(THOUGHT_ENDS)
+        if end < here:
+            end = text.find(THOUGHT_ENDS, here)
+    head = _THOUGHT.match(text)
+    thought = text[head.end() if head else 0 : max(0, last - len(THOUGHT_ENDS))]
+    return thought.strip(), text[last:]
 
 
 def _looks_like_calls(text: str, tools: Mapping[str, Schema]) -> bool:
@@ -188,7 +224,7 @@ def _calls_in(body: str) -> list[_Raw]:
         raise _Unreadable(f"the call has {len(body)} characters; expected at most {LONGEST}")
     if _depth(body) > DEEPEST:
         raise _Unreadable(f"more than {DEEPEST} brackets stand in one another")
-    found = _of_json(body) if body.lstrip("[ \n").startswith("{") else _of_python(body)
+    found = _of_json(body) if body.lstrip("[ \t\r\n").startswith("{") else _of_python(body)
     if not found:
         raise _Unreadable("no call stands there")
     return found
@@ -215,8 +251,14 @@ def _of_json(body: str) -> list[_Raw]:
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is no JSON value")
 
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is given twice")
+        return dict(pairs)
+
     try:
-        value = json.loads(body, parse_constant=constant)
+        value = json.loads(body, parse_constant=constant, object_pairs_hook=once)
     except (ValueError, RecursionError) as problem:
         raise _Unreadable(f"the call is not valid JSON: {_line(problem)}") from None
     return [_of_object(each) for each in (value if isinstance(value, list) else [value])]
@@ -278,10 +320,11 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
     return name, bound, None
 
 
-def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str) -> ToolCall | BadCall:
-    """The call, if the tool is there and takes such arguments."""
+def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Container[str]) -> ToolCall | BadCall:
+    """The call, if the tool is there and takes such arguments. An id of its own is kept if nobody else can have it."""
     name, bind, given = raw
-    number = given or number
+    if given and given not in taken and _ID.fullmatch(given) and not _OURS.fullmatch(given):
+        number = given
     if name not in tools:
         return BadCall(number, name[:80], f"there is no tool {name[:80]!r}; there are: {', '.join(tools) or 'none'}")
     try:
@@ -345,21 +388,26 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _fits(value: Any, schema: Any) -> bool:
-    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at. ``True`` takes anything, ``False`` nothing."""
+def _fits(value: Any, schema: Any, depth: int = 0) -> bool:
+    """Is it what this JSON Schema asks for? Type, choices, items of a list; what else a schema may say is not looked at. ``True`` takes anything, ``False`` nothing,
+    and what stands more than :data:`DEEPEST` levels down is not looked at either."""
     if schema is False:
         return False
+    if depth > DEEPEST:
+        return True
     schema = _object(schema)
     if value is None and schema.get("nullable"):
         return True
     if isinstance(schema.get("anyOf"), list | tuple):
-        return any(_fits(value, each) for each in schema["anyOf"])
-    if isinstance(schema.get("enum"), list | tuple) and value not in schema["enum"]:
+        return any(_fits(value, each, depth + 1) for each in schema["anyOf"])
+    if isinstance(schema.get("enum"), list | tuple) and not any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in schema["enum"]
+    ):
         return False
     kinds = _kinds(schema)
     if kinds and not any(_KINDS.get(kind, lambda _: True)(value) for kind in kinds):
         return False
-    return not isinstance(value, list) or all(_fits(each, schema.get("items")) for each in value)
+    return not isinstance(value, list) or all(_fits(each, schema.get("items"), depth + 1) for each in value)
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message
 def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -> list[int]:
     """Token ids of what an assistant hears between two of its turns, from behind the token that ends the first to where the second begins.
 
-    A tool that says ``<|im_end|>`` must not end a turn by it: special tokens in what was heard are broken up by a blank.
+    A tool that says ``<|im_end|>`` must not end a turn by it: special tokens, those that a tokenizer has added to its words, and ``<tool>`` and the like are
+    broken up by a blank, in what was heard and in the name and the id that come with it.
 
     Raises:
         UserError: no template, or one that writes the turn before otherwise because of what was heard; most of those that drop thoughts do so
@@ -120,10 +121,13 @@ def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -
     """
     talk = conversation("go on", "<think>\nso\n</think>\n\nwell")
     text, [(_, end)] = assistant_spans(tokenizer, talk)
-    special = [token for token in tokenizer.all_special_tokens if len(token) > 1]
-    marks = re.compile("|".join(map(re.escape, special)))
+    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab(), *(f"<{role}>" for role in ROLES)}
+    marks = re.compile("|".join(re.escape(token) for token in sorted(special, key=len, reverse=True) if len(token.strip()) > 1))  # fmt: skip
     plain = [
-        {**message, "content": marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", message["content"])}
+        {
+            key: said if key == "role" else marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", said)
+            for key, said in message.items()
+        }
         for message in heard
     ]
     whole = render(tokenizer, [*talk, *plain], add_generation_prompt=True)

@@ -113,7 +113,7 @@ class ToolServer:
         """Name and description of each."""
         return {self._part(each, "name", str): each.get("description", "") for each in self._all("prompts")}
 
-    def prompt(self, name: str, **arguments: str) -> list[dict[str, str]]:
+    def prompt(self, name: str, /, **arguments: str) -> list[dict[str, str]]:
         """A prompt's messages."""
         found = self._part(self._ask("prompts/get", name=name, arguments=arguments), "messages", list)
         return [
