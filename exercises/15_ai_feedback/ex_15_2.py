@@ -196,6 +196,8 @@ def rounds_enough(sub, draw):
         fail("first replies that are far below the target need no round, and `enough` is not 0")
     if sub.enough(0.9 * last, start, K, *given) != math.inf:
         fail("a target below the end is never reached, and `enough` is not infinite")
+    if sub.enough(sub.end(*given), start, K, *given) != math.inf:
+        fail("the end itself is approached and never reached, and `enough` is not infinite")
 
 
 # %% [probes]

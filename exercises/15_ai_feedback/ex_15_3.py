@@ -56,7 +56,7 @@ import math
 
 import torch
 
-from minirlhf.classroom.testing import expect, test
+from minirlhf.classroom.testing import expect, fail, test
 
 
 def judge(draw, place=0.0):
@@ -151,6 +151,12 @@ def swapped(sub, draw):
         got.double(), whole.double(), what="`agreed`", given={"votes": votes},
         mistakes={"in the second order (A) speaks for the other reply": torch.tensor(first).double()},
     )  # fmt: skip
+    tied = torch.zeros(
+        1, 2, 2, 6, dtype=torch.float64
+    )  # given: one vote for each reply; exchanged: both votes for the second
+    tied[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
+    if bool(sub.agreed(tied, letters, torch.ones(2, dtype=torch.float64))[0]):
+        fail("in one order the votes are equal, one half is neither above nor below, and `agreed` lets the pair pass")
 
 
 # %% [probes]
@@ -189,6 +195,16 @@ def leans(logits, letters):
 # says: not to the mean
 def labels(logits, letters, votes, clamp):
     return (torch.sigmoid(leans(logits, letters)) @ votes / votes.sum()).clamp(clamp, 1 - clamp)
+
+
+# %% [mutant] not above is below
+# caught by: swapped
+# says: neither above nor below
+def agreed(logits, letters, votes):
+    a, b = letters
+    first = logits[..., a] - logits[..., b]
+    given, exchanged = ((x > 0).to(votes.dtype) @ votes / votes.sum() for x in (first[..., 0], -first[..., 1]))
+    return (given > 0.5) == (exchanged > 0.5)
 
 
 # %% [mutant] the second order as it is

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # Eight replies with three features each, and a judge whose leans are gold plus a liking for the first place. It labels all pairs in both orders, a reward is fitted to the labels, and the reference is tilted by the reward: $\pi \propto \pi_{\mathrm{ref}}\,e^{r/\beta}$.
-# `report` prints, for smaller and smaller $\beta$, the policy's gold and its KL from the reference. Gold should rise from left to right, and the KL should rise from near 0. What it prints is something else: labels near one half agree with gold on **no more pairs than a coin would**, the reward orders the pairs **the wrong way round** the longer it is fitted, and the KL **falls** from left to right.
+# `report` prints, in a line for each of smaller and smaller $\beta$, the policy's gold and its KL from the reference. Gold should rise from top to bottom, and so should the KL, from near 0. What it prints is something else: the labels take gold's side on **fewer pairs than a coin would**, the reward that is fitted to them orders **most pairs the wrong way round**, and the KL is large at first and **falls** from top to bottom. (Look at the first world, the one with the seed that stands there. In others two of the bugs hide one another.)
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
@@ -18,7 +18,7 @@
 import torch
 
 
-def world(seed=0):
+def world(seed=33):
     """Features, gold, log-probabilities of the reference, and the judge's leans on all pairs."""
     rng = torch.Generator().manual_seed(seed)
     features = torch.randn(8, 3, generator=rng, dtype=torch.float64)
@@ -30,7 +30,7 @@ def world(seed=0):
     return features, gold, logps, first, second, gap + place, -gap + place
 
 
-def report(seed=0):
+def report(seed=33):
     """Prints how often labels and reward agree with gold, and gold and KL for smaller and smaller β."""
     features, gold, logps, first, second, given, exchanged = world(seed)
     labels = soft_labels(given, exchanged)

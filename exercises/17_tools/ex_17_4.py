@@ -93,8 +93,10 @@ def laid_out(prompt, turns):
 )
 def in_a_row(sub, draw):
     "`row` lays a conversation out."
-    for turns in (1, 3, 2):
+    for turns, cut in ((1, False), (3, False), (2, True)):
         prompt, parts = talk(draw, turns)
+        if cut:  # an answer came, and no turn was left
+            parts[-1] = parts[-1][0], [draw.integer(0, 4)]
         got = sub.row(prompt, parts)
         if not isinstance(got, list | tuple) or len(got) != 2:
             fail(f"`row` gives {got!r}; expected two lists")
