@@ -173,8 +173,8 @@ spend.reveal(max(last, key=last.get))
 
 # %%
 # figure: budgets
-# alt: Gold at one nat against the budget on a logarithmic axis, four lines with bands over ten seeds. The AI's labels begin highest, near one and a half, and stay flat. People's begin far lower and cross it before 2,000. Half of each in a
-#   pool lies in between. The AI corrected by people is as high as people at 2,000 and beyond, with a wide band at 500.
+# alt: Gold at one nat against the budget on a logarithmic axis, four lines with bands over ten seeds. The AI's labels and half of each in a pool begin highest, near one and a half, and
+#   stay nearly flat, the pool a little higher from 2,000 on. People's begin far lower and cross both before 2,000. The AI corrected by people is as high as people at 2,000 and beyond, with a wide band at 500.
 fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 looks = {"human": ("blue", "o-"), "ai": ("red", "s-"), "pool": ("orange", "D--"), "corrected": ("green", "^-.")}
 for way, (colour, style) in looks.items():
@@ -304,7 +304,7 @@ alone.reveal(
 
 # %%
 # figure: self
-# alt: Left, gold over twelve rounds, ten seeds each: the model that rewards itself and the one whose first judge is kept lie on one another, rise for some seven rounds and level off. Right, the share of its policy's pairs that the judge
+# alt: Left, gold over twelve rounds, ten seeds each: the model that rewards itself and the one whose first judge is kept lie nearly on one another, rise for some seven rounds and level off. Right, the share of its policy's pairs that the judge
 #   orders rightly sinks from about .8 to below one half in all but one seed; with labels of people in each round, in all but two.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 steps = range(13)

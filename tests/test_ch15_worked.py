@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf.chapters.ch15_ai_feedback import counted
+from minirlhf import evidence
+from minirlhf.chapters.ch15_ai_feedback import counted, rules
 from minirlhf.equations import ai_feedback
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,3 +90,30 @@ def test_the_first_money_goes_to_the_ai():
     assert round(0.25 / 0.009, 1) == 27.8 and round(fixed, -1) == 190
     assert "$(\\sqrt{27.8}-1)/(.09\\cdot.25) = 190$" in PAGE
     assert ai_feedback.ai_budget(100, bias=0.3, **PRICES) == 100
+
+
+def test_what_the_actions_seen_tell_of_the_others():
+    """Whoever knows the rules takes each name to be, with equal chances, in any category whose rules fit its seen actions."""
+    shares = []
+    for seed in range(5):
+        book, seen, unseen = rules.drawn(seed, rules.RulesPlan())
+        fits = {
+            name: [c for c in rules.CATEGORIES if all(book.rules[c, s] == book.action((n, s)) for n, s in seen if n == name)]
+            for name in rules.NAMES
+        }  # fmt: skip
+        right = [
+            sum(book.rules[c, s] == book.action((name, s)) for c in fits[name]) / len(fits[name]) for name, s in unseen
+        ]
+        shares.append(sum(right) / len(right))
+    assert digits(sum(shares) / 5) == ".88" and "would be right on .88 of the questions not seen" in PAGE
+
+
+def test_how_often_own_replies_win_before_a_judge_without_a_liking_for_them():
+    """From the share of better ones ``o``, of wins, and the difference ``s`` of the judge's shares right on either kind."""
+    o, wins, s = (
+        sum(evidence.Seen("ch15_judges").values(key)) / 5 for key in ("own_better", "own_wins", "self_preference")
+    )
+    own = (wins - (1 - o) * (1 + s)) / (2 * o - 1)  # o own + (1 − o)(1 − (own − s)) = wins
+    right = o * own + (1 - o) * (own - s)
+    assert 0.5 < right < own < 1
+    assert digits(o * right + (1 - o) * (1 - right)) == ".45" and "(.45 would win before a judge" in PAGE

@@ -142,7 +142,9 @@ def test_both_orders_take_the_liking_for_a_place_out_and_say_how_large_it_is():
 
 def test_a_prompt_counts_once_however_many_answers_it_has():
     pairs = [pair("say cats", "cats purr", "cats")] * 3 + [pair("say dogs", "dogs", "dogs bark")]
-    [rate, *_] = compare(likes_length(0.0), [Pair(p.prompt, list(p.ours), list(p.theirs)) for p in pairs]).numbers()
+    found = compare(likes_length(0.0), [Pair(p.prompt, list(p.ours), list(p.theirs)) for p in pairs])
+    assert (found.won, found.lost) == (3, 1) and found.chance == 1.0, "of two prompts each side wins one"
+    [rate, *_] = found.numbers()
     assert rate.name == "win rate of OURS" and rate.value == 0.5 and rate.low < 0.5 < rate.high
 
 

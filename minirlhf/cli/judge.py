@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     ties = len(found.pairs) - found.won - found.lost
     print(
         f"  won {found.won}, lost {found.lost}, the two orders disagree or neither wins {ties}, equal answers {len(found.equal)}; a split "
-        f"at least as uneven has chance {found.chance:.3f} if the answers are equally good"
+        f"of the prompts at least as uneven has chance {found.chance:.3f} if the answers are equally good"
     )
     if found.verdicts.unreadable:
         print(f"  without a verdict: {found.verdicts.unreadable:.3f} of what the judge wrote")

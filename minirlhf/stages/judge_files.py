@@ -112,8 +112,11 @@ class JudgedFiles:
 
     @property
     def chance(self) -> float:
-        """How likely a split at least as uneven is among the pairs that were won or lost, if each were a coin toss."""
-        return sign_test(self.won, self.lost)
+        """How likely a split of the prompts at least as uneven is, if each prompt that one side wins more often than the other were a coin toss."""
+        ahead: dict[str, float] = {}
+        for pair, score in zip(self.pairs, self.verdicts.scores, strict=True):
+            ahead[_key(pair.prompt)] = ahead.get(_key(pair.prompt), 0.0) + score - 0.5
+        return sign_test(sum(x > 0 for x in ahead.values()), sum(x < 0 for x in ahead.values()))
 
     def numbers(self) -> list[Number]:
         """With 95 % intervals over prompts; every prompt counts the same."""
