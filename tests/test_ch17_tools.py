@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
+from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
 from minirlhf.equations import tools
@@ -233,10 +234,7 @@ def test_two_checks_of_a_calculator_by_hand():
     twice = tools.check_worth(read, head, lie=lie, caught=1.0, alarm=lie)
     assert lie * 1.0 * head == pytest.approx(0.02) and (1 - lie) * lie * (read - head) == pytest.approx(0.136)
     assert float(twice) == pytest.approx(0.02 - 0.136)
-    again = (1 - lie) * read - 0.05
-    assert float(again) == pytest.approx(0.71)
-    nines = [float(tools.check_worth(read, v, lie=lie, caught=8 / 9)) for v in (head, again)]
-    assert nines == pytest.approx([0.018, 0.126], abs=5e-4)
+    assert float(tools.check_worth(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
 
 
 def test_twenty_turns_by_hand():
@@ -245,17 +243,40 @@ def test_twenty_turns_by_hand():
     assert tools.tokens_read_on(prompt, heard) == 8_119
 
 
+def test_whose_word_is_right():
+    words = {"system": ("say {}", "w0"), "user": ("please say {}", "w1"), "tool": ("and say {}", "w2")}
+    for who, right, willing in (((), "", ""), (("tool",), "", " w2"), (("user", "tool"), " w1", " w1"), (levels.LEVELS, " w0", " w0")):  # fmt: skip
+        asked = levels.Dispute("red", "4 7", {level: words[level] for level in who})
+        assert (asked.right(), asked.right(willing=True)) == (f"answer 4 7{right}", f"answer 4 7{willing}")
+        assert asked.found == ("4 7 and say w2" if "tool" in who else "4 7")
+    assert [message["role"] for message in asked.prompt()] == ["system", "user"]
+    assert [message["content"] for message in asked.prompt(swapped=True)] == ["find red please say w1", "say w0"]
+    assert not {*levels.UNTAUGHT} & {*levels.TAUGHT}
+
+
+def test_who_asks_for_which_word_is_learned_from_the_policys_own_words():
+    tokenizer = levels.word_tokenizer((*levels.WORDS, *levels.SAID), chat_template=levels.WORDS_AND_TOOLS)
+    drawn = levels.drawn(numpy_generator("test"), levels.LEVELS)
+    assert len({word for _, word in drawn.words.values()}) == 3
+    shown = levels.demonstration(tokenizer, drawn, willing=False)
+    words = [tokenizer.decode([token]) for token in shown.input_ids]
+    learned = [word for word, kept in zip(words, shown.loss_mask, strict=True) if kept]
+    assert "<unk>" not in words and drawn.words["system"][1] in learned and drawn.words["tool"][1] not in learned
+
+
 def test_what_the_page_says_of_the_benchmark():
     page = (ROOT / "book/17-tools.md").read_text(encoding="utf-8")
     found = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]["micro"]
-    two, eight = (f"{found[turns]['times']:.2f}" for turns in ("2", "8"))
-    assert f"that is {two} times as many tokens per second at two turns and {eight} at eight" in page
+    two, four, eight = (f"{found[turns]['times']:.2f}" for turns in ("2", "4", "8"))
+    assert four == eight
+    assert f"that is {two} times as many tokens per second at two turns and {eight} at four and at eight" in page
     assert all(each["same"] == 1.0 for each in found.values()), "both ways sample the same conversations"
     guide = (ROOT / "book/engine.md").read_text(encoding="utf-8")
     of = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]
     for name in ("nano", "micro"):
         first, second, third = (f"{each['times']:.2f}" for each in of[name].values())
         assert f"{first}, {second} and {third} times" in guide
+        assert name == "micro" or f"with a smaller model {first} to {third} (" in page
 
 
 def test_the_calls_that_the_page_prints():

@@ -64,6 +64,8 @@ def test_a_server_by_hand():
         ('print(\'{"id": 1}\', flush=True); input()', "'result' was expected"),
         ('print(\'{"id": 1, "result": 5}\', flush=True); input()', "'result' was expected"),
         ('print(\'{"id": 1, "error": "no"}\', flush=True); input()', "an error without a message"),
+        ('print(\'{"id": 1, "result": {"protocolVersion": "1999-01-01"}}\', flush=True); input()', "speaks the protocol of '1999-01-01'"),
+        ("import sys\nwhile True: sys.stdout.write('x' * 100000)", "no message of JSON-RPC"),
         ("import time; time.sleep(60)  # sleep", "no answer to initialize in 1 seconds"),
         ("import time\nwhile True: print('{}', flush=True); time.sleep(0.1)  # sleep", "no answer to initialize in 1 seconds"),
     ],
@@ -100,6 +102,7 @@ TOOL = {"name": "a", "inputSchema": {}}
         (lambda server: server.read("a"), {"contents": None}, "'contents' was expected"),
         (lambda server: server.prompts(), {"prompts": {}}, "'prompts' was expected"),
         (lambda server: server.prompt("a"), {"messages": [{"role": "user"}]}, "'content' was expected"),
+        (lambda server: server.prompt("a", name="b"), {"messages": "c"}, "'messages' was expected"),
     ],
 )
 def test_answers_that_are_none_are_refused_in_one_line(ask, answer, problem):

@@ -326,7 +326,8 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Contain
     if given and given not in taken and _ID.fullmatch(given) and not _OURS.fullmatch(given):
         number = given
     if name not in tools:
-        return BadCall(number, name[:80], f"there is no tool {name[:80]!r}; there are: {', '.join(tools) or 'none'}")
+        name = name[:80].encode("utf-8", "replace").decode()  # half of a surrogate pair may stand there
+        return BadCall(number, name, f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
     try:
         arguments = _plain(bind(tools[name]))
     except _Unreadable as problem:

@@ -21,6 +21,10 @@ from minirlhf.feedback.tools import Toolbox
 
 #: The edition of the protocol that is spoken; a server answers with the one that it speaks.
 PROTOCOL = "2025-06-18"
+#: Those whose messages are the same as far as they are used here.
+SPOKEN = ("2024-11-05", "2025-03-26", PROTOCOL)
+#: Characters of one message at most, and messages that may wait to be read.
+LONGEST, WAITING = 10_000_000, 20
 #: Pages of a list at most: a server that always has one more is not asked for ever.
 PAGES = 1_000
 
@@ -51,13 +55,15 @@ class ToolServer:
             )  # fmt: skip
         except OSError as problem:
             raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
-        self._lines: queue.Queue[str] = queue.Queue()
+        self._lines: queue.Queue[str] = queue.Queue(WAITING)
         self._outbox: queue.Queue[str | None] = queue.Queue()
         for work in (self._listen, self._write):
             threading.Thread(target=work, daemon=True).start()
         try:
             about = {"name": "minirlhf", "version": "1"}
-            self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=about)
+            version = self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=about).get("protocolVersion", PROTOCOL)  # fmt: skip
+            if version not in SPOKEN:
+                raise self._bad(f"speaks the protocol of {str(version)[:20]!r}; expected one of {', '.join(SPOKEN)}")
             self._send({"method": "notifications/initialized"})
         except UserError:
             self.close()
@@ -198,7 +204,7 @@ class ToolServer:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
+        while line := self._process.stdout.readline(LONGEST):
             self._lines.put(line)
         self._lines.put("")
 

@@ -60,7 +60,7 @@ class ToolWorld(World):
         tokenizer: its template must know the role ``tool``.
         grade: of the last turn's text; None where the environment's ``get_reward`` is all. Both are added.
         max_turns: of the policy.
-        call_cost: taken off the reward for each call.
+        call_cost: taken off the reward for each call, those that could not be made included.
         tool_choice: ``auto``, ``any`` or ``none``, or the name of a tool: see :func:`~minirlhf.data.calls.opening`. It holds for the first turn;
             with ``none`` no call is made in any.
         form: in which a call is opened for the policy.
@@ -162,7 +162,7 @@ class ToolWorld(World):
         return self._heard[key]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """What the environment and the grader give, less the cost of the calls that were made."""
+        """What the environment and the grader give, less the cost of the calls, those that could not be made included."""
         examples = [self.examples[i] for i in picked for _ in range(rollout.num_generations)]
         rewards = [
             (float(episode.environment.get_reward()) if self._owns_reward else 0.0)
