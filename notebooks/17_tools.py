@@ -173,7 +173,7 @@ liar.reveal(facts.WAYS[max(range(3), key=lambda i: worths[i])])
 
 # %%
 worse = predict(
-    "Twenty-five steps, free calls, with the mask and without: what tells the two runs apart most clearly?",
+    "Twenty-five steps, free calls, with the mask and without: which of these differs most between the two runs, as a share of what it is with the mask?",
     "how often the model asks",
     "how often it is right",
     "how much the tool's words surprise it",
@@ -189,11 +189,12 @@ free = facts.measured(begin, 0.0)
 print("              asks    right    −log π of the tool's words")
 for name, found in (("before", free), *runs.items()):
     print(f"{name:12}{1 - found.mean('head'):6.2f}{found.right:9.2f}{found.surprise:14.2f} nats")
-gap = {
-    "how often the model asks": abs(runs["masked"].mean("head") - runs["all words"].mean("head")),
-    "how often it is right": abs(runs["masked"].right - runs["all words"].right),
-    "how much the tool's words surprise it": abs(1 - runs["all words"].surprise / runs["masked"].surprise),
+looks = {
+    "how often the model asks": lambda found: 1 - found.mean("head"),
+    "how often it is right": lambda found: found.right,
+    "how much the tool's words surprise it": lambda found: found.surprise,
 }
+gap = {name: abs(1 - look(runs["all words"]) / look(runs["masked"])) for name, look in looks.items()}
 worse.reveal(max(gap, key=gap.get))
 
 # %%

@@ -253,6 +253,16 @@ def enough(target, start, K, miss, alarm, repair, harm):
     return math.ceil(math.log((target - last) / (start - last)) / math.log(factor))
 
 
+# %% [mutant] the end is reached
+# caught by: rounds_enough
+# says: never reached
+def enough(target, start, K, miss, alarm, repair, harm):
+    last = end(miss, alarm, repair, harm)
+    if target < last:
+        return math.inf
+    return next((n for n in range(20_000) if drawn(start, n, K, miss, alarm, repair, harm) <= target), 20_000)
+
+
 # %% [partial] 3: one pass after the other
 def drawn(start, rounds, K, miss, alarm, repair, harm):
     return in_turn(start, rounds, miss, alarm, repair, harm)

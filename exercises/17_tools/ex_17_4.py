@@ -228,6 +228,17 @@ def row(prompt, turns):
     return ids, turn
 
 
+# %% [mutant] the last answer is left out
+# caught by: in_a_row
+def row(prompt, turns):
+    ids, turn = list(prompt), [-1] * len(prompt)
+    for k, (said, heard) in enumerate(turns):
+        heard = heard if k < len(turns) - 1 else []
+        ids += [*said, *heard]
+        turn += [k] * len(said) + [-1] * len(heard)
+    return ids, turn
+
+
 # %% [mutant] the own conversation in the mean
 # caught by: beside_others
 # says: itself is in the mean
