@@ -113,7 +113,7 @@ def taught(start: Trained, kinds: Sequence[Sequence[str]], plan: SFTConfig = LEA
     """A copy, fine-tuned by the hierarchy on conversations in which these ask, for words that are among those shown."""
     rng, model = numpy_generator("taught", plan.seed), copy.deepcopy(start.model)
     examples = [
-        demonstration(start.tokenizer, drawn(rng, kinds[rng.integers(len(kinds))], SAID[:SHOWN]), False)
+        demonstration(start.tokenizer, drawn(rng, kinds[int(rng.integers(len(kinds)))], SAID[:SHOWN]), False)
         for _ in range(count)
     ]
     history = train_sft(model, examples, plan, pad_token_id=start.tokenizer.pad_token_id, quiet=True)
