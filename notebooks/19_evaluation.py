@@ -9,6 +9,7 @@
 import matplotlib.pyplot as plt
 import torch
 
+from minirlhf import evidence
 from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
 from minirlhf.chapters.ch19_evaluation import experiments, facts, leaks
 from minirlhf.classroom.predictions import Predictions
@@ -90,6 +91,7 @@ exposed = predict(
     "the same numbers in another order",
     "one number changed, so that the answer is another",
     "both",
+    "neither",
 )
 
 # %%
@@ -104,14 +106,17 @@ for leak, label in {"none": "other items", "copies": "and the test"}.items():
     print(
         f"{label:14} {row['test']:10.2f} {row['shuffled']:10.2f} {row['twins']:7.2f} {row['new']:6.2f} {row['memory']:13.2f}"
     )
-gain = {way: scores["copies"][way] - scores["none"][way] for way in ("shuffled", "twins")}
-alike = [way for way, size in gain.items() if size < 0.1]
+seeds = evidence.Seen("ch19_models")  # the same with ten seeds
+gain = {way: seeds.difference(f"leak_copies_{way}", f"leak_none_{way}") for way in ("shuffled", "twins")}
+for way, found in gain.items():
+    print(f"ten seeds, {way}: the leak adds {found.mean:+.2f} ({found.interval[0]:+.2f} to {found.interval[1]:+.2f})")
 exposed.reveal(
     {
-        ("shuffled", "twins"): "both",
-        ("twins",): "one number changed, so that the answer is another",
-        ("shuffled",): "the same numbers in another order",
-    }[tuple(alike)]
+        (True, True): "both",
+        (True, False): "the same numbers in another order",
+        (False, True): "one number changed, so that the answer is another",
+        (False, False): "neither",
+    }[not gain["shuffled"].apart, not gain["twins"].apart]
 )
 
 # %%
@@ -134,7 +139,8 @@ ax.legend(frameon=False, ncols=2, loc="upper right")
 plt.show()
 
 # %%
-assert gain["shuffled"] > 0.1 > gain["twins"] and scores["copies"]["test"] - scores["copies"]["new"] > 0.15
+assert gain["shuffled"].apart and gain["shuffled"].mean > 0.1 and not gain["twins"].apart
+assert scores["copies"]["test"] > scores["copies"]["new"]
 
 # %% [markdown]
 # **What to notice.** The memory knows the numbers in any order. Only a twin with another *answer* finds it out.
@@ -200,7 +206,7 @@ ax.set_title("what six correct examples do, and what a neutral word undoes", fon
 plt.show()
 
 # %%
-assert orders["good_last"]["says_good"] > 0.8 and orders["bad_last"]["says_good"] < 0.2
+assert orders["good_last"]["says_good"] > orders["bad_last"]["says_good"] + 0.3
 assert min(row["calibrated"] for row in orders.values()) > 0.85
 
 # %% [markdown]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from minirlhf import evidence
-from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions
+from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions, rewriting
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, distil, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
@@ -308,5 +308,43 @@ def test_what_a_model_finds_typical_and_what_the_next_one_reads():
     first = [line[0] for line in lines.values()]
     assert first[0].real_nats == first[1].real_nats == first[2].real_nats and first[0].pages == first[1].pages
     assert len(lines["typical"][0].pages) <= 12 and lines["replace"][1].real_nats != lines["accumulate"][1].real_nats
+    sizes = [len(generation.pages) for generation in lines["larger"]]  # as many as the pool of all pages has by then
+    assert 12 < sizes[0] <= 24 < sizes[1] <= 36 and lines["larger"][0].triples == first[0].triples
     with pytest.raises(ValueError, match="way = 'keep'"):
         generations.lineage("keep", seed=0, generations=1)
+
+
+# -- pages that are retold ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        ("where lives name7 ? city3", True),
+        ("where lives name7 ? city4", False),
+        ("where lives name8 ? city3", False),
+        ("where lives name7 ? name7", True),  # the check looks for what was added, not for what was mixed up
+        ("where lives name7 ?", False),
+        ("in city3 lives name7 .", False),
+        ("where lives name7 ? city3 city3", False),
+        ("", False),
+    ],
+)
+def test_a_retold_page_is_a_question_that_adds_nothing(told, holds):
+    assert rewriting.faithful(rewriting.page("name7", "city3"), told) is holds
+
+
+def test_readers_of_every_way_read_as_much_and_the_same_of_those_who_were_asked_about():
+    home, (asked, others) = rewriting.homes(3), rewriting.halves()
+    told = {name: f"{rewriting.asked(name)} {home[name] if i % 2 else 'city99'}" for i, name in enumerate(others)}
+    read = {way: rewriting.corpus(way, home, told) for way in rewriting.WAYS}
+    assert {len(texts) for texts in read.values()} == {len(rewriting.NAMES) * rewriting.COPIES}
+    of = lambda way, names: sorted(text for text in read[way] if set(text.split()) & set(names))
+    assert of("pages", asked) == of("retold", asked) == of("checked", asked)
+    assert not any("where" in text for text in of("pages", others))
+    assert any("city99" in text for text in read["retold"]) and not any("city99" in text for text in read["checked"])
+    assert sum("where" in text for text in of("checked", others)) * 2 == sum(
+        "where" in text for text in of("retold", others)
+    )
+    with pytest.raises(ValueError, match="way = 'both'"):
+        rewriting.corpus("both", home, told)

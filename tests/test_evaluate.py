@@ -100,6 +100,33 @@ def test_intervals_of_shares_hold_what_they_say():
         assert 0.92 <= held / rounds <= 0.99
 
 
+def test_votes_all_of_k_pairs_and_win_rates_hold_their_truth_as_well():
+    """Sixty problems of all difficulties, eight replies; the truths are means over the law of the difficulty. No interval is far off .95."""
+    rng, rounds = np.random.default_rng(0), 250
+    law = rng.beta(0.5, 0.5, 200_000)
+    truths = {
+        "accuracy": 0.5,
+        "pass@4": float(np.mean(1 - (1 - law) ** 4)),
+        "pass^4": float(np.mean(law**4)),
+        "maj@4": float(np.mean(law**4 + 4 * law**3 * (1 - law) + 6 * law**2 * (1 - law) ** 2 / 2)),  # one wrong answer
+        "win rate": 0.5,  # of two models that are alike, ties counted half
+    }
+    held = dict.fromkeys([*truths, "pair"], 0)
+    for _ in range(rounds):
+        chances = rng.beta(0.5, 0.5, (60, 1))
+        ours, theirs = (torch.from_numpy((rng.random((60, 8)) < chances).astype(float)) for _ in range(2))
+        made = lambda right: Replies(
+            [[""] * 8] * 60, right, torch.ones(60, 8).long(), torch.ones(60, 8, dtype=torch.bool), None,
+            said=[[int(r) for r in row] for row in right.tolist()],
+        )  # fmt: skip
+        found = {number.name: number for number in measure(made(ours), against=made(theirs))}
+        for name, truth in truths.items():
+            held[name] += found[name].low <= truth <= found[name].high
+        [pair] = compare({"a": made(ours), "b": made(theirs)})
+        held["pair"] += pair.difference.low <= 0 <= pair.difference.high
+    assert all(0.9 <= count / rounds <= 0.995 for count in held.values()), held
+
+
 def test_what_cannot_be_graded_is_left_out_and_counted():
     def moody(problems, completions):
         return [math.nan if p.reference == "cats" else 1.0 for p in problems]

@@ -17,13 +17,24 @@
 from minirlhf.ledger.registry import Draw
 
 
+#: How many are good, and what the first filter keeps of the good and of the bad.
+# fmt: off
+FIRST = (
+    (0.22, 0.92, 0.36), (0.22, 0.88, 0.4), (0.22, 0.88, 0.44), (0.22, 0.84, 0.32), (0.22, 0.84, 0.44),
+    (0.26, 0.92, 0.32), (0.26, 0.88, 0.36), (0.26, 0.88, 0.4), (0.26, 0.88, 0.44), (0.34, 0.92, 0.4),
+    (0.34, 0.92, 0.44), (0.34, 0.88, 0.32), (0.34, 0.84, 0.32), (0.34, 0.84, 0.36), (0.34, 0.84, 0.4),
+    (0.34, 0.84, 0.44), (0.38, 0.92, 0.36), (0.38, 0.92, 0.4), (0.38, 0.88, 0.4), (0.38, 0.88, 0.44),
+    (0.38, 0.84, 0.32),
+)
+# fmt: on
+
+
 def numbers(student):
     """good; (keeps of the good, keeps of the bad) of the first and of the second filter."""
     for attempt in range(100):
         draw = Draw("18.1", student, attempt)
         pick = lambda *options, draw=draw: options[draw.integer(0, len(options) - 1)]
-        good = pick(0.22, 0.26, 0.34, 0.38)
-        a, b = pick(0.92, 0.88, 0.84), pick(0.32, 0.36, 0.4)
+        good, a, b = pick(*FIRST)
         c, d = pick(0.78, 0.74, 0.7), pick(0.21, 0.25, 0.29)
         if abs(good * a * c / (good * a * c + (1 - good) * b * d) - a * c) > 0.02:
             break  # else a mistake would be right by chance
@@ -48,6 +59,8 @@ while good * a**times / (good * a**times + (1 - good) * b**times) < 0.99:
     times += 1
 
 # %% [tests]
+import math
+
 from minirlhf.classroom.testing import expect, test
 
 
@@ -122,7 +135,11 @@ def how_many(sub, draw):
         odds, count = odds * first[0] / first[1], count + 1
     expect(
         sub.number("times"), float(count), what="`times`", reveal=False,
-        mistakes={"one fewer is not enough": float(count - 1), "one fewer does as well": float(count + 1)},
+        mistakes={
+            "at the beginning the odds are not even: fewer texts are good than bad": float(math.ceil(math.log(99) / math.log(first[0] / first[1]))),
+            "one fewer is not enough": float(count - 1),
+            "one fewer does as well": float(count + 1),
+        },
     )  # fmt: skip
 
 

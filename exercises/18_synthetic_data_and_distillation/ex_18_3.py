@@ -8,7 +8,7 @@
 # The pool of self-instruct. Texts are lists of integers, one for each word. Write two functions.
 #
 # 1. `overlap(a, b)`: twice the length of the longest common subsequence of two texts over the sum of their lengths, a number. Neither text is empty.
-# 2. `admit(pool, candidates, limit)`: go through the candidates in their order. One is let in if its overlap with *every* text that is in the pool by then is below `limit`; those let in before belong to the pool. Return
+# 2. `admit(pool, candidates, limit)`: go through the candidates in their order. One is let in if its overlap with *every* text that is in the pool by then is below `limit`; those let in before belong to the pool, which may be empty at first. Return
 #    the places of those that were let in, a list of integers. The lists that you were given stay as they are.
 #
 # Texts have up to forty words, so trying all subsequences takes too long. Think of the longest common subsequence of the beginnings of both.
@@ -154,6 +154,9 @@ def order(sub, draw):
                 inside.append(one)
         return places
 
+    alone = [int(x) for x in sub.admit([], candidates[:1], 0.5)]
+    if alone != [0]:
+        fail(f"`admit` into an empty pool gives {alone}; expected [0]: there is nothing that the first could be like")
     for limit in (0.6, 0.5):
         want = admitted(limit)
         got = sub.admit(pool, candidates, limit)

@@ -93,6 +93,10 @@ def fresh(sub, draw):
     counts = [counted(sub, model, 30, seed) for seed in seeds]
     if len({tuple(c.tolist()) for c in counts}) < 5:
         fail("forty seeds that are 1000 apart give hardly any different draws")
+    if len({tuple(counted(sub, model, 30, start + k).tolist()) for k in range(40)}) < 5:
+        fail(
+            "forty seeds, each the next, give hardly any different draws: so all generations of a family would draw the same"
+        )
     places = torch.repeat_interleave(torch.arange(4), counted(sub, model, 4000, start))
     expect_draws(
         places,
@@ -162,6 +166,15 @@ def two_draws(sub, draw):
 # says: hardly any different
 def draws(model, n, seed):
     rng = torch.Generator().manual_seed(seed % 10)
+    drawn = torch.multinomial(model, n, True, generator=rng)
+    return torch.bincount(drawn, minlength=len(model)).double() / n
+
+
+# %% [mutant] one seed for a whole family
+# caught by: fresh
+# says: each the next
+def draws(model, n, seed):
+    rng = torch.Generator().manual_seed(seed // 1000)
     drawn = torch.multinomial(model, n, True, generator=rng)
     return torch.bincount(drawn, minlength=len(model)).double() / n
 

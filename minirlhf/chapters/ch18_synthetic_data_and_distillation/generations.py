@@ -71,7 +71,7 @@ WORLD: Any = tasks.get("assistant")
 #: Documents that each generation has, tokens of a document at most, and the training of each model, from new weights.
 PAGES, LONGEST, HELD_OUT = 400, 32, 200
 #: What the next model reads; and of how many pages one stays, where the likeliest do.
-LINES, TYPICAL = ("replace", "accumulate", "typical"), 3
+LINES, TYPICAL = ("replace", "accumulate", "larger", "typical"), 3
 GENERATIONS_OF_MODELS = 8
 #: Steps and rate are the best of ``study_rates``.
 TRAINING = SFTConfig(max_steps=100, batch_size=32, learning_rate=1.2e-2, lr_scheduler_type="linear")
@@ -116,8 +116,9 @@ def lineage(
     """Model after model, the first on real documents, each later one on what the model before wrote, with as many training steps.
 
     Args:
-        way: "replace": the last model's pages only; "accumulate": all that was ever written, the real documents, too; "typical": the last
-            model writes three times as many, and those stay that it finds likeliest.
+        way: "replace": the last model's pages only; "accumulate": all that was ever written, the real documents, too; "larger": the last
+            model's pages only, as many as "accumulate" has; "typical": the last model writes three times as many, and those stay that it
+            finds likeliest.
     """
     if way not in LINES:
         raise ValueError(f"way = {way!r}; expected one of {LINES}")
@@ -130,7 +131,7 @@ def lineage(
         end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
         train_sft(model, as_tokens(tokenizer, corpus, LONGEST), replace(plan, seed=seed), pad_token_id=pad, quiet=True)
         nats = divergence_on(model, model, as_tokens(tokenizer, held_out, LONGEST), pad_token_id=pad)["loss"]
-        count = pages * TYPICAL if way == "typical" else pages
+        count = pages * {"typical": TYPICAL, "larger": g + 2}.get(way, 1)
         rollout = sample(
             model, [[end]] * count, sampling=Sampling(max_completion_length=LONGEST), eos_token_id=end, pad_token_id=pad,
             seed=derive_seed("ch18", "pages", seed), step=g,
@@ -138,6 +139,6 @@ def lineage(
         written = [page for page in completion_texts(rollout, tokenizer) if page.split()]
         if way == "typical":
             written = typical(model, tokenizer, written, pages)
-        found.append(Generation(nats, triples(written) / seen, written))
+        found.append(Generation(nats, triples(written[:pages]) / seen, written))
         corpus = corpus + written if way == "accumulate" else written
     return found

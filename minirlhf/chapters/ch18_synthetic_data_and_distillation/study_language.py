@@ -1,8 +1,8 @@
-"""Language models that learn from language models: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_language`` (about five minutes).
+"""Language models that learn from language models: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_language`` (about eight minutes).
 
 Five seeds. Eight generations of small transformers, each trained from new weights on pages of the last one, on all pages that there ever
-were, or on those that the last one finds most typical; steps and rate are those that were best for real pages on the five other seeds of
-``study_rates``. Writes ``study_language.json``.
+were, on as many pages of the last one alone, or on those that the last one finds most typical; steps and rate are those that were best for
+real pages on the five other seeds of ``study_rates``. Writes ``study_language.json``.
 """
 
 from dataclasses import replace
