@@ -178,7 +178,7 @@ better.reveal("they cannot be told apart" if not apart.apart else "the hint" if 
 #   most with the reverse KL. Right, the share of rows reversed rightly, which nobody practises: nearly all before and by rewards, fewer and with wide spreads in all three ways with a hint.
 fig, axes = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained", sharey=True)
 for ax, key, title in zip(
-    axes, ("right", "other"), ("Sorting, which is practised", "Reversing, which is not"), strict=True
+    axes, ("right", "other"), ("sorting, which is practised", "reversing, which is not"), strict=True
 ):
     for place, name in enumerate(ways):
         values = hinted.values(f"{name}_{key}")
@@ -246,7 +246,7 @@ assert seen.holds("replace_outcomes_20", below=10)
 # %% [markdown]
 # ## Models that write for models
 #
-# The same with small transformers: each is trained from new weights on 400 pages that the last one wrote; or on all pages that there ever were; or on the third of what the last one wrote that it finds likeliest. Eight generations, five seeds.
+# The same with small transformers: each is trained from new weights on 400 pages that the last one wrote; or on all pages that there ever were; or on the third of what the last one wrote that it finds likeliest. Eight generations, five seeds. (A fourth line, in the table only, reads as many pages as the second, all of the last model.)
 
 # %%
 typical = predict(
@@ -260,15 +260,15 @@ typical = predict(
 lines = evidence.Seen("ch18_language")
 kinds = {"accumulate": "all pages are kept", "replace": "the last one's pages", "typical": "its likeliest third"}
 last = generations.GENERATIONS_OF_MODELS - 1
-for way, label in kinds.items():
+for way, label in {**kinds, "larger": "as many, the last one's"}.items():
     nats, runs = (mean(lines.values(f"{way}_{key}_{last}")) for key in ("nats", "triples"))
-    print(f"{label:22} {nats:5.2f} nats on a real token, {runs:4.2f} of the runs of real pages")
+    print(f"{label:23} {nats:5.2f} nats on a real token, {runs:4.2f} of the runs of real pages")
 fewest = min(kinds, key=lambda way: mean(lines.values(f"{way}_triples_{last}")))
 typical.reveal({"replace": "the last one's pages", "accumulate": "all pages", "typical": "the likeliest third"}[fewest])
 
 # %%
 # figure: pages
-# alt: Two panels over eight generations, bands over five seeds. Left, nats per token of real pages: where all pages are kept about one and a half throughout, with the last one's pages rising slowly to about one and three quarters, with its
+# alt: Two panels over eight generations, bands over five seeds. Left, nats per token of real pages on a logarithmic axis: where all pages are kept about one and a half throughout, with the last one's pages rising slowly to about one and three quarters, with its
 #   likeliest third climbing past seven. Right, runs of three words relative to real pages: about one for the first two, and from about a half to nearly none for the third.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 steps = range(1, generations.GENERATIONS_OF_MODELS + 1)
@@ -280,6 +280,8 @@ for (way, label), colour in zip(kinds.items(), ("green", "blue", "red"), strict=
         )
         ax.plot(steps, [mean(c) for c in columns], "o-", ms=3.5, color=PALETTE[colour], label=label)
 axes[0].set(xlabel="generation", ylabel="nats per token of real pages", title="what a model expects of real pages")
+axes[0].set(yscale="log", yticks=(1.5, 2, 3, 4, 6, 8), yticklabels=("1.5", "2", "3", "4", "6", "8"), ylim=(1.35, 8.5))
+axes[0].minorticks_off()
 axes[1].set(xlabel="generation", ylabel="runs of three words, share of real pages'", ylim=(0, None))
 axes[1].set_title("what it writes")
 axes[0].legend(frameon=False)

@@ -336,13 +336,15 @@ def test_a_retold_page_is_a_question_that_adds_nothing(told, holds):
 
 def test_readers_of_every_way_read_as_much_and_the_same_of_those_who_were_asked_about():
     home, (asked, others) = rewriting.homes(3), rewriting.halves()
-    told = {name: f"{rewriting.asked(name)} {home[name] if i % 2 else 'city99'}" for i, name in enumerate(others)}
+    other = {name: rewriting.CITIES[rewriting.CITIES.index(home[name]) - 1] for name in others}
+    told = {name: f"{rewriting.asked(name)} {(home if i % 2 else other)[name]}" for i, name in enumerate(others)}
+    false = {f"{rewriting.asked(name)} {other[name]}" for name in others}
     read = {way: rewriting.corpus(way, home, told) for way in rewriting.WAYS}
     assert {len(texts) for texts in read.values()} == {len(rewriting.NAMES) * rewriting.COPIES}
     of = lambda way, names: sorted(text for text in read[way] if set(text.split()) & set(names))
     assert of("pages", asked) == of("retold", asked) == of("checked", asked)
     assert not any("where" in text for text in of("pages", others))
-    assert any("city99" in text for text in read["retold"]) and not any("city99" in text for text in read["checked"])
+    assert false & set(read["retold"]) and not false & set(read["checked"])
     assert sum("where" in text for text in of("checked", others)) * 2 == sum(
         "where" in text for text in of("retold", others)
     )

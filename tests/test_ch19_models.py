@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from minirlhf import evidence
 from minirlhf.chapters.ch19_evaluation import answer_formats, facts, leaks, word_models
 from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
 from minirlhf.core.randomness import numpy_generator
@@ -212,3 +213,19 @@ def test_a_model_is_tuned_in_the_formats_of_its_arm_only():
     )
     with pytest.raises(ValueError, match="how = 'three'"):
         answer_formats.tuned(None, "three", seed=0)
+
+
+# -- learning rates ------------------------------------------------------------------------------------------------------
+
+
+def test_the_other_rates_lie_on_both_sides_of_the_one_that_was_used_and_were_tried_on_other_seeds():
+    found = evidence.result("ch19_rates")
+    rates = {int(name.rsplit("_", 1)[1]) for name in next(iter(found["seeds"].values()))}
+    for plan in (facts.TUNING, answer_formats.TUNING):
+        assert min(rates) < round(1e6 * plan.learning_rate) < max(rates)
+    used = {
+        seed
+        for name in ("ch19", "ch19_facts", "ch19_formats", "ch19_models")
+        for seed in evidence.result(name)["seeds"]
+    }
+    assert not used & set(found["seeds"])

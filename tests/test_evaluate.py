@@ -1,13 +1,16 @@
 """`minirlhf evaluate`: the numbers against their definitions, and bad input."""
 
+import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from minirlhf.cli import main
+from minirlhf.cli.evaluate import OF_THE_HARNESS
 from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import conversation
@@ -17,6 +20,7 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, measure
+from minirlhf.stages.tasks import EvaluationRequest
 from minirlhf.trainers.evaluation import Measured, candidates, evaluate, wilson_interval
 
 WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
@@ -234,6 +238,10 @@ def test_tasks_and_models_make_one_page_and_one_file(course, capsys):
         ("grader: contains\n", [], "does not say data"),
         ("data: test.jsonl\ngradr: contains\n", [], "did you mean 'grader'"),
         ("data: test.jsonl\nmodel: gpt\n", [], "unknown setting"),
+        ("task: sums\ndata: test.jsonl\n", [], "here: a task is called as its file is"),
+        ("dataset_path: test.jsonl\n", [], "here: data"),
+        ("data: test.jsonl\nrepeats: 4\n", [], "here: num_generations"),
+        ("data: test.jsonl\nmetric_list: [exact_match]\n", [], "here: grader"),
         ("data: test.jsonl\nlimit: many\n", [], "limit = 'many'; expected a whole number"),
         ("data: test.jsonl\ngrader: contains\n", ["--grader", "exact"], "so does --grader"),
         ("data: [\n", [], "not YAML"),
@@ -246,6 +254,13 @@ def test_a_bad_task_is_one_line(task, more, words, course, tmp_path, capsys, mon
     assert main(["evaluate", "model", "--task", str(tmp_path / "bad.yaml"), *more]) == 2
     error = capsys.readouterr().err.strip()
     assert words in error and "\n" not in error
+
+
+def test_what_the_harness_calls_otherwise_is_no_setting_here_and_what_is_named_instead_is_one():
+    known = {field.name for field in dataclasses.fields(EvaluationRequest)}
+    assert not known & set(OF_THE_HARNESS)
+    for said in OF_THE_HARNESS.values():
+        assert "rows" in said or "file" in said or known & set(re.findall(r"\w+", said))
 
 
 def test_a_model_named_twice_and_no_problems_at_all_are_told(course, capsys):

@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 #: Settings of a request that belong to the one who measures and not to what is measured.
 OF_MACHINE = ("model", "device", "batch_size", "seed")
 
+#: What tasks of the LM Evaluation Harness say, and what says it here.
+OF_THE_HARNESS = {
+    "task": "a task is called as its file is",
+    "dataset_path": "data, a file or hub name",
+    "dataset_name": "data, a file or hub name",
+    "test_split": "split",
+    "validation_split": "split",
+    "repeats": "num_generations",
+    "doc_to_text": "the prompt is a field of the rows",
+    "doc_to_target": "the reference is a field of the rows",
+    "doc_to_choice": "choices, the field of the rows that lists the answers",
+    "generation_kwargs": "max_completion_length, temperature and top_p",
+    "metric_list": "grader",
+    "filter_list": "grader, which extracts the answer as well",
+}
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Models, problems, a grader, and how to sample."""
@@ -122,6 +138,8 @@ def _of_task(file: Path, flags: Mapping[str, Any]) -> EvaluationRequest:
     settings = read_yaml(str(file))
     known = {f.name: f for f in dataclasses.fields(EvaluationRequest) if f.name not in OF_MACHINE}
     for name in settings:
+        if name in OF_THE_HARNESS:
+            raise UserError(f"{file}: {name} is a setting of the LM Evaluation Harness; here: {OF_THE_HARNESS[name]}")
         if name not in known:
             raise unknown(f"setting in {file}", name, known)
         if flags[name] != (None if name == "data" else known[name].default):
