@@ -67,7 +67,12 @@ def test_no_number_of_items_makes_up_for_seeds():
     few = evaluation.items_needed(effect, seed=1.001 * floor**2, item=0.1, reply=0.1)
     assert few == math.inf
     assert evaluation.items_needed(effect, seed=1.001 * floor**2, item=0.1, reply=0.1, seeds=2) < math.inf
-    assert evaluation.items_needed(effect, item=0.1, reply=0.1, power=0.02) == math.inf, "below the level of the test"
+
+
+def test_the_power_that_a_test_has_of_no_difference_needs_no_items():
+    """α/2 on the side of the difference: from there on each further bit of power costs items, and below it there is nothing to pay."""
+    needed = [evaluation.items_needed(0.1, seed=1.0, item=0.1, reply=0.1, power=p) for p in (0.01, 0.025, 0.0251, 0.03)]
+    assert needed[:2] == [0.0, 0.0] and 0 < needed[2] < needed[3]
 
 
 def test_the_items_that_are_needed_are_those_at_which_the_smallest_effect_is_seen():
@@ -87,6 +92,19 @@ def test_wilson_covers_where_wald_does_not():
     # An interval that all successes leave without width misses whenever all succeed.
     assert float(wald) <= 1 - 0.97**30 and float(bootstrap) <= 1 - 0.97**30
     assert float(wilson) > 0.93
+
+
+def test_an_interval_holds_its_own_ends():
+    """Wald's of all or of no successes is the truth of 1 or 0, and nothing else."""
+    counts, trials = torch.arange(5).double(), torch.full((5,), 4.0, dtype=torch.float64)
+    close(evaluation.coverage(*evaluation.wald_interval(counts, trials), numbers(0.0, 1.0)), [1.0, 1.0])
+
+
+def test_leaderboards_side_by_side_are_each_its_own():
+    games, rewards = torch.randint(1, 9, (3, 4, 4)).double().triu(1), torch.randn(3, 4, dtype=torch.float64)
+    games = games + games.mT
+    for equation in (evaluation.leaderboard_information, evaluation.leaderboard_variance):
+        close(equation(games, rewards), torch.stack([equation(g, r) for g, r in zip(games, rewards, strict=True)]))
 
 
 def test_variances_of_a_leaderboard_are_those_of_its_fit():

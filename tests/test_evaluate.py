@@ -47,7 +47,9 @@ def test_one_reply_each_is_what_evaluate_measures():
     numbers = measured(length, against=OTHER, ref_model=OTHER, batch_size=2)
     plain = evaluate(POLICY, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING, ref_model=OTHER)
     assert numbers["reward"]["value"] == pytest.approx(plain.reward.mean)
-    assert numbers["reward"]["high"] == pytest.approx(plain.reward.mean + 1.96 * plain.reward.stderr)
+    assert numbers["reward"]["high"] == pytest.approx(
+        plain.reward.mean + 2.7764 * plain.reward.stderr, rel=1e-4
+    )  # t, 4 degrees
     assert numbers["KL to the reference (nats)"]["value"] == pytest.approx(plain.divergence.mean, rel=1e-5)
     assert numbers["length (tokens)"]["value"] == pytest.approx(plain.length.mean)
     assert numbers["ended"]["value"] == pytest.approx(plain.terminated.double().mean().item())
@@ -131,6 +133,21 @@ def test_votes_all_of_k_pairs_and_win_rates_hold_their_truth_as_well():
     assert all(0.9 <= count / rounds <= 0.995 for count in held.values()), held
 
 
+def test_intervals_of_few_means_and_pairs_hold_what_they_say():
+    """By ± 1.96 standard errors a mean of six normal lengths is held in 89 % of the cases, and so is the difference of few problems."""
+    rng, rounds, held = np.random.default_rng(0), 2000, {"mean": 0, "pair": 0, "clusters": 0}
+    ones = torch.ones(6, 1)
+    made = lambda rewards, clusters=None: Replies([[""]] * 6, rewards, ones.long(), ones.bool(), None, clusters)
+    for _ in range(rounds):
+        ours, theirs = (torch.from_numpy(rng.normal(1.0, 1.0, (6, 1))) for _ in range(2))
+        [reward, *_] = measure(made(ours))
+        held["mean"] += reward.low <= 1 <= reward.high
+        for name, clusters in (("pair", None), ("clusters", torch.arange(6))):
+            [pair] = compare({"a": made(ours, clusters), "b": made(theirs, clusters)})
+            held[name] += pair.difference.low <= 0 <= pair.difference.high
+    assert all(abs(count / rounds - 0.95) < 0.02 for count in held.values()), held  # four standard errors
+
+
 def test_what_cannot_be_graded_is_left_out_and_counted():
     def moody(problems, completions):
         return [math.nan if p.reference == "cats" else 1.0 for p in problems]
@@ -186,7 +203,9 @@ def test_two_models_are_compared_problem_by_problem():
     [pair] = compare({"a": replied(*ours.tolist()), "b": replied(*theirs.tolist())})
     found = Measured.of((ours - theirs).flatten())
     assert pair.difference.value == pytest.approx(0.2) == pytest.approx(found.mean)
-    assert pair.difference.high - pair.difference.low == pytest.approx(2 * 1.96 * found.stderr)
+    assert pair.difference.high - pair.difference.low == pytest.approx(
+        2 * 2.7764 * found.stderr, rel=1e-4
+    )  # t, 4 degrees
     assert (pair.better, pair.worse, pair.chance) == (2, 1, 1.0)  # two of three tosses or more uneven: always
 
 

@@ -181,12 +181,58 @@ def test_the_right_answer_by_its_text_number_or_letter(answer, meant, tmp_path):
         ({"answer": 3}, "the answer '3' is none"),
         ({"answer": -1}, "the answer '-1' is none"),
         ({"answer": "D"}, "the answer 'D' is none"),
+        (
+            {"choices": ["2", "1", "0"], "answer": 2},
+            "the answer '2' is one of the choices, and the number or the letter of another ('0')",
+        ),
+        ({"choices": ["B", "A"], "answer": "B"}, "the number or the letter of another ('A')"),
     ],
 )
 def test_a_row_that_cannot_be_asked_is_named(fields, words, tmp_path):
     with pytest.raises(UserError, match=r"d.jsonl, line 2: ") as found:
         read(tmp_path, row(), row(**fields))
     assert words in str(found.value) and "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("answer", [2, "2", "C", "both"])
+def test_rows_of_mmlu_are_read_as_they_are(answer, tmp_path):
+    mmlu = {
+        "question": " who purrs? ",
+        "choices": ["cats", "dogs", "both", "none"],
+        "answer": answer,
+        "subject": "pets",
+    }
+    records = read(tmp_path, mmlu)
+    [problem] = records.problems()
+    assert problem == Problem(conversation("who purrs?"), "both", choices=("cats", "dogs", "both", "none"))
+    assert records.format == "mmlu" and records.ignored == ("subject",)
+    assert loaders.load(tmp_path / "d.jsonl").problems() == [problem], (
+        "where the answer is generated, a grader sees its text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"answer": 1}, "7"),  # a number counts, whatever the choices are called
+        ({"answer": "1"}, "is one of the choices, and the number or the letter of another ('7')"),
+        ({"answer": "7"}, "7"),
+        ({"answer": 3}, "field 'answer' is 3; expected the number of one of 3 choices"),
+        ({"answer": -1}, "field 'answer' is -1; expected the number of one of 3 choices"),
+        ({"answer": True}, "field 'answer' is a truth value"),
+        ({"answer": [1]}, "field 'answer' is a list"),
+        ({"answer": 0, "question": " "}, "question is empty"),
+        ({"answer": 0, "choices": {"text": ["2"]}}, "expected a list of texts"),
+    ],
+)
+def test_numbers_that_are_choices_and_rows_of_mmlu_that_are_broken(fields, meant, tmp_path):
+    mmlu = {"question": "how many?", "choices": ["2", "7", "1"], **fields}
+    if meant in mmlu["choices"]:
+        assert read(tmp_path, mmlu).problems()[0].reference == meant
+    else:
+        with pytest.raises(UserError, match=r"d.jsonl, line 1: ") as found:
+            read(tmp_path, mmlu)
+        assert meant in str(found.value) and "\n" not in str(found.value)
 
 
 def test_what_is_no_problem_has_no_choices(tmp_path):

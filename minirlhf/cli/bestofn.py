@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"\n{len(found.problems)} prompts, {args.num_generations} replies each; 95 % intervals over prompts")
     print("     n   expected best   interval             KL to the model, at most")
     for n, measured in best.curve.items():
-        number = Number.of("", measured)
+        number = Number.of("", measured, len(best.rows))
         bounds = f"[{number.low:.3f}, {number.high:.3f}]"
         print(f"{n:6}   {number.value:13.3f}   {bounds:<20} {best_of_n_kl(n):.3f} nats")
     if lost := len(found.problems) - len(best.rows):

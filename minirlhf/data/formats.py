@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -178,6 +179,17 @@ def parse_ultrafeedback(row: Row) -> Ranking:
 _SCORES = ("fine-grained_score", "overall_score")
 
 
+def parse_mmlu(row: Row) -> Problem:
+    """``{"question": "...", "choices": ["...", "..."], "answer": 1}`` (MMLU): the right choice by its number, from 0 on, its letter or its text."""
+    listed, right = choices_of(row, "choices"), row["answer"]
+    if isinstance(right, bool) or not isinstance(right, int | str):
+        raise UserError(f"field 'answer' is {_kind(right)}; expected a choice, its number from 0 on or its letter")
+    if isinstance(right, int) and not 0 <= right < len(listed):
+        raise UserError(f"field 'answer' is {right}; expected the number of one of {len(listed)} choices, from 0 on")
+    named = listed[right] if isinstance(right, int) else choice_named(right, listed)
+    return Problem([_user(_text(row, "question").strip())], named, choices=listed)
+
+
 def parse_gsm8k(row: Row) -> Problem:
     """``{"question": "...", "answer": "working\\n#### 72"}`` (GSM8K); the annotations ``<<48/2=24>>`` are taken out."""
     answer = _text(row, "answer")
@@ -185,7 +197,7 @@ def parse_gsm8k(row: Row) -> Problem:
     if final is None:
         raise UserError(
             "field 'answer' has no '#### number' at its end, as GSM8K has; a question with a plain answer is read from the fields "
-            "'prompt' and 'answer'"
+            "'prompt' and 'answer', one with answers to choose from from 'question', 'choices' and 'answer'"
         )
     return Problem([_user(_text(row, "question").strip())], final, re.sub(r"<<[^<>]*>>", "", answer).strip())
 
@@ -259,6 +271,7 @@ FORMATS: dict[str, Format] = {
         Format("messages", ("messages",), parse_messages),
         Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
+        Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("problem", ("prompt",), parse_problem, ANSWERS),
@@ -294,6 +307,38 @@ def _misspelt(names: Iterable[str]) -> list[str]:
         name: difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.75) for name in sorted(map(str, names))
     }
     return [f"{close[0]!r} by {name!r}" for name, close in near.items() if close and close[0] != name]
+
+
+# -- answers to choose from ---------------------------------------------------------------------------------------------
+
+#: As many as there are letters.
+MOST_CHOICES = len(string.ascii_uppercase)
+
+
+def choices_of(row: Row, field: str) -> tuple[str, ...]:
+    """The answers that a field lists; of fewer than two, or of two that are equal, none could be the right one."""
+    listed = row.get(field)
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one.strip() for one in listed):
+        raise UserError(f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts")
+    if not 2 <= len(listed) <= MOST_CHOICES or len(set(listed)) < len(listed):
+        raise UserError(f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones")
+    return tuple(listed)
+
+
+def choice_named(right: str, listed: Sequence[str]) -> str:
+    """The choice that is meant by its text, its number from 0 on, or its letter from A on; what may mean two of them is refused."""
+    names = dict(zip(string.ascii_uppercase, listed, strict=False)) | {str(i): one for i, one in enumerate(listed)}
+    if right in listed and names.get(right, right) != right:
+        raise UserError(
+            f"the answer {right!r} is one of the choices, and the number or the letter of another ({names[right][:40]!r}); expected "
+            "its letter where choices are numbers, and its number where they are letters"
+        )
+    answer = right if right in listed else names.get(right)
+    if answer is None:
+        raise UserError(
+            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter"
+        )
+    return answer
 
 
 # -- their parts ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -255,26 +254,16 @@ def _with_choices(example: Example, row: Row, field: str) -> Problem:
     found = _problems(example)
     if not found:
         raise UserError(f"choices {field!r}: the row is not a problem; expected a prompt that ends with a user turn")
-    listed, right = row.get(field), found[0].reference
-    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one.strip() for one in listed):
-        raise UserError(f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts")
-    if not 2 <= len(listed) <= MOST_CHOICES or len(set(listed)) < len(listed):
-        raise UserError(f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones")
-    if right is None:
+    listed = formats.choices_of(row, field)
+    if found[0].choices == listed:
+        return found[0]
+    if found[0].reference is None:
         raise UserError(
             f"no answer beside the choices in field {field!r}; expected one in {', '.join(formats.ANSWERS)}"
         )
-    names = dict(zip(string.ascii_uppercase, listed, strict=False)) | {str(i): one for i, one in enumerate(listed)}
-    answer = right if right in listed else names.get(right)
-    if answer is None:
-        raise UserError(
-            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter"
-        )
-    return replace(found[0], reference=answer, choices=tuple(listed))
+    return replace(found[0], reference=formats.choice_named(found[0].reference, listed), choices=listed)
 
 
-#: As many as there are letters.
-MOST_CHOICES = len(string.ascii_uppercase)
 #: What a message is read for.
 SAID = ("role", "content", "tool_calls")
 

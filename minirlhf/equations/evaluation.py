@@ -174,15 +174,17 @@ def items_needed(
 ) -> float:
     """Items from which on a difference is found with this probability: (ω² + σ²/(SK)) / (δ²/(z_{1−α/2} + z_power)² − τ²/S).
 
-    Infinite where the seeds alone hide the difference; then only more seeds help. A normal approximation: for many items, and
-    with a τ² that is known. Round up.
+    Infinite where the seeds alone hide the difference; then only more seeds help. 0 for a power of at most α/2, which a test has
+    of no difference at all. A normal approximation: for many items, and with a τ² that is known. Round up.
 
     Label: eq:items-needed
     Source: eq:smallest-effect of eq:three-sources, solved; without seeds Miller (2024), "Adding error bars to evals", section 5.
     """
     reach = _two_sided(alpha) + NormalDist().inv_cdf(power)
+    if reach <= 0:
+        return 0.0
     room = (effect / reach) ** 2 - seed / seeds
-    return (item + reply / (seeds * replies)) / room if reach > 0 and room > 0 else math.inf
+    return (item + reply / (seeds * replies)) / room if room > 0 else math.inf
 
 
 # -- leaderboards ------------------------------------------------------------------------------------------------

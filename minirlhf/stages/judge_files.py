@@ -126,9 +126,10 @@ class JudgedFiles:
         found = [self._share("win rate of OURS", everything, values)]
         if self.leans is not None:
             prefers, place = both_orders(*self.leans)
+            prompts = len({_key(pair.prompt) for pair in self.pairs})
             found += [
-                Number.of("preference for OURS, nats", _over_prompts(self.pairs, prefers.tolist())),
-                Number.of("liking for place 1, nats", _over_prompts(self.pairs, place.tolist())),
+                Number.of("preference for OURS, nats", _over_prompts(self.pairs, prefers.tolist()), prompts),
+                Number.of("liking for place 1, nats", _over_prompts(self.pairs, place.tolist()), prompts),
             ]
         agree = [
             float(a is not None and a == b) for a, b in zip(self.verdicts.given, self.verdicts.exchanged, strict=True)

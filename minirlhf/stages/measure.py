@@ -19,11 +19,16 @@ from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import maj_at_k, pass_at_k, pass_hat_k
 from minirlhf.equations.evaluation import clustered_variance
+from minirlhf.evidence import student
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
 from minirlhf.stages.choices import Chosen
 from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, wins
+
+
+#: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
+_MANY = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,14 @@ class Number:
     high: float
 
     @classmethod
-    def of(cls, name: str, found: Measured) -> Number:
-        """With the interval of a mean, ± 1.96 standard errors.
+    def of(cls, name: str, found: Measured, alone: float = math.inf) -> Number:
+        """With the interval of a mean of so many values that do not depend on one another: standard errors, by Student's t.
 
         Where all values are alike, or there is only one, nothing is known of their spread, and of numbers without bounds nothing can
         be said: the ends are NaN.
         """
-        reach = 1.96 * found.stderr if found.stderr > 0 else math.nan
+        errors = student.quantile(0.05, int(min(alone - 1, _MANY))) if found.stderr > 0 else math.nan
+        reach = errors * found.stderr
         return cls(name, found.mean, found.mean - reach, found.mean + reach)
 
     @classmethod
@@ -265,7 +271,7 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
     elif found.right_or_wrong:
         numbers.append(share("accuracy", rewards.nanmean(1), int(graded.sum()), some))
     else:
-        numbers.append(Number.of("reward", over(rewards.nanmean(1), some)[0]))
+        numbers.append(Number.of("reward", *over(rewards.nanmean(1), some)))
     if found.right_or_wrong and num_generations > 1:
         for k in (2**i for i in range(num_generations.bit_length()) if whole.any()):  # about all of the replies
             right = rewards.nan_to_num().sum(1).long()
@@ -280,13 +286,13 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
             numbers.append(share(f"maj@{k}", majorities(found, k), draws, whole))
     if against is not None:
         other = against.rewards
-        numbers.append(Number.of("reward of the other", over(other.nanmean(1), other.isfinite().any(1))[0]))
+        numbers.append(Number.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
         both = some & other.isfinite().any(1)
         won = wins(rewards.nanmean(1), other.nanmean(1))
         numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
     if found.kl is not None:
-        numbers.append(Number.of("KL to the reference (nats)", over(found.kl.double().mean(1))[0]))
-    numbers.append(Number.of("length (tokens)", over(found.lengths.double().mean(1))[0]))
+        numbers.append(Number.of("KL to the reference (nats)", *over(found.kl.double().mean(1))))
+    numbers.append(Number.of("length (tokens)", *over(found.lengths.double().mean(1))))
     numbers.append(share("ended", found.ended.double().mean(1), found.ended.numel()))
     if not graded.all():
         numbers.append(share("not graded", (~graded).double().mean(1), graded.numel()))
@@ -351,11 +357,11 @@ def _sums(values: Tensor, clusters: Tensor) -> Tensor:
 
 def _difference(name: str, apart: Tensor, clusters: Tensor | None, bounded: bool) -> Number:
     """The mean of these differences, of numbers between 0 and 1 if they are ``bounded``."""
+    alone = len(apart) if clusters is None else len(clusters.unique())
     if bool((apart == apart[0]).all()) and bounded:
-        alone = len(apart) if clusters is None else len(clusters.unique())
         other, value = wilson_interval(0, alone)[1], float(apart[0])
         return Number(name, value, value - other * (1 + value), value + other * (1 - value))
-    return Number.of(name, over_clusters(apart, clusters))
+    return Number.of(name, over_clusters(apart, clusters), alone)
 
 
 @dataclass(frozen=True)

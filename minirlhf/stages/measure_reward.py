@@ -52,7 +52,7 @@ def measure_reward(
     surprise = bradley_terry_loss(difference, torch.zeros_like(difference))
     numbers = [
         Number.share("accuracy", float(right.sum()), len(right)),
-        Number.of("loss (nats)", Measured.of(surprise)),
+        Number.of("loss (nats)", Measured.of(surprise), len(surprise)),
         _calibration(difference, draws),
         Number.share("longer wins", float(longer.sum()), len(longer)),
     ]
