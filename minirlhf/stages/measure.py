@@ -26,7 +26,6 @@ from minirlhf.models.sampling import Sampling
 from minirlhf.stages.choices import Chosen
 from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, wins
 
-
 #: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
 _MANY = 10_000
 
