@@ -250,7 +250,7 @@ assert seen.holds("replace_outcomes_20", below=10)
 
 # %%
 typical = predict(
-    "Which line of models writes the fewest different runs of three words after eight generations?",
+    "Which line of models hands on the fewest different runs of three words after eight generations?",
     "the last one's pages",
     "all pages",
     "the likeliest third",
@@ -283,7 +283,7 @@ axes[0].set(xlabel="generation", ylabel="nats per token of real pages", title="w
 axes[0].set(yscale="log", yticks=(1.5, 2, 3, 4, 6, 8), yticklabels=("1.5", "2", "3", "4", "6", "8"), ylim=(1.35, 8.5))
 axes[0].minorticks_off()
 axes[1].set(xlabel="generation", ylabel="runs of three words, share of real pages'", ylim=(0, None))
-axes[1].set_title("what it writes")
+axes[1].set_title("what it hands on")
 axes[0].legend(frameon=False)
 plt.show()
 

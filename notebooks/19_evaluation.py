@@ -277,7 +277,7 @@ assert answers["abstain"]["never"].rates()["wrong"] < 0.35 < 0.5 < wrong
 # %%
 # figure: risk
 # alt: Two panels. Left: the share of wrong answers against the share of questions answered, the surest first. For the model as it is it stays at 0 until more than half of the questions are answered, for the one that was
-#   taught the truth it rises earlier; both reach one third when all are answered. For the one that was taught to abstain it ends below .1, where about two thirds are answered. Right: confidence and share of right answers
+#   taught the truth it rises earlier; both reach one third when all are answered. For the one that was taught to abstain it stays low, and ends where about two thirds are answered. Right: confidence and share of right answers
 #   of the model as it is, by how often a fact was read: alike for frequent and rare facts, while about facts that were never stated the confidence is above one half and next to no answer is right.
 as_it_is = facts.GradedAnswers.joined(answers["as it is"].values()).risks()
 fig, (left, right) = plt.subplots(1, 2, figsize=(6.5, 2.9), layout="constrained", width_ratios=(3, 2))

@@ -1,6 +1,7 @@
 """Numbers that chapter 19 and its slides work out by hand, computed from the library and from the study."""
 
 import math
+import re
 from pathlib import Path
 from statistics import fmean
 
@@ -8,11 +9,13 @@ import pytest
 import torch
 
 from minirlhf import evidence
+from minirlhf.chapters.ch19_evaluation import experiments
 from minirlhf.equations import evaluation
 from minirlhf.equations.estimators import pass_at_k
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "book" / "19-evaluation.md").read_text(encoding="utf-8")
+NOTEBOOK = re.sub(r"\n#\s+", " ", (ROOT / "notebooks" / "19_evaluation.py").read_text(encoding="utf-8"))
 SLIDES = (ROOT / "book" / "slides" / "19.md").read_text(encoding="utf-8")
 
 
@@ -32,6 +35,13 @@ def test_ten_of_ten_says_above_72_hundredths():
         torch.tensor(10.0, dtype=torch.float64), torch.tensor(10.0, dtype=torch.float64)
     )
     assert two(float(low)) == ".72" and float(high) == 1.0 and '"above .72"' in PAGE
+
+
+def test_the_figure_of_coverages_is_what_its_alt_text_says():
+    at_the_end, at_ninety = experiments.coverages(30, 0.995), experiments.coverages(30, 0.9)
+    assert two(at_the_end["wilson"]) == ".86" and max(at_the_end["wald"], at_the_end["bootstrap"]) < 0.2
+    assert min(at_ninety["wald"], at_ninety["bootstrap"]) > 0.8
+    assert "has .86 at the right end" in NOTEBOOK and "from .9 on, to below .2 at the right end" in NOTEBOOK
 
 
 def test_150_items_in_fives_are_worth_58():

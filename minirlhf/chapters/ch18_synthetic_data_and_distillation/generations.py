@@ -83,8 +83,8 @@ class Generation:
 
     Attributes:
         real_nats: nats per token of real documents that nobody was trained on.
-        triples: different runs of three words in what it writes, as a share of those in as many real documents.
-        pages: the documents that it wrote.
+        triples: different runs of three words in what it hands on, as a share of those in as many real documents.
+        pages: the documents that it hands on: those that it wrote, or what a filter keeps of them.
     """
 
     real_nats: float
