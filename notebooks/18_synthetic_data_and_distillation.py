@@ -174,8 +174,8 @@ better.reveal("they cannot be told apart" if not apart.apart else "the hint" if 
 
 # %%
 # figure: hints
-# alt: Left, share of rows sorted rightly, ten seeds each as dots with their mean as a bar: lowest before, hardly more by rewards, then by words of the hinted model and by own answers with the forward KL,
-#   most with the reverse KL. Right, the share of rows reversed rightly, which nobody practises: nearly all before and by rewards, fewer and with wide spreads in all three ways with a hint.
+# alt: Left, share of rows sorted rightly, ten seeds each as dots with their mean as a bar: lowest before, a little more by rewards, then by own answers with the forward KL, by words of the hinted
+#   model, and most by own answers with the reverse KL. Right, the share of rows reversed rightly, which nobody practises: nearly all before and by rewards, fewer and with wide spreads in all three ways with a hint.
 fig, axes = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained", sharey=True)
 for ax, key, title in zip(
     axes, ("right", "other"), ("sorting, which is practised", "reversing, which is not"), strict=True

@@ -106,7 +106,7 @@ def losses(sub, draw):
     good, first, second = numbers(sub.student)
     yes, no = passed(sub.student, (first, second))
     expect(
-        sub.number("lost"), 10_000 * good - yes, what="`lost`", tolerance=5e-4, reveal=False,
+        sub.number("lost"), 10_000 * good - yes, what="`lost`", tolerance=0.51 / (10_000 * good - yes), reveal=False,
         mistakes={
             "that is all texts that are thrown away, bad ones too": 10_000 - yes - no,
             "only what both filters would throw away was counted": 10_000 * good * (1 - first[0]) * (1 - second[0]),
@@ -180,6 +180,8 @@ good, (a, b), (c, d) = numbers(STUDENT)
 times = math.floor(math.log(99 * (1 - good) / good) / math.log(a / b))
 
 
-# %% [partial] 2: purity and loss
+# %% [partial] 2: purity, and the loss to a whole text
+good, (a, b), (c, d) = numbers(STUDENT)
+lost = round(10_000 * good * (1 - a * c))
 written = 0.0
 times = 0.0

@@ -105,7 +105,7 @@ def ask(sub, letter, said):
     rounds=1,
     hints=(
         "Who can say clean sayings without knowing the opener?",
-        "One that says nearly always the same. What does the teacher's forward KL think of that?",
+        "One that gives up some of the sayings, all but one or two. What does the teacher's forward KL think of that?",
     ),
 )
 def decided(sub, draw):

@@ -150,6 +150,25 @@ def that_earns_most(sub, draw):
                 "wrong answers cost nothing": 0.6,
             },
         )
+    # A group that loses above one that wins, and a group that pays for itself below one that loses more.
+    for shares in (((0.9, 2, 2), (0.8, 1, 2), (0.7, 6, 6)), ((0.9, 4, 4), (0.8, 0, 2), (0.7, 2, 2))):
+        confidence = torch.tensor([c for c, _, of in shares for _ in range(of)], dtype=torch.float64)
+        right = torch.tensor([float(i < good) for _, good, of in shares for i in range(of)], dtype=torch.float64)
+        expected, _ = best_of(confidence, right, 3.0)
+        stops = next(shares[i - 1][0] for i, (_, good, of) in enumerate(shares) if good - 3.0 * (of - good) < 0)
+        lowest = min(c for c, good, of in shares if good - 3.0 * (of - good) > 0)
+        others = {
+            "it stops at the first confidence whose own answers lose, though those below may win it back": stops,
+            "it is the lowest confidence whose own answers win, though those above it may lose more": lowest,
+            "the chapter's threshold is returned, which believes what the model says": 0.75,
+        }
+        expect(
+            sub.threshold(confidence, right, 3.0),
+            expected,
+            what="the threshold",
+            given={"confidence": confidence, "right": right, "penalty": 3.0},
+            mistakes={say: value for say, value in others.items() if value != expected},
+        )
 
 
 @test(
@@ -226,6 +245,31 @@ def threshold(confidence, right, penalty):
     answered = (confidence[None, :] >= confidence[:, None]).to(confidence)
     earned = (answered * (right - penalty * (1 - right))).sum(1) / answered.sum(1)
     return float(confidence[earned == earned.max()].max())
+
+
+# %% [mutant] down until it does not pay
+# caught by: that_earns_most
+# says: may win it back
+def threshold(confidence, right, penalty):
+    best = math.inf
+    for level in sorted(set(confidence.tolist()), reverse=True):
+        own = right[confidence == level]
+        if float((own - penalty * (1 - own)).sum()) <= 0:
+            break
+        best = level
+    return best
+
+
+# %% [mutant] the lowest that pays
+# caught by: that_earns_most
+# says: may lose more
+def threshold(confidence, right, penalty):
+    paying = [math.inf]
+    for level in set(confidence.tolist()):
+        own = right[confidence == level]
+        if float((own - penalty * (1 - own)).sum()) > 0:
+            paying.append(level)
+    return min(paying)
 
 
 # %% [mutant] the lowest

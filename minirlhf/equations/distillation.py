@@ -93,8 +93,8 @@ def top_k_distillation(
     """Forward KL that knows the teacher's k likeliest tokens, and of all others their mass only: those are one outcome.
 
     Of the teacher nothing but k log-probabilities and their tokens is used, so that is what has to be kept. A lower bound of
-    the forward KL; the rest is r KL(tail of p_T‖tail of p_S), r being the mass of the teacher's tail. Without the tail, and
-    normalised to 1, the k numbers would teach that everything else is impossible.
+    the forward KL; the rest is r KL(tail of p_T‖tail of p_S), r being the mass of the teacher's tail. If the teacher's
+    k numbers alone were normalised to 1, they would teach that everything else is impossible.
 
     Label: eq:kd-top-k, eq:kd-top-k-gap
     Source: the chain rule of KL, Cover and Thomas (2006), "Elements of information theory", theorem 2.5.3.

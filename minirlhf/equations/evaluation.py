@@ -309,7 +309,8 @@ def ngram_overlap(tokens: Sequence[Hashable], seen: Collection[tuple[Hashable, .
     """Share of an item's runs of n tokens that occur in the training data: (1/M) Σ_j [g_j ∈ G]. 0 for an item of fewer tokens.
 
     Label: eq:ngram-overlap
-    Source: Brown et al. (2020), "Language models are few-shot learners", appendix C, who use n = 13 and flag any hit.
+    Source: Brown et al. (2020), "Language models are few-shot learners", appendix C, who take n from 8 to 13 by the length
+        of the items, and flag any hit.
     Args:
         seen: the n-grams of the training data, best as a set.
     """

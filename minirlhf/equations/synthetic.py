@@ -59,7 +59,7 @@ def filter_precision(share: Tensor, recall: Tensor, false_alarms: Tensor) -> Ten
 
 @takes(correlation=finite("...", "[-1, 1]"), share=PART)
 def filter_gain(correlation: Tensor, share: Tensor) -> Tensor:
-    """Mean quality of the texts with the highest scores, ρ φ(Φ⁻¹(1 − a)) / a, in standard deviations above the mean of all. ``(...)``
+    """Mean quality of the texts with the highest scores, ρ φ(Φ⁻¹(1 − κ)) / κ, in standard deviations above the mean of all. ``(...)``
 
     A weak filter gains in proportion to its correlation; keeping less buys less and less.
 

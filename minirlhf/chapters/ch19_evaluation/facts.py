@@ -6,6 +6,7 @@ The model also reads questions whose source stands in the prompt; a source can b
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,12 @@ class GradedAnswers:
         return cls(right, silent, confidence)
 
 
+def earns_most(found: GradedAnswers, penalty: float) -> float:
+    """The confidence from which on these answers earn most; of equal ones the highest, and infinity where none earns anything."""
+    levels = sorted({math.inf, *found.confidence[~found.silent].tolist()}, reverse=True)
+    return max(levels, key=lambda level: found.earned(penalty, from_confidence=level))
+
+
 def asked(
     of: Any, names: Sequence[str], truth: Mapping[str, str], sources: Sequence[str] | None = None
 ) -> GradedAnswers:
@@ -197,10 +204,12 @@ def multiple_choice(of: Any, world: FactWorld, *, times: int = 8) -> dict[str, f
     return {name: float((chosen == right).double().mean()) for name, chosen in (("letter", letters), ("text", texts))}
 
 
-def verified(of: Any, world: FactWorld, *, plan: SFTConfig = LISTING, lists: int = 20) -> dict[str, float]:
+def verified(
+    of: Any, world: FactWorld, *, plan: SFTConfig = LISTING, lists: int = 20, rehearsed: int = 20
+) -> dict[str, float]:
     """Chain of verification: the model lists who lives in a city, then is asked about each name by itself; names whose answer is that city stay.
 
-    It has learned to list, from lists of frequent names.
+    It has learned to list, from lists of frequent names, and each of these names' own question stood ``rehearsed`` times among them.
 
     Returns:
         Shares of true names ``before`` and ``after``, and of the true ones how many are ``kept``.
@@ -209,7 +218,7 @@ def verified(of: Any, world: FactWorld, *, plan: SFTConfig = LISTING, lists: int
     frequent = world.groups["frequent"]
     living = {city: [name for name in frequent if world.city[name] == city] for city in CITIES}
     living = {city: names for city, names in living.items() if names}
-    examples = [words.answered(vocabulary, question(name), world.city[name]) for name in frequent] * 20
+    examples = [words.answered(vocabulary, question(name), world.city[name]) for name in frequent] * rehearsed
     for _ in range(1500):
         city = str(rng.choice(list(living)))
         examples.append(

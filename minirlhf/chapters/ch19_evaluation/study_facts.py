@@ -60,7 +60,16 @@ def one_seed(
         numbers |= answered(how, facts.GradedAnswers.joined(groups.values()))
         for group, found in groups.items():
             numbers |= {f"{how}_{group}_{key}": value for key, value in found.rates().items()}
-    return numbers | {f"listed_{key}": value for key, value in facts.verified(knower, world, plan=listing).items()}
+        if how == "plain":  # a threshold from the answers by which the others were tuned
+            fitted = facts.earns_most(facts.asked(of, facts.halves(world)[0], world.city), PENALTY)
+            numbers["plain_fitted"] = min(fitted, 1.0)
+            numbers["plain_fitted_earned"] = facts.GradedAnswers.joined(groups.values()).earned(
+                PENALTY, from_confidence=fitted
+            )
+    for name, rehearsed in (("listed", 20), ("unrehearsed", 0)):
+        found_lists = facts.verified(knower, world, plan=listing, rehearsed=rehearsed)
+        numbers |= {f"{name}_{key}": value for key, value in found_lists.items()}
+    return numbers
 
 
 def probe() -> dict[str, float | str]:
