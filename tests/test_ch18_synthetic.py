@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -350,3 +351,23 @@ def test_readers_of_every_way_read_as_much_and_the_same_of_those_who_were_asked_
     )
     with pytest.raises(ValueError, match="way = 'both'"):
         rewriting.corpus("both", home, told)
+
+
+def test_more_pages_of_the_last_model_help_less_than_the_laws_of_counting_say():
+    """Lost is 1/n of n draws, seven times; "larger" and "accumulate" have twice to eight times as many, and there each set is one of so many."""
+    sizes = range(2, generations.GENERATIONS_OF_MODELS + 1)
+    laws = {
+        "replace": float(len(sizes)),
+        "larger": sum(1 / j for j in sizes),
+        "accumulate": sum(1 / j**2 for j in sizes),
+    }
+    assert [round(law / laws["replace"], 2) for law in laws.values()] == [1, 0.25, 0.08]
+    page = (Path(__file__).resolve().parents[1] / "book" / "18-synthetic-data-and-distillation.md").read_text("utf-8")
+    assert "or 1 : .25 : .08" in page
+    found = evidence.result("ch18_language")
+    last = generations.GENERATIONS_OF_MODELS - 1
+    first, *ends = (
+        evidence.values(found, name) for name in ("replace_nats_0", f"replace_nats_{last}", f"larger_nats_{last}")
+    )
+    rises = [[end - start for end, start in zip(line, first, strict=True)] for line in ends]
+    assert all(larger > 0.5 * replaced for replaced, larger in zip(*rises, strict=True))
