@@ -170,6 +170,16 @@ def test_of_the_surest_answers_the_wrong_ones_are_counted():
     assert both.rates() == found.rates() and len(both.risks()) == 8
 
 
+def test_the_threshold_that_earns_most_may_lie_below_answers_that_lose():
+    """At .9 two right ones, at .8 one of two, at .7 all six: with a penalty of 3 they earn 2, 0 and 6."""
+    right = torch.tensor([1, 1, 1, 0, 1, 1, 1, 1, 1, 1]).bool()
+    found = facts.GradedAnswers(right, torch.zeros(10).bool(), torch.tensor([0.9] * 2 + [0.8] * 2 + [0.7] * 6))
+    for penalty, level in ((1.0, 0.7), (3.0, 0.7), (9.0, 0.9)):
+        assert facts.earns_most(found, penalty) == pytest.approx(level)
+    wrong = facts.GradedAnswers(torch.zeros(10).bool(), torch.zeros(10).bool(), found.confidence)
+    assert facts.earns_most(wrong, 1.0) == float("inf")
+
+
 # -- answer formats ------------------------------------------------------------------------------------------------
 
 
