@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import plan
 import pytest
 
@@ -26,6 +27,9 @@ os.environ.setdefault("MINIRLHF_TEST_SEED", str(plan.seed_of_the_sources()))
 import torch
 
 torch.set_num_threads(1)
+# A busy machine fails nothing: neither a deadline nor "input generation is slow".
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 OWN_FOLDER = pytest.StashKey[str]()
 CLOCK = pytest.StashKey[float]()
