@@ -654,6 +654,7 @@ FOR_OTHERS = {
     "ch17_lies": {"Conduct.asks"},
     "ch18_hints": {"Hinted.__init__"},
     "ch18_rates": {"Hinted.__init__", "likelihoods", "typical"},
+    "ch19_rates": {"GradedAnswers.risks"},
     "ch20_exact": {
         "Detection.curve",
         "Errors.total",
