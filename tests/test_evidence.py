@@ -682,6 +682,7 @@ FOR_OTHERS = {
         "grade",
         "require_preferences",
     },
+    "ch22_rates": {"Ranked.agreement", "Ranked.best"},
     "ch08_step_labels": {
         "_Everywhere.__init__",
         "_Everywhere.forward",
