@@ -28,7 +28,11 @@ from minirlhf.ledger.registry import Draw
 def tournament(student):
     """This student's results: A's wins against B, B's against C, A's against C, of 1,000 games each."""
     draw = Draw("06.5", student)
-    return 550 + 4 * draw.integer(0, 15), 560 + 5 * draw.integer(0, 15), 300 + 4 * draw.integer(0, 15)
+    while True:
+        ab, bc, ac = 550 + 4 * draw.integer(0, 15), 560 + 5 * draw.integer(0, 15), 300 + 4 * draw.integer(0, 15)
+        a, b, c = ab + ac, 1000 - ab + bc, 2000 - ac - bc  # the games that each of them won
+        if min(abs(a - b), abs(b - c), abs(a - 2 * b + c)) >= 20:
+            return ab, bc, ac  # else a fit would rate two of them alike, or make both leads equal
 
 
 # %% [stub]
