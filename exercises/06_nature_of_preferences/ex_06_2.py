@@ -114,6 +114,7 @@ def places(sub, draw):
 def distance(sub, draw):
     "`expected_distance` is the mean of d."
     theta, size = problem(draw)
+    size = max(size, 4)  # of three items, two insertions halved are one
     _, probs, wrong = everything(theta, size)
     want = sum(p * d for p, d in zip(probs, wrong, strict=True))
     last = torch.softmax(-theta * torch.arange(size, dtype=torch.float64), -1)
@@ -125,6 +126,9 @@ def distance(sub, draw):
         mistakes={
             "only item 0 is counted": float((last * torch.arange(size)).sum()),
             "every item is counted like item 0": float(size * (last * torch.arange(size)).sum()),
+            "K − 1 items are counted like item 0, and halved": float((last * torch.arange(size)).sum())
+            * (size - 1)
+            / 2,
             "half of the items are counted like item 0": float(size * (last * torch.arange(size)).sum()) / 2,
             "the last insertion, into a row of K − 1, is left out": want - float((last * torch.arange(size)).sum()),
             "every row has places without end": (size - 1) / math.expm1(theta),

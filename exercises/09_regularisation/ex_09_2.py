@@ -103,6 +103,9 @@ def optimum(sub, draw):
             "the exponents are not divided by β₁ + β₂": torch.softmax(
                 beta1 * ref1.log() + beta2 * ref2.log() + rewards, -1
             ),
+            "all is divided by the mean of the two prices, not by their sum": torch.softmax(
+                2 * (beta1 * ref1.log() + beta2 * ref2.log() + rewards) / total, -1
+            ),
             "both references count alike": torch.softmax((ref1.log() + ref2.log()) / 2 + rewards / total, -1),
             "each KL was solved by itself, and the tilts multiplied": torch.softmax(
                 ref1.log() + ref2.log() + rewards / beta1 + rewards / beta2, -1

@@ -163,6 +163,9 @@ def kept_otherwise(rewards):
         "the group of prompt i begins at row i": places + torch.arange(3),
         "the group of prompt i begins at row i times the number of prompts": places + 3 * torch.arange(3),
         "the worst is kept": torch.tensor(best_rows(-rewards, 4)),
+        "the best rows of all are kept, whichever prompts they answer": rewards.argsort(descending=True, stable=True)[
+            :3
+        ],
     }
 
 
