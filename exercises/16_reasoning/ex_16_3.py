@@ -114,6 +114,8 @@ def boxes(sub, draw):
     same(sub, "boxed", (f"\\boxed{{\\boxed{{{a}}}}}",), f"{a}", "the last `\\boxed{` stands inside of the first")
     same(sub, "boxed", (f"boxed{{{a}}}",), "", "a box begins with a backslash")
     same(sub, "boxed", (f"\\boxed{{ {a} }}",), f" {a} ", "what stands in the box, blanks and all")
+    same(sub, "boxed", (f"\\boxed {{{a}}}",), "", "a box begins with `\\boxed{`, without a blank")
+    same(sub, "boxed", (f"\\fbox{{{a}}}",), "", "a box begins with `\\boxed{`")
     same(sub, "boxed", ("",), "")
 
 
@@ -138,6 +140,9 @@ def numbers(sub, draw):
     same(
         sub, "amount", (f"$ {a}.{c}\t$\n",), float(f"{a}.{c}"), "blanks, tabs, line ends and `$` around it do not count"
     )
+    same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it do not count, in any order")
+    same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")
+    same(sub, "amount", (f"{c}" * 7,), float(f"{c}" * 7), "a whole number may have up to 300 digits")
     same(sub, "amount", ("007",), 7.0)
 
 
@@ -155,6 +160,7 @@ def no_numbers(sub, draw):
         f"{a}e{b}": "there is no exponent", f"{a}_000": "there is no underscore", "nan": "that is a word", "infinity": "that is a word",
         f"{a}/0": "the number below is zero", f"{a}/00": "the number below is zero", "": "there is no digit", "$": "there is no digit", "-": "there is no digit",
         f"{a},{b % 10}": "commas cut groups of exactly three", f"{a}{a}{a}{a},000": "commas cut groups of exactly three", f"{a},": "commas cut groups of exactly three",
+        f"{a}.2,5": "commas stand before the point", f"\u00a0{a}": "only blanks, tabs, line ends and `$` do not count", f"\v{a}": "only blanks, tabs, line ends and `$` do not count",
         f"{a}.": "a point has digits behind it", f".{a}": "a number begins with a digit", f"{a} {b}": "that are two numbers", f"{a}/-{b}": "only the first may have a sign",
         f"{a}${b}": "only what stands around it does not count", f"{a} /{b}": "only what stands around it does not count", f"- {a}": "only what stands around it does not count",
         f"{a}/{b},{a % 10}": "commas cut groups of exactly three", f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
@@ -176,7 +182,10 @@ def grades(sub, draw):
     same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
     same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
     same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
+    same(sub, "grade", (f"{a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{{a + 1}}}", f"{a}"), 0.0, "the last box counts")
+    same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{}}", f"{a}"), 0.0, "the last box counts, and it is empty")
+    same(sub, "grade", (f"\\boxed{{{a}.000000000001}}", f"{a}"), 0.0, "near is not the same")
     same(sub, "grade", (f"\\boxed{{{a} or {a + 1}}}", f"{a}"), 0.0)
     same(sub, "grade", (f"\\boxed{{-{a}}}", f"{a}"), 0.0, "the sign counts")
     same(sub, "grade", (f"\\boxed{{{a}.4}}", f"{a}"), 0.0, "what stands behind the point counts")
