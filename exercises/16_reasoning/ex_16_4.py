@@ -10,7 +10,7 @@
 #
 # 1. `taken`: how many steps it takes if the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
 # 2. `kept`: the smallest price at which it takes exactly $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
-# 3. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.05\,(m - n) + 0.6,\,0,\,1\big)$.
+# 3. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 5 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 5$ then.
 # 4. `earned`: its mean reward then. Three digits.
 
 # %% [given]
@@ -31,18 +31,21 @@ def table(student):
         p = [round(0.25 + (top - 0.25) / (1 + math.exp(-steep * (n - middle))), 3) for n in range(11)]
         m, price = draw.integer(1, 2), 0.06 + 0.01 * draw.integer(0, 3)
         worth = sorted((x - price * abs(m - n) for n, x in enumerate(p)), reverse=True)
-        shaped = sorted((x * min(1, max(0, 0.05 * (m - n) + 0.6)) for n, x in enumerate(p)), reverse=True)
+        factors = [0.25 * (m + 5 - n) + 0.6 for n in range(11)]
+        shaped = sorted((x * min(1, max(0, f)) for x, f in zip(p, factors, strict=True)), reverse=True)
+        loose = sorted((x * f for x, f in zip(p, factors, strict=True)), reverse=True)
         slopes = sorted(((p[n] - p[m]) / (n - m) for n in range(m + 1, 11)), reverse=True)
         longest = max(range(11), key=lambda n: p[n] - price * abs(m - n))
         gain = p[m + 1] - p[m]
         if (
-            min(worth[0] - worth[1], shaped[0] - shaped[1]) > 0.01
+            min(worth[0] - worth[1], shaped[0] - shaped[1], loose[0] - shaped[0]) > 0.01
+            and shaped[0] not in p
             and slopes[0] - slopes[1] > 0.003
             and longest > m + 1
             and slopes[0] > (p[longest] - p[m]) / (longest - m)
             and price - gain > 0.005
         ):
-            break  # the best numbers stand out, and no neighbour of m is worth its price
+            break  # the best numbers stand out, the clip matters, and no neighbour of m is worth its price
     return p, m, price
 
 
@@ -58,7 +61,7 @@ earned = None
 p, m, price = table(STUDENT)
 taken = max(range(11), key=lambda n: p[n] - price * abs(m - n))
 kept = max((p[n] - p[m]) / abs(n - m) for n in range(11) if n != m)
-shaped = [x * min(1, max(0, 0.05 * (m - n) + 0.6)) for n, x in enumerate(p)]
+shaped = [x * min(1, max(0, 0.25 * (m + 5 - n) + 0.6)) for n, x in enumerate(p)]
 earned = max(shaped)
 within = shaped.index(earned)
 
@@ -78,7 +81,7 @@ def best(values):
 
 def clipped(student):
     p, m, _ = table(student)
-    factors = [0.05 * (m - n) + 0.6 for n in range(11)]
+    factors = [0.25 * (m + 5 - n) + 0.6 for n in range(11)]
     return [x * (0.0 if f < 0 else 1.0 if f > 1 else f) for x, f in zip(p, factors, strict=True)]
 
 
@@ -136,15 +139,17 @@ def obeys(sub, draw):
     rounds=1,
     hints=(
         "The clip multiplies, and is below 1 before the limit is reached.",
-        "Eleven products: p(n) times clip(0.05(m − n) + 0.6, 0, 1).",
+        "Eleven products: p(n) times clip(0.25(m + 5 − n) + 0.6, 0, 1).",
     ),
 )
 def within_limit(sub, draw):
     "`within` is the best number at most."
-    _, m, price = table(sub.student)
+    p, m, price = table(sub.student)
     want = best(clipped(sub.student))
+    loose = [x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p)]
     others = {
-        "a right answer above m still earns something": float(m),
+        "the factor is never more than 1": best(loose),
+        "the limit is m + 5": float(m),
         "that is the best number of the other reward": best(worth(sub.student, price)),
         "the factor multiplies p(n)": 0.0,
     }
@@ -157,11 +162,12 @@ def within_limit(sub, draw):
 @test(points=1, rounds=1, hints=("The mean of c at that number of steps, times …", "p(n) times the clipped factor."))
 def mean_reward(sub, draw):
     "`earned` is the mean reward."
-    p, _, _ = table(sub.student)
+    p, m, _ = table(sub.student)
     values = clipped(sub.student)
+    loose = [x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p)]
     expect(
         sub.number("earned"), max(values), what="`earned`", tolerance=6e-4, reveal=False,
-        mistakes={"that is how often it is right, without the factor": p[int(best(values))]},
+        mistakes={"that is how often it is right, without the factor": p[int(best(values))], "the factor is never more than 1": max(loose)},
     )  # fmt: skip
 
 
@@ -200,11 +206,18 @@ p, m, price = table(STUDENT)
 kept = max(b - a for a, b in zip(p, p[1:], strict=False))
 
 
-# %% [mutant] nothing is earned above the limit
+# %% [mutant] the limit of the first parts
 # caught by: within_limit
-# says: still earns something
+# says: limit is m + 5
 p, m, price = table(STUDENT)
 within = m
+
+
+# %% [mutant] no clip
+# caught by: mean_reward
+# says: never more than 1
+p, m, price = table(STUDENT)
+earned = max(x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p))
 
 
 # %% [mutant] the factor forgotten
