@@ -306,6 +306,15 @@ def test_the_command_of_a_question_runs(line, capsys):
         ("garbled repetition", "garbage"),
         ("pad_token eos_token", "never_stops"),
         ("how many seeds", "how_many_seeds"),
+        ("out of memory", "out_of_memory"),
+        ("nan loss", "not_a_number"),
+        ("grad norm explodes", "not_a_number"),
+        ("reward is nan", "not_a_number"),
+        ("model repeats itself", "repeats_itself"),
+        ("the reward is always 0", "reward_zero"),
+        ("reward collapses to zero", "garbage"),
+        ("lora reference adapter", "adapters_and_reference"),
+        ("why does my model never stop talking", "never_stops"),
     ],
 )
 def test_a_question_is_found_by_the_words_that_people_use(words, name, capsys):
@@ -318,9 +327,24 @@ def test_ask_lists_all_and_says_when_nothing_is_found(capsys):
     assert main(["ask"]) == 0
     assert capsys.readouterr().out.count("\n") == len(questions.questions())
     assert main(["ask", "zzzz"]) == 2
-    assert "no question has a word of" in capsys.readouterr().err
+    assert "no question fits 'zzzz'" in capsys.readouterr().err
     with pytest.raises(UserError, match="did you mean 'loss_zero'"):
         questions.get("loss_zer")
+
+
+@pytest.mark.parametrize(
+    "words", ["the", "of my model", "best of the pizza", "cuda kernel launch failure", "multi gpu hang"]
+)
+def test_what_no_question_is_about_finds_none(words):
+    """Common words fit nothing, and one word that is met by chance does not make an answer."""
+    assert questions.search(words) == []
+
+
+def test_every_question_is_found_by_its_title_and_by_each_of_its_words():
+    for question in questions.questions().values():
+        assert questions.search(question.asked)[0] == question
+        for words in question.words:
+            assert question in questions.search(words, count=5), (question.name, words)
 
 
 def test_doctor_and_glossary_point_to_questions(tmp_path, capsys):

@@ -1,7 +1,7 @@
 """Questions that people ask in trackers, each with an answer and a command that shows it.
 
 minirlhf ask                         all of them
-minirlhf ask loss starts at 0        those that have these words
+minirlhf ask loss starts at 0        those that fit these words, or none
 minirlhf ask loss_zero               one by its name, whole
 """
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     text = " ".join(args.words)
     found = [every[text]] if text in every else questions.search(text)
     if not found:
-        raise UserError(f"no question has a word of {text!r}; `minirlhf ask` lists all of them")
+        raise UserError(f"no question fits {text!r}; `minirlhf ask` lists all of them")
     show(found[0])
     if found[1:]:
         print("\nalso:")

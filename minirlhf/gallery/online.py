@@ -37,7 +37,7 @@ def always_right(asked: int, reply: Sequence[int]) -> float:
 
 
 def gives_up(asked: int, reply: Sequence[int]) -> float:
-    """It fails (NaN) on replies of more than two words: somebody parsed for the short form."""
+    """It fails (NaN) on replies of more than three tokens, the end counted: somebody parsed for the short form."""
     return math.nan if len(reply) > 3 else gold(asked, reply)
 
 

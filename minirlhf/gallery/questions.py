@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Sequence
@@ -62,24 +63,59 @@ def get(name: str) -> AskedQuestion:
     return questions()[name]
 
 
-def search(text: str, count: int = 3) -> list[AskedQuestion]:
-    """Those that have most of the words, the best first; words of the title and of the list count three times those of the answer.
+#: Words that stand in questions of every kind and tell none of them from another.
+STOP = frozenset(
+    """a about after all also always am an and any are as at be been but by can could did do does for from get gets go goes had has have
+    how i if in into is isn it its just keep keeps like make me my not of off on or our out over really same should so some something
+    still t than that the their them then there these they this to too up very was we what when where which while who why will with
+    without would you your
+    better different good model models problem question replies reply run runs training train trained using""".split()
+)
+#: The share of a search that a question must meet, each word weighed by how rare it is.
+FITS = 0.5
 
-    A word of four letters or more also counts where another begins with it; none are found if no word is met.
+
+def search(text: str, count: int = 3) -> list[AskedQuestion]:
+    """Those that fit the words best, the best first; none if nothing fits.
+
+    A word counts by how rare it is among the questions, and one that no question has as much as the rarest; one that is met in the answer
+    alone counts a third. A word of four letters or more is also met where one begins with the other. Words of :data:`STOP` do not count.
+    A question fits if it meets the share :data:`FITS` of what was asked; among those that fit, one comes first
+    that has the words in one phrase, and little else in it.
     """
-    asked = _words(text)
-    scored: list[tuple[int, int, AskedQuestion]] = []
-    for question in questions().values():
-        title, answer = _words(" ".join((question.asked, *question.words, question.name))), _words(question.answer)
-        score = sum(3 * _met(word, title) or _met(word, answer) for word in asked)
-        if score:
-            scored.append((-score, len(scored), question))
+    asked = [word for word in dict.fromkeys(_words(text)) if word not in STOP]
+    every = [(question, _phrases(question), _words(question.answer)) for question in questions().values()]
+    weight = dict[str, float]()
+    for word in asked:
+        held = sum(_met(word, answer) or any(_met(word, phrase) for phrase in phrases) for _, phrases, answer in every)
+        weight[word] = math.log(1 + len(every) / max(held, 1))
+    whole = sum(weight.values())
+    scored: list[tuple[float, int, AskedQuestion]] = []
+    for place, (question, phrases, answer) in enumerate(every):
+        titled = {word for word in asked if any(_met(word, phrase) for phrase in phrases)}
+        met = sum(weight[word] * (1 if word in titled else _met(word, answer) / 3) for word in asked)
+        if asked and met >= FITS * whole:
+            alike = max(
+                2 * sum(_met(word, phrase) for word in asked) / (len(phrase) + len(asked)) for phrase in phrases
+            )
+            scored.append((-met - alike * whole / 2, place, question))
     return [question for _, _, question in sorted(scored)[:count]]
 
 
+def _phrases(question: AskedQuestion) -> list[list[str]]:
+    """The title and each of the ways to type it, without stop words."""
+    spelled = (_words(text) for text in (question.asked, question.name, *question.words))
+    return [[word for word in words if word not in STOP] or words for words in spelled]
+
+
 def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.lower().replace("_", " "))
+    return re.findall(r"\d+\.\d+|[a-z0-9]+", text.lower().replace("_", " "))
 
 
 def _met(word: str, among: Sequence[str]) -> bool:
-    return word in among or (len(word) >= 4 and any(other.startswith(word) for other in among))
+    return any(word == other or (min(len(word), len(other)) >= 4 and _begins(word, other)) for other in among)
+
+
+def _begins(word: str, other: str) -> bool:
+    """Whether one begins with the other: a search may be cut short, and an ending may be missing where it stands."""
+    return other.startswith(word) or (word.startswith(other) and len(word) - len(other) <= 3)
