@@ -14,10 +14,11 @@ from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.gallery import given, online, pictures, questions
 from minirlhf.gallery.catalogue import gallery
-from minirlhf.gallery.colours import BASE, END, PLEASE, Setup, gold, polite
+from minirlhf.gallery.colours import BASE, END, PAD, PLEASE, Setup, gold, polite, reference, written
 from minirlhf.report.diagnosis import RULES, diagnose
 from minirlhf.report.metrics import METRICS
 from minirlhf.trainers.history import History
+from minirlhf.trainers.sft import SFTConfig, train_sft
 
 EVERY = gallery()
 
@@ -66,12 +67,30 @@ def test_the_doctor_names_it(failure):
     assert {finding.name for finding in diagnose(history)} & set(failure.findings)
 
 
+HEALTHY = {
+    "online": BASE,
+    "sft": given.IMITATION,
+    "dpo": given.PAIRS,
+    "ipo": given.PAIRS.with_(loss="ipo"),
+    "ppo": online.WITH_CRITIC,
+    "ppo, one reply per prompt": online.WITH_CRITIC.with_(batch_size=72, num_generations=1),
+    "a small rate": BASE.with_(learning_rate=1e-4),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "run", [BASE, given.IMITATION, given.PAIRS, online.WITH_CRITIC], ids=["online", "sft", "dpo", "ppo"]
-)
-def test_healthy_runs_are_not_accused(run):
-    assert diagnose(run.run(0)) == []
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_runs_are_not_accused(name):
+    assert diagnose(HEALTHY[name].run(0)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_fine_tuning_of_a_model_that_is_good_already_is_not_accused(seed):
+    """Its loss hardly falls, and small batches let it go up and down."""
+    settings = SFTConfig(max_steps=60, batch_size=4, learning_rate=1e-3, seed=seed)
+    history = train_sft(reference(), written(1200, 50 + seed), settings, pad_token_id=PAD, quiet=True)
+    assert diagnose(history) == []
 
 
 def test_every_rule_has_a_run_that_shows_it_or_needs_none():
@@ -104,7 +123,7 @@ ONLINE = {"reward": line(0.2, 0.8, wobble=0.02), "reward_std": line(0.4, 0.4), "
         ("kl_runs_away", {**ONLINE, "reward": [0.3, 0.31] * 20, "kl": line(0, 20)}),
         ("reward_falls", {**ONLINE, "reward": line(0.8, 0.2, wobble=0.02)}),
         ("steps_too_small", {**ONLINE, "reward": [0.3, 0.33] * 20, "approx_kl": [1e-7] * 40}),
-        ("held_back", {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": [0.0] + [0.001] * 39}),
+        ("held_back", {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": [0.0] + [0.001] * 39, "approx_kl": [2e-4] * 40}),
         ("noise_rises", {"neg_logp": line(1.0, 2.0, wobble=0.02)}),
         ("moves_without_reward", {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": line(0, 1)}),
         ("no_baseline", {**ONLINE, "reward": [3.0, 3.1] * 20, "loss": [-3.0, -3.1] * 20}),
@@ -138,6 +157,10 @@ HEALTHY_BUT_RESTLESS = {
     "a third more right answers": {**ONLINE, "reward": line(0.40, 0.58, wobble=0.02), "kl": line(0, 1)},
     "batches of unlike text": {"loss": [2.3 + 0.1 * math.sin(2.4 * i**1.1) - 0.004 * i for i in range(80)]},
     "more varied, and more often right": {**ONLINE, "reward": line(0.2, 0.9, wobble=0.02), "neg_logp": line(1.0, 2.0, wobble=0.02)},
+    "one reply per prompt": {**ONLINE, "frac_reward_zero_std": [1.0] * 40, "kl": line(0, 1)},
+    "rounding in bfloat16, 400 tokens": {**ONLINE, "kl": line(0.05, 1.0), "completion_length": [400.0] * 40},
+    "a small beta": {"loss": line(0.693, 0.685), "margin": line(0.0, 0.01), "accuracy": line(0.5, 0.9)},
+    "a critic, and hard prompts": {**ONLINE, "frac_reward_zero_std": [0.8] * 40, "explained_variance": line(0.1, 0.5), "value": line(0.2, 0.8)},
     "a watched metric that is missing in some rows": {"loss": line(2, 1), "neg_logp": [math.nan, *line(1.2, 0.7, 39)]},
 }  # fmt: skip
 
@@ -145,6 +168,60 @@ HEALTHY_BUT_RESTLESS = {
 @pytest.mark.parametrize("name", HEALTHY_BUT_RESTLESS)
 def test_a_run_that_is_healthy_and_restless_is_not_accused(name):
     assert diagnose(made_up(**HEALTHY_BUT_RESTLESS[name])) == []
+
+
+def names(history, **known):
+    return [finding.name for finding in diagnose(history, **known)]
+
+
+def test_groups_of_one_are_not_dead_and_a_reward_that_is_flat_is_not_told_from_dead_groups_by_the_log_alone():
+    history = made_up(**{**ONLINE, "reward": [0.3, 0.33] * 20, "frac_reward_zero_std": [1.0] * 40})
+    assert names(history) == ["no_signal"]
+    assert names(history, alone=True) == []
+
+
+def test_who_took_no_steps_was_not_held_back():
+    """Steps that add up to no more than where the policy is are not taken back by anything."""
+    flat = {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": [0.0] + [0.001] * 39}
+    assert names(made_up(**flat, approx_kl=[2e-5] * 40)) == ["steps_too_small"]
+    assert names(made_up(**flat, approx_kl=[2e-4] * 40)) == ["held_back"]
+    moved = {**flat, "kl": line(0.0, 0.15)}
+    assert names(made_up(**moved, approx_kl=[1e-14] * 40)) == []  # one update per rollout: approx_kl is rounding error
+
+
+def test_a_log_that_begins_late_says_nothing_of_the_start():
+    rows = made_up(kl=line(0.2, 0.5)).rows
+    assert names(History(rows=rows)) == ["start_disagrees"]
+    assert names(History(rows=[{**row, "step": row["step"] + 100} for row in rows])) == []
+
+
+def test_a_finding_of_the_low_rate_is_not_that_of_labels_that_say_nothing():
+    toss = {"loss": [0.693] * 40, "margin": [1e-4] * 40}
+    assert names(made_up(**toss, chosen_reward=[1e-4] * 40, accuracy=[0.8] * 40)) == ["steps_too_small"]
+    assert names(made_up(**toss, accuracy=[0.5] * 40)) == ["coin_toss"]
+
+
+@pytest.mark.slow
+def test_the_doctor_reads_from_the_run_how_many_replies_a_prompt_had(tmp_path, capsys):
+    out = tmp_path / "run"
+    asked = [
+        "--task",
+        "shell_game",
+        "--model",
+        "nano",
+        "--max-steps",
+        "6",
+        "--num-generations",
+        "1",
+        "--batch-size",
+        "8",
+    ]
+    assert main(["train", "reinforce", *asked, "--out", str(out)]) == 0
+    rows = History.read(out)
+    assert set(rows["frac_reward_zero_std"]) == {1.0}
+    capsys.readouterr()
+    main(["doctor", str(out)])
+    assert "groups are dead" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("metric", ["loss", "grad_norm"])

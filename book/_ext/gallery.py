@@ -66,9 +66,11 @@ class Verdicts(SphinxDirective):
         return [
             nodes.paragraph(
                 text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
-                f"runs. Of {learned} healthy ones it accuses {accused}. (Healthy are the runs beside the broken ones and every online "
-                f"recipe in the same world that ends with nine right replies in ten; {stuck} runs did not get there, for reasons that "
-                "the doctor may well name.)"
+                f"runs. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones and every online "
+                f"recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
+                f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "
+                "alarms holds for runs that succeed and for no others: what the doctor says of the runs left out was not kept, and a slow "
+                "run is not a broken one. Runs of offline training are two of each seed, one of fine-tuning and one of DPO."
             )
         ]
 

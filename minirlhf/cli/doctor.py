@@ -61,8 +61,8 @@ def examine(folder: str) -> int:
     from minirlhf.report.diagnosis import RULES, Curves, diagnose
     from minirlhf.trainers.history import History
 
-    history = History.read(folder)
-    curves, found = Curves(history), diagnose(history, reference_free=_reference_free(Path(folder)))
+    history, known = History.read(folder), _known(Path(folder))
+    curves, found = Curves(history), diagnose(history, **known)
     asked = sum(curves.has(*rule.needs) for rule in RULES)
     print(f"{folder}: {len(history)} rows; {asked} of {len(RULES)} rules find the metrics that they need")
     for finding in found:
@@ -78,16 +78,19 @@ def examine(folder: str) -> int:
     return 1 if found else 0
 
 
-def _reference_free(run: Path) -> bool:
-    """Was the run trained by a loss that has no reference? A file of metrics alone does not say it."""
+def _known(run: Path) -> dict[str, bool]:
+    """What a file of metrics alone does not say: has the loss a reference, and a prompt more than one reply?"""
     from minirlhf.cli.train import told
     from minirlhf.recipes.offline import Preference
 
     try:
-        recipe = told(run).recipe
+        asked = told(run)
     except UserError:
-        return False
-    return isinstance(recipe, Preference) and not recipe.needs.reference
+        return {}
+    return {
+        "reference_free": isinstance(asked.recipe, Preference) and not asked.recipe.needs.reference,
+        "alone": getattr(asked.config, "num_generations", 0) == 1,
+    }
 
 
 def _section(title: str, lines: list[str]) -> None:

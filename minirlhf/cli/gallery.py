@@ -16,6 +16,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from minirlhf.core.errors import UserError
@@ -93,23 +94,29 @@ def write(history: History, folder: Path) -> None:
 
 
 def panel(failure: BrokenRun, broken: History, healthy: History | None) -> None:
-    """The metrics to look at, as bars from the first step to the last."""
+    """The metrics to look at, as bars from the first step to the last, and as numbers: the first row, the median of the last fifth.
+
+    One value in twenty on either side does not set the scale: a single leap would make all else look alike.
+    """
     for name in failure.panel:
         rows = [("broken", broken)] if healthy is None else [("broken", broken), ("healthy", healthy)]
         shown = [(kind, [x for x in history[name] if math.isfinite(x)]) for kind, history in rows]
-        low, high = (f(x for _, values in shown for x in values) for f in (min, max))
+        every = sorted(x for _, values in shown for x in values)
+        low, high = every[len(every) // 20], every[-1 - len(every) // 20]
         for kind, values in shown:
             label = f"{name:<22}" if healthy is None else f"{name:<22}{kind:<9}"
-            print(f"{label}{bars(values, low, high)}  {values[0]:.3g} → {values[-1]:.3g}")
+            print(
+                f"{label}{bars(values, low, high)}  {values[0]:.3g} → {median(values[-max(1, len(values) // 5) :]):.3g}"
+            )
     print()
 
 
 def bars(values: Sequence[float], low: float, high: float, count: int = 40) -> str:
-    """Means of neighbouring values as blocks between ``low`` and ``high``."""
+    """Means of neighbouring values as blocks between ``low`` and ``high``; what lies beyond is drawn as these."""
     size = max(1, math.ceil(len(values) / count))
     means = [sum(part) / len(part) for i in range(0, len(values), size) if (part := values[i : i + size])]
     span = high - low or 1.0
-    return "".join(BARS[min(len(BARS) - 1, int((x - low) / span * len(BARS)))] for x in means)
+    return "".join(BARS[min(len(BARS) - 1, max(0, int((x - low) / span * len(BARS))))] for x in means)
 
 
 def quiz(count: int, seed: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -50,6 +52,19 @@ def _() -> Found:
     )
 
 
+@erratum("outside_the_mask")
+def _() -> Found:
+    logits, labels = (
+        torch.tensor([0.3, -0.2, 1.0, 2.0]),
+        torch.tensor([-100, -100, 1, 1]),
+    )  # two of the prompt, two of a right reply
+    mask = labels != -100
+    printed = F.binary_cross_entropy_with_logits(logits[~mask], labels[~mask].float())
+    right = F.binary_cross_entropy_with_logits(logits[mask], labels[mask].float())
+    by_hand = [math.log1p(math.exp(-x)) for x in (1.0, 2.0)]
+    return Found("loss of an outcome reward model on a right reply", float(printed), float(right), sum(by_hand) / 2)
+
+
 @erratum("pooled_padding")
 def _() -> Found:
     hidden = torch.tensor([[1.0, 3.0, 100.0, 100.0]])  # two tokens; whatever the model says at padding
@@ -79,4 +94,4 @@ def _() -> Found:
     printed = p.detach() * p.log() * (0.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)
     right = p.detach() * p.log() * (1.0 - value) + (1 - p.detach()) * (1 - p).log() * (0.0 - value)
     a, b = (float(exact.gradient(x, logit)) for x in (printed, right))
-    return Found("gradient of the first token's logit", a, b, float(exact.gradient(p, logit)))
+    return Found("expected gradient of the first token's logit", a, b, float(exact.gradient(p, logit)))

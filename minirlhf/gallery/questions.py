@@ -63,14 +63,15 @@ def get(name: str) -> AskedQuestion:
     return questions()[name]
 
 
-#: Words that stand in questions of every kind and tell none of them from another.
-STOP = frozenset(
-    """a about after all also always am an and any are as at be been but by can could did do does for from get gets go goes had has have
+_STOP = """
+    a about after all also always am an and any are as at be been but by can could did do does for from get gets go goes had has have
     how i if in into is isn it its just keep keeps like make me my not of off on or our out over really same should so some something
     still t than that the their them then there these they this to too up very was we what when where which while who why will with
     without would you your
-    better different good model models problem question replies reply run runs training train trained using""".split()
-)
+    better different good model models problem question replies reply run runs training train trained using
+"""
+#: Words that stand in questions of every kind and tell none of them from another.
+STOP = frozenset(_STOP.split())
 #: The share of a search that a question must meet, each word weighed by how rare it is.
 FITS = 0.5
 

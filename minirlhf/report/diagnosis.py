@@ -39,13 +39,20 @@ class Finding:
 class Curves:
     """The finite values of a run's metrics, and the ends of each curve."""
 
-    def __init__(self, history: History, *, reference_free: bool = False) -> None:
+    def __init__(self, history: History, *, reference_free: bool = False, alone: bool = False) -> None:
         self.reference_free = reference_free
+        self.from_start = not len(history) or history.rows[0].get("step", 0) <= 1
         self.names = [name for name in dict.fromkeys(key for row in history for key in row) if name != "step"]
         self._values = {name: [x for x in history[name] if math.isfinite(x)] for name in self.names}
         # A metric that does not apply to a row is NaN; the loss and the norm of its gradient always apply.
         nan = {name for row in history for name in ("loss", "grad_norm") if math.isnan(row.get(name, 0.0))}
         self.lost = [name for name in self.names if name in nan or any(math.isinf(x) for x in history[name])]
+        if dead := self._values.get("frac_reward_zero_std"):
+            # A reply that is alone with its prompt differs from no other, and its group is not dead. Where the log alone is known: nothing
+            # is learned from groups that are dead in every row, so that what learns has none.
+            learns = self.has("reward", "reward_std") and max(self["reward_std"]) > 0 and self.rises("reward")
+            if alone or (min(dead) == 1 and learns):
+                self._values["frac_reward_zero_std"] = [0.0] * len(dead)
 
     def has(self, *names: str) -> bool:
         """Whether all are logged, at least five times."""
@@ -105,13 +112,14 @@ class DiagnosisRule:
     doubts: tuple[str, ...] = ()
 
 
-def diagnose(history: History, *, reference_free: bool = False) -> list[Finding]:
+def diagnose(history: History, *, reference_free: bool = False, alone: bool = False) -> list[Finding]:
     """Everything that the rules see, the gravest first; empty for a run of fewer than five rows.
 
     Args:
         reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and need not be.
+        alone: there was one reply per prompt, and so no group that could be dead.
     """
-    curves = Curves(history, reference_free=reference_free)
+    curves = Curves(history, reference_free=reference_free, alone=alone)
     found: dict[str, Finding] = {}
     for rule in RULES:
         if not curves.has(*rule.needs) or any(other in found for other in rule.doubts):
@@ -157,13 +165,24 @@ def grader_fails(c: Curves) -> str:
 
 
 def start_disagrees(c: Curves) -> str:
-    if c.reference_free:
+    """Rounding in bfloat16 moves the log-probability of a token by a few hundredths; what is more, is another distribution."""
+    if c.reference_free or not c.from_start:
         return ""
     if c.has("chosen_reward", "rejected_reward"):
         start = max(abs(c[name][0]) for name in ("chosen_reward", "rejected_reward"))
-        return f"an implicit reward of {start:.2g} at step 0, where the policy is its reference" if start > 1e-3 else ""
+        nats = max((abs(c[name][0]) for name in ("chosen_logp", "rejected_logp") if c.has(name)), default=0.0)
+        return (
+            f"an implicit reward of {start:.2g} at the start, where the policy should be its reference"
+            if start > max(1e-3, 1e-4 * nats)
+            else ""
+        )
     if c.has("kl"):
-        return f"kl {c['kl'][0]:.2g} at step 0, where the policy is its reference" if c["kl"][0] > 1e-3 else ""
+        start, tokens = c["kl"][0], c["completion_length"][0] if c.has("completion_length") else 1.0
+        return (
+            f"kl {start:.2g} at the start, where the policy should be its reference"
+            if start > max(1e-3, 5e-4 * tokens)
+            else ""
+        )
     return ""
 
 
@@ -177,6 +196,8 @@ def no_signal(c: Curves) -> str:
     spread = max(c["reward_std"])
     if spread == 0:
         return "reward_std is 0 in every row: the grader gives one number to everything"
+    if c.has("explained_variance"):  # a critic's advantages are not 0 where all replies of a prompt earn the same
+        return ""
     return (
         f"{early:.0%} of the groups are dead in the first quarter of the run"
         if early >= 0.6 and c.first("frac_reward_zero_std") >= 0.6
@@ -204,23 +225,36 @@ def _flat(c: Curves) -> bool:
     return abs(by) <= 3 * error
 
 
+def _tokens(c: Curves) -> float:
+    return statistics.fmean(c["completion_length"]) if c.has("completion_length") else 1.0
+
+
+def _live(c: Curves) -> bool:
+    return statistics.fmean(c["frac_reward_zero_std"]) < 0.9
+
+
 def steps_too_small(c: Curves) -> str:
+    """Steps of this size, all in one direction, would not have moved a reply by a tenth of a nat; nor has kl."""
     if c.has("chosen_reward", "margin"):
         return f"margin {c.last('margin'):.1g} at the end" if max(map(abs, c["margin"])) < 3e-3 else ""
-    if not _online(c) or not c.has("approx_kl") or not _flat(c):
+    if not _online(c) or not c.has("approx_kl") or not _flat(c) or not _live(c):
         return ""
-    step = statistics.median(c["approx_kl"])
-    live = statistics.fmean(c["frac_reward_zero_std"]) < 0.9
-    return f"the reward is flat ({c.path('reward')}), and approx_kl is {step:.1g}" if live and 0 < step < 1e-5 else ""
+    step = statistics.median(c["approx_kl"])  # rounding error, where a rollout has one update: then kl must say it
+    far = len(c["approx_kl"]) ** 2 * step * _tokens(c)
+    near = c.last("kl") < 0.1 if c.has("kl") else step > 1e-10
+    return (
+        f"the reward is flat ({c.path('reward')}), and approx_kl is {step:.1g}"
+        if near and step > 0 and far < 0.1
+        else ""
+    )
 
 
 def held_back(c: Curves) -> str:
-    near = c.last("kl") < 0.02
-    moves = not c.has("approx_kl") or statistics.median(c["approx_kl"]) >= 1e-5
-    live = statistics.fmean(c["frac_reward_zero_std"]) < 0.9
+    """Steps without a direction would have led as far as they add up to, and others further: something has pulled the policy back."""
+    went, stays = math.fsum(c["approx_kl"]) * _tokens(c), c.last("kl")
     return (
-        f"the reward is flat ({c.path('reward')}), and kl stays at {c.last('kl'):.2g}"
-        if near and moves and live and _flat(c)
+        f"the reward is flat ({c.path('reward')}), and kl stays at {stays:.2g}, after steps of {went:.2g} nats together"
+        if stays < 0.02 and went > 3 * stays and _live(c) and _flat(c)
         else ""
     )
 
@@ -334,7 +368,9 @@ def labels_swapped(c: Curves) -> str:
 
 
 def coin_toss(c: Curves) -> str:
-    if not abs(c["loss"][0] - LN2) < 0.01:
+    """With a small beta the loss stays there although a good deal is learned: accuracy shows it."""
+    learned = c.has("accuracy") and c.last("accuracy") > 0.6
+    if learned or not abs(c["loss"][0] - LN2) < 0.01:
         return ""
     return f"{c.path('loss')}, where ln 2 = .693 is a toss" if abs(c.last("loss") - LN2) < 0.02 else ""
 
@@ -360,7 +396,7 @@ RULES = (
     DiagnosisRule("kl_runs_away", "nothing holds the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
     DiagnosisRule("reward_falls", "the reward is made smaller", ("reward", "frac_reward_zero_std"), reward_falls, ("steps_too_large", "kl_runs_away", "no_signal", "no_baseline")),
     DiagnosisRule("steps_too_small", "steps are too small to matter", (), steps_too_small),
-    DiagnosisRule("held_back", "the KL term holds the policy where it is", ("kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
+    DiagnosisRule("held_back", "the KL term holds the policy where it is", ("kl", "approx_kl", "reward", "frac_reward_zero_std"), held_back, ("steps_too_small", "no_signal")),
     DiagnosisRule("noise_rises", "the policy becomes noise", ("neg_logp",), noise_rises, ("gold_falls", "length_runs_away", "kl_runs_away")),
     DiagnosisRule("moves_without_reward", "the policy moves, and not towards reward", ("reward", "kl", "reward_std", "frac_reward_zero_std"), moves_without_reward,
          ("reward_falls", "kl_runs_away", "steps_too_large", "gold_falls", "noise_rises", "no_signal", "no_baseline")),
