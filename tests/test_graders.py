@@ -196,6 +196,8 @@ TABLE = {
         (r"\boxed{7\text{ square inches}}", "7", 1),
         ("So the result is 7 apples.", "7", 1),
         ("Therefore x = 7", "7", 1),
+        ("So she has 7 apples", "7", 1),
+        ("It takes 7 hours.", "7", 1),
         (r"<think>maybe \boxed{7}</think><answer>8</answer>", "7", 0),
         (r"<think>I tried \boxed{3}</think><answer>7</answer>", "7", 1),
         (r"<answer>\boxed{7}</answer>", "7", 1),

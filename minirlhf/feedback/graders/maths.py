@@ -17,7 +17,7 @@ _TEXT = r"\\(?:text|mathrm|mbox|textbf|mathbf)\{([^{}]*)\}"
 _ANSWERS = frozenset(
     re.findall(
         "[a-z]+",
-        "a an and answer are equal equals final find gets get gives have he her his hence i in is it its must be result she so solution sum that "
+        "a an and answer are costs equal equals final find gets get gives has have he her his hence i in is it its must be result she so solution sum takes that "
         "the their there therefore they this thus to total value we which will x y z",
     )
 )
