@@ -159,6 +159,7 @@ HEALTHY_BUT_RESTLESS = {
     "more varied, and more often right": {**ONLINE, "reward": line(0.2, 0.9, wobble=0.02), "neg_logp": line(1.0, 2.0, wobble=0.02)},
     "one reply per prompt": {**ONLINE, "frac_reward_zero_std": [1.0] * 40, "kl": line(0, 1)},
     "rounding in bfloat16, 400 tokens": {**ONLINE, "kl": line(0.05, 1.0), "completion_length": [400.0] * 40},
+    "a small beta": {"loss": line(0.693, 0.685), "margin": line(0.0, 0.01), "accuracy": line(0.5, 0.9)},
     "a critic, and hard prompts": {**ONLINE, "frac_reward_zero_std": [0.8] * 40, "explained_variance": line(0.1, 0.5), "value": line(0.2, 0.8)},
     "a watched metric that is missing in some rows": {"loss": line(2, 1), "neg_logp": [math.nan, *line(1.2, 0.7, 39)]},
 }  # fmt: skip
@@ -182,8 +183,7 @@ def test_groups_of_one_are_not_dead_and_a_reward_that_is_flat_is_not_told_from_d
 def test_who_took_no_steps_was_not_held_back():
     """Steps that add up to no more than where the policy is are not taken back by anything."""
     flat = {**ONLINE, "reward": [0.3, 0.33] * 20, "kl": [0.0] + [0.001] * 39}
-    assert names(made_up(**flat, approx_kl=[5e-6] * 40)) == ["steps_too_small"]
-    assert names(made_up(**flat, approx_kl=[2e-5] * 40)) == []
+    assert names(made_up(**flat, approx_kl=[2e-5] * 40)) == ["steps_too_small"]
     assert names(made_up(**flat, approx_kl=[2e-4] * 40)) == ["held_back"]
     moved = {**flat, "kl": line(0.0, 0.15)}
     assert names(made_up(**moved, approx_kl=[1e-14] * 40)) == []  # one update per rollout: approx_kl is rounding error
@@ -193,6 +193,12 @@ def test_a_log_that_begins_late_says_nothing_of_the_start():
     rows = made_up(kl=line(0.2, 0.5)).rows
     assert names(History(rows=rows)) == ["start_disagrees"]
     assert names(History(rows=[{**row, "step": row["step"] + 100} for row in rows])) == []
+
+
+def test_a_finding_of_the_low_rate_is_not_that_of_labels_that_say_nothing():
+    toss = {"loss": [0.693] * 40, "margin": [1e-4] * 40}
+    assert names(made_up(**toss, chosen_reward=[1e-4] * 40, accuracy=[0.8] * 40)) == ["steps_too_small"]
+    assert names(made_up(**toss, accuracy=[0.5] * 40)) == ["coin_toss"]
 
 
 @pytest.mark.slow

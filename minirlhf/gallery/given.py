@@ -182,7 +182,7 @@ FAILURES = (
         PAIRS,
         ("learning_rate", 1e-6),
         ("loss", "margin", "accuracy"),
-        ("coin_toss", "steps_too_small"),
+        ("steps_too_small",),
     ),
     BrokenRun(
         "pushed_apart", PAIRS, ("learning_rate", 0.03), ("margin", "rejected_logp", "chosen_reward"), ("pushes_apart",)
