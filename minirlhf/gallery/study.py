@@ -59,10 +59,11 @@ def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
     for name, recipe in RECIPES.items():
         if not isinstance(recipe.credit, ProcessSupervision):  # nobody grades steps here
             healthy[name] = _shortened(Setup(recipe, BASE.config), most).run(seed)
-    learned = [history for history in healthy.values() if not _stuck(history)]
+    learned, stuck = ([h for h in healthy.values() if _stuck(h) == is_stuck] for is_stuck in (False, True))
     numbers["healthy_runs"] = float(len(learned))
     numbers["accused"] = float(sum(bool(diagnose(history)) for history in learned))
-    numbers["stuck_runs"] = float(len(healthy) - len(learned))
+    numbers["stuck_runs"] = float(len(stuck))
+    numbers["accused_stuck"] = float(sum(bool(diagnose(history)) for history in stuck))
     return numbers
 
 
