@@ -60,8 +60,9 @@ class Verdicts(SphinxDirective):
         """From the study's numbers."""
         seen = pictures.result()
         named = [value for failure in gallery().values() for value in evidence.values(seen, f"named_{failure.name}")]
-        learned, accused, stuck = (
-            sum(map(int, evidence.values(seen, name))) for name in ("healthy_runs", "accused", "stuck_runs")
+        learned, accused, stuck, accused_stuck = (
+            sum(map(int, evidence.values(seen, name)))
+            for name in ("healthy_runs", "accused", "stuck_runs", "accused_stuck")
         )
         return [
             nodes.paragraph(
@@ -69,8 +70,8 @@ class Verdicts(SphinxDirective):
                 f"runs. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones and every online "
                 f"recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
                 f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "
-                "alarms holds for runs that succeed and for no others: what the doctor says of the runs left out was not kept, and a slow "
-                "run is not a broken one. Runs of offline training are two of each seed, one of fine-tuning and one of DPO."
+                f"alarms holds for runs that succeed and for no others: of those left out it suspects {accused_stuck}, and a slow run is "
+                "not a broken one. Runs of offline training are two of each seed, one of fine-tuning and one of DPO."
             )
         ]
 
