@@ -184,6 +184,8 @@ def test_half_of_the_constraints_is_not_the_rule(place):
         ("data: prompts.jsonl\nrules: {a: {must: 95, grader: exact}}", "between 0 and 1"),
         ("data: prompts.jsonl\nrules: {a: {must: 1, grader: exact}}", "no number of replies shows that every reply keeps it"),
         ("data: prompts.jsonl\nrules: {a: {must: true, grader: exact}}", "between 0 and 1"),
+        ("data: prompts.jsonl\nrules:\n  a: {must: 0.9, grader: exact}\n  a: {should: 0.1, grader: exact}", "line 4: not YAML ('a' stands twice)"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, must: 0.1, grader: exact}}", "'must' stands twice"),
         ("rules: {a: {must: 0.9, grader: exact}}", "no prompts"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: 3}}", "expected a name"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: 3}}", "expected an object"),

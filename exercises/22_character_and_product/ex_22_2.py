@@ -96,7 +96,14 @@ def asked(what, got, want, given, mistakes):
         for say, x in mistakes.items():
             if math.isfinite(x) and abs(float(got) - x) < 1e-6:
                 fail(f"{what} is wrong: {say}", given=given)
+        if math.isinf(float(got)):
+            fail(
+                f"{what} says that the policies end where they began; they have moved, if perhaps away from q",
+                given=given,
+            )
         fail(f"{what} is {float(got):.4g}, and should be {want:.4g}", given=given)
+    if math.isinf(want) and got < 0:
+        fail(f"{what} is minus infinity; expected `math.inf` where the policies end where they began", given=given)
     if math.isfinite(want):
         expect(
             got, want, what=what, given=given, tolerance=1e-6,
@@ -122,8 +129,12 @@ def the_prompt_stays(sub, draw):
         (options[draw.integer(0, 4)], 1),
         (options[draw.integer(0, 4)], 2),
         (options[draw.integer(0, 4)], 3),
+        (0.4, 3),
+        (0.4, 2),
         (1.0, 2),
         (0.5, 2),
+        (0.5, 1),
+        (0.5, 3),
     ):
         end = start
         for _ in range(rounds):

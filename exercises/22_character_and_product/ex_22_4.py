@@ -189,21 +189,29 @@ def least(sub, draw):
 def in_addition(sub, draw):
     "`second` is the best bar of another filter beside the first."
     for share, ratio in ((0.04, 20.0), (0.1, 9.0), (0.1, 12.0), (0.2, 8.0)):
-        first, scores, harmful = requests(draw)
-        bar = float(first.sort().values[9])
+        for _ in range(500):
+            first, scores, harmful = requests(draw)
+            bar = float(first.sort().values[9])
+            tried = [*scores.tolist(), math.inf]
+            candidates = [(t, (first >= bar) | (scores >= t)) for t in tried]
+            want = lowest(candidates, harmful, share, ratio)
+            left = first < bar
+            if not 0 < int(harmful[left].sum()) < int(left.sum()):
+                continue
+            above = lowest([(t, (first > bar) | (scores >= t)) for t in tried], harmful, share, ratio)
+            among = lowest([(t, (scores >= t)[left]) for t in tried], harmful[left], share, ratio)
+            if all(_equivalent(x, want, candidates) != want for x in (above, among)):
+                break  # the request at the first one's bar decides, and so does what it has blocked
         given = {"first": first, "bar": bar, "scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio}
-        candidates = [(t, (first >= bar) | (scores >= t)) for t in [*scores.tolist(), math.inf]]
-        want = lowest(candidates, harmful, share, ratio)
-        both = [(t, (first >= bar) & (scores >= t)) for t in [*scores.tolist(), math.inf]]
-        alone = [(t, scores >= t) for t in [*scores.tolist(), math.inf]]
-        left = first < bar
-        among = [(t, (scores >= t)[left]) for t in [*scores.tolist(), math.inf]]
+        both = [(t, (first >= bar) & (scores >= t)) for t in tried]
+        alone = [(t, scores >= t) for t in tried]
         compared(
             "`second`", _equivalent(sub.second(first, bar, scores, harmful, share, ratio), want, candidates), want, given,
             {
                 "the second filter is taken by itself": lowest(alone, harmful, share, ratio),
                 "both filters have to block a request, where one is enough": lowest(both, harmful, share, ratio),
-                "what has passed the first filter is taken for the traffic, although less than `share` of it is harmful": lowest(among, harmful[left], share, ratio) if 0 < int(harmful[left].sum()) < int(left.sum()) else math.nan,
+                "what has passed the first filter is taken for the traffic, although less than `share` of it is harmful": among,
+                "a request whose score is at the first one's bar passes it": above,
                 "the second filter has the first one's bar": bar,
             },
         )  # fmt: skip

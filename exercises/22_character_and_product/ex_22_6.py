@@ -136,6 +136,9 @@ def different_texts(sub, draw):
         [torch.randperm(4, generator=torch.Generator().manual_seed(draw.integer(0, 9999))) for _ in range(4)]
     ).double()
     answers = torch.tensor([[0, 1, 2, 3]] * 4) + draw.integer(2, 9)
+    order = scores.argsort(-1).tolist()
+    for q, (i, j) in ((0, (1, 2)), (2, (2, 3))):  # two of the same text, and yet the first and the last differ
+        answers[q, order[q][i]] = answers[q, order[q][j]]
     for q in (1, 3):  # the first and the last are the same text
         answers[q, int(scores[q].argmin())] = answers[q, int(scores[q].argmax())]
     high, low = scores.argmax(-1).tolist(), scores.argmin(-1).tolist()

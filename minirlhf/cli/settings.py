@@ -127,6 +127,19 @@ def _entry(owner: Any, name: str) -> str:
     return _entry(getattr(sys.modules[owner.__module__], same.group(1)), name) if same else found
 
 
+class _Once(yaml.SafeLoader):
+    """Plain values only, and in a mapping each name once: of two alike others take the last and say nothing."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: str) -> dict[str, Any]:
     """The settings in a YAML file.
 
@@ -137,7 +150,7 @@ def read_yaml(path: str) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"{path}: no such file; expected a YAML file of settings")
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = yaml.load(file.read_text(encoding="utf-8"), Loader=_Once)
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
