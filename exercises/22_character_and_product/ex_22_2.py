@@ -196,44 +196,46 @@ def the_prompt_moves(sub, draw):
 )
 def highest(sub, draw):
     "`crest` is the exponent at which a reply is most likely."
-    for _ in range(100):
-        start, prompted = laws(draw, 5)
-        scores = prompted - start
-        which = int(scores.argsort()[draw.integer(1, 3)])
-        gaps = (scores - scores[which]).abs()
-        if float(gaps[gaps > 0].min()) > 0.15 and int((gaps == 0).sum()) == 1:
-            break
-    low, high = -60.0, 60.0
-    for _ in range(12):
-        grid = torch.linspace(low, high, 241, dtype=torch.float64)
-        table = torch.log_softmax(start + grid[:, None] * (prompted - start), -1)[:, which]
-        at, step = float(grid[int(table.argmax())]), float(grid[1] - grid[0])
-        low, high = at - 2 * step, at + 2 * step
-    try:
-        # a place where the change of this reply is as large as that of the usual reply of π, unweighted
-        plain = float(scores[which] - (start.exp() * scores).sum()) / float(
-            (start.exp() * scores**2).sum() - (start.exp() * scores).sum() ** 2
-        )
-    except ZeroDivisionError:
-        plain = math.nan
-    got = sub.crest(start, prompted, which)
-    if not isinstance(got, int | float | torch.Tensor):
-        fail(f"`crest` returns {got!r}; expected a number")
-    expect(
-        got, at, what="`crest`", given={"logps": start, "prompted_logps": prompted, "which": which}, tolerance=2e-5,
-        mistakes={
-            say: x
-            for say, x in {
-                "the strength β is answered, where λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
-                "one takes the prompted model, although the reply may be most likely elsewhere": 1.0,
-                "one takes the model without the prompt": 0.0,
-                "one step is taken by the slope and the variance at λ = 0": plain,
-                "the search begins at 0, although λ may be below": 1e-6 if at < 0 else math.nan,
-                "the score is taken without the trait less with it": -at,
-            }.items()
-            if x == x and abs(x - at) > 1e-3
-        },
-    )  # fmt: skip
+    for below in (True, False):  # the exponent is below 0, then above
+        for _ in range(500):
+            start, prompted = laws(draw, 5)
+            scores = prompted - start
+            which = int(scores.argsort()[draw.integer(1, 3)])
+            gaps = (scores - scores[which]).abs()
+            alone = float(gaps[gaps > 0].min()) > 0.15 and int((gaps == 0).sum()) == 1
+            if alone and (float(scores[which]) < float((start.exp() * scores).sum())) == below:
+                break
+        low, high = -60.0, 60.0
+        for _ in range(12):
+            grid = torch.linspace(low, high, 241, dtype=torch.float64)
+            table = torch.log_softmax(start + grid[:, None] * (prompted - start), -1)[:, which]
+            at, step = float(grid[int(table.argmax())]), float(grid[1] - grid[0])
+            low, high = at - 2 * step, at + 2 * step
+        try:
+            # a place where the change of this reply is as large as that of the usual reply of π, unweighted
+            plain = float(scores[which] - (start.exp() * scores).sum()) / float(
+                (start.exp() * scores**2).sum() - (start.exp() * scores).sum() ** 2
+            )
+        except ZeroDivisionError:
+            plain = math.nan
+        got = sub.crest(start, prompted, which)
+        if not isinstance(got, int | float | torch.Tensor):
+            fail(f"`crest` returns {got!r}; expected a number")
+        expect(
+            got, at, what="`crest`", given={"logps": start, "prompted_logps": prompted, "which": which}, tolerance=2e-5,
+            mistakes={
+                say: x
+                for say, x in {
+                    "the strength β is answered, where λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
+                    "one takes the prompted model, although the reply may be most likely elsewhere": 1.0,
+                    "one takes the model without the prompt": 0.0,
+                    "one step is taken by the slope and the variance at λ = 0": plain,
+                    "the search begins at 0, although λ may be below": 1e-6 if at < 0 else math.nan,
+                    "the score is taken without the trait less with it": -at,
+                }.items()
+                if x == x and abs(x - at) > 1e-3
+            },
+        )  # fmt: skip
 
 
 # %% [probes]
