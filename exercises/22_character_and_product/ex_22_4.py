@@ -188,8 +188,8 @@ def least(sub, draw):
 )
 def in_addition(sub, draw):
     "`second` is the best bar of another filter beside the first."
-    for share, ratio in ((0.04, 20.0), (0.1, 9.0), (0.1, 12.0), (0.2, 8.0)):
-        for _ in range(500):
+    for number, (share, ratio) in enumerate(((0.04, 20.0), (0.1, 9.0), (0.1, 12.0), (0.2, 8.0))):
+        for _ in range(300):
             first, scores, harmful = requests(draw)
             bar = float(first.sort().values[9])
             tried = [*scores.tolist(), math.inf]
@@ -200,8 +200,8 @@ def in_addition(sub, draw):
                 continue
             above = lowest([(t, (first > bar) | (scores >= t)) for t in tried], harmful, share, ratio)
             among = lowest([(t, (scores >= t)[left]) for t in tried], harmful[left], share, ratio)
-            if all(_equivalent(x, want, candidates) != want for x in (above, among)):
-                break  # the request at the first one's bar decides, and so does what it has blocked
+            if _equivalent((above, among)[number % 2], want, candidates) != want:
+                break  # the request at the first one's bar decides, or what the first has blocked
         given = {"first": first, "bar": bar, "scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio}
         both = [(t, (first >= bar) & (scores >= t)) for t in tried]
         alone = [(t, scores >= t) for t in tried]
