@@ -15,7 +15,6 @@ from torch import Tensor
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.masking import lengths
-from minirlhf.core.randomness import derive_seed
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import maj_at_k, pass_at_k, pass_hat_k
@@ -143,9 +142,8 @@ def answers(
     for start in range(0, len(problems), batch_size):
         some = problems[start : start + batch_size]
         found = candidates(
-            model, some, reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations,
-            seed=derive_seed(seed, start) if start else seed,  # the same numbers again would make replies depend on one another
-        )  # fmt: skip
+            model, some, reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations, seed=seed
+        )
         rollout = found.rollout
         kl = None if ref_model is None else divergence(model, ref_model, rollout).view(-1, num_generations)
         shape = found.rewards.shape
