@@ -8,7 +8,7 @@ import torch
 
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
-from minirlhf.chapters.ch16_reasoning import planted
+from minirlhf.chapters.ch16_reasoning import planted, shorter
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.tasks.shell_game import positions
 
@@ -150,3 +150,23 @@ def test_right_and_wrong_samples_push_the_same_way(count):
     score = torch.eye(6, dtype=torch.float64) - policy.detach()
     pushed = (policy.detach() * (a * right - b * (1 - right))) @ score
     assert torch.allclose(pushed, slope, atol=1e-12)
+
+
+def test_a_thinker_mostly_thinks_its_usual_steps_and_is_always_right():
+    prompts, rng = shorter.BASE.prompts("test")[:200], numpy_generator("thinkers")
+    for task in (shorter.LONG, shorter.SHORT):
+        said = [task.demonstration(prompt, rng) for prompt in prompts]
+        assert all(task.grade(prompt, text) == 1 for prompt, text in zip(prompts, said, strict=True))
+        usual = sum(shorter.steps(text) == task.usual for text in said) / len(said)
+        assert usual == pytest.approx(0.7 + 0.3 / 7, abs=0.15)
+
+
+def test_pay_is_the_grade_and_a_share_of_the_reward_for_being_shorter_than_the_others():
+    """One group of four of the same game, three swaps long: ½ for the shortest, −½ for the longest, nothing above 0 for a wrong one."""
+    game = next(p for p in shorter.task_problems(shorter.BASE, "test") if p.prompt[-1]["content"].count(" no") == 3)
+    prompt = game.prompt[-1]["content"]
+    right = [task.reference(prompt) for task in (shorter.SHORT, shorter.Thinker(3), shorter.LONG)]
+    wrong = "think " + prompt.split()[1]
+    assert [shorter.steps(text) for text in [*right, wrong]] == [1, 3, 6, 0]
+    paid = shorter.paid(4, 0.3)([game] * 4, [*right, wrong])
+    assert paid == pytest.approx([1 + 0.3 * (0.5 - 1 / 6), 1.0, 1 - 0.3 * 0.5, 0.0])
