@@ -2,7 +2,7 @@
 
 Games of one to six swaps, five seeds. A model that mostly thinks six steps, whatever the game; its mean with one that mostly thinks one; fine-tuning
 on its shortest right replies; DPO with these against longer ones; RL with Kimi's reward for length, and on answers alone. Every way but the mean has
-7,680 replies sampled and 60 updates. Each is measured at two settings, which were among those that one other seed, 90, tried. On 600 games. Writes
+7,680 replies sampled and 60 updates. Each is measured at two settings, after a look at a few on one other seed, 90. On 600 games. Writes
 ``study_shorter.json``.
 """
 
