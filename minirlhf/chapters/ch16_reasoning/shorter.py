@@ -151,8 +151,8 @@ def preferred(long: Trained, found: tuple[list[Problem], Candidates], plan: Shor
         ]
         if worse:
             rejected = max(worse, key=steps)
-            tokens = [pipeline.reply_tokens(long.tokenizer, prompt, text) for text in (best, rejected)]
-            compared.append(pair(tokens[0], tokens[1]))
+            short, other = (pipeline.reply_tokens(long.tokenizer, prompt, text) for text in (best, rejected))
+            compared.append(pair(short, other))
     training = replace(plan.dpo.training, learning_rate=rate)
     return pipeline.align(long, compared, replace(plan.dpo, training=training), quiet=True)
 
