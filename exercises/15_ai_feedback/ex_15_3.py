@@ -136,6 +136,15 @@ def soft(sub, draw):
 def swapped(sub, draw):
     "`agreed` is the swap test of the votes."
     logits, letters, truth, liking = judge(draw, 2.0)
+    turned = torch.zeros(
+        1, 3, 2, 6, dtype=torch.float64
+    )  # for the first reply: principles 1 and 2 as given, 2 and 3 exchanged; only 2 agrees with itself
+    turned[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], dtype=torch.float64)
+    if not bool(sub.agreed(turned, letters, torch.ones(3, dtype=torch.float64))[0]):
+        fail(
+            "two of three principles are for the first reply in each order, though not the same two, and `agreed` lets the pair fail: "
+            "what counts is the vote of each order, not whether each principle agrees with itself"
+        )
     votes = torch.tensor([1.0, 2.2, 3.1, 4.0], dtype=torch.float64)[
         draw.permutation(truth.shape[1])
     ]  # no two camps are equal
