@@ -86,7 +86,7 @@ def reply(draw, sign, place):
         ratio = drift.exp()
         epsilon = round(float((ratio - 1).max() if advantage > 0 else (1 - ratio).max()) + 0.05, 2)
     else:
-        epsilon = [0.1, 0.15, 0.3][draw.integer(0, 2)]
+        epsilon = [0.15, 0.25, 0.3][draw.integer(0, 2)]
     return old_logps + drift, old_logps, advantage, epsilon
 
 

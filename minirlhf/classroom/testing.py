@@ -259,8 +259,9 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> str:
     for said, turned in turns:
         if same(turned(answer)):
             return said
+    whole = bool((answer == answer.round()).all())  # one reply with probability 1 is an answer of its own
     for digits in range(2 if right.numel() < 3 else 1, 6):  # a lone number of one digit may come from anywhere
-        if _error(answer, right.round(decimals=digits)) <= 1e-7:
+        if not whole and _error(answer, right.round(decimals=digits)) <= 1e-7:
             return f"is rounded to {digits} decimal{'s' * (digits > 1)}, and more are asked for"
     if answer.numel() < 2:
         return ""
