@@ -149,7 +149,8 @@ def settings(draw):
 def truncates(sub, draw):
     "`token_probs` is the distribution after temperature, top-k and top-p."
     logits, temperature, top_k, top_p = settings(draw)
-    for k, p in ((0, 1.0), (top_k, 1.0), (0, top_p), (top_k, top_p)):
+    drawn = [(temperature, k, p) for k, p in ((0, 1.0), (top_k, 1.0), (0, top_p), (top_k, top_p))]
+    for temperature, k, p in [*drawn, (2.0, 3, 0.55)]:  # the last: settings for which the order of the two cuts matters
         given = {"logits": logits, "temperature": temperature, "top_k": k, "top_p": p}
         expect(
             sub.token_probs(logits, temperature, k, p),

@@ -185,7 +185,7 @@ def ask(sub, name, length):
         what=f"`{name}`",
         tolerance=0.001,
         reveal=False,
-        mistakes={what: value for what, value in wrong.items() if float((value - right).abs().max()) > 0.01},
+        mistakes={what: value for what, value in wrong.items() if float((value - right).abs().max()) > 0.002},
     )
 
 

@@ -281,7 +281,7 @@ def merge(weight, down, up, alpha):
     return weight + up @ down
 
 
-# %% [partial] 2: the start is mended
+# %% [partial] 3: the start and the merging are mended
 def step(weight, down, up, x, y, alpha, lr):
     scale = alpha / len(down)
     error = x @ (weight + scale * up @ down).T - y
@@ -291,4 +291,4 @@ def step(weight, down, up, x, y, alpha, lr):
 
 
 def merge(weight, down, up, alpha):
-    return weight + up @ down
+    return weight + alpha / len(down) * up @ down
