@@ -9,6 +9,7 @@ import torch
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning import planted, shorter
+from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.tasks.shell_game import positions
 
@@ -170,3 +171,30 @@ def test_pay_is_the_grade_and_a_share_of_the_reward_for_being_shorter_than_the_o
     assert [shorter.steps(text) for text in [*right, wrong]] == [1, 3, 6, 0]
     paid = shorter.paid(4, 0.3)([game] * 4, [*right, wrong])
     assert paid == pytest.approx([1 + 0.3 * (0.5 - 1 / 6), 1.0, 1 - 0.3 * 0.5, 0.0])
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8])
+def test_coins_that_were_met_pull_towards_a_half(share):
+    """To second order in η, K unclipped updates on n replies move the logit by K(K − 1)/2 · η² π(1 − π)(1 − 2π)/n on average: every group, summed."""
+    K, n, eta = 4, 2, 1e-3
+    start = math.log(share / (1 - share))
+    moved = 0.0
+    for replies in itertools.product((1, 0), repeat=n):
+        for coins in itertools.product((1, -1), repeat=n):
+            logit = start
+            for _ in range(K):
+                now = 1 / (1 + math.exp(-logit))
+                ratios = [(now / share) if y else (1 - now) / (1 - share) for y in replies]
+                logit += eta * sum(a * r * (y - now) for a, r, y in zip(coins, ratios, replies, strict=True)) / n
+            moved += math.prod(share if y else 1 - share for y in replies) / 2**n * (logit - start)
+    assert moved == pytest.approx(K * (K - 1) / 2 * eta**2 * share * (1 - share) * (1 - 2 * share) / n, rel=1e-2)
+
+
+def test_coins_are_used_once_or_again():
+    """Without a clip, coins that were used once leave the logit where it was on average, and coins used again pull it down from .8."""
+    plan = Coin(runs=20_000, steps=1, learning_rate=2.0)
+    start, error = math.log(4), 3 * math.sqrt(0.16 * 4 * 4 * 4 / plan.batch / plan.runs)
+    once, again = (
+        float(paid_by_a_coin(0.8, None, 0, plan, reused=reused).logit().mean()) - start for reused in (False, True)
+    )
+    assert abs(once) < error < -again

@@ -112,6 +112,8 @@ def boxes(sub, draw):
     same(sub, "boxed", (f"\\boxed{{{a}}} or \\boxed{{{b}",), "", "the last box is never closed")
     same(sub, "boxed", ("\\boxed{}",), "", "the box is empty")
     same(sub, "boxed", (f"\\boxed{{\\boxed{{{a}}}}}",), f"{a}", "the last `\\boxed{` stands inside of the first")
+    deep = f"\\frac{{\\sqrt{{{a}}}}}{{{b}}}"
+    same(sub, "boxed", (f"so \\boxed{{{deep}}} {{{c}}}",), deep, "braces inside may have braces inside")
     same(sub, "boxed", (f"boxed{{{a}}}",), "", "a box begins with a backslash")
     same(sub, "boxed", (f"\\boxed{{ {a} }}",), f" {a} ", "what stands in the box, blanks and all")
     same(sub, "boxed", (f"\\boxed {{{a}}}",), "", "a box begins with `\\boxed{`, without a blank")
@@ -142,7 +144,9 @@ def numbers(sub, draw):
     )
     same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it do not count, in any order")
     same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")
-    same(sub, "amount", (f"{c}" * 7,), float(f"{c}" * 7), "a whole number may have up to 300 digits")
+    for times in (7, 40, 100):
+        same(sub, "amount", (f"{c}" * times,), float(f"{c}" * times), "a whole number may have up to 300 digits")
+    same(sub, "amount", (f"{a}/" + f"{c}" * 40,), a / int(f"{c}" * 40), "a whole number may have up to 300 digits")
     same(sub, "amount", ("007",), 7.0)
 
 
@@ -164,6 +168,8 @@ def no_numbers(sub, draw):
         f"{a}.": "a point has digits behind it", f".{a}": "a number begins with a digit", f"{a} {b}": "that are two numbers", f"{a}/-{b}": "only the first may have a sign",
         f"{a}${b}": "only what stands around it does not count", f"{a} /{b}": "only what stands around it does not count", f"- {a}": "only what stands around it does not count",
         f"{a}/{b},{a % 10}": "commas cut groups of exactly three", f"{a}/{b}/{b}": "that is no fraction", "\u0664\u0662": "digits are 0 to 9", f"--{a}": "one sign is enough", f"{a} apples": "there is a word behind it", f"{a}.5/{b}": "two whole numbers",
+        "9" * 301: "no whole number has more than 300 digits", "0" * 301: "no whole number has more than 300 digits", "9" * 400: "no whole number has more than 300 digits",
+        f"{a}/" + "9" * 301: "no whole number has more than 300 digits",
     }  # fmt: skip
     for text, say in refused.items():
         same(sub, "amount", (text,), float("nan"), say)
@@ -181,6 +187,8 @@ def grades(sub, draw):
     a, b = some(draw), draw.integer(100, 989)
     same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
     same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
+    same(sub, "grade", ("so it is \\boxed{1/3}", repr(1 / 3)), 1.0, "the same float is asked for, not the same fraction")
+    same(sub, "grade", ("\\boxed{" + "9" * 400 + "}", "8" * 400), float("nan"), "the reference has too many digits, so nobody can tell")
     same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"{a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{{a + 1}}}", f"{a}"), 0.0, "the last box counts")

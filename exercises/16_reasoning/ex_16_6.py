@@ -156,15 +156,16 @@ def ties(sub, draw):
             "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
         },
     )  # fmt: skip
-    answers = torch.tensor([[low, low, high], [high, third, third]])
-    votes = torch.zeros(2, V)
+    answers = torch.tensor([[low, low, high], [high, third, third], [-1, third, -1], [third, high, -1]])
+    votes = torch.zeros(4, V)  # in the last two rows every answer weighs nothing, and there are answers all the same
     votes[0, [low, high]] = torch.tensor([0.5, 0.9])
     votes[1, [high, third]] = torch.tensor([1.2, 0.4])
     expect(
-        sub.winner(votes, answers).double(), torch.tensor([high, high]).double(), what="`winner`", given={"votes": votes, "answers": answers},
+        sub.winner(votes, answers).double(), torch.tensor([high, high, third, third]).double(), what="`winner`", given={"votes": votes, "answers": answers},
         mistakes={
-            "it counts the answers anew, and `votes` has weights": torch.tensor([low, third]).double(),
-            "a weight need not be a whole number: 0.9 is more than 0.5": torch.tensor([low, high]).double(),
+            "it counts the answers anew, and `votes` has weights": torch.tensor([low, third, third, third]).double(),
+            "weights are taken for whole numbers, and 0.9 is more than 0.5": torch.tensor([low, high, third, third]).double(),
+            "an answer that weighs nothing is taken for none; it was given": torch.tensor([high, high, -1, -1]).double(),
         },
     )  # fmt: skip
 

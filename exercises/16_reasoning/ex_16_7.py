@@ -103,6 +103,7 @@ def unbiased(sub, draw):
         total(asked(sub, every)), want, what="the mean step", given={"G": group, "chance of one try": q}, tolerance=1e-9,
         mistakes={
             "it is divided by the size of the group": total(sole) / group,
+            "a sole success is paid 1 less the group's mean": total(sole * (1 - 1 / group)),
             "it is that of the share of right tries": group * q * (1 - q),
         },
     )  # fmt: skip

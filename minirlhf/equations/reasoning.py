@@ -42,7 +42,8 @@ def random_reward_push(probs: Tensor, old_probs: Tensor, *, epsilon: float) -> T
     """Expected gradient of the clipped objective in the logits when the advantage is a fair coin, ±1: ``(..., A)``.
 
     Σ_y π(y) c_y (e_y − π), with c_y = ½ where the ratio π/π_old lies below 1 − ε, −½ where it lies above 1 + ε, 0 between. Without
-    clipping it is 0: a reward that knows nothing moves nothing on average. Kinks, a ratio of exactly 1 ± ε, are left out.
+    clipping it is 0: a reward that knows nothing moves no logit on average. The coins are ones that π has not met: where a reply and its coin
+    are learned from again, π has been moved by them. Kinks, a ratio of exactly 1 ± ε, are left out.
 
     Label: eq:random-reward-push
     Source: derived in chapter 16; the bias was found by Shao et al. (2025), "Spurious Rewards: Rethinking Training Signals in RLVR".

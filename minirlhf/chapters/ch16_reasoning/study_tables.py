@@ -1,7 +1,7 @@
 """Narrowing, a coin as reward, and filters of difficulty: ``python -m minirlhf.chapters.ch16_reasoning.study_tables`` (a minute).
 
 Twenty seeds. pass@k before and after RL over 48 strategies, without and with a KL term, and with pay for a group's only success; a policy of two
-habits that is paid by a coin, with and without the clip; the samples that training needs when a half of the prompts is impossible, or none is.
+habits that is paid by a coin, with and without the clip, each coin used once or again; the samples that training needs when a half of the prompts is impossible, or none is.
 Writes ``study_tables.json``.
 """
 
@@ -25,6 +25,8 @@ from minirlhf.evidence import Study, settings
 TRIES = (1, 4, 8, 64, 256)
 SHARES = (0.2, 0.8)
 CLIPS = {"clip": 0.2, "free": None}
+#: How often a reply and its coin are learned from: in one of the updates of its rollout, or in all four.
+USES = ("once", "again")
 #: Learning rates: at the first hardly a ratio of a batch reaches the clip, at the second about one in eighty does.
 RATES = {"slow": 0.5, "fast": 2.0}
 NARROWING, COIN, POOL = Narrowing(), Coin(), Pool()
@@ -45,9 +47,11 @@ def one_seed(seed: int, narrowing: Narrowing = NARROWING, coin: Coin = COIN, poo
     for share in SHARES:
         for name, epsilon in CLIPS.items():
             for pace, rate in RATES.items():
-                left = paid_by_a_coin(share, epsilon, seed, replace(coin, learning_rate=rate))
-                numbers[f"coin_{name}_{pace}_{round(10 * share)}"] = float(left.mean())
-                numbers[f"coin_{name}_{pace}_{round(10 * share)}_median"] = float(left.median())
+                for use in USES:
+                    plan = replace(coin, learning_rate=rate)
+                    left = paid_by_a_coin(share, epsilon, seed, plan, reused=use == "again")
+                    key = f"coin_{name}_{use}_{pace}_{round(10 * share)}"
+                    numbers |= {key: float(left.mean()), f"{key}_median": float(left.median())}
     for name, impossible in POOLS.items():
         for filtering in FILTERS:
             found = samples_to_goal(filtering, seed, replace(pool, impossible=impossible))

@@ -87,7 +87,7 @@ ARMS = {"rl": StrategyArm(1.0), "kl": StrategyArm(3.5, beta=0.05), "sole": Strat
 
 @dataclass(frozen=True)
 class Coin:
-    """Many runs side by side of a policy of two actions that is paid by a coin."""
+    """Many runs side by side of a policy of two actions that is paid by a coin; ``batch`` replies in a rollout."""
 
     runs: int = 100
     steps: int = 400
@@ -96,22 +96,32 @@ class Coin:
     learning_rate: float = 0.5
 
 
-def paid_by_a_coin(share: float, epsilon: float | None, seed: int, plan: Coin) -> Tensor:
-    """The probability of the first action after training, ``(runs,)``; at the beginning it was ``share``. None: nothing is clipped."""
+def paid_by_a_coin(share: float, epsilon: float | None, seed: int, plan: Coin, *, reused: bool = False) -> Tensor:
+    """The probability of the first action after training, ``(runs,)``; at the beginning it was ``share``.
+
+    Args:
+        share: where it begins.
+        epsilon: of the clip; None: nothing is clipped.
+        seed: of replies and coins.
+        plan: sizes and the learning rate.
+        reused: every update of a rollout learns from all its replies, with the same coins. Else each has a part of them to itself, so
+            that no coin is met by a policy that it has moved already. Either way a rollout adds as much noise to the logit.
+    """
     draws = generator("coin", seed)
     logit = torch.full((plan.runs, 1), share, dtype=torch.float64).logit()
     for _ in range(plan.steps):
         old = logit.sigmoid()
         first = torch.rand(plan.runs, plan.batch, generator=draws, dtype=torch.float64) < old
-        advantage = group_center(torch.randint(2, first.shape, generator=draws).double() * 2 - 1)
+        coins = torch.randint(2, first.shape, generator=draws).double() * 2 - 1
         before = torch.where(first, old, 1 - old)
-        for _ in range(plan.updates):
-            now = logit.sigmoid()
-            ratio = torch.where(first, now, 1 - now) / before
+        for part in range(plan.updates):
+            own = slice(None) if reused else slice(part, None, plan.updates)
+            mine, advantage, now = first[:, own], group_center(coins[:, own]), logit.sigmoid()
+            ratio = torch.where(mine, now, 1 - now) / before[:, own]
             learns = torch.ones_like(ratio)
             if epsilon is not None:
                 learns = torch.where(advantage > 0, ratio < 1 + epsilon, ratio > 1 - epsilon).double()
-            slope = torch.where(first, 1 - now, -now)  # of log π in the logit
+            slope = torch.where(mine, 1 - now, -now)  # of log π in the logit
             logit = logit + plan.learning_rate * (advantage * learns * ratio * slope).mean(-1, keepdim=True)
     return logit.sigmoid().squeeze(-1)
 
