@@ -187,8 +187,16 @@ def grades(sub, draw):
     a, b = some(draw), draw.integer(100, 989)
     same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
     same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
-    same(sub, "grade", ("so it is \\boxed{1/3}", repr(1 / 3)), 1.0, "the same float is asked for, not the same fraction")
-    same(sub, "grade", ("\\boxed{" + "9" * 400 + "}", "8" * 400), float("nan"), "the reference has too many digits, so nobody can tell")
+    same(
+        sub, "grade", ("so it is \\boxed{1/3}", repr(1 / 3)), 1.0, "the same float is asked for, not the same fraction"
+    )
+    same(
+        sub,
+        "grade",
+        ("\\boxed{" + "9" * 400 + "}", "8" * 400),
+        float("nan"),
+        "the reference has too many digits, so nobody can tell",
+    )
     same(sub, "grade", (f"so it is {a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"{a}", f"{a}"), 0.0, "there is no box")
     same(sub, "grade", (f"\\boxed{{{a}}} \\boxed{{{a + 1}}}", f"{a}"), 0.0, "the last box counts")
