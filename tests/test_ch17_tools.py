@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, thoughts
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
@@ -262,6 +262,24 @@ def test_who_asks_for_which_word_is_learned_from_the_policys_own_words():
     words = [tokenizer.decode([token]) for token in shown.input_ids]
     learned = [word for word, kept in zip(words, shown.loss_mask, strict=True) if kept]
     assert "<unk>" not in words and drawn.words["system"][1] in learned and drawn.words["tool"][1] not in learned
+
+
+def test_thoughts_hold_the_sum_so_far_and_empty_words_are_as_many():
+    tokenizer = thoughts.word_tokenizer(thoughts.WORDS, chat_template=thoughts.WORDS_AND_TOOLS)
+    asked = thoughts.Sum(("red", "blue", "gold"), (4, 9, 5))
+    thought = [asked.thought(number, "thinks").split() for number in range(4)]
+    assert [" ".join(said[1:-1]) for said in thought] == ["", "0 plus 4 is 4", "4 plus 9 is 3", "3 plus 5 is 8"]
+    assert asked.answer == "answer 8"
+    shown = {way: thoughts.demonstration(tokenizer, asked, way) for way in thoughts.WAYS}
+    assert shown["acts"].input_ids == shown["longer"].input_ids
+    assert len(shown["thinks"].input_ids) == len(shown["waits"].input_ids) == len(shown["acts"].input_ids) + 3 * 7
+    said = [tokenizer.decode([token]) for token in shown["waits"].input_ids]
+    assert "<unk>" not in said and "plus" not in said
+    heard = [word for word, kept in zip(said, shown["waits"].loss_mask, strict=True) if not kept]
+    assert {"4", "9", "5"} <= {*heard} and "8" not in heard
+    register = thoughts.Digits()
+    register.reset(**asked.example())
+    assert [register.lookup(name) for name in asked.names] == ["4", "9", "5"]
 
 
 def test_what_the_page_says_of_the_benchmark():
