@@ -4,6 +4,7 @@ import inspect
 import json
 import random
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
 from minirlhf.equations import tools
+from minirlhf.equations.returns import returns_to_go
 from minirlhf.feedback.tools import Toolbox, lookup
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +117,24 @@ def test_with_one_reward_at_the_end_a_turns_return_is_the_courses():
     assert variance[BONUS, True, group] > 1.3 * variance[BONUS, False, group], "the right return, the wrong baseline"
     at_place = adventure.credit(adventure.taught(), BONUS, by_turn=True, baseline=adventure.mean_of_place)["variance"]
     assert variance[BONUS, True, turn] < at_place < variance[BONUS, False, group], "how many turns are left counts, too"
+
+
+def test_a_mean_of_others_leaves_the_own_course_out():
+    """Course by course and turn by turn, by loops; where nobody else has been, the credit is 0."""
+    rng = torch.Generator().manual_seed(5)
+    some = adventure.played(adventure.taught(), 6, BONUS, rng)
+    returns, same = returns_to_go(some.rewards, some.mask), torch.full((6,), 1 / 6, dtype=torch.float64)
+    at_turn = adventure.of_others(adventure.mean_of_turn)(returns, same, some)
+    at_place = adventure.of_others(adventure.mean_of_place)(returns, same, some)
+    alone = 0
+    for i, t in some.mask.nonzero().tolist():
+        turn = [float(returns[j, t]) for j in range(6) if j != i and some.mask[j, t]]
+        others = [(j, u) for j, u in some.mask.nonzero().tolist() if j != i and some.seen[j, u] == some.seen[i, t]]
+        place = [float(returns[j, u]) for j, u in others]
+        for found, values in ((at_turn[i, t], turn), (at_place[i, t], place)):
+            assert float(found) == pytest.approx(fmean(values) if values else float(returns[i, t]), abs=1e-12)
+        alone += not place
+    assert alone, "no course was ever alone at a place; the case was not tried"
 
 
 # -- the calculator --------------------------------------------------------------------------------------------------------

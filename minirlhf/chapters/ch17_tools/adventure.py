@@ -172,6 +172,21 @@ def mean_of_place(returns: Tensor, probs: Tensor, every: Courses) -> Tensor:
     return (sums / counts.clamp(min=1e-300))[every.seen]
 
 
+def of_others(baseline: Baseline) -> Baseline:
+    """The same mean with the own course left out; where no other course has been, the baseline is the own return, so that nothing is learned."""
+
+    def left_out(returns: Tensor, probs: Tensor, every: Courses) -> Tensor:
+        rows = []
+        for own in range(len(probs)):
+            others = torch.where(torch.arange(len(probs)) == own, 0.0, probs)
+            others = others / others.sum()
+            somebody = baseline(torch.ones_like(returns), others, every)[own].nan_to_num() > 0.5
+            rows.append(torch.where(somebody, baseline(returns, others, every)[own], returns[own]))
+        return torch.stack(rows)
+
+    return left_out
+
+
 def taught(strength: float = 1.0) -> Tensor:
     """``(O, A)`` logits of a policy that has heard of the way: ``strength`` on the right actions, 0 elsewhere."""
     logits = torch.zeros(OBSERVATIONS, len(ACTIONS), dtype=torch.float64)

@@ -1,13 +1,15 @@
 """What a turn's own credit is worth in the adventure: ``python -m minirlhf.chapters.ch17_tools.study_turns`` (half a minute of one core).
 
 Twenty seeds. A table learns from 32 courses a step, with one reward at the end, with bonuses for the key and the door, and with bonuses and all rewards divided
-by 1.6, so that they add up to 1 as without; with the whole course's return and with that from the turn on, against the mean of the group, of the turn and of the place. All arms at two learning rates, the same for each; tried on seeds
+by 1.6, so that they add up to 1 as without; with the whole course's return and with that from the turn on, against the mean of the group, of the turn and of the place,
+each with the own course in it and without. All arms at two learning rates, the same for each; tried on seeds
 1000 to 1009 from .5 to 16, every arm is faster the larger its rate is, so that no rate is one arm's own. Writes ``study_turns.json``.
 """
 
+from itertools import product
 from statistics import fmean
 
-from minirlhf.chapters.ch17_tools.adventure import BONUS, learned, mean_of_group, mean_of_place, mean_of_turn
+from minirlhf.chapters.ch17_tools.adventure import BONUS, learned, mean_of_group, mean_of_place, mean_of_turn, of_others
 from minirlhf.evidence import Study, settings
 
 ARMS = {
@@ -16,6 +18,8 @@ ARMS = {
     "turn": (True, mean_of_turn),
     "place": (True, mean_of_place),
 }
+#: Is a course among those with which it is compared, as in GRPO, or not?
+OWN = {"": lambda baseline: baseline, "_others": of_others}
 RATES = {"slow": 2.0, "fast": 8.0}
 STEPS = {"slow": 60, "fast": 20}
 #: Bonus, and what the rewards of a course are divided by: with bonuses they add up to more, which alone makes steps longer.
@@ -33,11 +37,11 @@ def one_seed(seed: int, shorter: int = 1) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for world, (bonus, total) in WORLDS.items():
         for pace, rate in RATES.items():
-            for arm, (by_turn, baseline) in ARMS.items():
-                steps = STEPS[pace] // shorter
-                curve = learned(seed, bonus, by_turn=by_turn, baseline=baseline, rate=rate / total, steps=steps)
-                numbers[f"{world}_{pace}_{arm}_steps"] = steps_to(curve)
-                numbers[f"{world}_{pace}_{arm}_mean"] = fmean(curve)
+            for (arm, (by_turn, baseline)), (own, compared) in product(ARMS.items(), OWN.items()):
+                steps, mean = STEPS[pace] // shorter, compared(baseline)
+                curve = learned(seed, bonus, by_turn=by_turn, baseline=mean, rate=rate / total, steps=steps)
+                numbers[f"{world}_{pace}_{arm}{own}_steps"] = steps_to(curve)
+                numbers[f"{world}_{pace}_{arm}{own}_mean"] = fmean(curve)
     return numbers
 
 
