@@ -79,8 +79,8 @@ def one_order(sub, draw):
     expect(
         sub.number("single"), share(better for pair in verdicts(sub.student) for better, _ in pair), what="`single`", tolerance=6e-4, reveal=False,
         mistakes={
-            "pairs on which the orders disagree hold right verdicts, too": n["right"] / total,
-            "only half of the verdicts for a place name the better reply": (n["right"] + n["first"]) / total if n["first"] != n["second"] else -1.0,
+            "it is forgotten that pairs on which the orders disagree hold right verdicts, too": n["right"] / total,
+            "it is forgotten that only half of the verdicts for a place name the better reply": (n["right"] + n["first"]) / total if n["first"] != n["second"] else -1.0,
             "that leaves out the pairs on which the orders disagree": n["right"] / (n["right"] + n["wrong"]),
         },
     )  # fmt: skip
@@ -98,8 +98,8 @@ def swap(sub, draw):
     expect(
         sub.number("passing"), share(a[0] == b[0] for a, b in pairs), what="`passing`", tolerance=6e-4, reveal=False,
         mistakes={
-            "a pair also passes where both orders name the worse reply": n["right"] / len(pairs),
-            "where a place wins twice the replies named are not the same": (n["first"] + n["second"]) / len(pairs),
+            "it is forgotten that a pair also passes where both orders name the worse reply": n["right"] / len(pairs),
+            "it is forgotten that where a place wins twice the replies named are not the same": (n["first"] + n["second"]) / len(pairs),
         },
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def first_place(sub, draw):
     expect(
         sub.number("place"), share(first for pair in verdicts(sub.student) for _, first in pair), what="`place`", tolerance=6e-4, reveal=False,
         mistakes={
-            "where both orders agree, one of the two verdicts is for the first place": n["first"] / sum(n.values()),
+            "it is forgotten that where both orders agree, one of the two verdicts is for the first place": n["first"] / sum(n.values()),
             "that is a share of the pairs that fail": n["first"] / (n["first"] + n["second"]),
         },
     )  # fmt: skip

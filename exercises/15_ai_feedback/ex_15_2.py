@@ -113,9 +113,9 @@ def resting(sub, draw):
     expect(
         sub.end(*given), share(0.9, 4000, step(*given)), what="`end`", given=dict(zip(("miss", "alarm", "repair", "harm"), given, strict=True)), tolerance=1e-9,
         mistakes={
-            "the critic's errors change it": harm / (repair + harm),
-            "a missed flaw cannot be repaired": alarm * harm / (repair + alarm * harm),
-            "harm is done only where the critic raised an alarm": harm / ((1 - miss) * repair + harm),
+            "it is forgotten that the critic's errors change it": harm / (repair + harm),
+            "it is forgotten that a missed flaw cannot be repaired": alarm * harm / (repair + alarm * harm),
+            "it is forgotten that harm is done only where the critic raised an alarm": harm / ((1 - miss) * repair + harm),
             "that is the share that is whole": 1 - share(0.9, 4000, step(*given)),
         },
     )  # fmt: skip
@@ -137,9 +137,9 @@ def passes_in_turn(sub, draw):
     expect(
         sub.in_turn(start, passes, *given), share(start, passes, step(*given)), what="`in_turn`", given={"start": start, "passes": passes}, tolerance=1e-9,
         mistakes={
-            "in a whole pass every place is looked at, not one in K": share(start, passes, lazy(step(*given), 4)),
-            "flaws are put in, too": start * (1 - (1 - miss) * repair) ** passes,
-            "it ends above 0": start * factor**passes,
+            "it is forgotten that in a whole pass every place is looked at, not one in K": share(start, passes, lazy(step(*given), 4)),
+            "it is forgotten that flaws are put in, too": start * (1 - (1 - miss) * repair) ** passes,
+            "it is forgotten that it ends above 0": start * factor**passes,
             "the critic's errors are left out": (harm / (repair + harm)) + (start - harm / (repair + harm)) * (1 - repair - harm) ** passes,
             "that is one pass": last + (start - last) * factor,
         },
@@ -165,8 +165,8 @@ def rounds_drawn(sub, draw):
     expect(
         sub.drawn(start, rounds, K, *given), share(start, rounds, lazy(step(*given), K)), what="`drawn`", given={"start": start, "rounds": rounds, "K": K}, tolerance=1e-9,
         mistakes={
-            "only one of K principles is drawn in a round": share(start, rounds, step(*given)),
-            "a place may be drawn twice, and another not at all": share(start, 1, step(*given)) if rounds >= K else -1.0,
+            "it is forgotten that only one of K principles is drawn in a round": share(start, rounds, step(*given)),
+            "it is forgotten that a place may be drawn twice, and another not at all": share(start, 1, step(*given)) if rounds >= K else -1.0,
         },
     )  # fmt: skip
 
@@ -190,7 +190,7 @@ def rounds_enough(sub, draw):
             fail("the target lies above the end, and `enough` is infinite")
         expect(
             got, float(want), what="`enough`", given={"target": target, "start": start, "K": K},
-            mistakes={"that round is still above the target": float(want - 1), "one round fewer is enough": float(want + 1)},
+            mistakes={"that round is still above the target": float(want - 1), "one round too many is made; one round fewer is enough": float(want + 1)},
         )  # fmt: skip
     if sub.enough(1.0, last + 0.2 * (1 - last), K, *given) != 0:
         fail("first replies that are far below the target need no round, and `enough` is not 0")

@@ -109,10 +109,10 @@ def in_one_order(sub, draw):
         sub.one_order(d, b, n), column((by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()),
         what="`one_order`", given={"difference": d, "bias": b, "draws": n}, tolerance=1e-9,
         mistakes={
-            "the order is drawn once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
-            "the better reply is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
+            "it is forgotten that the order is drawn once for a pair, not for each verdict": column(by_listing([mean(x)] * n) for x in d.tolist()),
+            "it is forgotten that the better reply is shown first only half of the time": column(by_listing([sigma(x + b)] * n) for x in d.tolist()),
             "that is a single draw": column(mean(x) for x in d.tolist()),
-            "the place does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
+            "it is forgotten that the place does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
         },
     )  # fmt: skip
 
@@ -143,12 +143,12 @@ def in_both_orders(sub, draw):
     expect(
         sub.both_orders(d, b, n), want, what="`both_orders`", given={"difference": d, "bias": b, "draws in each order": n}, tolerance=1e-9,
         mistakes={
-            "the two orders have different chances; a mean chance is something else": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
-            "verdicts are drawn with the place in them; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
-            "all verdicts are counted together, not first each order by itself": column(
+            "it is forgotten that the two orders have different chances; a mean chance is something else": column(by_listing([mean(x)] * (2 * n)) for x in d.tolist()),
+            "it is forgotten that verdicts are drawn with the place in them; it does not cancel in votes": column(by_listing([sigma(x)] * (2 * n)) for x in d.tolist()),
+            "it is forgotten that all verdicts are counted together, not first each order by itself": column(
                 (by_listing([sigma(x + b)] * n) + by_listing([sigma(x - b)] * n)) / 2 for x in d.tolist()
             ),
-            "a tie is half a win": want - ties / 2, "a tie is half a win, not a whole one": want + ties / 2,
+            "it is forgotten that a tie is half a win": want - ties / 2, "it is forgotten that a tie is half a win, not a whole one": want + ties / 2,
         },
     )  # fmt: skip
 
@@ -185,7 +185,7 @@ def worse_by_asking(sub, draw):
     got = torch.as_tensor(sub.hurts(d, b))
     expect(
         got.double(), torch.tensor(want).double(), what="`hurts`", given={"difference": d, "bias": b},
-        mistakes={"those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it depends on the pair": torch.ones(4, dtype=torch.float64)},
+        mistakes={"those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it is forgotten that it depends on the pair": torch.ones(4, dtype=torch.float64)},
     )  # fmt: skip
 
 

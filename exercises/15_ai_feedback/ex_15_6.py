@@ -141,8 +141,8 @@ def descends(sub, draw):
     expect(
         sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
         mistakes={
-            "the loss is climbed": descended(1.0), "it is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
-            "soft labels are not rounded": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+            "the loss is climbed": descended(1.0), "it is forgotten that it is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
+            "it is forgotten that soft labels are not rounded": descended(hard=True), "it is forgotten that rewards are features times weights": torch.zeros(5, dtype=torch.float64),
         },
     )  # fmt: skip
 

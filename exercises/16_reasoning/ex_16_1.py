@@ -107,8 +107,8 @@ def of_three(sub, draw):
         sub.number("three"), voted(sub.student, 3), what="`three`", tolerance=6e-4, reveal=False,
         mistakes={
             "three different answers were forgotten": at_least,
-            "of three different answers the right one is not always first": at_least + 6 * p * q * (1 - p - q),
-            "two right replies can stand in three ways": p**3 + p**2 * (1 - p) + 2 * p * q * (1 - p - q),
+            "it is forgotten that of three different answers the right one is not always first": at_least + 6 * p * q * (1 - p - q),
+            "it is forgotten that two right replies can stand in three ways": p**3 + p**2 * (1 - p) + 2 * p * q * (1 - p - q),
         },
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def of_one(sub, draw):
     expect(
         sub.number("one"), 1 - (1 - p) ** 3, what="`one`", tolerance=6e-4, reveal=False,
         mistakes={
-            "exactly one is right in so many cases; two or three may be": 3 * p * (1 - p) ** 2,
+            "exactly one is counted; two or three may be right": 3 * p * (1 - p) ** 2,
             "that is how often all are right": p**3,
         },
     )  # fmt: skip
@@ -144,9 +144,10 @@ def in_the_end(sub, draw):
     want = sum(max((a, 0), (b, 1), (1 - a - b, 2))[1] == 0 for a, b in every) / 4
     others = {
         "that is the mean of p, which one reply has": sum(a for a, _ in every) / 4,
-        "the right answer need not have more than a half": sum(a > 0.5 for a, _ in every) / 4,
-        "compare with both wrong answers": sum(a > b for a, b in every) / 4,
-        "compare with the most frequent wrong answer, not with both together, and not with a half of the rest": sum(
+        "it is forgotten that the right answer need not have more than a half": sum(a > 0.5 for a, _ in every) / 4,
+        "it is compared with the first wrong answer alone, not with both wrong answers": sum(a > b for a, b in every)
+        / 4,
+        "it is compared with a half of the rest, not with the most frequent wrong answer": sum(
             a > (1 - a) / 2 for a, _ in every
         )
         / 4,

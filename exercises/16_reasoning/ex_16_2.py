@@ -103,8 +103,8 @@ def by_truth(sub, draw):
         sub.paid_by_truth(p, group), stepped(p, group, truth), what="`paid_by_truth`", given={"p": p, "group": group}, tolerance=1e-9,
         mistakes={
             "that is the limit of a large group, and what the mean of the *others* would give; the group's own mean takes a part away": p * (1 - p),
-            "the group's own mean takes a part away": p * (1 - p) * (1 + 1 / group),
-            "log π of the second answer has a slope, too": (1 - p) * p * (1 - p) * (1 - 1 / group),
+            "it is forgotten that the group's own mean takes a part away": p * (1 - p) * (1 + 1 / group),
+            "it is forgotten that log π of the second answer has a slope, too": (1 - p) * p * (1 - p) * (1 - 1 / group),
         },
     )  # fmt: skip
 
@@ -125,10 +125,10 @@ def by_majority(sub, draw):
         sub.paid_by_majority(p, group), stepped(p, group, majority), what="`paid_by_majority`", given={"p": p, "group": group}, tolerance=1e-9,
         mistakes={
             "that is the step if the first answer is right": stepped(p, group, truth),
-            "how often a majority wins and how long the step is then are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
+            "it is forgotten that how often a majority wins and how long the step is then are not independent": (2 * wins - 1) * p * (1 - p) * (1 - 1 / group),
             "the sign is the other one": -stepped(p, group, majority),
             "the mean of the group is not taken off": stepped(p, group, majority, centred=False),
-            "the likelier answer is not the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
+            "it is forgotten that the likelier answer is not the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
         },
     )  # fmt: skip
 
@@ -143,8 +143,8 @@ def by_very_many(sub, draw):
     want = p * (1 - p) * (1 if p > 0.5 else -1)
     expect(
         sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
-        mistakes={"where p is below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the step is p(1−p) long": 2 * p - 1} | {
-            f"the length of the step depends on p{' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
+        mistakes={"it is forgotten that where p is below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the step is p(1−p) long": 2 * p - 1} | {
+            f"it is forgotten that the length of the step depends on p{' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
         },
     )  # fmt: skip
 

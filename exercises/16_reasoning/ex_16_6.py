@@ -119,7 +119,7 @@ def silent(sub, draw):
     last[:, -1] += (answers == -1).sum(-1)
     expect(
         sub.tally(answers, V).double(), want.double(), what="`tally`", given={"answers": answers, "V": V},
-        mistakes={"replies without an answer have voted for the last answer": last.double(), "a vote is a vote, not only whether there is one": (want > 0).double()},
+        mistakes={"replies without an answer have voted for the last answer": last.double(), "it is forgotten that a vote is a vote, not only whether there is one": (want > 0).double()},
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def ties(sub, draw):
         mistakes={
             "of answers with equally many votes it takes the one with the smallest number": smallest.double(),
             "of answers with equally many votes it takes the one with the largest number": flipped.double(),
-            "where there is no answer, nobody wins: −1": torch.where(want < 0, 0, want).double(),
+            "it is forgotten that where there is no answer, nobody wins: −1": torch.where(want < 0, 0, want).double(),
             "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
         },
     )  # fmt: skip
@@ -204,8 +204,8 @@ def all_questions(sub, draw):
         "it votes with all replies, not with the first n": whole,
         "it votes with the last n replies": (chosen(answers[:, -n:]) == right).double().mean(),
         "it takes the first reply, however many say something else": (given_first == right).double().mean(),
-        "one of the n is right; that is no vote": (some == right[:, None]).any(-1).double().mean(),
-        "a question without an answer is not solved": (solved + (some < 0).all(-1)).mean(),
+        "it is asked whether one of the n is right; that is no vote": (some == right[:, None]).any(-1).double().mean(),
+        "it is forgotten that a question without an answer is not solved": (solved + (some < 0).all(-1)).mean(),
     }
     got = sub.accuracy(answers, right, V, n)
     if not isinstance(got, float):

@@ -99,9 +99,9 @@ def agreeing(sub, draw):
     expect(
         sub.agree(lie, M), same(lie, M), what="`agree`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "two calls can agree on a wrong value": (1 - lie) ** 2,
-            "two wrong values need not be the same": (1 - lie) ** 2 + lie**2,
-            "there are M wrong values on which they can agree": (1 - lie) ** 2 + lie**2 / M**2,
+            "it is forgotten that two calls can agree on a wrong value": (1 - lie) ** 2,
+            "it is forgotten that two wrong values need not be the same": (1 - lie) ** 2 + lie**2,
+            "it is forgotten that there are M wrong values on which they can agree": (1 - lie) ** 2 + lie**2 / M**2,
         },
     )  # fmt: skip
 
@@ -118,8 +118,8 @@ def trusting(sub, draw):
         sub.trust(lie, M), (1 - lie) ** 2 / same(lie, M), what="`trust`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
             "that is how often both are right; they do agree": (1 - lie) ** 2,
-            "two wrong values need not be the same": (1 - lie) ** 2 / ((1 - lie) ** 2 + lie**2),
-            "two calls say more than one": 1 - lie,
+            "it is forgotten that two wrong values need not be the same": (1 - lie) ** 2 / ((1 - lie) ** 2 + lie**2),
+            "it is forgotten that two calls say more than one": 1 - lie,
         },
     )  # fmt: skip
 
@@ -139,8 +139,8 @@ def with_a_third(sub, draw):
     expect(
         sub.third(lie, M), answered(lie, M), what="`third`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "where all three differ the first is answered, and may be right": p**2 + 2 * lie * p**2,
-            "where all three differ and the first is wrong the answer is wrong": p**2 + 2 * p * lie * (1 - lie / M),
+            "it is forgotten that where all three differ the first is answered, and may be right": p**2 + 2 * lie * p**2,
+            "it is forgotten that where all three differ and the first is wrong the answer is wrong": p**2 + 2 * p * lie * (1 - lie / M),
             "it is right as often as one call": p,
         },
     )  # fmt: skip
@@ -161,9 +161,9 @@ def break_even(sub, draw):
     expect(
         sub.price(lie, M), gain / calls, what="`price`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "the third call is not always made": gain / 2,
-            "the second call is paid in any case": gain / (1 - same(lie, M)),
-            "one call is paid either way": gain / (calls + 1),
+            "it is forgotten that the third call is not always made": gain / 2,
+            "it is forgotten that the second call is paid in any case": gain / (1 - same(lie, M)),
+            "it is forgotten that one call is paid either way": gain / (calls + 1),
             "that is what is earned, not what is gained over one call": answered(lie, M) / calls,
         },
     )  # fmt: skip

@@ -182,10 +182,10 @@ def mean_loss(sub, draw):
     expect(
         sub.loss(logits, ids, turn, credit), summed(logits, ids, turn, credit), what="`loss`", given={"ids": ids, "turn": turn, "credit": credit}, tolerance=1e-9,
         mistakes={
-            "the logits at t belong to the token at t + 1": summed(logits, ids, turn, credit, shift=0),
+            "it is forgotten that the logits at t belong to the token at t + 1": summed(logits, ids, turn, credit, shift=0),
             "the tokens of the others are in the divisor": summed(logits, ids, turn, credit, everybody=True),
-            "it is the mean over all tokens, not of the rows' means": summed(logits, ids, turn, credit, by_row=True),
-            "the sign: the loss goes down where good turns become likelier": -summed(logits, ids, turn, credit),
+            "it is forgotten that it is the mean over all tokens, not of the rows' means": summed(logits, ids, turn, credit, by_row=True),
+            "the sign is turned: the loss is to go down where good turns become likelier": -summed(logits, ids, turn, credit),
         },
     )  # fmt: skip
 

@@ -128,8 +128,8 @@ def whose(sub, draw):
         sub.said(ids).double(), spoken(ids).double(), what="`said`", given={"ids": ids},
         mistakes={
             "the tool's word is marked": (ids >= 0).double(),
-            "the call itself is the policy's, too": (spoken(ids) & (ids != 0)).double(),
-            "what comes after the tool's word is the policy's": (spoken(ids) & torch.tensor([True, False, False])).double(),
+            "it is forgotten that the call itself is the policy's, too": (spoken(ids) & (ids != 0)).double(),
+            "it is forgotten that what comes after the tool's word is the policy's": (spoken(ids) & torch.tensor([True, False, False])).double(),
         },
     )  # fmt: skip
 
