@@ -159,16 +159,29 @@ def test_how_the_tail_is_shared_out_is_not_taught(draw):
     assert float(exact.gradient(loss.sum(), leaf).abs().max()) < 1e-12
 
 
-def test_a_mixture_keeps_what_one_teacher_says_and_a_product_drops_it():
-    """Two hints, each of which makes another token likely: .8 and .1 average to .45, and multiply to less than .8 · .1."""
-    teachers = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]], dtype=DOUBLE).log()
+def test_a_mixture_keeps_what_one_teacher_says_and_a_product_drops_what_another_excludes_more_than_its_rivals():
+    """Two hints, each of which makes another token likely; what matters is how the other token stands beside the third."""
     even = torch.full((2,), 0.5, dtype=DOUBLE)
-    torch.testing.assert_close(kd.mixture_of_teachers(teachers, even), torch.tensor([0.45, 0.45, 0.1], dtype=DOUBLE))
-    found = kd.product_of_teachers(teachers, even)
-    roots = torch.tensor([0.08**0.5, 0.08**0.5, 0.1], dtype=DOUBLE)
-    torch.testing.assert_close(found, roots / roots.sum())
-    assert roots.tolist() == pytest.approx([0.283, 0.283, 0.1], abs=5e-4)
-    assert found.tolist() == pytest.approx([0.425, 0.425, 0.150], abs=5e-4)
+    apart = lambda low, rest: torch.tensor([[0.8, low, rest], [low, 0.8, rest]], dtype=DOUBLE).log()
+    for low, rest, mean, roots, product in (
+        (0.001, 0.199, [0.4005, 0.4005, 0.199], [0.0283, 0.0283, 0.199], [0.111, 0.111, 0.779]),
+        (0.1, 0.1, [0.45, 0.45, 0.1], [0.283, 0.283, 0.1], [0.425, 0.425, 0.150]),
+    ):
+        teachers = apart(low, rest)
+        torch.testing.assert_close(kd.mixture_of_teachers(teachers, even), torch.tensor(mean, dtype=DOUBLE))
+        found, plain = kd.product_of_teachers(teachers, even), teachers.mean(0).exp()
+        torch.testing.assert_close(found, plain / plain.sum())
+        assert plain.tolist() == pytest.approx(roots, abs=5e-4) and found.tolist() == pytest.approx(product, abs=5e-4)
+
+
+def test_of_hints_that_give_the_answer_away_mean_and_product_guess_alike_and_unequal_weights_sharpen_the_product():
+    even, uneven = (torch.tensor(w, dtype=DOUBLE) for w in ([0.5, 0.5], [0.6, 0.4]))
+    sure = lambda e: torch.tensor([[1 - 2 * e, e, e], [e, 1 - 2 * e, e]], dtype=DOUBLE).log()
+    off = [float((kd.mixture_of_teachers(sure(e), even) - kd.product_of_teachers(sure(e), even)).abs().sum()) for e in (0.1, 1e-2, 1e-3, 1e-5)]
+    assert off == sorted(off, reverse=True) and off[-1] < 0.005
+    mean, product = kd.mixture_of_teachers(sure(1e-3), uneven), kd.product_of_teachers(sure(1e-3), uneven)
+    assert float(product[0] / product[1]) > 2 * float(mean[0] / mean[1])
+    teachers = sure(0.1)
     one = torch.tensor([1.0, 0.0], dtype=DOUBLE)
     for of in (kd.mixture_of_teachers, kd.product_of_teachers):
         torch.testing.assert_close(of(teachers, one), teachers[0].exp())

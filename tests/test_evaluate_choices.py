@@ -144,6 +144,16 @@ def test_a_choice_that_does_not_fit_is_told():
         choose(MODEL, LETTERED, long)
 
 
+def test_the_longest_answer_that_fits_is_compared_and_one_token_more_is_told():
+    plain = word_tokenizer([*SAID, "say"])  # without letters, whose questions list all answers
+    model = tiny_model("nano", plain, seed=0).eval()
+    room = model.config.max_position_embeddings - len(encode(plain, conversation("say cats", "dogs"), first_turn=1)) + 1
+    asked = lambda size: [Problem(conversation("say cats"), "cats", choices=("cats", " ".join(["dogs"] * size)))]
+    assert choose(model, plain, asked(room)).picked[0]["sum"] == "cats"
+    with pytest.raises(UserError, match=f"has {model.config.max_position_embeddings + 1} tokens, the model reads"):
+        choose(model, plain, asked(room + 1))
+
+
 # -- rows with choices ---------------------------------------------------------------------------------------------
 
 

@@ -157,7 +157,7 @@ def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
 def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
     """What the reverse KL to several teachers at once is smallest at: their normalised geometric mean. ``(V,)`` probabilities
 
-    It is small wherever one of them is. What only one hint suggests is not learned.
+    A token is dropped that one of them excludes much more strongly than it excludes the token's rivals, whatever another suggests.
 
     Label: eq:kd-product
     Source: Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).

@@ -100,8 +100,7 @@ def sample(
         stop_sequences: a row also ends once its last tokens are one of these; they are part of it.
         limits: tokens at most of each prompt's completions, at least 1, where it is fewer than ``max_completion_length``.
         seed, step: with the prompt's key and the sample's number they determine the uniform numbers of a row.
-        prompt_keys: ``P`` distinct names. By default a prompt is its own name, and a prompt that comes twice in the batch
-            has a number added.
+        prompt_keys: ``P`` distinct names; those of :func:`own_names` by default.
         policy_version: updates that the model has seen; stored with every token.
         use_cache: False for a model that has no KV cache; each token then costs a full forward pass.
         uniforms: ``(P·G, max_completion_length)`` in [0, 1), to be used in place of the keyed ones.
@@ -171,6 +170,21 @@ def left_pad(
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
+def own_names(prompts: Sequence[Sequence[int]]) -> list[str]:
+    """``P`` distinct names: each prompt's tokens, and how often it has come before.
+
+    Who samples many prompts in several batches names them all at once; by the names of each batch a prompt that comes again in
+    another would see the same random numbers.
+    """
+    seen: Counter[str] = Counter()
+    names = []
+    for prompt in prompts:
+        text = " ".join(str(token) for token in prompt)
+        names.append(f"{text} #{seen[text]}")
+        seen[text] += 1
+    return names
+
+
 def invert_cdf(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     """The token at which the cumulative distribution, summed in the order of the ids, first exceeds ``uniforms``.
 
@@ -206,12 +220,7 @@ def _row_seeds(
     prompts: Sequence[Sequence[int]], keys: Sequence[int | str] | None, num_generations: int, seed: int, step: int
 ) -> list[int]:
     if keys is None:
-        seen: Counter[str] = Counter()
-        keys = []
-        for prompt in prompts:
-            text = " ".join(str(token) for token in prompt)
-            keys.append(f"{text} #{seen[text]}")
-            seen[text] += 1
+        keys = own_names(prompts)
     if len(keys) != len(prompts) or len(set(keys)) != len(keys):
         raise ValueError(f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt")
     return [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]

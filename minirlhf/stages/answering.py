@@ -22,7 +22,7 @@ from minirlhf.stages import named, start
 from minirlhf.stages.grading import grading
 from minirlhf.stages.sources import grading_without_effect
 from minirlhf.trainers.config import idle_of
-from minirlhf.trainers.evaluation import Measured, candidates
+from minirlhf.trainers.evaluation import Measured, candidates, names_of
 
 #: Fields of a request that say how replies are drawn and graded.
 OF_SAMPLING = (
@@ -156,11 +156,13 @@ class Best:
 def best_of(found: Answering) -> Best:
     """Sample ``num_generations`` replies to every problem, keep the best of each."""
     asked, rows, curves = found.asked, [], []
+    names = names_of(found.problems, found.tokenizer)
     for begin in progress(range(0, len(found.problems), asked.batch_size), "best of n"):
-        some = found.problems[begin : begin + asked.batch_size]
+        part = slice(begin, begin + asked.batch_size)
+        some = found.problems[part]
         drawn = candidates(
             found.model, some, found.reward, tokenizer=found.tokenizer, sampling=asked.sampling,
-            num_generations=asked.num_generations, seed=asked.seed,
+            num_generations=asked.num_generations, seed=asked.seed, prompt_keys=names[part],
         )  # fmt: skip
         for problem, texts, scores in zip(some, drawn.completions, drawn.rewards, strict=True):
             known = scores.isfinite()

@@ -24,7 +24,7 @@ from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
 from minirlhf.models.sampling import Sampling
 from minirlhf.stages.choices import Chosen
-from minirlhf.trainers.evaluation import Measured, candidates, divergence, wilson_interval, wins
+from minirlhf.trainers.evaluation import Measured, candidates, divergence, names_of, wilson_interval, wins
 
 #: Degrees of freedom from which on Student's t is the normal distribution, to three digits of a quantile.
 _MANY = 10_000
@@ -131,6 +131,8 @@ def answers(
 ) -> Replies:
     """Sample ``num_generations`` replies to every problem, ``batch_size`` problems at once, and grade them.
 
+    The size of a batch changes nothing, up to rounding in the model; problems that are alike get replies of their own.
+
     Args:
         extract: the answer that a text gives, or None; by it replies are counted as votes.
     """
@@ -138,12 +140,13 @@ def answers(
         raise UserError("no problems to answer")
     if ref_model is not None:
         require_same_vocabulary(model, ref_model)
-    parts = []
+    parts, names = [], names_of(problems, tokenizer)
     for start in range(0, len(problems), batch_size):
-        some = problems[start : start + batch_size]
+        part = slice(start, start + batch_size)
         found = candidates(
-            model, some, reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations, seed=seed
-        )
+            model, problems[part], reward, tokenizer=tokenizer, sampling=sampling, num_generations=num_generations,
+            seed=seed, prompt_keys=names[part],
+        )  # fmt: skip
         rollout = found.rollout
         kl = None if ref_model is None else divergence(model, ref_model, rollout).view(-1, num_generations)
         shape = found.rewards.shape

@@ -24,7 +24,7 @@ from minirlhf.equations import evaluation
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.feedback.rewards import Reward, ask
 from minirlhf.models.forward import completion_logits
-from minirlhf.models.sampling import Sampling, sample
+from minirlhf.models.sampling import Sampling, own_names, sample
 from minirlhf.models.texts import completion_texts
 
 log = logging.getLogger(__name__)
@@ -138,6 +138,12 @@ class Candidates:
         return Measured.of(values[self.rewards.isfinite().any(-1)])
 
 
+def names_of(problems: Sequence[Problem], tokenizer: Any) -> list[str]:
+    """A name of each problem for :func:`candidates`, such that replies do not depend on how many are asked at once, and problems that are
+    alike get replies of their own."""
+    return own_names([encode_prompt(tokenizer, p.prompt) for p in problems])
+
+
 @torch.no_grad()
 def candidates(
     policy: nn.Module,
@@ -148,9 +154,13 @@ def candidates(
     sampling: Sampling,
     num_generations: int,
     seed: int = 0,
+    prompt_keys: Sequence[str] | None = None,
 ) -> Candidates:
     """Sample ``num_generations`` completions of every problem and grade them. Two policies with one seed see the same
     random numbers.
+
+    Args:
+        prompt_keys: as :func:`~minirlhf.models.sampling.sample` takes them; one batch of several says those of :func:`names_of`.
 
     Raises:
         UserError: not one completion could be graded; it says what happened first.
@@ -163,6 +173,7 @@ def candidates(
         eos_token_id=ends_of(tokenizer, policy).ids,
         pad_token_id=tokenizer.pad_token_id,
         seed=seed,
+        prompt_keys=prompt_keys,
     )
     texts = completion_texts(rollout, tokenizer)
     asked = [problem for problem in problems for _ in range(num_generations)]

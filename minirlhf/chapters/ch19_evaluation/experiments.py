@@ -132,9 +132,10 @@ def _difficulties(rng: torch.Generator, *shape: int) -> tuple[Tensor, Tensor]:
 
 
 def power(seed: int, items: int, benchmarks: int = 1000) -> dict[str, float]:
-    """How often .70 against .75 is found: other items for each model (two shares), or the same (the sign test on differing items)."""
+    """How often .70 against .75 is found: other items for each model (two shares), or the same, by the interval of a mean of pairs
+    or by the sign test on differing items."""
     rng = generator("power", seed, items)
-    found = {"unpaired": 0, "paired": 0}
+    found = {"unpaired": 0, "interval": 0, "paired": 0}
     for _ in range(benchmarks):
         a, b = _difficulties(rng, items)
         other = _difficulties(rng, items)[0]
@@ -142,6 +143,8 @@ def power(seed: int, items: int, benchmarks: int = 1000) -> dict[str, float]:
         both = (ours.double().mean() + apart.double().mean()) / 2
         error = math.sqrt(float(2 * both * (1 - both) / items))
         found["unpaired"] += float((ours.double().mean() - apart.double().mean()).abs()) > REACH * error
+        pairs = float(evaluation.paired_variance(ours.double(), theirs.double()))
+        found["interval"] += abs(float(ours.double().mean() - theirs.double().mean())) > REACH * math.sqrt(pairs)
         found["paired"] += sign_test(int((ours & ~theirs).sum()), int((theirs & ~ours).sum())) < 0.05
     return {name: count / benchmarks for name, count in found.items()}
 
@@ -170,14 +173,17 @@ def false_alarms(
 
 def leaderboard(seed: int, games: int, boards: int = 60, models: int = 8, step: float = 35.0) -> dict[str, float]:
     """Eight models, each 35 Elo points above the next. How often does the fit of so many games crown the right one, and how often
-    does the 95 % interval of the difference of the two best hold the truth?"""
+    does the 95 % interval of the difference of the two best hold the truth? Of several who share the first place each is crowned in part.
+
+    Everybody meets everybody equally often, so that the fit orders them by their wins, which are whole numbers and can be equal.
+    """
     rng = generator("board", seed, games)
     unit = 400 / math.log(10)
     truth = -torch.arange(models, dtype=torch.float64) * step / unit
     each = games / (models * (models - 1) // 2)  # of every pair
     met = torch.full((models, models), each, dtype=torch.float64).fill_diagonal_(0.0)
     chances = torch.sigmoid(truth[:, None] - truth[None, :]).triu(1)
-    crowned = held = fitted = 0
+    crowned, held, fitted = 0.0, 0, 0
     for _ in range(boards):
         wins = torch.binomial(met.triu(1), chances, generator=rng)
         wins = wins + (met.triu(1) - wins).mT
@@ -186,7 +192,8 @@ def leaderboard(seed: int, games: int, boards: int = 60, models: int = 8, step: 
         except ValueError:
             continue  # somebody has won or lost everything: no finite fit
         fitted += 1
-        crowned += int(found.argmax()) == 0
+        leading = wins.sum(1) == wins.sum(1).max()
+        crowned += float(leading[0]) / int(leading.sum())
         error = math.sqrt(float(evaluation.leaderboard_variance(met, found)[0, 1]))
         held += abs(float(found[0] - found[1] - (truth[0] - truth[1]))) <= REACH * error
     return {"crowned": crowned / fitted, "held": held / fitted, "fitted": fitted / boards}

@@ -1,0 +1,179 @@
+"""What stands behind the tables of `minirlhf evaluate`: intervals of hand-made replies, number by number, and how replies are drawn."""
+
+import math
+
+import pytest
+import torch
+
+from minirlhf.core.errors import UserError
+from minirlhf.data.chat import conversation
+from minirlhf.data.records import Problem
+from minirlhf.models.sampling import Sampling
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.stages.answering import Answering, Request, best_of
+from minirlhf.stages.measure import Number, Replies, answers, as_json, compare, majorities, measure
+from minirlhf.trainers.evaluation import Measured, wilson_interval
+
+WORDS = word_tokenizer(["cats", "dogs", "birds", "say", "purr"])
+POLICY = tiny_model("nano", WORDS, seed=0)
+SAMPLING = Sampling(max_completion_length=5)
+
+
+def long(problems, completions):
+    return [float(len(c)) for c in completions]
+
+
+def replied(rewards, *, said=None, ended=None, clusters=None):
+    """Replies of which only the grades matter: ``rewards`` are ``P`` lists of ``G``."""
+    rewards = torch.tensor(rewards, dtype=torch.float64)
+    ones = torch.ones_like(rewards)
+    ended = ones.bool() if ended is None else torch.tensor(ended).bool()
+    clusters = None if clusters is None else torch.tensor(clusters)
+    return Replies([["a"] * rewards.shape[1]] * len(rewards), rewards, ones.long(), ended, None, clusters, said)
+
+
+def ends(found, name):
+    return found[name]["low"], found[name]["high"]
+
+
+# -- intervals of shares ---------------------------------------------------------------------------------------------
+
+#: Four problems that are nearly alike, eight replies each: less spread than independent draws would have.
+EVEN = [[1.0] * 4 + [0.0] * 4] * 3 + [[1.0] * 3 + [0.0] * 5]
+
+
+def test_no_share_is_known_better_than_by_as_many_independent_draws_as_there_were():
+    """Of k replies at once a problem with eight has ⌊8/k⌋ that share none."""
+    said = [["right" if grade else "wrong" for grade in row] for row in EVEN]
+    replies = replied(EVEN, said=said, ended=EVEN)
+    found = as_json(measure(replies))
+    for name, draws in (
+        ("accuracy", 32), ("ended", 32), ("pass@1", 32), ("pass@2", 16), ("pass@4", 8), ("pass@8", 4), ("pass^2", 16), ("pass^4", 8), ("maj@4", 8), ("maj@8", 4),
+    ):  # fmt: skip
+        mean = found[name]["value"]
+        assert 0 < mean <= 1
+        assert ends(found, name) == pytest.approx(wilson_interval(draws * mean, draws)), name
+    assert found["maj@4"]["value"] == pytest.approx(float(majorities(replies, 4).mean()))
+
+
+def test_a_win_rate_counts_every_reply_as_a_draw():
+    """Means of .5, .5, .5, 1: their standard error is 1/8, so they are worth .625 · .375 · 64 = 15 draws, and sixteen were made."""
+    ours, theirs = [[1.0, 1.0, 0.0, 0.0]] * 4, [[1.0, 0.0, 0.0, 1.0]] * 3 + [[0.0] * 4]
+    found = as_json(measure(replied(ours), against=replied(theirs)))
+    assert found["win rate"]["value"] == 0.625
+    assert ends(found, "win rate") == pytest.approx(wilson_interval(0.625 * 15, 15))
+
+
+def test_what_could_not_be_graded_is_counted_by_replies():
+    nan = math.nan
+    found = as_json(measure(replied([[1.0, 1.0, nan, nan]] * 3 + [[1.0, 0.0, 0.0, nan]])))
+    assert found["not graded"]["value"] == 0.4375
+    assert ends(found, "not graded") == pytest.approx(wilson_interval(7, 16))
+    shares = Measured.of(torch.tensor([1, 1, 1, 1 / 3]))
+    worth = shares.mean * (1 - shares.mean) / shares.stderr**2
+    assert ends(found, "accuracy") == pytest.approx(wilson_interval(shares.mean * worth, worth))
+    assert not [name for name in found if name.startswith("pass")], "no problem of which all replies could be graded"
+
+
+def test_problems_with_an_ungraded_reply_count_for_means_and_not_for_what_needs_all_replies():
+    """Three problems, the last with one grade: the accuracy is over all three, pass@2 over two."""
+    said = [["a", "b", "c"]] * 3
+    found = as_json(measure(replied([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, math.nan, math.nan]], said=said)))
+    assert found["accuracy"]["value"] == pytest.approx((2 / 3 + 0 + 1) / 3)
+    assert found["pass@2"]["value"] == pytest.approx(1 / 2)
+    assert found["pass^2"]["value"] == pytest.approx(1 / 6)
+    assert found["maj@3"]["value"] == pytest.approx(1 / 2)
+    for name in ("pass@2", "maj@3"):  # one right and one wrong are worth one draw
+        assert ends(found, name) == pytest.approx(wilson_interval(0.5, 1))
+
+
+def test_two_problems_that_say_the_opposite_are_worth_one_draw():
+    """By rounding it may be a hair less than one, of which there is no interval."""
+    for stderr in (0.5, math.nextafter(0.5, 1.0)):
+        number = Number.of_shares("x", Measured(0.5, stderr), 2, 2)
+        assert (number.low, number.high) == pytest.approx(wilson_interval(0.5, 1))
+
+
+def test_of_no_problem_nothing_is_known():
+    number = Number.of_shares("x", Measured(math.nan, math.nan), 0, 0)
+    assert math.isnan(number.value) and not number.known and "no interval" in str(number)
+    assert Number("x", 0.5, 0.4, 0.6).known and not Number("x", 0.5, math.nan, 0.6).known
+
+
+def test_clusters_are_what_is_counted():
+    """Six problems in three clusters that are alike within: as three problems, but a reply each is a draw."""
+    values = [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    found = as_json(measure(replied([[v] for v in values], clusters=[0, 0, 1, 1, 2, 2])))
+    mean, stderr = 2 / 3, Measured.of(torch.tensor([1.0, 0.0, 1.0])).stderr
+    worth = mean * (1 - mean) / stderr**2
+    assert ends(found, "accuracy") == pytest.approx(wilson_interval(mean * worth, worth))
+    assert worth < 3 and found["length (tokens)"]["low"] is None
+    alike = as_json(measure(replied([[1.0]] * 6, clusters=[0, 0, 1, 1, 2, 2])))
+    assert ends(alike, "accuracy") == wilson_interval(3, 3)
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_where_one_model_has_rewards_without_bounds_no_interval_is_made_up(turned):
+    """All differences are alike; of a length nothing says that another problem could not be far off."""
+    both = {"a": replied([[1.0], [1.0], [1.0]]), "b": replied([[3.0], [3.0], [3.0]])}
+    [pair] = compare(dict(reversed(both.items())) if turned else both)
+    assert pair.difference.value == (2 if turned else -2) and not pair.difference.known
+    [shares] = compare({"a": both["a"], "c": replied([[0.0], [0.0], [0.0]])})
+    assert (shares.difference.low, shares.difference.high) == (pytest.approx(1 - 2 * wilson_interval(0, 3)[1]), 1)
+
+
+def test_a_cluster_is_one_toss():
+    """Three clusters, one of which is better on two problems by less than it is worse on the third."""
+    ours = [[1.0], [1.0], [0.0], [1.0], [1.0], [0.0]]
+    theirs = [[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]]
+    clusters = [0, 0, 0, 1, 1, 2]
+    [pair] = compare({"a": replied(ours, clusters=clusters), "b": replied(theirs)})
+    assert (pair.better, pair.worse) == (1, 0)
+    alone = compare({"a": replied(ours), "b": replied(theirs)})[0]
+    assert (alone.better, alone.worse) == (3, 1)
+    same = compare({"a": replied([[1.0]] * 6, clusters=clusters), "b": replied([[1.0]] * 6)})[0]
+    assert same.difference.high == pytest.approx(wilson_interval(0, 3)[1])
+
+
+# -- how replies are drawn -------------------------------------------------------------------------------------------
+
+
+def asked(*names):
+    return [Problem(conversation(f"say {name}"), name) for name in names]
+
+
+def test_another_seed_gives_other_replies_and_the_same_seed_the_same():
+    some = asked("cats", "dogs", "birds", "purr")
+    first, again, other = (answers(POLICY, WORDS, some, long, SAMPLING, seed=seed).completions for seed in (3, 3, 4))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_problems_that_are_alike_get_replies_of_their_own_in_any_batch(batch_size):
+    """Eight times the same question and two others between them: by draws that are shared, every batch would say the same."""
+    some = [*asked("cats") * 3, *asked("dogs"), *asked("cats") * 5, *asked("birds")]
+    whole = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2)
+    parts = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2, batch_size=batch_size)
+    assert parts.completions == whole.completions and torch.equal(parts.rewards, whole.rewards)
+    alike = [text for problem, texts in zip(some, parts.completions, strict=True) for text in texts if problem == some[0]]
+    assert len(alike) == 16 and len(set(alike)) > 8
+
+
+def test_the_best_of_n_does_not_depend_on_the_batch_either():
+    some = asked("cats") * 6
+    best = lambda size: best_of(
+        Answering(
+            Request("m", "d", num_generations=2, max_completion_length=5, batch_size=size), POLICY, WORDS, some, long, "long"
+        )
+    )
+    rows = best(2).rows
+    assert rows == best(64).rows and len({row["messages"][-1]["content"] for row in rows}) > 2
+
+
+def test_nothing_to_answer_is_told():
+    with pytest.raises(UserError, match="no problems to answer"):
+        answers(POLICY, WORDS, [], long, SAMPLING)
