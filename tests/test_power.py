@@ -11,6 +11,7 @@ import torch
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
 from minirlhf.equations.evaluation import paired_variance
+from minirlhf.evidence import student
 from minirlhf.stages.power import Noise, grades
 
 HOW = {"alpha": 0.05, "power": 0.8}
@@ -64,6 +65,20 @@ def test_one_seed_fewer_than_it_asks_for_is_not_enough():
     assert math.isfinite(noise.items(0.01, seeds=fewest, replies=1, **HOW))
 
 
+def test_what_a_t_test_over_the_seeds_finds_is_less_than_the_formula_with_a_known_spread_says():
+    """Eight seeds are enough by the formula; over eight differences the test finds it in two of three cases, over ten in four of five."""
+    noise, rng, rounds = Noise(0.4, 0.0, 0.05**2, ""), np.random.default_rng(4), 20_000
+    assert (noise.seeds(0.05, **HOW), noise.seeds_by_t(0.05, **HOW)) == (8, 10)
+    found = {}
+    for seeds in (8, 10):
+        apart = rng.normal(0.05, 0.05, (rounds, seeds))
+        t = apart.mean(1) / apart.std(1, ddof=1) * math.sqrt(seeds)
+        found[seeds] = float((t > student.quantile(0.05, seeds - 1)).mean())
+    assert found[8] == pytest.approx(0.68, abs=0.015) and found[10] == pytest.approx(0.80, abs=0.015)
+    assert noise.effect_by_t(seeds=10, **HOW) < 0.05 < noise.effect_by_t(seeds=9, **HOW)
+    assert noise.effect_by_t(seeds=1, **HOW) == math.inf
+
+
 # -- the command -------------------------------------------------------------------------------------------------
 
 
@@ -84,7 +99,12 @@ def file(tmp_path, monkeypatch):
 
 def test_the_example_of_chapter_19(capsys):
     assert main(["power", "--accuracy", "0.7", "--effect", "0.05"]) == 0
-    assert "items needed for a difference of 0.05: 1,248" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "items needed for a difference of 0.05: 1,248" in shown and "of items with their replies 0.3975" in shown
+    assert "t test" not in shown
+    for seeds, words in (("1", "One seed cannot measure it"), ("10", "A t test over 10 differences measures it, and finds 0.01")):
+        assert main(["power", "--accuracy", "0.7", "--effect", "0.05", "--seeds", seeds, "--seed-sd", "0.01"]) == 0
+        assert words in capsys.readouterr().out
 
 
 def test_a_pilot_in_one_file_or_in_two_says_the_same(file, capsys):
@@ -116,7 +136,7 @@ def test_what_could_not_be_graded_is_left_out(file):
         (["--accuracy", "0.5", "--items", "9", "--power", "0.01"], "--power 0.01: expected more than half"),
         (["--accuracy", "0.5", "--items", "9", "--seed-sd", "-1"], "--seed-sd -1: expected 0"),
         (["--accuracy", "0.5", "--items", "9", "--replies", "4"], "expected --results of a pilot"),
-        (["--accuracy", "0.7", "--effect", "0.01", "--seed-sd", "0.02"], "expected at least 32 seeds"),
+        (["--accuracy", "0.7", "--effect", "0.01", "--seed-sd", "0.02"], "expected at least 32 seeds, or 34 for a t test"),
         (["--results", "nowhere.json", "--effect", "0.1"], "nowhere.json: no such file"),
         (["--results", "broken.json", "--effect", "0.1"], "broken.json: cannot be read"),
         (["--results", "list.json", "--effect", "0.1"], "list.json: holds no grades of models"),

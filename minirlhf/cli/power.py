@@ -59,21 +59,31 @@ def run(args: argparse.Namespace) -> int:
         print(f"{' − '.join(found)}: {mean:+.3f} in the pilot, which is not the difference that is looked for")
     how = {"seeds": args.seeds, "replies": args.replies, "alpha": args.alpha, "power": args.power}
     print(f"noise of {noise.known}")
-    print(f"  variance between items {noise.item:.4f}, of a reply {noise.reply:.4f}, between seeds {noise.seed:.6f}")
+    each = f"of items {noise.item:.4f}, of a reply {noise.reply:.4f}" if noise.reply else f"of items with their replies {noise.item:.4f}"
+    print(f"  variance {each}, between seeds {noise.seed:.6f}")
     print(f"level {args.alpha:g}, power {args.power:g}; seeds {args.seeds}, replies to each item {args.replies}")
     sizes = {100, 300, 1000, 3000, 10000} if args.items is None else {args.items}
     if args.effect is not None:
         needed = noise.items(args.effect, **how)
         if math.isinf(needed):
-            fewest = noise.seeds(args.effect, alpha=args.alpha, power=args.power)
+            level = {"alpha": args.alpha, "power": args.power}
+            fewest, by_t = noise.seeds(args.effect, **level), noise.seeds_by_t(args.effect, **level)
             raise UserError(
                 f"--seeds {args.seeds}: seeds that differ by {args.seed_sd:g} hide a difference of {args.effect:g}, however many "
-                f"items there are; expected at least {fewest} seeds"
+                f"items there are; expected at least {fewest} seeds, or {by_t} for a t test over them"
             )
         print(f"\nitems needed for a difference of {args.effect:g}: {math.ceil(needed):,}")
     print("\n  items   smallest difference that is found")
     for items in sorted(sizes):
         print(f"{items:7,}   {noise.effect(items, **how):.4f}")
+    if seed > 0:
+        found = noise.effect_by_t(seeds=args.seeds, alpha=args.alpha, power=args.power)
+        print(
+            "\nThe spread between seeds is taken as known. One seed cannot measure it."
+            if args.seeds == 1
+            else f"\nThe spread between seeds is taken as known. A t test over {args.seeds} differences measures it, and finds "
+            f"{found:.4f} and more, however many items there are."
+        )
     return 0
 
 

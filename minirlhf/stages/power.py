@@ -16,6 +16,7 @@ from torch import Tensor
 from minirlhf.core.errors import UserError
 from minirlhf.equations.comparisons import smallest_effect
 from minirlhf.equations.evaluation import difference_variance, items_needed
+from minirlhf.evidence import student
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,22 @@ class Noise:
         """The fewest seeds that can find this difference, with as many items as one likes."""
         one = dataclasses.replace(self, item=0.0, reply=0.0).effect(1, seeds=1, replies=1, alpha=alpha, power=power)
         return math.floor((one / effect) ** 2) + 1
+
+    def effect_by_t(self, *, seeds: int, alpha: float, power: float) -> float:
+        """The smallest difference that a t test over the differences of so many seeds finds so often, however many items there are.
+
+        It does not know τ², it measures it; of one seed it cannot, and the difference is infinite.
+        """
+        if seeds == 1:
+            return math.inf
+        return student.detectable(alpha, seeds - 1, power) * math.sqrt(self.seed / seeds)
+
+    def seeds_by_t(self, effect: float, *, alpha: float, power: float) -> int:
+        """The fewest seeds by which a t test over their differences can find this one."""
+        found = max(2, self.seeds(effect, alpha=alpha, power=power))
+        while self.effect_by_t(seeds=found, alpha=alpha, power=power) > effect:
+            found += 1
+        return found
 
 
 class _Pilot(NamedTuple):
