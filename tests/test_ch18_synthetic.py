@@ -177,7 +177,10 @@ def test_a_mixture_keeps_what_one_teacher_says_and_a_product_drops_what_another_
 def test_of_hints_that_give_the_answer_away_mean_and_product_guess_alike_and_unequal_weights_sharpen_the_product():
     even, uneven = (torch.tensor(w, dtype=DOUBLE) for w in ([0.5, 0.5], [0.6, 0.4]))
     sure = lambda e: torch.tensor([[1 - 2 * e, e, e], [e, 1 - 2 * e, e]], dtype=DOUBLE).log()
-    off = [float((kd.mixture_of_teachers(sure(e), even) - kd.product_of_teachers(sure(e), even)).abs().sum()) for e in (0.1, 1e-2, 1e-3, 1e-5)]
+    off = [
+        float((kd.mixture_of_teachers(sure(e), even) - kd.product_of_teachers(sure(e), even)).abs().sum())
+        for e in (0.1, 1e-2, 1e-3, 1e-5)
+    ]
     assert off == sorted(off, reverse=True) and off[-1] < 0.005
     mean, product = kd.mixture_of_teachers(sure(1e-3), uneven), kd.product_of_teachers(sure(1e-3), uneven)
     assert float(product[0] / product[1]) > 2 * float(mean[0] / mean[1])

@@ -159,7 +159,9 @@ def test_problems_that_are_alike_get_replies_of_their_own_in_any_batch(batch_siz
     whole = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2)
     parts = answers(POLICY, WORDS, some, long, SAMPLING, num_generations=2, batch_size=batch_size)
     assert parts.completions == whole.completions and torch.equal(parts.rewards, whole.rewards)
-    alike = [text for problem, texts in zip(some, parts.completions, strict=True) for text in texts if problem == some[0]]
+    alike = [
+        text for problem, texts in zip(some, parts.completions, strict=True) for text in texts if problem == some[0]
+    ]
     assert len(alike) == 16 and len(set(alike)) > 8
 
 
@@ -167,7 +169,12 @@ def test_the_best_of_n_does_not_depend_on_the_batch_either():
     some = asked("cats") * 6
     best = lambda size: best_of(
         Answering(
-            Request("m", "d", num_generations=2, max_completion_length=5, batch_size=size), POLICY, WORDS, some, long, "long"
+            Request("m", "d", num_generations=2, max_completion_length=5, batch_size=size),
+            POLICY,
+            WORDS,
+            some,
+            long,
+            "long",
         )
     )
     rows = best(2).rows

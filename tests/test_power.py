@@ -102,7 +102,10 @@ def test_the_example_of_chapter_19(capsys):
     shown = capsys.readouterr().out
     assert "items needed for a difference of 0.05: 1,248" in shown and "of items with their replies 0.3975" in shown
     assert "t test" not in shown
-    for seeds, words in (("1", "One seed cannot measure it"), ("10", "A t test over 10 differences measures it, and finds 0.01")):
+    for seeds, words in (
+        ("1", "One seed cannot measure it"),
+        ("10", "A t test over 10 differences measures it, and finds 0.01"),
+    ):
         assert main(["power", "--accuracy", "0.7", "--effect", "0.05", "--seeds", seeds, "--seed-sd", "0.01"]) == 0
         assert words in capsys.readouterr().out
 
@@ -136,7 +139,10 @@ def test_what_could_not_be_graded_is_left_out(file):
         (["--accuracy", "0.5", "--items", "9", "--power", "0.01"], "--power 0.01: expected more than half"),
         (["--accuracy", "0.5", "--items", "9", "--seed-sd", "-1"], "--seed-sd -1: expected 0"),
         (["--accuracy", "0.5", "--items", "9", "--replies", "4"], "expected --results of a pilot"),
-        (["--accuracy", "0.7", "--effect", "0.01", "--seed-sd", "0.02"], "expected at least 32 seeds, or 34 for a t test"),
+        (
+            ["--accuracy", "0.7", "--effect", "0.01", "--seed-sd", "0.02"],
+            "expected at least 32 seeds, or 34 for a t test",
+        ),
         (["--results", "nowhere.json", "--effect", "0.1"], "nowhere.json: no such file"),
         (["--results", "broken.json", "--effect", "0.1"], "broken.json: cannot be read"),
         (["--results", "list.json", "--effect", "0.1"], "list.json: holds no grades of models"),

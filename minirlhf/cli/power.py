@@ -59,7 +59,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"{' − '.join(found)}: {mean:+.3f} in the pilot, which is not the difference that is looked for")
     how = {"seeds": args.seeds, "replies": args.replies, "alpha": args.alpha, "power": args.power}
     print(f"noise of {noise.known}")
-    each = f"of items {noise.item:.4f}, of a reply {noise.reply:.4f}" if noise.reply else f"of items with their replies {noise.item:.4f}"
+    each = (
+        f"of items {noise.item:.4f}, of a reply {noise.reply:.4f}"
+        if noise.reply
+        else f"of items with their replies {noise.item:.4f}"
+    )
     print(f"  variance {each}, between seeds {noise.seed:.6f}")
     print(f"level {args.alpha:g}, power {args.power:g}; seeds {args.seeds}, replies to each item {args.replies}")
     sizes = {100, 300, 1000, 3000, 10000} if args.items is None else {args.items}
@@ -77,12 +81,12 @@ def run(args: argparse.Namespace) -> int:
     for items in sorted(sizes):
         print(f"{items:7,}   {noise.effect(items, **how):.4f}")
     if seed > 0:
-        found = noise.effect_by_t(seeds=args.seeds, alpha=args.alpha, power=args.power)
+        least = noise.effect_by_t(seeds=args.seeds, alpha=args.alpha, power=args.power)
         print(
             "\nThe spread between seeds is taken as known. One seed cannot measure it."
             if args.seeds == 1
             else f"\nThe spread between seeds is taken as known. A t test over {args.seeds} differences measures it, and finds "
-            f"{found:.4f} and more, however many items there are."
+            f"{least:.4f} and more, however many items there are."
         )
     return 0
 
