@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 · Models that teach models
 #
-# Most of what a model learns from today was written by a model. **What does a teacher know that its text does not show, what does a student learn that cannot be its teacher, and what
+# Much of what a model is tuned on today was written by a model. **What does a teacher know that its text does not show, what does a student learn that cannot be its teacher, and what
 # becomes of models that learn from models, again and again?**
 #
 # The worlds are small: three sayings of three words, and a table of fifty outcomes.

@@ -136,9 +136,9 @@ def how_many(sub, draw):
     expect(
         sub.number("times"), float(count), what="`times`", reveal=False,
         mistakes={
-            "at the beginning the odds are not even: fewer texts are good than bad": float(math.ceil(math.log(99) / math.log(first[0] / first[1]))),
-            "one fewer is not enough": float(count - 1),
-            "one fewer does as well": float(count + 1),
+            "the odds at the beginning are taken to be even, where fewer texts are good than bad": float(math.ceil(math.log(99) / math.log(first[0] / first[1]))),
+            "the last filter is left out: so many are not enough": float(count - 1),
+            "a filter is added that is not needed: one fewer does as well": float(count + 1),
         },
     )  # fmt: skip
 

@@ -80,9 +80,11 @@ def law(sub, draw):
         sub.kept(n, kappa, generations), want, what="`kept`", tolerance=1e-9,
         given={"n": n, "kappa": kappa, "generations": generations},
         mistakes={
-            "κ counts by its square, since a variance does": (1 - kappa / n) ** generations,
+            "κ is taken as it is and not by its square, by which a variance counts": (1 - kappa / n) ** generations,
             "that is κ = 1, everything replaced": (1 - 1 / n) ** generations,
-            "the generations do not add up, they multiply": 1 - generations * kappa**2 / n,
+            "the losses of the generations are added up, where what they leave multiplies": 1 - generations * kappa**2 / n,
+            "one generation is left out": (1 - kappa**2 / n) ** (generations - 1),
+            "one generation is counted that is not there": (1 - kappa**2 / n) ** (generations + 1),
         },
     )  # fmt: skip
 
@@ -99,7 +101,10 @@ def same_loss(sub, draw):
     lost = 1 - after(truth, n, kappa, 1) / diversity(truth)
     expect(
         sub.equivalent(n, kappa), 1 / lost, what="`equivalent`", tolerance=1e-7, given={"n": n, "kappa": kappa},
-        mistakes={"κ counts by its square": n / kappa, "the slower the model moves, the *more* draws it is worth": n * kappa**2},
+        mistakes={
+            "κ is taken as it is and not by its square": n / kappa,
+            "a model that moves slowly is taken to be worth fewer draws, where it is worth *more*": n * kappa**2,
+        },
     )  # fmt: skip
 
 

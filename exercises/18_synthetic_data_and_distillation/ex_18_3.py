@@ -108,9 +108,12 @@ def alike(sub, draw):
         want = by_definition(a, b)
         others = {
             "that is the longest run without a gap": block(a, b),
-            "the order of the words counts": bag(a, b),
+            "the order of the words is ignored": bag(a, b),
             EARLY: early(a, b),
-            "divide by the mean of the lengths, not by the shorter": want * (len(a) + len(b)) / 2 / min(len(a), len(b)),
+            "it is divided by the shorter length, where it should be the mean of the two": want
+            * (len(a) + len(b))
+            / 2
+            / min(len(a), len(b)),
         }
         expect(
             sub.overlap(a, b), want, what="`overlap`", given={"a": a, "b": b}, tolerance=1e-9,
@@ -120,7 +123,7 @@ def alike(sub, draw):
         want = by_definition(*fixed)
         others = {
             "that is the longest run without a gap": block(*fixed),
-            "the order of the words counts": bag(*fixed),
+            "the order of the words is ignored": bag(*fixed),
             EARLY: early(*fixed),
         }
         expect(
@@ -184,9 +187,11 @@ def order(sub, draw):
         if not isinstance(got, list | tuple | torch.Tensor):
             fail("the result of `admit` is not a list")
         others = {
-            "those let in before belong to the pool": admitted(limit, growing=False),
-            "those that were not let in do not belong to the pool": admitted(limit, everyone=True),
-            "an overlap equal to the limit is not below it": admitted(limit, strict=False),
+            "those let in before are not compared with, although they belong to the pool": admitted(
+                limit, growing=False
+            ),
+            "candidates are compared with those that were not let in, too": admitted(limit, everyone=True),
+            "an overlap equal to the limit is let in, although it is not below it": admitted(limit, strict=False),
         }
         places = [int(x) for x in got]
         if places != sorted(set(places)) or not set(places) <= set(range(len(candidates))):

@@ -89,8 +89,8 @@ def beginnings(sub, draw):
         sub.weights(now, then, mask), by_prefix(now, then, mask, upto="before"), what="`weights`",
         given={"logps": now, "old_logps": then, "mask": mask}, tolerance=1e-9,
         mistakes={
-            "the token itself does not decide whether its position is reached": by_prefix(now, then, mask, upto="itself"),
-            "what comes later does not decide whether a position is reached": by_prefix(now, then, mask, upto="all"),
+            "the ratio of the token itself is counted, which does not decide whether its position is reached": by_prefix(now, then, mask, upto="itself"),
+            "the ratios of what comes later are counted, which does not decide whether a position is reached": by_prefix(now, then, mask, upto="all"),
             "only the token before was counted, not the whole beginning": torch.where(
                 mask, torch.cat([torch.ones(4, 1), (now - then).exp()[:, :-1]], 1), 0.0
             ),

@@ -68,8 +68,8 @@ def of_a(sub, draw):
         tolerance=6e-5,
         reveal=False,
         mistakes={
-            "items that neither solved count, too": (both + a) / (both + a + b),
-            "items that both solved count, too": a / (both + a + b + neither),
+            "the items that neither solved are left out": (both + a) / (both + a + b),
+            "the items that both solved are left out": a / (both + a + b + neither),
             "that is B's": (both + b) / (both + a + b + neither),
         },
     )
@@ -91,7 +91,7 @@ def of_both(sub, draw):
         reveal=False,
         mistakes={
             "that is B's minus A's": (b - a) / (both + a + b + neither),
-            "it is of all items, not of those that differ": (a - b) / (a + b),
+            "it is a share of those that differ and not of all items": (a - b) / (a + b),
         },
     )
 
@@ -135,9 +135,9 @@ def enough(sub, draw):
         what="`smallest`",
         reveal=False,
         mistakes={
-            "one fewer is not enough: round up": float(n - 1),
+            "n is rounded down, where one has to round up": float(n - 1),
             "as many as make one mistake likely": float(wald),
-            "the rule of three is another interval": float(rule),
+            "the rule of three is taken for this interval": float(rule),
             "z is not squared": float(once),
         },
     )

@@ -125,7 +125,7 @@ def at_least_one(sub, draw):
         1.0,
         what="the number of replies",
         given=shown(numbers),
-        mistakes={"an item must have a reply": free},
+        mistakes={"an item may have less than one reply, where it must have a reply": free},
     )
 
 
@@ -157,7 +157,8 @@ def lowest(sub, draw):
                 "b is taken for the price of one reply; it pays for both models'": (item + reply / k)
                 * (cost_item + 2 * cost_reply * k)
                 / budget,
-                "more replies do not reduce the variance between items": (item + reply) / (n * k),
+                "the variance between items is divided by the replies as well, which do not reduce it": (item + reply)
+                / (n * k),
                 "it is not divided by the number of items": item + reply / k,
             },
         )
@@ -187,7 +188,7 @@ def ratio(sub, draw):
             tolerance=1e-5,
             mistakes={
                 "upside down": 1 / right,
-                "a budget is no standard error: leave out the root": math.sqrt(right),
+                "a root is taken, as of a standard error": math.sqrt(right),
                 "that is what is saved, as a share": 1 - 1 / right,
                 "K is below 1 where one reply is best": at(1.0, *numbers) / free,
                 "the two ways have equally many items, and not equal budgets": (item + reply) / (item + reply / k),

@@ -122,6 +122,23 @@ def best_of(confidence, right, penalty, pick=max):
     return pick(start for start, value in earned.items() if value == top), top
 
 
+def one_by_one(confidence, right, cost):
+    """As if a threshold could stand between questions of one confidence."""
+    order = confidence.argsort(descending=True, stable=True)
+    earned = (right[order] - cost * (1 - right[order])).cumsum(0)
+    return float(confidence[order][earned.argmax()])
+
+
+def least_risky(confidence, right, cost):
+    """The lowest confidence from which on at most 1/(1 + penalty) of the answers are wrong."""
+    fit = [
+        start
+        for start in set(confidence.tolist())
+        if (of := wrong_from(confidence, right, start))[0] * (1 + cost) <= of[1]
+    ]
+    return min(fit, default=math.inf)
+
+
 @test(
     points=2,
     hints=(
@@ -147,6 +164,8 @@ def that_earns_most(sub, draw):
                 "the chapter's threshold is returned, which believes what the model says": penalty / (1 + penalty),
                 "the mean of the answered ones is made largest, which answers too little": 0.9,
                 "wrong answers cost 1, whatever the penalty": best_of(confidence, right, 1.0)[0],
+                "questions of one confidence are taken one after the other": one_by_one(confidence, right, penalty),
+                "wrong answers are kept rare, and nothing is added up": least_risky(confidence, right, penalty),
                 "wrong answers cost nothing": 0.6,
             },
         )
