@@ -165,8 +165,8 @@ def labels(sub, draw):
         reveal=False,
         mistakes={
             "it is the factor for the share, not for the weight": of_share,
-            "the errors fall with the root of the number": math.sqrt(want),
-            "the edge alone: it would be found in half of the studies": (1.96 * error / w) ** 2,
+            "it is forgotten that the errors fall with the root of the number": math.sqrt(want),
+            "the edge alone is asked for: it would be found in half of the studies": (1.96 * error / w) ** 2,
             "it is upside down": 1 / want,
             "the edge is the corrected one, which this question leaves out": (3.482 * error / w) ** 2,
             "the edge is that of a one-sided test": (2.487 * error / w) ** 2,

@@ -85,11 +85,12 @@ def two_means(sub, draw):
         what="the loss",
         given={"new_logits": new, "new_labels": new_y, "old_logits": old, "old_labels": old_y, "weight": weight},
         mistakes={
-            "one mean over all points: four old ones among 32 new hardly count": (sum(a) + weight * sum(b)) / 6,
+            "one mean is taken over all points: four old ones among 32 new hardly count": (sum(a) + weight * sum(b))
+            / 6,
             "the old points are left out": sum(a) / 4,
-            "sums instead of means": sum(a) + weight * sum(b),
+            "sums are taken instead of means": sum(a) + weight * sum(b),
             "the weight is on the new points": weight * sum(a) / 4 + sum(b) / 2,
-            "the sign: that is a likelihood": -right,
+            "the sign is turned: that is a likelihood": -right,
             "it is divided by 1 + weight": right / (1 + weight),
             "it is a mixture of the two means, in which the new points lose what the old ones gain": (1 - weight)
             * sum(a)

@@ -78,15 +78,17 @@ def counts(sub, draw):
         float(len(marked(turns))),
         reveal=False,
         mistakes={
-            "the closing token belongs to the loss, or the model never learns to stop": float(
+            "it is forgotten that the closing token belongs to the loss, or the model never learns to stop": float(
                 len(marked(turns, ("word",)))
             ),
-            "the line break behind the closing token comes from the template": float(
+            "it is forgotten that the line break behind the closing token comes from the template": float(
                 len(marked(turns, ("word", "close", "break")))
             ),
-            "who speaks next is not the assistant's to say": float(len(marked(turns, ("announce", "word", "close")))),
-            "every turn of the assistant counts, not the last one only": float(last),
-            "the words of the others are context": float(len(written(turns))),
+            "it is forgotten that who speaks next is not the assistant's to say": float(
+                len(marked(turns, ("announce", "word", "close")))
+            ),
+            "it is forgotten that every turn of the assistant counts, not the last one only": float(last),
+            "it is forgotten that the words of the others are context": float(len(written(turns))),
         },
     )
 

@@ -95,7 +95,7 @@ def ask(sub, ids, right):
         mistakes={
             "the assistant's closing token is left out": right & (ids != END),
             "what announces the assistant counts as well": right | (ids == ASSISTANT),
-            "the padding counts, too: a turn is over after its end": right | (after & (ids == END)),
+            "the padding counts, too, though a turn is over after its end": right | (after & (ids == END)),
             "only the last turn of the assistant counts": right & last,
             "the user's closing token counts as well": right | (closings(ids) & said),
             "all that stands before the first user counts, and it is not the assistant's": right

@@ -100,8 +100,8 @@ def alone(sub, draw):
         right,
         given={"documents": documents, "marked": marked},
         mistakes={
-            "the sum, not the mean": by_hand(*data, total=True),
-            "logits[t] speaks about the token behind it": by_hand(*data, shift=0),
+            "the sum is taken, not the mean": by_hand(*data, total=True),
+            "it is forgotten that logits[t] speaks about the token behind it": by_hand(*data, shift=0),
         },
     )
 

@@ -71,7 +71,7 @@ def ask_push(sub, logits, q, a):
     pi = logits.softmax(-1)
     want = exact.finite_difference(lambda z: loss(z, logits, q, a), logits).flatten()
     mistakes = {
-        "the sign: this is the direction of ascent": -want,
+        "the sign is turned: this is the direction of ascent": -want,
         "every token's own share of the push, π Σ q π^a, is left out": -q * pi**a,
     }
     if a:

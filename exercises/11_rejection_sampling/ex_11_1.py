@@ -149,7 +149,7 @@ def control(sub, draw):
         what="`mean_random`",
         tolerance=6e-4,
         reveal=False,
-        mistakes={"the median is not the mean": middle} if abs(middle - sum(values) / 30) > 2e-3 else {},
+        mistakes={"the median is taken for the mean": middle} if abs(middle - sum(values) / 30) > 2e-3 else {},
     )
 
 
