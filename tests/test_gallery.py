@@ -392,6 +392,15 @@ def test_the_command_of_a_question_runs(line, capsys):
         ("reward collapses to zero", "garbage"),
         ("lora reference adapter", "adapters_and_reference"),
         ("why does my model never stop talking", "never_stops"),
+        ("reward goes down", "reward_down"),
+        ("reward decreases", "reward_down"),
+        ("reward not increasing", "wrong_groups"),
+        ("kl too high", "kl_grows"),
+        ("kl spikes", "kl_grows"),
+        ("entropy drops", "entropy_falls"),
+        ("all completions identical", "entropy_falls"),
+        ("chosen logps go down", "chosen_falls"),
+        ("length goes up", "longer"),
     ],
 )
 def test_a_question_is_found_by_the_words_that_people_use(words, name, capsys):

@@ -66,12 +66,20 @@ def get(name: str) -> AskedQuestion:
 _STOP = """
     a about after all also always am an and any are as at be been but by can could did do does for from get gets go goes had has have
     how i if in into is isn it its just keep keeps like make me my not of off on or our out over really same should so some something
-    still t than that the their them then there these they this to too up very was we what when where which while who why will with
+    still t than that the their them then there these they this to too very was we what when where which while who why will with
     without would you your
     better different good model models problem question replies reply run runs training train trained using
 """
 #: Words that stand in questions of every kind and tell none of them from another.
 STOP = frozenset(_STOP.split())
+_SAME = """
+    fall falls fell falling drop drops dropped dropping decrease decreases decreased decreasing decline declines shrink shrinks down lower
+    rise rises rose rising increase increases increased increasing grow grows grew growing climb climbs up higher
+    identical alike
+    spike spikes jump jumps leap leaps explode explodes
+"""
+#: Words that say the same in a search, each to the first of its line.
+SAME = {word: line.split()[0] for line in _SAME.splitlines() for word in line.split()}
 #: The share of a search that a question must meet, each word weighed by how rare it is.
 FITS = 0.5
 
@@ -80,7 +88,7 @@ def search(text: str, count: int = 3) -> list[AskedQuestion]:
     """Those that fit the words best, the best first; none if nothing fits.
 
     A word counts by how rare it is among the questions, and one that no question has as much as the rarest; one that is met in the answer
-    alone counts a third. A word of four letters or more is also met where one begins with the other. Words of :data:`STOP` do not count.
+    alone counts a third. A word of four letters or more is also met where one begins with the other. Words of :data:`STOP` do not count, those of a line of :data:`SAME` are one.
     A question fits if it meets the share :data:`FITS` of what was asked; among those that fit, one comes first
     that has the words in one phrase, and little else in it.
     """
@@ -110,7 +118,8 @@ def _phrases(question: AskedQuestion) -> list[list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\d+\.\d+|[a-z0-9]+", text.lower().replace("_", " "))
+    found: list[str] = re.findall(r"\d+\.\d+|[a-z0-9]+", text.lower().replace("_", " "))
+    return [SAME.get(word, word) for word in found]
 
 
 def _met(word: str, among: Sequence[str]) -> bool:
