@@ -6,6 +6,8 @@
 # **How much of what a judge calls better is only longer, and what do the cures take out besides?**
 
 # %%
+import math
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -189,10 +191,10 @@ paradox = predict(
 # NBVAL_CHECK_OUTPUT
 strengths = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 told = [chatty.told(s) for s in strengths]
-print("strength     KL   bits   further words   judge   asker")
+print("strength     KL   of it information   further words   judge   asker")
 for strength, row in zip(strengths, told, strict=True):
     print(
-        f"{strength:8.1f} {abs(row['kl']):6.2f} {abs(row['bits']):6.2f} {row['fillers']:15.1f} {row['judge']:7.2f} {row['asker']:7.2f}"
+        f"{strength:8.1f} {abs(row['kl']):6.2f} {abs(row['information']):19.2f} {row['fillers']:15.1f} {row['judge']:7.2f} {row['asker']:7.2f}"
     )
 best = max(range(len(told)), key=lambda i: told[i]["asker"])
 paradox.reveal(
@@ -201,13 +203,13 @@ paradox.reveal(
 
 # %%
 # figure: paradox
-# alt: Against the strength of the optimisation, information rises steadily, still below its ceiling of two bits at the end, while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
+# alt: Against the strength of the optimisation, information rises steadily, still below its ceiling of 1.39 nats at the end, while the number of further words rises ever faster; the asker's reward, below, rises until a strength of about two and
 #   then falls below where it began.
 fig, (top, low) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
-top.plot(strengths, [row["bits"] for row in told], color=PALETTE["blue"], label="bits of information")
+top.plot(strengths, [row["information"] for row in told], color=PALETTE["blue"], label="information, nats")
 top.plot(strengths, [row["fillers"] / 10 for row in told], color=PALETTE["red"], label="further words, tens")
-top.axhline(2, ls=":", color=PALETTE["black"])
-top.set(xlabel="strength of the tilt", ylabel="bits; tens of words", title="information is bounded, words are not")
+top.axhline(math.log(4), ls=":", color=PALETTE["black"])
+top.set(xlabel="strength of the tilt", ylabel="nats; tens of words", title="information is bounded, words are not")
 top.legend(frameon=False, fontsize=8)
 low.plot(strengths, [row["asker"] for row in told], color=PALETTE["green"])
 low.set(xlabel="strength of the tilt", ylabel="asker's mean reward", title="what the asker gets")
