@@ -1,6 +1,6 @@
 """Whatever is thrown at them, the loaders, the template parser, the settings, the graders and the reader of tool calls read it or refuse it with one clear line.
 
-    python tests/fuzz.py                     100,000 inputs for each, and the evidence in benchmarks/fuzz.json
+    python tests/fuzz.py                     100,000 inputs for each (20,000 formulas, 2,000 programs), and the evidence in benchmarks/fuzz.json
     python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
     python tests/fuzz.py --only graders --keep                    one target anew, with the seed of the evidence, into it
 
@@ -25,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import ClassVar
 
 import datasets
 
@@ -308,27 +309,51 @@ MARKS += (
 )
 
 
+#: Pieces of formulas, whole and broken; no towers of powers, which take all the time that a box has.
+FORMULAS = (
+    "x", "y", "7", "-", "+", "*", "/", "(", ")", "^2", "^{", "}", "{", "\\frac{1}{2}", "\\frac", "\\frac12", "\\sqrt{x}", "sqrt", "\\sqrt[3]{8}", "\\pi",
+    "sin(x)", "\\log x", "\\text{ cm}", "\\text{not }", "\\boxed{", "$", "####", "<answer>", "</answer>", "x = ", ",", "(1, 2)", "\\{1, 2\\}",
+    "[0, 1)", "1,000", "1 1/2", "0.5", "\\%", "^\\circ", "\\cdot", "≤", "√", "٧", "\x00", "\ud800", "The answer is ", "squared", "e^{x}", "|x|",
+)  # fmt: skip
+WANTED = ("7", "-7", "1/2", "x", "x+1", "\\sqrt{8}", "(1, 2)", "\\{1, 2\\}", "[0, 1)", "\\text{even}", "e^{x}", "\\pi")
+#: Pieces of programs; none loops for ever.
+PROGRAMS = (
+    "    return 2 * x\n", "    return x + x\n", "    return 4\n", "def double(x):\n    return x * 2\n", "double = lambda x: 2 * x\n", "```python\n", "```\n",
+    "    raise SystemExit(0)\n", "import os\nos._exit(0)\n", "    assert False\n", "class A:\n    pass\n", "print('4')\n", "    yield x\n", "x = 2\n", "(",
+    '"""', "\\\n", "\t", "\x00", "\ud800", "    1 / 0\n", "del double\n", "open('answer', 'w').write('4')\n", "check = None\n", "async ",
+)  # fmt: skip
+EXAM = {
+    "prompt": 'def double(x):\n    """Twice x."""\n',
+    "entry_point": "double",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(-1) == -2\n",
+}
+
+
 class Graders:
     """Texts and references for every grader that needs no box; what it gives must be a number of its range."""
 
+    names: ClassVar[list[str]] = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
+    marks: ClassVar[tuple[str, ...]] = MARKS
+
     def __init__(self, folder: Path) -> None:
-        self.names = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
+        pass
+
+    def completion(self, rng: random.Random) -> str:
+        """Some marks in a row, sometimes damaged."""
+        joined = rng.choice(("", " ")).join(rng.choice(self.marks) for _ in range(rng.randint(0, 8)))
+        return joined if rng.random() < 0.7 else _damaged(rng, joined)
+
+    def reference(self, rng: random.Random) -> str:
+        """What the completion is compared with."""
+        return self.completion(rng)
 
     def make(self, rng: random.Random) -> tuple[str, str, str]:
         """The name of a grader or of a sum, seldom damaged, and two texts."""
-
-        def text() -> str:
-            parts = [rng.choice(MARKS) for _ in range(rng.randint(0, 8))]
-            joined = rng.choice(("", " ")).join(parts)
-            return (
-                joined if rng.random() < 0.7 else damage(rng, joined.encode(errors="replace")).decode(errors="replace")
-            )
-
         names = [rng.choice(self.names) + rng.choice(("", "", "*0.5")) for _ in range(rng.choice((1, 1, 2)))]
         name = "+".join(names)
         if rng.random() < 0.1:
-            name = damage(rng, name.encode()).decode(errors="replace")
-        return name, text(), text()
+            name = _damaged(rng, name)
+        return name, self.completion(rng), self.reference(rng)
 
     def run(self, made: tuple[str, str, str]) -> None:
         """Grade, twice."""
@@ -337,6 +362,54 @@ class Graders:
         value = grade(completion, reference)
         assert isinstance(value, float) and not math.isinf(value), f"{name} gave {value!r}"
         assert math.isnan(value) == math.isnan(grade("", reference)), f"{name}: NaN depends on the completion"
+
+
+class Formulas(Graders):
+    """Answers and references for the grader of formulas, which asks a box where both are expressions."""
+
+    patience = 12
+    names: ClassVar[list[str]] = ["maths"]
+    marks: ClassVar[tuple[str, ...]] = FORMULAS
+
+    def reference(self, rng: random.Random) -> str:
+        """A formula, seldom a text like the completion's."""
+        return rng.choice(WANTED) if rng.random() < 0.8 else self.completion(rng)
+
+    def run(self, made: tuple[str, str, str]) -> None:
+        """Grade; the mark is 0 or 1, and an empty reply is never paid."""
+        super().run(made)
+        _, completion, reference = made
+        value, nothing = graders.maths(completion, reference), graders.maths("", reference)
+        assert value in (0.0, 1.0) or math.isnan(value), f"maths gave {value!r}"
+        assert nothing == 0.0 or math.isnan(nothing), "an empty reply is paid"
+
+
+class Programs(Graders):
+    """Programs and tests, damaged or not, for the graders that run them in a box."""
+
+    patience = 12
+    names: ClassVar[list[str]] = ["tests", "tests_share"]
+    marks: ClassVar[tuple[str, ...]] = PROGRAMS
+
+    def reference(self, rng: random.Random) -> str:
+        """Tests of a function that doubles a number; seldom damaged, as text or as JSON."""
+        how = rng.random()
+        if how < 0.1:
+            return _damaged(rng, json.dumps(EXAM))
+        return json.dumps(mangle(rng, EXAM) if how < 0.2 else EXAM)
+
+    def run(self, made: tuple[str, str, str]) -> None:
+        """Grade; a program that does not speak of its argument does not pass."""
+        super().run(made)
+        _, completion, reference = made
+        value = graders.tests_share(completion, reference)
+        assert 0 <= value <= 1 or math.isnan(value), f"tests_share gave {value!r}"
+        if reference == json.dumps(EXAM) and value == 1:
+            assert "x" in completion, "passes without its argument"
+
+
+def _damaged(rng: random.Random, text: str) -> str:
+    return damage(rng, text.encode(errors="replace")).decode(errors="replace")
 
 
 #: Pieces of calls in both forms, whole and broken.
@@ -426,8 +499,12 @@ TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings | Graders | C
     "templates": Templates,
     "settings": Settings,
     "graders": Graders,
+    "formulas": Formulas,
+    "programs": Programs,
     "calls": Calls,
 }
+#: Of how many inputs in a run, where there are fewer: one of these starts up to six boxes.
+SHARE = {"formulas": 0.2, "programs": 0.02}
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
@@ -452,17 +529,17 @@ def fuzz(name: str, count: int, seed: int) -> tuple[Counter[str], list[Crash]]:
         target = TARGETS[name](Path(folder))
         for number in range(count):
             made = target.make(random.Random(f"{seed} {name} {number}"))
-            outcome, problem = attempt(target.run, made)
+            outcome, problem = attempt(target.run, made, getattr(target, "patience", 1))
             outcomes[outcome] += 1
             if outcome == "crashed":
                 crashes.append(Crash(name, number, made, problem))
     return outcomes, crashes
 
 
-def attempt(run: Callable[[object], None], made: object) -> tuple[str, str]:
-    """``read``, ``refused`` or ``crashed``, and what was said."""
+def attempt(run: Callable[[object], None], made: object, patience: int = 1) -> tuple[str, str]:
+    """``read``, ``refused`` or ``crashed``, and what was said; ``patience`` multiplies the time that an answer may take."""
     try:
-        with limit(SECONDS), contextlib.redirect_stderr(io.StringIO()):
+        with limit(patience * SECONDS), contextlib.redirect_stderr(io.StringIO()):
             run(made)
     except UserError as problem:
         clear = str(problem) and "\n" not in str(problem) and len(str(problem)) < 5000
@@ -491,7 +568,12 @@ def limit(seconds: int) -> Iterator[None]:
 def main() -> int:
     """Run all targets and write the evidence, or one and write nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100_000, help="inputs for each target")
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=100_000,
+        help="inputs for each target; a fifth of it for formulas, a fiftieth for programs",
+    )
     parser.add_argument("--seed", type=int, default=None, help="repeats a run; else a fresh one")
     parser.add_argument("--only", choices=list(TARGETS), help="one target; no evidence is written")
     parser.add_argument(
@@ -508,10 +590,11 @@ def main() -> int:
     failed = False
     start, names = time.perf_counter(), [args.only] if args.only else list(TARGETS)
     with ProcessPoolExecutor(len(names), mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(fuzz, names, [args.count] * len(names), [seed] * len(names)))
+        counts = [int(args.count * SHARE.get(name, 1)) for name in names]
+        results = list(pool.map(fuzz, names, counts, [seed] * len(names)))
     print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
-    for name, (outcomes, crashes) in zip(names, results, strict=True):
-        print(f"{name}: {args.count:,} inputs, {dict(outcomes)}")
+    for name, count, (outcomes, crashes) in zip(names, counts, results, strict=True):
+        print(f"{name}: {count:,} inputs, {dict(outcomes)}")
         for crash in crashes[:10]:
             print(f"  input {crash.number}: {crash.problem[:300]!r}\n    {str(crash.made)[:300]!r}")
         failed |= bool(crashes)

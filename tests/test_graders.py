@@ -33,6 +33,19 @@ NOT_SEVEN = (
     "7 factorial", "7 thousand", "7 dozen", "7 and a half", "7 times nine",
 )  # fmt: skip
 
+#: Words behind a number or a formula that make another one of it, or take it back.
+BEHIND = (
+    "and", "billion", "but", "cubed", "dozen", "dozens", "factorial", "fewer", "half", "halves", "hundred", "if", "is", "isn't", "less", "million", "minus",
+    "more", "nor", "not", "no", "only", "or", "plus", "quarter", "quarters", "squared", "than", "third", "thirds", "thousand", "times", "to",
+    "trillion", "was", "wrong",
+)  # fmt: skip
+#: The same, before it.
+BEFORE = (
+    "at least", "at most", "anything but", "I doubt it is", "I doubt that it is", "half of", "two halves of", "a quarter of", "three quarters of",
+    "the root of", "the square of", "a third of", "two thirds of", "minus", "negative", "neither", "nor", "or", "less than", "twice", "never",
+    "It is not", "It isn't", "It isn’t", "It can't be", "It cannot be", "It is not equal", "It is not equal to", "It never is",
+)  # fmt: skip
+
 # (completion, reference, reward)
 TABLE = {
     "exact": [
@@ -53,6 +66,11 @@ TABLE = {
         ("it is -7", "7", 0),
         ("it is 7/2", "7", 0),
         *((f"it is {text}", "7", 0) for text in ("–7", "1/7", "2^7", "7^2", "7*3", "7 .5", "~7")),
+        *((text, "7", 0) for text in ("3 - 7", "3- 7", "7 - 3", "7 -3", "3 × 7", "7 + 2 = 9", "2 ^ 7", "7 ^ 2")),
+        ("- 7", "7", 1),  # the sign of a list
+        ("3 + 4 = 7", "7", 1),
+        ("3 - 7 = -4, but here it is 7", "7", 1),
+        ("7 - so", "7", 1),
         ("it is 7, or so.", "7", 1),
         ("it is 7.", "7", 1),
         ("text", "", math.nan),
@@ -112,7 +130,27 @@ TABLE = {
         ("#### 1,23", "23", 0),
         ("#### 7:30", "7", 0),
         ("#### 7:30", "30", 0),
-        ("#### 7k", "7", 0),
+        *(
+            (f"#### 7{text}", "7", 0)
+            for text in (
+                "k",
+                "K",
+                "M",
+                "B",
+                " bn",
+                "mn",
+                " hundred",
+                " thousand",
+                " million",
+                " billions",
+                " trillion",
+                " dozen",
+            )
+        ),
+        ("#### 7m", "7", 1),  # seven metres
+        ("#### 7 km", "7", 1),
+        ("#### 7 Bees", "7", 1),
+        ("of 3 thousand #### 7", "7", 1),
         ("3 + 4 = 7²", "4", 0),
         ("#### 7 kg", "7", 1),
         ("#### 7.", "7", 1),
@@ -228,6 +266,83 @@ TABLE = {
         ("x.real", "x", 0),
         ("", "1", 0),
         ("1", "", math.nan),
+        *((rf"\boxed{{7\text{{ {word}}}}}", "7", 0) for word in BEHIND),
+        *((f"The answer is 7 {word}", "7", 0) for word in BEHIND),
+        *((f"$7$ {word}", "7", 0) for word in BEHIND),
+        *((f"{words} $7$", "7", 0) for words in BEFORE),
+        ("$7$ is wrong; it is 8", "7", 0),
+        ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers
+        ("$7$. No, 8.", "7", 0),
+        ("The area is $7$ cm", "7", 1),
+        ("I first had $8$ but it is $7$", "7", 1),
+        ("The final answer is $7$. I hope it is correct.", "7", 1),
+        ("a total of $7$ apples", "7", 1),
+        ("#### 7\nso that is it", "7", 1),
+        ("I add 3 and 4\nThe answer is 7.\n\n", "7", 1),
+        *((rf"\boxed{{\{f} x}}", f"{f}(x)", 1) for f in ("sqrt", "sin", "cos", "tan", "exp", "log")),
+        *((rf"\boxed{{\{f}{{x}}}}", f"{f}(x)", 1) for f in ("sqrt", "sin", "cos", "tan", "exp", "log")),
+        (r"\boxed{\sin 2x}", r"\sin(2)x", 0),  # of what is it the sine?
+        *(
+            (rf"\boxed{{{text}}}", value, 1)
+            for text, value in (
+                (r"\mbox{even}", "even"),
+                (r"\mathbf{7}", "7"),
+                (r"7\mbox{ cm}", "7"),
+                (r"\left(1, 2\right)", "(1,2)"),
+                (r"\displaystyle\frac12", "0.5"),
+                (r"\big(1, 2\big)", "(1,2)"),
+                (r"\Big(1, 2\Big)", "(1,2)"),
+                (r"7\quad", "7"),
+                (r"\qquad 7", "7"),
+                (r"2\,x", "2x"),
+                ("2~x", "2x"),
+                (r"7\%", "7"),
+                ("90°", "90"),
+                (r"2\times 3", "6"),
+                ("2·3", "6"),
+                ("2×3", "6"),
+                (r"6\div 3", "2"),
+                ("6÷3", "2"),
+                ("2π", r"2\pi"),
+                (r"\ln 2", r"\log 2"),
+                (r"\log 8", r"3\log 2"),
+                ("ln(2)", r"\ln 2"),
+                ("x=7", "7"),
+                ("−7", "-7"),
+                ("–7", "-7"),
+                ("√8", r"2\sqrt2"),
+                ("x**{2}", "x^2"),
+                ("AB", "ab"),
+                ("even", r"\text{Even}"),
+                ("((1, 2), 3)", "((1,2),3)"),
+                (r"\{\}", r"\{ \}"),
+                ("(2)*1,234", "2468"),
+                ("1" * 300, "1" * 300),
+            )
+        ),
+        *(
+            (rf"\boxed{{{text}}}", value, 0)
+            for text, value in (
+                (r"\bigx", "x"),
+                (r"2\cdotx", "2x"),
+                (r"6\divx", "6/x"),
+                (r"\pix", r"\pi x"),
+                (r"\lnx", r"\log x"),
+                (r"\sinx", r"\sin x"),
+                (r"\dfracx2", "x/2"),
+                (r"5\,3", "53"),
+                (r"1\,2345", "12345"),
+                ("1,2345", "12345"),
+                ("x,123", "123x"),
+                ("X", "x"),
+                ("(1, 3)", "(1,2)"),
+                (r"\{1, 3\}", r"\{1,2\}"),
+                (r"\{1, 1\}", r"\{1,2\}"),
+                ("[0,1)", "(0,1)"),
+                ("(,1)", "(2,1)"),
+            )
+        ),
+        ("1" * 301, "1" * 301, math.nan),  # too long to be an answer
     ],
     "think": [
         ("<think>2 and 2</think><answer>4</answer>", "", 1),

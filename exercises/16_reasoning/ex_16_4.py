@@ -9,9 +9,10 @@
 # finds the best number there is, not only the best among its neighbours.
 #
 # 1. `taken`: how many steps it takes if the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
-# 2. `kept`: the smallest price at which it takes exactly $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
-# 3. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 5 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 5$ then.
-# 4. `earned`: its mean reward then. Three digits.
+# 2. `dear`: how many it takes if the price is $2\alpha$.
+# 3. `kept`: the smallest price at which it takes exactly $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
+# 4. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 5 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 5$ then.
+# 5. `earned`: its mean reward then. Three digits.
 
 # %% [given]
 import math
@@ -21,7 +22,7 @@ from minirlhf.ledger.registry import Draw
 
 def table(student):
     """p of 0 to 10 steps, the number that is asked for, and the price."""
-    for attempt in range(500):
+    for attempt in range(2000):
         draw = Draw("16.4", student, attempt)
         top, middle, steep = (
             0.9 + 0.01 * draw.integer(0, 8),
@@ -36,16 +37,17 @@ def table(student):
         loose = sorted((x * f for x, f in zip(p, factors, strict=True)), reverse=True)
         slopes = sorted(((p[n] - p[m]) / (n - m) for n in range(m + 1, 11)), reverse=True)
         longest = max(range(11), key=lambda n: p[n] - price * abs(m - n))
-        gain = p[m + 1] - p[m]
+        gains = [p[n + 1] - p[n] for n in range(10)]
         if (
             min(worth[0] - worth[1], shaped[0] - shaped[1], loose[0] - shaped[0]) > 0.01
             and shaped[0] not in p
             and slopes[0] - slopes[1] > 0.003
             and longest > m + 1
             and slopes[0] > (p[longest] - p[m]) / (longest - m)
-            and price - gain > 0.005
+            and price - gains[m] > 0.005
+            and slopes[0] + 0.005 < 2 * price < max(gains) - 0.005
         ):
-            break  # the best numbers stand out, the clip matters, and no neighbour of m is worth its price
+            break  # the best numbers stand out, the clip matters, no neighbour of m is worth its price; at twice the price m is the best, though some step gains more
     return p, m, price
 
 
@@ -53,6 +55,7 @@ def table(student):
 print(table(STUDENT))
 
 taken = None
+dear = None
 kept = None
 within = None
 earned = None
@@ -60,6 +63,7 @@ earned = None
 # %% [solution]
 p, m, price = table(STUDENT)
 taken = max(range(11), key=lambda n: p[n] - price * abs(m - n))
+dear = max(range(11), key=lambda n: p[n] - 2 * price * abs(m - n))
 kept = max((p[n] - p[m]) / abs(n - m) for n in range(11) if n != m)
 shaped = [x * min(1, max(0, 0.25 * (m + 5 - n) + 0.6)) for n, x in enumerate(p)]
 earned = max(shaped)
@@ -103,6 +107,31 @@ def overspends(sub, draw):
             "its neighbours are not worth their price, but a number further away is": float(m),
             "with so many steps it is most often right; steps cost something": best(p),
         },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "The eleven mean rewards again, with 2α for α.",
+        "A step that gains more than its price can come too late: those before it have to be paid as well.",
+    ),
+)
+def at_twice_the_price(sub, draw):
+    "`dear` is the best number at twice the price."
+    p, _, price = table(sub.student)
+    want = best(worth(sub.student, 2 * price))
+    others = {
+        "the last step to it gains more than its price, but those before it cost more than they gain": float(
+            max(n for n in range(1, 11) if p[n] - p[n - 1] > 2 * price)
+        ),
+        "that is the number at the price of the first part": best(worth(sub.student, price)),
+        "with so many steps it is most often right; steps cost something": best(p),
+    }
+    expect(
+        sub.number("dear"), want, what="`dear`", reveal=False,
+        mistakes={say: x for say, x in others.items() if x != want},
     )  # fmt: skip
 
 
@@ -185,6 +214,20 @@ p, m, price = table(STUDENT)
 taken = p.index(max(p))
 
 
+# %% [mutant] the last step that gains more than its price
+# caught by: at_twice_the_price
+# says: those before it
+p, m, price = table(STUDENT)
+taken, dear = (max(n for n in range(1, 11) if p[n] - p[n - 1] > price * k) for k in (1, 2))
+
+
+# %% [mutant] the same at twice the price
+# caught by: at_twice_the_price
+# says: the price of the first part
+p, m, price = table(STUDENT)
+dear = taken
+
+
 # %% [mutant] the next step
 # caught by: obeys
 # says: next step alone
@@ -229,4 +272,4 @@ earned = p[within]
 
 # %% [partial] 1: the first only
 p, m, price = table(STUDENT)
-kept, within, earned = 0.0, 10, 0.0
+dear, kept, within, earned = 10, 0.0, 10, 0.0

@@ -8,15 +8,16 @@ from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
 
-# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10 ^ 3, nor that of √7, 7², 7! or 7k: it is a part of something. At most 30
-# digits in a row: longer ones are no answers, and slow to calculate with.
+# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10 ^ 3, nor that of √7, 7², 7!, 7k or 7 million: it is a part of something. At
+# most 30 digits in a row: longer ones are no answers, and slow to calculate with.
+_LARGE = r"\s*(?:[kKMB]|bn|mn|(?:hundred|thousand|million|billion|trillion|dozen)s?)(?![a-zA-Z])"
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}(?![0-9])|[0-9]{1,30}(?![0-9]))"
 _NUMBER = re.compile(
     r"(?<![0-9.√_])(?<![0-9][-+*×·^])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<value>(?:{_DIGITS}(?:\.[0-9]{{1,30}}(?![0-9]))?|\.[0-9]{{1,30}}(?![0-9])))"
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,9})(?![0-9])|(?![eE][+-]?[0-9]))"
     rf"(?:/(?P<below>{_DIGITS}))?"
-    r"(?![-+:_.,][0-9]|[²³!]|[kK](?![a-zA-Z])|\s*(?:\*\*|[\^*×·/]\s*[0-9]|x\s*[0-9]))"
+    rf"(?![-+:_.,][0-9]|[²³!]|{_LARGE}|\s*(?:\*\*|[\^*×·/]\s*[0-9]|x\s*[0-9]))"
 )
 _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the distance takes their product in steps
@@ -29,12 +30,14 @@ def exact(completion: str, reference: str) -> float:
 
 def contains(completion: str, reference: str) -> float:
     """1 if the reference stands in the completion as whole words, in any case: ``7`` stands neither in ``72`` nor in ``7.5``, ``-7``,
-    ``1/7`` or ``7^2``. Signs with a blank are not looked at: ``3 - 7`` contains it."""
+    ``1/7``, ``7^2`` or ``3 - 7``. A lone ``- 7`` contains it, since that may be the sign of a list."""
     text, wanted = (" ".join(words.casefold().split()) for words in (completion, reference))
     if not wanted:
         return math.nan
-    before = r"(?<!\w)(?<!\d[.,])(?<![-−–/*^~])" if wanted[0].isdigit() else r"(?<!\w)"
-    after = r"(?!\w)(?![.,/]\d)(?! ?\.\d)(?![*^])" if wanted[-1].isdigit() else r"(?!\w)"
+    before = (
+        r"(?<!\w)(?<!\d[.,])(?<![-−–/*^~])(?<!\d[-−–+*×/^] )(?<!\d [-−–+*×/^] )" if wanted[0].isdigit() else r"(?<!\w)"
+    )
+    after = r"(?!\w)(?![.,/]\d)(?! ?\.\d)(?! ?[-−–+*×/^] ?\d)(?![*^])" if wanted[-1].isdigit() else r"(?!\w)"
     return float(bool(re.search(before + re.escape(wanted) + after, text)))
 
 
@@ -68,7 +71,8 @@ def numeric(completion: str, reference: str) -> float:
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number. What stands
     around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. A number that is a part
-    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``.
+    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``, ``7 million``.
+    ``7m`` is taken for seven metres.
     """
     wanted = answer_number(reference)
     return math.nan if wanted is None else float(answer_number(completion) == wanted)

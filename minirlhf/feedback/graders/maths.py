@@ -26,6 +26,11 @@ _NO_UNIT = re.compile(
     r"(?i)\b(?:and|billion|but|cubed|dozens?|factorial|fewer|half|halves|hundred|if|is|isn|less|million|minus|more|nor|not|no|only|or|plus|"
     r"quarters?|squared|than|thirds?|thousand|times|to|trillion|was|wrong)\b"
 )
+#: What takes back the formula behind it, or makes another one of it.
+_TAKEN_BACK = re.compile(
+    r"(?i)(?:\b(?:at (?:least|most)|but|doubt (?:that )?it is|(?:half|halves|quarters?|root|square|thirds?) of|minus|negative|neither|nor|or|"
+    r"than|twice)|(?:\bnever|not\b|n['’]t)(?: (?:be|equal|equal to|is))?)\s*$"
+)
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -33,7 +38,7 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (_UNIT, lambda found: found[0] if _NO_UNIT.search(found[0]) else ""),
     (_TEXT, r" \1 "),
     (
-        r"\\(?:left|right|displaystyle|limits|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
+        r"\\(?:left|right|displaystyle|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
         " ",
     ),
     (r"(?<![\^0-9a-zA-Z.}])([0-9]+)\s*\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9]))", r"(\1+\2\4/\3\5)"),  # 1½
@@ -52,7 +57,8 @@ def maths(completion: str, reference: str) -> float:
     """1 if both give the same mathematical answer, written in LaTeX or plainly.
 
     The answer of a text stands in its last ``<answer>…</answer>``, if it has one; there, or else in the whole text, in its last
-    ``\\boxed{…}`` or after its last ``####``, whichever comes later, else between its last dollar signs; else it is the last line. Two answers are the same if they are expressions of the same value
+    ``\\boxed{…}`` or after its last ``####``, whichever comes later, else between its last dollar signs, unless words take that back (*not $7$*;
+    *$7$ is wrong, it is 8*); else it is the last line. Two answers are the same if they are expressions of the same value
     (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and in
     their brackets, sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
     in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
@@ -73,12 +79,18 @@ def final_text(text: str) -> str:
         return _balanced(text[boxed + len("\\boxed{") :]).strip()
     if marked >= 0:
         return text[marked + len("####") :].strip().partition("\n")[0].strip()
-    before, dollar, _ = text.rpartition("$")
-    inside = before.rpartition("$")
-    if dollar and inside[1] and inside[2].strip():
-        return inside[2].strip()
+    before, dollar, behind = text.rpartition("$")
+    before, opened, inside = before.rpartition("$")
+    if dollar and opened and inside.strip() and not _taken_back(before, behind):
+        return inside.strip()
     lines = text.strip().splitlines()
     return lines[-1].strip().removesuffix(".") if lines else ""
+
+
+def _taken_back(before: str, behind: str) -> bool:
+    """Whether the words around a formula say that it is not the answer, or name a number behind it."""
+    rest = re.split(r"[.;\n]", behind, maxsplit=1)[0]
+    return bool(_TAKEN_BACK.search(before[-LONGEST:]) or _NO_UNIT.search(rest) or re.search("[0-9]", behind))
 
 
 def _balanced(text: str) -> str:
