@@ -39,12 +39,30 @@ BEHIND = (
     "more", "nor", "not", "no", "only", "or", "plus", "quarter", "quarters", "squared", "than", "third", "thirds", "thousand", "times", "to",
     "trillion", "was", "wrong",
 )  # fmt: skip
+#: The same, of which the first list named none.
+BEHIND += (
+    "divided by two", "over two", "multiplied by two", "doubled", "tenths", "fifths", "sixths", "hundredths", "below zero", "percent of x", "mod three",
+    "choose three", "false", "never", "approximately",
+)  # fmt: skip
+#: As chat models write 18.
+BOLD = (
+    "The answer is **18**.", "**Answer: 18**", "#### **18**", "**#### 18**", "#### 18**", "So she makes **$18** every day.", "It is *18*", "It is `18`",
+    "***18***", "__18__", "**The answer is 18**",
+)  # fmt: skip
 #: The same, before it.
 BEFORE = (
     "at least", "at most", "anything but", "I doubt it is", "I doubt that it is", "half of", "two halves of", "a quarter of", "three quarters of",
     "the root of", "the square of", "a third of", "two thirds of", "minus", "negative", "neither", "nor", "or", "less than", "twice", "never",
     "It is not", "It isn't", "It isn’t", "It can't be", "It cannot be", "It is not equal", "It is not equal to", "It never is",
 )  # fmt: skip
+
+#: What makes a 7 that stands before it a part of something, or one of two.
+GOES_ON = (
+    "k", "K", "M", "B", " bn", "mn", " hundred", " thousand", " million", " billions", " trillion", " dozen", " + 2", " - 2", "^{2}", "^(2)", r"\times2",
+    r" \cdot 2", "÷2", " ÷ 2", "/x", "x", "½", "⅓", "⁵", "⁻¹", " times 2", "(2)", " or 8", " or eight", ", 8, 9", " 8 9", " squared", " tenths", "-tenths",
+    " over 2", " divided by two",
+)  # fmt: skip
+OTHER_SEVENS = ("minus 7", "negative 7", "log 7", "－7", "‐7", "±7", "not 7", "It isn't 7", "less than 7", r"\sqrt{7}")
 
 # (completion, reference, reward)
 TABLE = {
@@ -71,6 +89,7 @@ TABLE = {
         ("3 + 4 = 7", "7", 1),
         ("3 - 7 = -4, but here it is 7", "7", 1),
         ("7 - so", "7", 1),
+        *((text, "18", 1) for text in BOLD),
         ("it is 7, or so.", "7", 1),
         ("it is 7.", "7", 1),
         ("text", "", math.nan),
@@ -130,23 +149,17 @@ TABLE = {
         ("#### 1,23", "23", 0),
         ("#### 7:30", "7", 0),
         ("#### 7:30", "30", 0),
+        *((f"#### 7{text}", "7", 0) for text in GOES_ON),
+        *((f"#### {text}", "7", 0) for text in OTHER_SEVENS),
+        *((f"it is {text}", "7", 0) for text in ("minus 7", "negative 7", "not 7", "7 million", r"\sqrt{7}")),
+        *((text, "18", 1) for text in BOLD),
         *(
-            (f"#### 7{text}", "7", 0)
-            for text in (
-                "k",
-                "K",
-                "M",
-                "B",
-                " bn",
-                "mn",
-                " hundred",
-                " thousand",
-                " million",
-                " billions",
-                " trillion",
-                " dozen",
-            )
+            (f"#### 7{text}", "7", 1)
+            for text in (" times a day", "/hour", r"^\circ", " (7 kg)", " months", " slices of pizza", "\n8 is wrong")
         ),
+        ("**2**3", "2", 0),
+        ("2**3", "3", 0),
+        ("7*3*2", "2", 0),
         ("#### 7m", "7", 1),  # seven metres
         ("#### 7 km", "7", 1),
         ("#### 7 Bees", "7", 1),
@@ -176,7 +189,15 @@ TABLE = {
         ("9" * 31, "9" * 31, math.nan),  # too long to be a number
         ("1", "1/0", math.nan),
     ],
-    "gsm8k": [("72", "72", 0), ("#### 72", "72", 1), ("#### 72", "none", math.nan), ("72", "none", math.nan)],
+    "gsm8k": [
+        ("#### **72**", "72", 1),
+        ("**#### 72**", "72", 1),
+        ("The answer is **72**", "72", 0),
+        ("72", "72", 0),
+        ("#### 72", "72", 1),
+        ("#### 72", "none", math.nan),
+        ("72", "none", math.nan),
+    ],
     "partial": [("#### 72", "72", 1), ("72", "72", 0.5), ("#### 73", "72", 0), ("72", "none", math.nan)],
     "maths": [
         (r"so \boxed{\frac{1}{2}}", "0.5", 1),
@@ -270,6 +291,11 @@ TABLE = {
         *((f"The answer is 7 {word}", "7", 0) for word in BEHIND),
         *((f"$7$ {word}", "7", 0) for word in BEHIND),
         *((f"{words} $7$", "7", 0) for words in BEFORE),
+        *((text, "18", 1) for text in BOLD if "she" not in text),
+        *((text, "18", 1) for text in (r"Thus, \(18\).", r"\[18\]", r"\[\boxed{18}\]", r"Thus, \[18.\]")),
+        (r"\boxed{1, 2}", "1,2", 1),
+        (r"\boxed{1, 234}", "1234", 0),
+        ("(2)**3", "8", 1),
         ("$7$ is wrong; it is 8", "7", 0),
         ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers
         ("$7$. No, 8.", "7", 0),
@@ -404,6 +430,23 @@ TABLE = {
         ("    return 2 * x\n", DOUBLE, 1),
         ("```python\ndef double(x):\n    return x + x\n```", DOUBLE, 1),
         ("First\n```\ndef double(x):\n    return 0\n```\nno:\n```py\ndouble = lambda x: 2 * x\n```", DOUBLE, 1),
+        *(
+            (text.format("def double(x):\n    return 2 * x"), DOUBLE, 1)
+            for text in (
+                "```Python\n{}\n```",
+                "```python3\n{}\n```",
+                "``` python\n{}\n```",
+                "~~~python\n{}\n~~~",
+                "```python title=a\n{}\n```",
+                "<answer>{}</answer>",
+                "<think>```python\ndef double(x):\n    return 3\n```</think><answer>\n```python\n{}\n```\n</answer>",
+                "so\n```\n{}",
+            )
+        ),
+        ("- so:\n  ```python\n  def double(x):\n      return 2 * x\n  ```\n", DOUBLE, 1),
+        ("```python\r\ndef double(x):\r\n    return 2 * x\r\n```\r\n", DOUBLE, 1),
+        ("```python\n    return 2 * x\n```", DOUBLE, 1),
+        ("<answer>def double(x):\n    return 3</answer>", DOUBLE, 0),
         ("    return 4\n", DOUBLE, 0),
         ("    return x * '2'\n", DOUBLE, 0),
         ("", DOUBLE, 0),

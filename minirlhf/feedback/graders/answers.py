@@ -8,17 +8,35 @@ from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
 
-# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10 ^ 3, nor that of √7, 7², 7!, 7k or 7 million: it is a part of something. At
-# most 30 digits in a row: longer ones are no answers, and slow to calculate with.
-_LARGE = r"\s*(?:[kKMB]|bn|mn|(?:hundred|thousand|million|billion|trillion|dozen)s?)(?![a-zA-Z])"
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,9}(?![0-9])|[0-9]{1,30}(?![0-9]))"
+#: Words that make another number of the one before them.
+ANOTHER = (
+    r"(?:hundred|thousand|million|billion|trillion|dozen|half|halve|quarter|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)s?|"
+    r"halves|squared|cubed|doubled|tripled|halved|factorial|percent of|over|divided|multiplied|plus|minus|mod|modulo|choose|below"
+)
+# What makes a number a part of something: signs, raised digits, fractions, letters (7k, 7x), operators in TeX and in words.
+_GOES_ON = (
+    r"[-+:_.,][0-9]|[!\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u207f\u2150-\u215f]|(?:[xyz]|\s*(?:[kKMB]|bn|mn))(?![a-zA-Z])|\([0-9]|"
+    r"\s*(?:\^(?!\s*\{?\\circ)|\*\*\s*[-+(0-9.]|\*\*[a-zA-Z\\]|[*×·⋅÷/]\s*[0-9(]|/[a-zA-Z](?![a-zA-Z])|[-+]\s*[0-9]|x\s*[0-9]|"
+    r"\\(?:times|cdot|div|frac|sqrt|pm)|(?:times|to)\s+[0-9])|"
+    rf"[\s-]+(?i:{ANOTHER})\b"
+)
+# 72, -3.5, 1,080, .5, 3/4, 1 1/2, 2e3; neither number of 7-3 or 10 ^ 3, nor that of √7, 7², 7!, 7k or 7 million. At most 30 digits in a row: longer
+# ones are no answers, and slow to calculate with.
 _NUMBER = re.compile(
-    r"(?<![0-9.√_])(?<![0-9][-+*×·^])(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
+    r"(?<![0-9.√_±])(?<![0-9][-+*×·^])(?<![0-9]\*\*)(?P<sign>-?)(?P<whole>[0-9]{1,9} (?=[0-9]{1,9}/[0-9]))?"
     rf"(?P<value>(?:{_DIGITS}(?:\.[0-9]{{1,30}}(?![0-9]))?|\.[0-9]{{1,30}}(?![0-9])))"
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,9})(?![0-9])|(?![eE][+-]?[0-9]))"
-    rf"(?:/(?P<below>{_DIGITS}))?"
-    rf"(?![-+:_.,][0-9]|[²³!]|{_LARGE}|\s*(?:\*\*|[\^*×·/]\s*[0-9]|x\s*[0-9]))"
+    rf"(?:/(?P<below>{_DIGITS}))?(?!{_GOES_ON})"
 )
+# Words before a number that make another one of it, or take it back; and a second number behind one that is marked.
+_DENIED = re.compile(
+    r"(?i)(?:\\?\b(?:minus|negative|log|ln|sqrt|root of|half of|twice|not|never|neither|nor|least|most|than)\b|n['’]t\b|\\(?:sqrt|log|ln|frac))\s*\{?\s*$"
+)
+_A_SECOND = re.compile(r"(?i)[ \t]*(?:[0-9]|,[ \t]*[0-9]|(?:or|and)[ \t]+[0-9a-z])")
+_DASHES = re.compile("[‐‑‒–−－﹣]")
+# **18**, *18*, __18__ and `18`; not 2**3 or 7*3.
+_MARKUP = re.compile(r"(?<![\w)\]}*`])(\*{1,3}|__|`)(?=[^\s*`])([^*`\n]{1,300}?)(?<=[^\s*`])\1(?![\w(*`])|(?<=[\w.)])\*\*[ \t]*$", re.MULTILINE)
 _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the distance takes their product in steps
 
@@ -30,8 +48,8 @@ def exact(completion: str, reference: str) -> float:
 
 def contains(completion: str, reference: str) -> float:
     """1 if the reference stands in the completion as whole words, in any case: ``7`` stands neither in ``72`` nor in ``7.5``, ``-7``,
-    ``1/7``, ``7^2`` or ``3 - 7``. A lone ``- 7`` contains it, since that may be the sign of a list."""
-    text, wanted = (" ".join(words.casefold().split()) for words in (completion, reference))
+    ``1/7``, ``7^2`` or ``3 - 7``. A lone ``- 7`` contains it, since that may be the sign of a list. The stars of ``**7**`` are not looked at."""
+    text, wanted = (" ".join(without_markup(words).casefold().split()) for words in (completion, reference))
     if not wanted:
         return math.nan
     before = (
@@ -71,8 +89,8 @@ def numeric(completion: str, reference: str) -> float:
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number. What stands
     around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. A number that is a part
-    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``, ``7 million``.
-    ``7m`` is taken for seven metres.
+    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``, ``7 million``, and behind
+    a mark ``7 or 8`` and ``not 7``. ``7m`` is taken for seven metres. The stars of ``**72**`` are not looked at.
     """
     wanted = answer_number(reference)
     return math.nan if wanted is None else float(answer_number(completion) == wanted)
@@ -91,17 +109,25 @@ def partial(completion: str, reference: str) -> float:
 
 def answer_number(text: str) -> Fraction | None:
     """The number that a text gives as its answer (see :func:`numeric`), or None."""
-    _, marked, after = re.sub("[−–]", "-", text.replace("$", "")).rpartition("####")
+    _, marked, after = _DASHES.sub("-", without_markup(text).replace("$", "")).rpartition("####")
     if marked:
         after = re.sub(r"^\s*-\s+(?=[0-9.])", "-", after)  # a sign with a blank behind it
     found = _NUMBER.search(after) if marked else _last(_NUMBER.finditer(after))
     if found is None:
         return None
     before, behind = after[: found.start()], after[found.end() :]
-    part = (
-        re.search("[0-9]", before) or re.match(" [0-9]{3}(?![0-9])", behind) if marked else re.search("[0-9]", behind)
-    )
+    if marked:
+        part = re.search("[0-9]", before) or _A_SECOND.match(behind) or _DENIED.search(before)
+    else:
+        part = re.search("[0-9]", behind) or _DENIED.search(before[-30:])
     return None if part else _value(found)
+
+
+def without_markup(text: str) -> str:
+    """A text without Markdown's signs of stress: ``**18**`` as ``18``; ``2**3`` and ``7*3`` stay."""
+    for _ in range(2):  # one within the other
+        text = _MARKUP.sub(lambda found: found[2] or "", text)
+    return text
 
 
 def _last(matches: Iterable[re.Match[str]]) -> re.Match[str] | None:

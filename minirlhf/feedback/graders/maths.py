@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
-from minirlhf.feedback.graders.answers import answer_number
+from minirlhf.feedback.graders.answers import ANOTHER, answer_number, without_markup
 from minirlhf.sandbox import algebra
 
 LONGEST = 300  # characters of an answer
@@ -23,8 +23,7 @@ _ANSWERS = frozenset(
 )
 #: Words behind a number that make another one of it, or take it back; all others are taken for a unit.
 _NO_UNIT = re.compile(
-    r"(?i)\b(?:and|billion|but|cubed|dozens?|factorial|fewer|half|halves|hundred|if|is|isn|less|million|minus|more|nor|not|no|only|or|plus|"
-    r"quarters?|squared|than|thirds?|thousand|times|to|trillion|was|wrong)\b"
+    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|if|incorrect|is|isn|less|more|never|nor|not|no|only|or|roughly|than|times|to|was|wrong)\b"
 )
 #: What takes back the formula behind it, or makes another one of it.
 _TAKEN_BACK = re.compile(
@@ -72,6 +71,7 @@ def maths(completion: str, reference: str) -> float:
 
 def final_text(text: str) -> str:
     """What a text gives as its answer (see :func:`maths`), empty for none."""
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "$", without_markup(text))  # \(7\) and \[7\]
     if "<answer>" in text:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
     boxed, marked = text.rfind("\\boxed{"), text.rfind("####")
@@ -139,7 +139,7 @@ def _fraction(found: re.Match[str]) -> str:
 
 
 def _same(given: str, wanted: str) -> bool:
-    if given == wanted:
+    if given == wanted or re.sub(r",\s+", ",", given) == re.sub(r",\s+", ",", wanted):
         return True
     given, wanted = (re.sub(r"^[a-zA-Z](?:\([a-zA-Z]\))? ?= ?(?!=)", "", text) for text in (given, wanted))
     parts = [_parts(text) for text in (given, wanted)]

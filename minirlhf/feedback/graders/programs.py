@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from minirlhf.sandbox import programs
 
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"^([ \t]*)(?:```|~~~)[^\n`]*\n(.*?)(?:^[ \t]*(?:```|~~~)|\Z)", re.DOTALL | re.MULTILINE)
 LONGEST = 100_000  # characters of a program
 
 
@@ -36,9 +36,13 @@ class Exam:
     def program(self, completion: str) -> str:
         """The program that a completion makes: it goes on from the prompt, or defines the function anew after it.
 
-        What stands in a fence (three backquotes) is the completion; of several the last one that defines the function.
+        What stands in its last ``<answer>…</answer>`` is the completion, if it has one; there, or else in the whole, what stands in a fence (three
+        backquotes or tildes, whatever language they name); of several fences the last one that defines the function.
         """
-        fenced = [found[1] for found in _FENCE.finditer(completion)]
+        completion = "\n".join(completion.splitlines()) + "\n"
+        if "<answer>" in completion:
+            completion = completion.rpartition("<answer>")[2].partition("</answer>")[0]
+        fenced = [re.sub(rf"(?m)^{found[1]}", "", found[2]) for found in _FENCE.finditer(completion)]
         defines = re.compile(rf"(?m)^(?:async\s+)?def\s+{self.entry_point}\b|^{self.entry_point}\s*=")
         code = next((code for code in reversed(fenced) if defines.search(code)), fenced[-1] if fenced else completion)
         return f"{self.setup}\n\n{code}" if defines.search(code) else self.prompt + code
