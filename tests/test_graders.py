@@ -296,6 +296,35 @@ TABLE = {
         (r"\boxed{1, 2}", "1,2", 1),
         (r"\boxed{1, 234}", "1234", 0),
         ("(2)**3", "8", 1),
+        *(
+            (rf"\boxed{{{text}}}", value, 0)
+            for text, value in (
+                (r"\text{listen}", r"\text{silent}"),
+                ("listen", "silent"),
+                ("BAC", "ABC"),
+                ("(BAC)", "ABC"),
+                ("B A C", "ABC"),
+                ("DA", "AD"),
+                ("2A7", "7A2"),
+                ("1A", "A1"),
+                ("DOG", "GOD"),
+                (r"\text{evil}", "live"),
+                ("on", r"\text{no}"),
+                ("zyx", "xyz"),
+            )
+        ),
+        *(
+            (rf"\boxed{{{text}}}", value, 1)
+            for text, value in (
+                ("yx", "xy"),
+                ("c*b*a", "abc"),
+                ("2yx", "2xy"),
+                ("2A7", "2A7"),
+                ("No", r"\text{no}"),
+                (r"\text{x}", r"\text{x}"),
+                ("x^2yz", "x^2zy"),
+            )
+        ),
         ("$7$ is wrong; it is 8", "7", 0),
         ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers
         ("$7$. No, 8.", "7", 0),

@@ -11,7 +11,7 @@
 # 1. `taken`: how many steps it takes if the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
 # 2. `dear`: how many it takes if the price is $2\alpha$.
 # 3. `kept`: the smallest price at which it takes exactly $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
-# 4. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 5 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 5$ then.
+# 4. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 4 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 4$ then.
 # 5. `earned`: its mean reward then. Three digits.
 
 # %% [given]
@@ -32,7 +32,7 @@ def table(student):
         p = [round(0.25 + (top - 0.25) / (1 + math.exp(-steep * (n - middle))), 3) for n in range(11)]
         m, price = draw.integer(1, 2), 0.06 + 0.01 * draw.integer(0, 3)
         worth = sorted((x - price * abs(m - n) for n, x in enumerate(p)), reverse=True)
-        factors = [0.25 * (m + 5 - n) + 0.6 for n in range(11)]
+        factors = [0.25 * (m + 4 - n) + 0.6 for n in range(11)]
         shaped = sorted((x * min(1, max(0, f)) for x, f in zip(p, factors, strict=True)), reverse=True)
         loose = sorted((x * f for x, f in zip(p, factors, strict=True)), reverse=True)
         slopes = sorted(((p[n] - p[m]) / (n - m) for n in range(m + 1, 11)), reverse=True)
@@ -43,6 +43,7 @@ def table(student):
             and shaped[0] not in p
             and slopes[0] - slopes[1] > 0.003
             and longest > m + 1
+            and longest != m + 4
             and slopes[0] > (p[longest] - p[m]) / (longest - m)
             and price - gains[m] > 0.005
             and slopes[0] + 0.005 < 2 * price < max(gains) - 0.005
@@ -65,7 +66,7 @@ p, m, price = table(STUDENT)
 taken = max(range(11), key=lambda n: p[n] - price * abs(m - n))
 dear = max(range(11), key=lambda n: p[n] - 2 * price * abs(m - n))
 kept = max((p[n] - p[m]) / abs(n - m) for n in range(11) if n != m)
-shaped = [x * min(1, max(0, 0.25 * (m + 5 - n) + 0.6)) for n, x in enumerate(p)]
+shaped = [x * min(1, max(0, 0.25 * (m + 4 - n) + 0.6)) for n, x in enumerate(p)]
 earned = max(shaped)
 within = shaped.index(earned)
 
@@ -85,7 +86,7 @@ def best(values):
 
 def clipped(student):
     p, m, _ = table(student)
-    factors = [0.25 * (m + 5 - n) + 0.6 for n in range(11)]
+    factors = [0.25 * (m + 4 - n) + 0.6 for n in range(11)]
     return [x * (0.0 if f < 0 else 1.0 if f > 1 else f) for x, f in zip(p, factors, strict=True)]
 
 
@@ -123,6 +124,9 @@ def at_twice_the_price(sub, draw):
     p, _, price = table(sub.student)
     want = best(worth(sub.student, 2 * price))
     others = {
+        "that is what it takes if every step costs; here a step below m earns": best(
+            [x - 2 * price * n for n, x in enumerate(p)]
+        ),
         "the last step to it gains more than its price, but those before it cost more than they gain": float(
             max(n for n in range(1, 11) if p[n] - p[n - 1] > 2 * price)
         ),
@@ -168,19 +172,21 @@ def obeys(sub, draw):
     rounds=1,
     hints=(
         "The clip multiplies, and is below 1 before the limit is reached.",
-        "Eleven products: p(n) times clip(0.25(m + 5 − n) + 0.6, 0, 1).",
+        "Eleven products: p(n) times clip(0.25(m + 4 − n) + 0.6, 0, 1).",
     ),
 )
 def within_limit(sub, draw):
     "`within` is the best number at most."
     p, m, price = table(sub.student)
     want = best(clipped(sub.student))
-    loose = [x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p)]
+    loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
+    short = [x * min(1.0, max(0.0, 0.25 * (m - n) + 0.6)) for n, x in enumerate(p)]
     others = {
+        "the factor is never more than 1, and its limit is m + 4": best(short),
         "the factor is never more than 1": best(loose),
-        "the limit is m + 5": float(m),
+        "that is the number that was asked for in the first part; the limit is m + 4": float(m),
+        "near the limit the factor is below 1": float(m + 4),
         "that is the best number of the other reward": best(worth(sub.student, price)),
-        "the factor multiplies p(n)": 0.0,
     }
     expect(
         sub.number("within"), want, what="`within`", reveal=False,
@@ -193,7 +199,7 @@ def mean_reward(sub, draw):
     "`earned` is the mean reward."
     p, m, _ = table(sub.student)
     values = clipped(sub.student)
-    loose = [x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p)]
+    loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
     expect(
         sub.number("earned"), max(values), what="`earned`", tolerance=6e-4, reveal=False,
         mistakes={"that is how often it is right, without the factor": p[int(best(values))], "the factor is never more than 1": max(loose)},
@@ -251,16 +257,38 @@ kept = max(b - a for a, b in zip(p, p[1:], strict=False))
 
 # %% [mutant] the limit of the first parts
 # caught by: within_limit
-# says: limit is m + 5
+# says: limit is m + 4
 p, m, price = table(STUDENT)
 within = m
+
+
+# %% [mutant] the limit of the first parts, in the formula
+# caught by: within_limit
+# says: limit is m + 4
+p, m, price = table(STUDENT)
+shaped = [x * min(1, max(0, 0.25 * (m - n) + 0.6)) for n, x in enumerate(p)]
+within = shaped.index(max(shaped))
+
+
+# %% [mutant] up to the limit
+# caught by: within_limit
+# says: near the limit
+p, m, price = table(STUDENT)
+within = m + 4
+
+
+# %% [mutant] every step costs
+# caught by: at_twice_the_price
+# says: every step costs
+p, m, price = table(STUDENT)
+dear = max(range(11), key=lambda n: p[n] - 2 * price * n)
 
 
 # %% [mutant] no clip
 # caught by: mean_reward
 # says: never more than 1
 p, m, price = table(STUDENT)
-earned = max(x * (0.25 * (m + 5 - n) + 0.6) for n, x in enumerate(p))
+earned = max(x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p))
 
 
 # %% [mutant] the factor forgotten

@@ -36,7 +36,10 @@ _DENIED = re.compile(
 _A_SECOND = re.compile(r"(?i)[ \t]*(?:[0-9]|,[ \t]*[0-9]|(?:or|and)[ \t]+[0-9a-z])")
 _DASHES = re.compile("[‐‑‒–−－﹣]")
 # **18**, *18*, __18__ and `18`; not 2**3 or 7*3.
-_MARKUP = re.compile(r"(?<![\w)\]}*`])(\*{1,3}|__|`)(?=[^\s*`])([^*`\n]{1,300}?)(?<=[^\s*`])\1(?![\w(*`])|(?<=[\w.)])\*\*[ \t]*$", re.MULTILINE)
+_MARKUP = re.compile(
+    r"(?<![\w)\]}*`])(\*{1,3}|__|`)(?=[^\s*`])([^*`\n]{1,300}?)(?<=[^\s*`])\1(?![\w(*`])|(?<=[\w.)])\*\*[ \t]*$",
+    re.MULTILINE,
+)
 _LARGEST = 30  # powers of ten
 MOST_COMPARED = 2_000  # characters: the distance takes their product in steps
 

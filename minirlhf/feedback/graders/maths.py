@@ -30,6 +30,8 @@ _TAKEN_BACK = re.compile(
     r"(?i)(?:\b(?:at (?:least|most)|but|doubt (?:that )?it is|(?:half|halves|quarters?|root|square|thirds?) of|minus|negative|neither|nor|or|"
     r"than|twice)|(?:\bnever|not\b|n['’]t)(?: (?:be|equal|equal to|is))?)\s*$"
 )
+#: What is read as it stands, not as a product of its letters: words, rows of capitals, digits of a base above ten.
+_WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])[0-9A-Z]+")
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -59,13 +61,16 @@ def maths(completion: str, reference: str) -> float:
     ``\\boxed{…}`` or after its last ``####``, whichever comes later, else between its last dollar signs, unless words take that back (*not $7$*;
     *$7$ is wrong, it is 8*); else it is the last line. Two answers are the same if they are expressions of the same value
     (:func:`minirlhf.sandbox.algebra.same_value`); of ``x = …`` the right side counts; tuples and intervals agree part by part and in
-    their brackets, sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
+    their brackets; words, rows of three letters or of capitals (*ABC*) and digits with capitals (*2A7*) are compared as text; sets ``\\{…\\}`` in any order. Units (``\\text{ cm}`` behind a value), currency and per cent signs are not compared, as
     in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
     not an expression is compared as text. Of words about a number the number counts if these words only say that it is the answer
     (``The answer is 7``, ``7 apples``): who names two numbers, or says *at least*, *negative* or *squared*, has given another one or
     none. NaN for a reference without an answer.
     """
-    wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in map(final_text, (reference, completion)))
+    asked = final_text(reference)
+    wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in (asked, final_text(completion)))
+    if re.fullmatch(_TEXT, asked) and wanted.isalpha():
+        return float(given.casefold() == wanted.casefold())
     return float(given != "" and _same(given, wanted)) if wanted else math.nan
 
 
@@ -165,6 +170,8 @@ def _same(given: str, wanted: str) -> bool:
         return numbers[0] is not None and numbers[0] == numbers[1]
     if re.fullmatch(r"[a-zA-Z0-9 .,'!/:=-]*[a-zA-Z]{2}[a-zA-Z0-9 .,'!/:=-]*", given) and _is_number(wanted):
         return _says_only(given) and answer_number(given) == answer_number(wanted)
+    if all(_WORD.fullmatch(re.sub(r"[()\s]", "", text)) for text in (given, wanted)):
+        return False
     return algebra.same_value(given, wanted)
 
 
