@@ -43,7 +43,7 @@ def table(student):
             and shaped[0] not in p
             and slopes[0] - slopes[1] > 0.003
             and longest > m + 1
-            and longest != m + 4
+            and m + 4 not in (longest, max(range(11), key=lambda n: p[n] * min(1, max(0, factors[n]))))
             and slopes[0] > (p[longest] - p[m]) / (longest - m)
             and price - gains[m] > 0.005
             and slopes[0] + 0.005 < 2 * price < max(gains) - 0.005

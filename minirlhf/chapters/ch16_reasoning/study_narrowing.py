@@ -1,7 +1,8 @@
 """pass@k before and after RL, each kind of RL at its own learning rate: ``python -m minirlhf.chapters.ch16_reasoning.study_narrowing`` (a minute).
 
-Twenty seeds of 48 strategies and 300 problems, 1,200 steps. The rates were chosen from 1, 3.5 and 14 on four other seeds, by what each arm is
-after: pass@1 for plain RL, pass@1 less the KL term for the second, pass@8 for the third. Writes ``study_narrowing.json``.
+Twenty seeds of 48 strategies and 300 problems, 1,200 steps. The rates of the first, second and fourth arm were chosen from 1, 3.5 and 14 on four other
+seeds, by what each arm is after: pass@1 for plain RL, pass@1 less the KL term at a β of .05, and pass@8 for pay of sole successes. On four further
+seeds pass@8 chose the β, of .02, .05, .1, .2 and .4, and the rate of the third arm, and for the last a rate of 14, 28 and 56. Writes ``study_narrowing.json``.
 """
 
 import torch

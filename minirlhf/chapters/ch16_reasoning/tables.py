@@ -79,7 +79,13 @@ class StrategyArm:
         return improve(table, seed, plan, beta=self.beta, sole=self.sole)
 
 
-ARMS = {"rl": StrategyArm(1.0), "kl": StrategyArm(3.5, beta=0.05), "sole": StrategyArm(14.0, sole=True)}
+ARMS = {
+    "rl": StrategyArm(1.0),
+    "kl": StrategyArm(3.5, beta=0.05),
+    "held": StrategyArm(1.0, beta=0.1),
+    "sole": StrategyArm(14.0, sole=True),
+    "sole_fast": StrategyArm(56.0, sole=True),
+}
 
 
 # -- habits ------------------------------------------------------------------------------------------------------
