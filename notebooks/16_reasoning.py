@@ -327,7 +327,7 @@ assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("
 #
 # ## The price of a token
 #
-# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. Up to four steps, each is worth a little more than .1 of right answers on average.
+# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third and the fourth about .1 each.
 
 # %%
 price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)
@@ -354,7 +354,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# Where a token is worth more than it costs, the model overspends: it takes about four steps, even where none is asked for.
+# At the low price the model takes between three and four steps where none is asked for: the first step gains less than it costs, those behind it more, so that a price is weighed against several steps together. It takes about one more than the means would pay for.
 
 # %%
 predict.tally()
