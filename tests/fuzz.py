@@ -1,6 +1,6 @@
 """Whatever is thrown at them, the loaders, the template parser, the settings, the graders and the reader of tool calls read it or refuse it with one clear line.
 
-    python tests/fuzz.py                     100,000 inputs for each (1,000 formulas, 200 programs), and the evidence in benchmarks/fuzz.json
+    python tests/fuzz.py                     100,000 inputs for each (20,000 formulas, 200 programs), and the evidence in benchmarks/fuzz.json
     python tests/fuzz.py --count 300 --seed 7 --only settings     repeats one run
     python tests/fuzz.py --only graders --keep                    one target anew, with the seed of the evidence, into it
 
@@ -504,7 +504,7 @@ TARGETS: dict[str, Callable[[Path], Loaders | Templates | Settings | Graders | C
     "calls": Calls,
 }
 #: Of how many inputs in a run, where there are fewer: one of these starts up to six boxes.
-SHARE = {"formulas": 0.01, "programs": 0.002}
+SHARE = {"formulas": 0.2, "programs": 0.002}
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
@@ -572,7 +572,7 @@ def main() -> int:
         "--count",
         type=int,
         default=100_000,
-        help="inputs for each target; a hundredth of it for formulas, a five-hundredth for programs",
+        help="inputs for each target; a fifth of it for formulas, a five-hundredth for programs",
     )
     parser.add_argument("--seed", type=int, default=None, help="repeats a run; else a fresh one")
     parser.add_argument("--only", choices=list(TARGETS), help="one target; no evidence is written")
