@@ -65,7 +65,7 @@ for reply in replies:
 which.reveal(next(name for name in ("numeric", "contains", "gsm8k") if earned[replies[2]][name] == 1))
 
 # %% [markdown]
-# Each column is another grader. The last reply has the form of a thought, no thought in it and the wrong answer: a grader pays for everything that it does not forbid.
+# Each column is another grader. The last reply has the form of a thought, a mere *hm* in it and the wrong answer: a grader pays for everything that it does not forbid.
 #
 # ## Tokens in place of training
 #
