@@ -337,7 +337,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give the people of the counted world no noise (`flip=0` in `counted.labels`). Where does the crossover move, and does the formula of the text say so?
+# * Give the people of the counted world no noise (`counted.FLIP = 0`, then `counted.budgets` again). Where does the crossover move, and does the formula of the text say so?
 # * In `counted.self_rewarding`, let people label a tenth of each round (`fresh=40`). How much of what 400 labels buy do 40 buy?
 # * `minirlhf judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
 #

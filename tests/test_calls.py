@@ -190,6 +190,8 @@ def test_characters_that_are_looked_at_grow_with_the_text():
         "<think></think>",
         f"{calls.OPEN}</think>",
         f"{calls.OPEN}{calls.CLOSE}</think>",
+        f"{calls.OPEN}</think>{calls.OPEN}{calls.CLOSE}",
+        f"<think>{calls.CLOSE}",
         "find('a');",
     ):
         looked = []
@@ -212,6 +214,22 @@ def test_no_call_is_made_from_a_thought_wherever_it_was_opened(text):
     reply = read_calls(text, SCHEMAS)
     assert reply.calls == () and reply.text == "no" and CALL in reply.thought
     assert len(read_calls(text + CALL, SCHEMAS).calls) == 1
+
+
+@pytest.mark.parametrize("begun", ["", "<think>", "Well. <think>"])
+def test_a_thought_may_mention_how_a_call_begins(begun):
+    reply = read_calls(f"{begun}I should write {calls.OPEN} and stop.\n</think>\n{CALL} so", SCHEMAS)
+    assert [type(call) for call in reply.calls] == [ToolCall] and reply.text == "so"
+    assert reply.thought.endswith(f"I should write {calls.OPEN} and stop.")
+
+
+@pytest.mark.parametrize("before", ["", "Ok. ", "<think>a</think>x ", f"{CALL} "])
+def test_a_thought_without_an_end_calls_nothing(before):
+    reply = read_calls(f"{before}<think> maybe {CALL}", SCHEMAS)
+    assert len(reply.calls) == before.count(CALL) and reply.thought.endswith(f"maybe {CALL}")
+    assert reply.text == before.removeprefix("<think>a</think>").removeprefix(CALL).strip()
+    for whole in ("<tool_call>find(key='<think>')</tool_call>", "<tool_call>find(key='<think>')"):
+        assert [call.arguments for call in read_calls(whole, SCHEMAS).calls] == [{"key": "<think>"}], "no thought"
 
 
 def test_an_end_of_a_thought_within_a_call_is_text():
@@ -259,6 +277,20 @@ def test_odd_values_and_schemas_of_any_depth():
     assert reads(deep, '"a"')
     assert reads({"enum": [1, 2]}, "1") and not reads({"enum": [1, 2]}, "true") and reads({"enum": [True]}, "true")
     assert not reads({}, '1, "x": 2'), "a key twice"
+
+
+@pytest.mark.parametrize("levels", [19, 21, 300, 900, 3_000])
+def test_arguments_as_a_text_are_read_like_others(levels):
+    """OpenAI's form: its brackets stand in quotes."""
+
+    def asked(arguments):
+        return only(calls.OPEN + json.dumps({"name": "find", "arguments": arguments}))
+
+    call = asked('{"key": ' + "[" * levels + "]" * levels + "}")
+    assert isinstance(call, BadCall) and ("brackets" in call.problem or "valid JSON" in call.problem) == (levels > 20)
+    assert "given twice" in asked('{"key": "a", "key": "b"}').problem and "NaN" in asked('{"key": NaN}').problem
+    hidden = only(f'{calls.OPEN}find(key= # "\n{"[" * 150}{"]" * 150})')  # nor does a comment hide them
+    assert isinstance(hidden, BadCall) and "brackets" in hidden.problem
 
 
 def test_a_tools_choice_opens_the_turn():

@@ -1,5 +1,6 @@
 """Numbers that chapter 15 works out by hand, computed from the library."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 
 from minirlhf import evidence
 from minirlhf.chapters.ch15_ai_feedback import counted, rules
+from minirlhf.data.tasks.assistant import gold
 from minirlhf.equations import ai_feedback
+from minirlhf.stages.judging import WrittenJudgePlan
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "book" / "15-ai-feedback.md").read_text(encoding="utf-8")
@@ -106,6 +109,65 @@ def test_what_the_actions_seen_tell_of_the_others():
         ]
         shares.append(sum(right) / len(right))
     assert digits(sum(shares) / 5) == ".88" and "would be right on .88 of the questions not seen" in PAGE
+
+
+def test_one_strong_principle():
+    """ "Be brief" charges four times what gold does; doubled, it alone does much harm, and the others do better without it."""
+    names = tuple(counted.PRINCIPLES)
+    everyone = counted.constitution(names)
+    twice = {name: counted.constitution((*names, name)) - everyone for name in names}
+    assert min(twice, key=lambda name: twice[name]) == "be brief" and sorted(twice.values())[0] < 5 * sorted(twice.values())[1] < 0  # fmt: skip
+    assert counted.constitution(tuple(set(names) - {"be brief"})) > everyone + 0.1
+    word = counted.REPLIES[0]
+    longer = dataclasses.replace(word, filler=1, length=word.length + 1)
+    charged = counted.PRINCIPLES["be brief"](word) - counted.PRINCIPLES["be brief"](longer)
+    dearer = dataclasses.replace(word, length=word.length + 1)
+    assert charged == 0.8 == pytest.approx(4 * (gold(word) - gold(dearer)) / counted.TEMPERATURE)
+    assert "it charges .8 nats for a word, four times what gold charges" in PAGE
+
+
+def test_what_the_last_policy_of_a_kept_judge_still_differs_in():
+    """Pairs of different gold, and who orders them rightly; means over the study's seeds."""
+    seen = []
+    for seed in range(10):
+        known = counted.labels(100, seed, "people at the start")
+        reward, policy = counted.fit(counted.standardised(counted.COUNTS), *known.parts), counted.REFERENCE
+        for _ in range(12):
+            policy = counted.tilt(policy.log(), reward, strength=0.5).exp()
+        first, second, _ = counted._all_pairs()
+        weight = policy[first] * policy[second]
+        weight = weight / weight.sum()
+        right = (reward[first] > reward[second]).double()
+        by_gold = torch.sigmoid((counted.GOLD[first] - counted.GOLD[second]) / counted.TEMPERATURE)
+        same_facts = (counted.COUNTS[first, 0] == counted.COUNTS[second, 0]).double()
+        seen.append(
+            [weight @ right, weight @ by_gold, policy @ counted.COUNTS[:, 0], weight @ same_facts, (weight * right) @ same_facts / (weight @ same_facts)]
+        )  # fmt: skip
+    judge, gold_orders, facts, manners, right_in_manners = number(seen).mean(0).tolist()
+    assert judge == pytest.approx(sum(evidence.Seen("ch15").values("kept_accuracy_12")) / 10, abs=1e-6)
+    assert 0.7 < gold_orders < 0.75 and "order nearly three in four of them rightly" in PAGE
+    assert facts > 2.95 and manners > 0.8 and right_in_manners < 0.35
+
+
+def test_leads_that_are_not_certain_in_a_family_of_six():
+    seen, arms = evidence.Seen("ch15"), ("human", "ai", "pool", "corrected")
+
+    def apart(bias, budget, one, other):
+        names = [f"bias_{bias}_{arm}_{budget}" for arm in arms]
+        family = evidence.differences({name: seen.values(name) for name in names})
+        pair = f"bias_{bias}_{one}_{budget}", f"bias_{bias}_{other}_{budget}"
+        assert len(family) == 6
+        return (family.get(pair) or family[pair[::-1]]).apart
+
+    leads = [(0.3, 500, "ai", "human"), (0.1, 2000, "ai", "human")]
+    assert not any(apart(*lead) for lead in leads), "the page says that these are not certain"
+    others = [(0.3, 2000, "human", "ai"), (0.3, 32000, "human", "corrected"), (0.1, 32000, "human", "ai"), (0.6, 2000, "human", "ai")]  # fmt: skip
+    assert all(apart(*lead) for lead in others)
+
+
+def test_the_school_of_the_judge_at_peoples_price():
+    assert WrittenJudgePlan().pairs == 9600 and 9600 * counted.HUMAN_PRICE / 2000 == 48
+    assert "they would cost 48 such budgets" in PAGE
 
 
 def test_how_often_own_replies_win_before_a_judge_without_a_liking_for_them():

@@ -10,7 +10,7 @@ import torch
 from minirlhf.cli import main
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.provenance import PACKAGE
-from minirlhf.data.chat import conversation, encode, encode_steps
+from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode, encode_steps
 from minirlhf.data.records import Problem
 from minirlhf.data.types import Stepped, labelled, pair
 from minirlhf.models.heads import RewardModel, ValueModel
@@ -23,10 +23,11 @@ from minirlhf.report import metrics
 from minirlhf.trainers.config import RejectionConfig
 from minirlhf.trainers.distill import DistillConfig, train_distill
 from minirlhf.trainers.offline import OfflineConfig, train_offline
-from minirlhf.trainers.online import OnlineConfig, train_online
+from minirlhf.trainers.online import OnlineConfig, train_in_world, train_online
 from minirlhf.trainers.rejection import train_rejection
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf.trainers.tools import ToolWorld
 from minirlhf.trainers.toy import train_toy
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig, train_outcome, train_process
 
@@ -84,6 +85,24 @@ def run_online(recipe):
     return train_online(tiny_model("nano", WORDS), problems, lengths_of, recipe, SAMPLED, tokenizer=WORDS, quiet=True)
 
 
+def run_tools():
+    examples = [{"prompt": conversation("hi")}]
+    words = word_tokenizer(["hi", "cats", "dogs", "<tool>"], chat_template=WORDS_AND_TOOLS)
+    world = ToolWorld(examples, Silent, words, grade=lambda *_: 0.0)
+    return train_in_world(tiny_model("nano", words), world, GRPO, SAMPLED, quiet=True)
+
+
+class Silent:
+    """An environment with a tool that says nothing."""
+
+    def reset(self, **example):
+        """Begins."""
+
+    def silence(self) -> str:
+        """Says nothing."""
+        return ""
+
+
 def run_rejection():
     config = RejectionConfig(**TINY, num_prompts=1, num_generations=2, max_completion_length=4)
     problems = [Problem(conversation("hi"))]
@@ -113,6 +132,7 @@ RUNS = {
         lambda: run_online(PPO),
         lambda: run_online(PPO.with_(critic_warmup=1)),
         lambda: run_online(DAPO.with_(shape=())),
+        run_tools,
     ],
     "rejection": [run_rejection],
     "distill": [run_distill],

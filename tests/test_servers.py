@@ -59,6 +59,7 @@ def test_a_server_by_hand():
         ("pass", "has ended"),
         ("print('hello', flush=True); input()", "no message of JSON-RPC"),
         ("print('[]', flush=True); input()", "no message of JSON-RPC"),
+        ("print('[{}, 5]', flush=True); input()", "said '5', which is no message of JSON-RPC"),
         ("print('[' * 100000, flush=True); input()", "no message of JSON-RPC"),
         ("import sys; sys.stdout.buffer.write(b'\\xff\\n'); sys.stdout.flush(); input()", "no message of JSON-RPC"),
         ('print(\'{"id": 1}\', flush=True); input()', "'result' was expected"),
@@ -74,6 +75,18 @@ def test_bad_servers_are_refused_in_one_line(program, problem):
     with pytest.raises(UserError, match=problem) as refused:
         ToolServer([sys.executable, "-c", program], patience=1 if "sleep" in program else 30)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("edition", ["2025-03-26", "2025-11-25"])
+def test_editions_and_several_messages_in_a_line(edition):
+    """The first of the two has messages in lists."""
+    several = (
+        "[{'jsonrpc': '2.0', 'method': 'notifications/message'}, {'jsonrpc': '2.0', 'id': got['id'], 'result': result}]"
+    )
+    program = PLAIN.replace('p["protocolVersion"], "cap', f'"{edition}", "cap').replace("say(id=got[\"id\"], result=result)", f"print(json.dumps({several}), flush=True)")  # fmt: skip
+    assert program.count(several) == 1 and f'"{edition}"' in program
+    with ToolServer([sys.executable, "-c", program]) as server:
+        assert len(server.tools()) == 2 and server.call("double", a=3) == "6\n(image)"
 
 
 #: Answers each request with what is next in a list, whatever was asked.

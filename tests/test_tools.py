@@ -382,8 +382,20 @@ def test_log_probs_and_a_training_step():
     rollout = made.answers(model, CONFIG, [0, 1], step=0, seed=0, version=0).rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1])
     torch.testing.assert_close(rollout.old_logps, torch.where(rollout.mask, logps, 0).detach(), rtol=0, atol=1e-4)
+    made.metrics()  # of what was drawn so far
     history = train_in_world(model, made, recipes.DR_GRPO, CONFIG, quiet=True)
     assert len(history["reward"]) == 1
+    assert history["frac_called"] == [sum(bool(episode.answers) for episode in made.episodes) / len(made.episodes)]
+
+
+def test_conversations_with_a_call_are_counted_in_every_draw_of_a_step_but_the_greedy_ones(monkeypatch):
+    made, _ = world()
+    drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
+    drawn(made, scripted(made, "answer 1"), monkeypatch)
+    made.answers(world()[1], CONFIG, [0], step=0, seed=0, version=0, greedy=True)
+    assert made.metrics() == {"frac_called": 0.5}
+    drawn(made, scripted(made, "answer 1"), monkeypatch)
+    assert made.metrics() == {"frac_called": 0.0}, "each step by itself"
 
 
 def test_worlds_that_cannot_be_graded():

@@ -81,9 +81,10 @@ def kinds_asked(sub, draw):
     c, f, l, heads = numbers(sub.student)
     want = float(sum(with_call(sub.student, head) > head for head in heads))
     wrong = {
-        "a call costs something": float(sum(with_call(sub.student, head) + c > head for head in heads)),
-        "1 − c is the edge of a tool that never fails and never lies": float(sum(head < 1 - c for head in heads)),
-        "after a failure the head still answers": float(sum(1 - f - l - c > head for head in heads)),
+        "calls are free": float(sum(with_call(sub.student, head) + c > head for head in heads)),
+        "the tool is taken for one that never fails and never lies": float(sum(head < 1 - c for head in heads)),
+        "nobody answers after a failure": float(sum(1 - f - l - c > head for head in heads)),
+        "after a lie the head answers, too": float(sum(1 - f - l + (f + l) * head - c > head for head in heads)),
     }
     expect(
         sub.number("asked"), want, what="`asked`", reveal=False, mistakes={s: x for s, x in wrong.items() if x != want}
@@ -100,12 +101,13 @@ def best_reward(sub, draw):
     c, f, l, heads = numbers(sub.student)
     want = sum(max(with_call(sub.student, head), head) for head in heads) / 5
     wrong = {
-        "that is how often it is right; a call costs something": sum(
+        "the price is left out": sum(
             with_call(sub.student, head) + c if with_call(sub.student, head) > head else head for head in heads
         )
         / 5,
-        "after a failure the head still answers": sum(max(1 - f - l - c, head) for head in heads) / 5,
-        "it need not ask about every kind": sum(with_call(sub.student, head) for head in heads) / 5,
+        "nobody answers after a failure": sum(max(1 - f - l - c, head) for head in heads) / 5,
+        "after a lie the head answers, too": sum(max(1 - f - l + (f + l) * head - c, head) for head in heads) / 5,
+        "it asks about every kind": sum(with_call(sub.student, head) for head in heads) / 5,
     }
     expect(
         sub.number("earned"), want, what="`earned`", tolerance=6e-4, reveal=False,
@@ -129,9 +131,10 @@ def at_the_edge(sub, draw):
         middle = (low + high) / 2
         low, high = (middle, high) if with_call(sub.student, middle) > middle else (low, middle)
     wrong = {
-        "that is the edge of a tool that never fails and never lies": 1 - c,
-        "after a failure the head still answers": 1 - f - l - c,
-        "that is the edge of a free call": (1 - f - l) / (1 - f),
+        "the tool is taken for one that never fails and never lies": 1 - c,
+        "nobody answers after a failure": 1 - f - l - c,
+        "after a lie the head answers, too": (1 - f - l - c) / (1 - f - l),
+        "calls are free": (1 - f - l) / (1 - f),
     }
     expect(
         sub.number("edge"), low, what="`edge`", tolerance=6e-4, reveal=False,
@@ -153,11 +156,8 @@ def cannot_tell(sub, draw):
     always, never = sum(with_call(sub.student, head) for head in heads) / 5, sum(heads) / 5
     want = max(always, never)
     wrong = {
-        "that is the best policy that can tell them apart": sum(
-            max(with_call(sub.student, head), head) for head in heads
-        )
-        / 5,
-        "the other choice is better": min(always, never),
+        "it can tell the kinds apart": sum(max(with_call(sub.student, head), head) for head in heads) / 5,
+        "the other choice is made": min(always, never),
     }
     expect(
         sub.number("blind"), want, what="`blind`", tolerance=6e-4, reveal=False,
@@ -174,14 +174,14 @@ asked = sum(head < 1 - c for head in heads)
 
 # %% [mutant] asks about everything
 # caught by: best_reward
-# says: need not ask
+# says: asks about every kind
 c, f, l, heads = numbers(STUDENT)
 earned = sum(1 - f - l + f * head - c for head in heads) / 5
 
 
 # %% [mutant] right answers in place of rewards
 # caught by: best_reward
-# says: a call costs something
+# says: price is left out
 c, f, l, heads = numbers(STUDENT)
 earned = 0
 for head in heads:
@@ -191,7 +191,7 @@ for head in heads:
 
 # %% [mutant] a failure is a wrong answer
 # caught by: at_the_edge
-# says: still answers
+# says: nobody answers
 c, f, l, heads = numbers(STUDENT)
 edge = 1 - f - l - c
 

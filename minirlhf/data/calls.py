@@ -18,7 +18,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -65,8 +65,8 @@ class Reply:
     """What a turn of the assistant says.
 
     Attributes:
-        thought: what stands up to the last ``</think>`` outside a call, or behind a ``<think>`` at the beginning that is never closed; no call is made
-            from there. A template may have opened the thought before the turn began.
+        thought: what stands up to the last ``</think>`` outside a call, wherever it was opened, and behind a ``<think>`` outside a call that is never
+            closed; no call is made from there. (What a template opened before the turn began, and nobody closed, looks like any other text.)
         text: what is neither thought nor call, without white space around it.
         calls: in their order.
     """
@@ -179,29 +179,39 @@ def _between_marks(text: str) -> tuple[list[str], list[str]]:
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """The thoughts, up to the last end of one outside a call, and what comes after them; one that begins the text and does not end is all there is."""
-    at = 0
-    while begun := _THOUGHT.match(text, at):
-        end = text.find(THOUGHT_ENDS, begun.end())
-        if end < 0:
-            return text[begun.end() if at == 0 else 0 :].strip(), ""
-        at = end + len(THOUGHT_ENDS)
-    last = here = at
-    end, start, close, nowhere = text.find(THOUGHT_ENDS, at), -1, -1, len(text)
-    while end >= 0:
-        if start < here and (start := text.find(OPEN, here)) < 0:
-            start = nowhere
-        if close < start < end and (close := text.find(CLOSE, start)) < 0:
-            close = nowhere
-        if start < end and close < nowhere:  # a call
-            here = close + len(CLOSE)
+    """The thoughts, and what is none. A call's own marks are those that stand between the end of one and the nearest beginning before it: a thought may
+    mention how a call begins."""
+    every = (OPEN, CLOSE, THOUGHT, THOUGHT_ENDS)
+    marks = sorted((at, mark) for mark in every for at in _places(text, mark))
+    outside: list[tuple[int, str]] = []
+    begun: int | None = None  # how many of these stand before the call that is open
+    for at, mark in marks:
+        if mark == OPEN:
+            begun = len(outside)
+        elif mark == CLOSE:
+            if begun is not None:
+                del outside[begun:]
+            begun = None
         else:
-            last = here = end + len(THOUGHT_ENDS)
-        if end < here:
-            end = text.find(THOUGHT_ENDS, here)
+            outside.append((at, mark))
+    last = max((at + len(mark) for at, mark in outside if mark == THOUGHT_ENDS), default=0)
+    if begun is not None:  # a call that runs to the end
+        del outside[begun:]
+    open_at = min((at for at, mark in outside if mark == THOUGHT and at >= last), default=len(text))
     head = _THOUGHT.match(text)
-    thought = text[head.end() if head else 0 : max(0, last - len(THOUGHT_ENDS))]
-    return thought.strip(), text[last:]
+    thoughts = (
+        text[min(head.end(), last) if head else 0 : max(0, last - len(THOUGHT_ENDS))],
+        text[open_at + len(THOUGHT) :],
+    )
+    return "\n".join(filter(None, (thought.strip() for thought in thoughts))), text[last:open_at]
+
+
+def _places(text: str, mark: str) -> Iterator[int]:
+    """Where a mark stands."""
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + len(mark))
 
 
 def _looks_like_calls(text: str, tools: Mapping[str, Schema]) -> bool:
@@ -248,6 +258,13 @@ def _depth(body: str) -> int:
 
 
 def _of_json(body: str) -> list[_Raw]:
+    value = _loaded(body, "the call is")
+    return [_of_object(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _loaded(text: str, what: str, name: str = "") -> Any:
+    """The value of a text in JSON; ``what`` begins the sentence that says why it is none."""
+
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is no JSON value")
 
@@ -258,10 +275,9 @@ def _of_json(body: str) -> list[_Raw]:
         return dict(pairs)
 
     try:
-        value = json.loads(body, parse_constant=constant, object_pairs_hook=once)
+        return json.loads(text, parse_constant=constant, object_pairs_hook=once)
     except (ValueError, RecursionError) as problem:
-        raise _Unreadable(f"the call is not valid JSON: {_line(problem)}") from None
-    return [_of_object(each) for each in (value if isinstance(value, list) else [value])]
+        raise _Unreadable(f"{what} not valid JSON: {_line(problem)}", name) from None
 
 
 def _of_object(value: Any) -> _Raw:
@@ -274,10 +290,7 @@ def _of_object(value: Any) -> _Raw:
     name: str = value["name"]
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as problem:
-            raise _Unreadable(f"the arguments are not valid JSON: {_line(problem)}", name) from None
+        arguments = _loaded(arguments, "the arguments are", name)
     return name, lambda schema: arguments, given if isinstance(given, str) and given else None
 
 
@@ -361,12 +374,14 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold, tuples as lists; :class:`_Unreadable` for what it cannot."""
+def _plain(value: Any, depth: int = 0) -> Any:
+    """What JSON can hold, tuples as lists; :class:`_Unreadable` for what it cannot, and for what is deeper than brackets may be: a text holds arguments unseen."""
+    if depth > DEEPEST:
+        raise _Unreadable(f"more than {DEEPEST} brackets stand in one another")
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {_plain(key): _plain(each) for key, each in value.items()}
+        return {_plain(key): _plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(each, depth + 1) for each in value]
     if isinstance(value, str):
         try:
             value.encode()

@@ -1,7 +1,7 @@
 """Servers of tools: another program that offers tools, resources and prompts over its standard input and output, as the Model Context Protocol has it.
 
 The client's half, of what a conversation with tools needs: ``initialize``, the three lists, and the three ways to use what is on them. Messages are
-JSON-RPC 2.0, one in each line. What a server asks of its client is declined, but for ``ping``.
+JSON-RPC 2.0, one in each line, or several in a list, as the edition of March 2025 allows. What a server asks of its client is declined, but for ``ping``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minirlhf.feedback.tools import Toolbox
 #: The edition of the protocol that is spoken; a server answers with the one that it speaks.
 PROTOCOL = "2025-06-18"
 #: Those whose messages are the same as far as they are used here.
-SPOKEN = ("2024-11-05", "2025-03-26", PROTOCOL)
+SPOKEN = ("2024-11-05", "2025-03-26", PROTOCOL, "2025-11-25")
 #: Characters of one message at most, and messages that may wait to be read.
 LONGEST, WAITING = 10_000_000, 20
 #: Pages of a list at most: a server that always has one more is not asked for ever.
@@ -56,6 +56,7 @@ class ToolServer:
         except OSError as problem:
             raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
         self._lines: queue.Queue[str] = queue.Queue(WAITING)
+        self._heard: list[Any] = []  # of a line with several messages
         self._outbox: queue.Queue[str | None] = queue.Queue()
         for work in (self._listen, self._write):
             threading.Thread(target=work, daemon=True).start()
@@ -187,6 +188,8 @@ class ToolServer:
                 stdin.flush()
 
     def _hear(self, method: str, until: float) -> dict[str, Any]:
+        if self._heard:
+            return self._message(self._heard.pop(0))
         try:
             line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
@@ -197,9 +200,14 @@ class ToolServer:
         try:
             said = json.loads(line)
         except (ValueError, RecursionError):
-            said = None
+            said = line.strip()
+        several = isinstance(said, list) and said
+        self._heard = said[1:] if several else []
+        return self._message(said[0] if several else said)
+
+    def _message(self, said: Any) -> dict[str, Any]:
         if not isinstance(said, dict):
-            raise self._bad(f"said {line.strip()[:60]!r}, which is no message of JSON-RPC")
+            raise self._bad(f"said {str(said)[:60]!r}, which is no message of JSON-RPC")
         return said
 
     def _listen(self) -> None:

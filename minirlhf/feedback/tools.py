@@ -2,7 +2,8 @@
 
 An environment is what TRL's trainers take as ``environment_factory``: a class whose ``reset`` begins an episode (a text that it returns is shown
 to the model behind the user's message), whose public methods are the tools, with type hints and a docstring in Google's style, and whose
-``get_reward``, where it has one, says what the episode was worth. A class written for one runs with the other.
+``get_reward``, where it has one, says what the episode was worth. A class written for one runs with the other, if the text
+of its ``reset`` follows from the example: here a group shares its prompt, and there each row has a text of its own.
 """
 
 from __future__ import annotations

@@ -358,6 +358,15 @@ METRICS: dict[str, Metric] = {
             "Nearly all of it: a few long completions hold up the batch; lower max_completion_length or take more prompts at once.",
             ("online",),
         ),
+        Metric(
+            "frac_called",
+            "share of conversations, 0 to 1",
+            "Conversations in which the policy called a tool, also if the call could not be made; logged where there are tools.",
+            "Settles where a call earns more than it costs, and the reward with it.",
+            "Falls to 0: calls cost more than they bring while their answers are not yet read; show more demonstrations, and raise the price "
+            "later. Near 1 while the reward is flat: calls are made and their answers are not used.",
+            ("online",),
+        ),
         # -- worlds that can be enumerated ---------------------------------------------------------------------------
         Metric(
             "exact_<name>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,8 @@ class ToolWorld(World):
     Args:
         examples: each with ``prompt`` (messages) and what the environment's ``reset`` takes beside it. Schemas are not added: a prompt that
             should show them begins with a system message of :func:`~minirlhf.data.calls.describe_tools`.
-        factory: makes an environment; every row of a rollout has its own.
+        factory: makes an environment; every row of a rollout has its own. What its ``reset`` says has to follow from the example, since
+            the rows of a group share a prompt.
         tokenizer: its template must know the role ``tool``.
         grade: of the last turn's text; None where the environment's ``get_reward`` is all. Both are added.
         max_turns: of the policy.
@@ -69,7 +71,7 @@ class ToolWorld(World):
         episodes: of the last rollout, row by row.
 
     Raises:
-        ValueError: neither ``grade`` nor ``get_reward``.
+        ValueError: neither ``grade`` nor ``get_reward``; or, when a rollout begins, ``reset`` says something else than before.
     """
 
     def __init__(
@@ -89,13 +91,16 @@ class ToolWorld(World):
             raise ValueError("grade is None, and the environment has no get_reward; expected one of them")
         self._opening = opening(tool_choice, form)
         begun = tokenizer(self._opening, add_special_tokens=False)["input_ids"] if self._opening else []
-        prompts = [encode_prompt(tokenizer, _begun(factory(), example)) + list(begun) for example in examples]
+        self._shown = [factory().reset(**example) or "" for example in examples]
+        shown = map(_with, examples, self._shown)
+        prompts = [encode_prompt(tokenizer, messages) + list(begun) for messages in shown]
         self._ends = ends_of(tokenizer).ids
         super().__init__(prompts, eos_token_id=self._ends, pad_token_id=tokenizer.pad_token_id)
         self.examples, self.factory, self.tokenizer, self.episodes = examples, factory, tokenizer, list[Episode]()
         self._grade, self._max_turns, self._cost = grade, max_turns, call_cost
         self._calls = tool_choice != "none"
         self._heard: dict[tuple[Answer, ...], list[int]] = {}
+        self._called = list[bool]()  # of every conversation of a step, whether it made a call
 
     def pick(self, count: int, step: int, seed: int) -> list[int]:
         """Every epoch takes each example once."""
@@ -141,7 +146,12 @@ class ToolWorld(World):
 
     def _episode(self, number: int) -> Episode:
         environment = self.factory()
-        environment.reset(**self.examples[number])
+        said = environment.reset(**self.examples[number]) or ""
+        if said != self._shown[number]:
+            raise ValueError(
+                f"reset of example {number} says {said[:60]!r} and said {self._shown[number][:60]!r} before; a group shares its "
+                "prompt: what reset says has to follow from the example"
+            )
         return Episode(environment, Toolbox.of(environment))
 
     def _hear(self, row: int, tokens: Sequence[int], asks: bool = True) -> list[Answer]:
@@ -170,8 +180,15 @@ class ToolWorld(World):
             - self._cost * len(episode.answers)
             for example, episode in zip(examples, self.episodes, strict=True)
         ]
+        if watch:
+            self._called += [bool(episode.answers) for episode in self.episodes]
         found = rollout.grouped(torch.tensor(rewards))
         return found, torch.ones_like(found, dtype=torch.bool)
+
+    def metrics(self) -> dict[str, float]:
+        """The share of a step's conversations with a call, those that could not be made included."""
+        called, self._called = self._called, []
+        return {"frac_called": statistics.fmean(called)}
 
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
         """Turn by turn: by how much the environment's reward rose in it, on the turn's last token. ``ValueError`` without ``get_reward``."""
@@ -185,11 +202,10 @@ class ToolWorld(World):
         return grades.to(rollout.old_logps)
 
 
-def _begun(environment: Environment, example: Mapping[str, Any]) -> list[dict[str, str]]:
+def _with(example: Mapping[str, Any], shown: str) -> list[dict[str, str]]:
     """The prompt's messages, the last with what ``reset`` says."""
-    shown = environment.reset(**example)
     *before, last = example["prompt"]
-    return [*before, {**last, "content": last["content"] + (shown or "")}]
+    return [*before, {**last, "content": last["content"] + shown}]
 
 
 def turn_ends(mask: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The tool's words in the loss and out of it: ``python -m minirlhf.chapters.ch17_tools.study`` (three minutes).
 
 Five seeds. A policy that asks the calculator in one of four products is asked with each choice of a tool, and trained by Dr. GRPO for 36 steps: with the tool's
-words masked, and with the mistake that they count as its own. The learning rate is the best of 2.5e-4, 5e-4, 1e-3 and 2e-3 for either way, by the mean reward
+words masked, and with the mistake that they count as its own; of every step the shares of its 80 conversations that are right, and that have a call. The learning rate is the best of 2.5e-4, 5e-4, 1e-3 and 2e-3 for either way, by the mean reward
 of the run on seeds 100 and 101: .67 and .55 at 1e-3, .66 and .48 at 5e-4. Writes ``study.json``.
 """
 
@@ -31,6 +31,8 @@ def one_seed(seed: int, plan: SFTConfig = IMITATE, run: OnlineConfig = IMPROVE, 
             f"{name}_early": sum(rewards[:EARLY]) / len(rewards[:EARLY]),
             f"{name}_mean": sum(rewards) / len(rewards),
         }
+        for step, (right, called) in enumerate(zip(rewards, trained.history["frac_called"], strict=True), 1):
+            numbers |= {f"{name}_right_{step}": right, f"{name}_call_{step}": called}
         numbers |= {f"{name}_{key}": value for key, value in measured(trained, test[:count]).items()}
     return numbers
 
