@@ -125,6 +125,18 @@ def test_answers_that_are_none_are_refused_in_one_line(ask, answer, problem):
         assert "\n" not in str(refused.value)
 
 
+def test_the_text_of_a_resource_is_told():
+    """A tool may give back a resource itself, in place of a text."""
+    parts = [
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": "AA=="}},
+        {"type": "resource", "resource": 5},
+        {"type": "text", "text": "beside"},
+    ]
+    with ToolServer([sys.executable, "-c", SAYS, json.dumps([{}, {"content": parts}])]) as server:
+        assert server.call("a") == "inside\n(resource)\n(resource)\nbeside"
+
+
 def test_a_closed_server_says_so():
     server = ToolServer([sys.executable, "-c", SAYS, "[{}]"])
     server.close()

@@ -141,9 +141,15 @@ class ToolServer:
         return found
 
     def _text(self, parts: Sequence[Any]) -> str:
-        """The texts among a message's parts; of another kind its name."""
+        """The texts among a message's parts, those of resources in it as well; of another kind its name."""
+        inner = [_object(_object(part).get("resource")) for part in parts]
         kinds = [
-            part if "text" in _object(part) else {"text": f"({_object(part).get('type', 'data')})"} for part in parts
+            each
+            if "text" in each
+            else part
+            if "text" in _object(part)
+            else {"text": f"({_object(part).get('type', 'data')})"}
+            for part, each in zip(parts, inner, strict=True)
         ]
         return "\n".join(self._part(part, "text", str) for part in kinds)
 
