@@ -199,9 +199,9 @@ worse.reveal(max(gap, key=gap.get))
 
 # %%
 # figure: unmasked
-# alt: Three panels from the study with the calculator, five seeds. Left, the share of conversations with a call over 36 steps of training: under the mask it passes .9 after about ten steps in every seed, with all words
-#   learned after about twenty. Middle, the share of right answers: under the mask near .7 after eight steps and near .9 from twenty on, with all words learned below .5 after eight and near .9 at the end. Right, surprise
-#   of the tool's words in nats per token: between five and a half and seven and a half before and under the mask, near two when all words are learned.
+# alt: Three panels from the study with the calculator, five seeds. Left, the share of conversations with a call over the steps of training: under the mask nearly all ask after ten steps in every seed, with all words learned
+#   after twenty. Middle, the share of right answers: under the mask two in three after eight steps, with all words learned fewer than half in every seed; at the end of both nearly nine in ten. Right, surprise of the
+#   tool's words in nats per token: between five and a half and seven and a half before and under the mask, near two when all words are learned.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 2.9), layout="constrained", width_ratios=(3, 3, 2))
 BLOCK, ways = 4, {"masked": ("masked", "blue"), "all": ("all words", "red")}
 for ax, what, title in ((axes[0], "call", "share that ask"), (axes[1], "right", "share of right answers")):
