@@ -126,7 +126,7 @@ def soft(sub, draw):
 
 
 @test(
-    points=2,
+    points=1,
     hints=(
         'In the second order "(A)" speaks for the second reply. Turn it round before you count votes.',
         "Votes of the principles with z_A − z_B > 0 in the first order, and < 0 in the second: both shares above ½, or both below.",
@@ -136,6 +136,13 @@ def soft(sub, draw):
 def swapped(sub, draw):
     "`agreed` is the swap test of the votes."
     logits, letters, truth, liking = judge(draw, 2.0)
+    plain = torch.zeros(1, 2, 2, 6, dtype=torch.float64)
+    plain[..., letters[0]] = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    if not bool(sub.agreed(plain, letters, torch.ones(2, dtype=torch.float64))[0]):
+        fail(
+            "all principles are for the first reply in both orders, and `agreed` lets the pair fail: "
+            "in the second order (A) speaks for the other reply"
+        )
     turned = torch.zeros(
         1, 3, 2, 6, dtype=torch.float64
     )  # for the first reply: principles 1 and 2 as given, 2 and 3 exchanged; only 2 agrees with itself
@@ -144,6 +151,13 @@ def swapped(sub, draw):
         fail(
             "two of three principles are for the first reply in each order, though not the same two, and `agreed` lets the pair fail: "
             "what counts is the vote of each order, not whether each principle agrees with itself"
+        )
+    loud = torch.zeros(1, 3, 2, 6, dtype=torch.float64)  # as given, one principle is sure and two are not
+    loud[0, :, :, letters[0]] = torch.tensor([[5.0, 1.0], [-0.1, 1.0], [-0.1, 1.0]], dtype=torch.float64)
+    if not bool(sub.agreed(loud, letters, torch.ones(3, dtype=torch.float64))[0]):
+        fail(
+            "two of three principles are for the second reply in the first order, all three in the second, and `agreed` lets the pair fail, "
+            "since the third is surer than the two: a vote counts the same however sure it is. Count principles, not probabilities or leans"
         )
     votes = torch.tensor([1.0, 2.2, 3.1, 4.0], dtype=torch.float64)[
         draw.permutation(truth.shape[1])
@@ -160,12 +174,28 @@ def swapped(sub, draw):
         got.double(), whole.double(), what="`agreed`", given={"votes": votes},
         mistakes={"in the second order (A) speaks for the other reply": torch.tensor(first).double()},
     )  # fmt: skip
-    tied = torch.zeros(
-        1, 2, 2, 6, dtype=torch.float64
-    )  # given: one vote for each reply; exchanged: both votes for the second
-    tied[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
-    if bool(sub.agreed(tied, letters, torch.ones(2, dtype=torch.float64))[0]):
+
+
+@test(
+    points=1,
+    hints=(
+        "What if the votes of one order are equal?",
+        "A share of one half is neither above nor below. Multiply what both shares have above ½: the pair passes if the product is above zero.",
+    ),
+    against="the definition",
+)
+def tied(sub, draw):
+    "`agreed` lets no pair pass whose votes are equal in one order."
+    _, letters, _, _ = judge(draw)
+    pairs = torch.zeros(4, 2, 2, 6, dtype=torch.float64)
+    pairs[..., letters[0]] = torch.tensor(
+        [[[1, 1], [-1, 1]], [[1, -1], [1, 1]], [[1, -1], [1, -1]], [[-1, 1], [-1, 1]]], dtype=torch.float64
+    )  # a tie as given; a tie exchanged; both orders for the first reply; both for the second
+    one, other, *clear = sub.agreed(pairs, letters, torch.ones(2, dtype=torch.float64)).tolist()
+    if one or other:
         fail("in one order the votes are equal, one half is neither above nor below, and `agreed` lets the pair pass")
+    if not all(clear):
+        fail("all votes of both orders are for one reply, and `agreed` lets the pair fail")
 
 
 # %% [probes]
@@ -207,13 +237,23 @@ def labels(logits, letters, votes, clamp):
 
 
 # %% [mutant] not above is below
-# caught by: swapped
+# caught by: tied
 # says: neither above nor below
 def agreed(logits, letters, votes):
     a, b = letters
     first = logits[..., a] - logits[..., b]
     given, exchanged = ((x > 0).to(votes.dtype) @ votes / votes.sum() for x in (first[..., 0], -first[..., 1]))
     return (given > 0.5) == (exchanged > 0.5)
+
+
+# %% [mutant] the mean probability
+# caught by: swapped
+# says: not probabilities or leans
+def agreed(logits, letters, votes):
+    a, b = letters
+    p = torch.sigmoid(logits[..., a] - logits[..., b])
+    given, exchanged = (x @ votes / votes.sum() for x in (p[..., 0], 1 - p[..., 1]))
+    return (given - 0.5) * (exchanged - 0.5) > 0
 
 
 # %% [mutant] the second order as it is
