@@ -1,5 +1,6 @@
 """What stands behind the tables of `minirlhf evaluate`: intervals of hand-made replies, number by number, and how replies are drawn."""
 
+import dataclasses
 import math
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_win_rate_counts_every_reply_as_a_draw():
     """Means of .5, .5, .5, 1: their standard error is 1/8, so they are worth .625 · .375 · 64 = 15 draws, and sixteen were made."""
     ours, theirs = [[1.0, 1.0, 0.0, 0.0]] * 4, [[1.0, 0.0, 0.0, 1.0]] * 3 + [[0.0] * 4]
     found = as_json(measure(replied(ours), against=replied(theirs)))
-    assert found["win rate"]["value"] == 0.625
+    assert found["win rate"]["value"] == 0.625 and found["reward of the other"]["value"] == 0.375
     assert ends(found, "win rate") == pytest.approx(wilson_interval(0.625 * 15, 15))
 
 
@@ -113,6 +114,27 @@ def test_clusters_are_what_is_counted():
     assert ends(alike, "accuracy") == wilson_interval(3, 3)
 
 
+def test_a_reward_without_bounds_is_the_mean_over_problems_of_the_mean_over_replies():
+    found = as_json(measure(replied([[1.0, 3.0], [7.0, math.nan], [math.nan, math.nan]])))
+    assert found["reward"]["value"] == 4.5 and found["not graded"]["value"] == 0.5
+    assert not {"accuracy", "pass@1", "pass@2"} & set(found)
+
+
+def test_the_ways_of_choosing_are_shares_of_problems_and_with_clusters_of_what_the_clusters_are_worth():
+    right = torch.tensor([1.0, 1.0, 0.0, 0.5, 1.0, 1.0], dtype=torch.float64)
+    for clusters in (None, [0, 0, 1, 1, 2, 2]):
+        found = as_json(
+            measure(dataclasses.replace(replied(right[:, None].tolist(), clusters=clusters), ways={"sum": right}))
+        )
+        assert found["accuracy (sum)"]["value"] == 0.75
+        if clusters is None:
+            assert ends(found, "accuracy (sum)") == pytest.approx(wilson_interval(4.5, 6))
+        else:
+            spread = Measured.of(torch.tensor([1.0, 0.25, 1.0])).stderr
+            worth = 0.75 * 0.25 / spread**2
+            assert ends(found, "accuracy (sum)") == pytest.approx(wilson_interval(0.75 * worth, worth))
+
+
 # -- pairs -----------------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +144,9 @@ def test_where_one_model_has_rewards_without_bounds_no_interval_is_made_up(turne
     both = {"a": replied([[1.0], [1.0], [1.0]]), "b": replied([[3.0], [3.0], [3.0]])}
     [pair] = compare(dict(reversed(both.items())) if turned else both)
     assert pair.difference.value == (2 if turned else -2) and not pair.difference.known
+    assert pair.difference.name == ("b − a" if turned else "a − b")
     [shares] = compare({"a": both["a"], "c": replied([[0.0], [0.0], [0.0]])})
+    assert (shares.difference.name, shares.difference.value) == ("a − c", 1)
     assert (shares.difference.low, shares.difference.high) == (pytest.approx(1 - 2 * wilson_interval(0, 3)[1]), 1)
 
 
