@@ -42,6 +42,7 @@ extensions = [
     "recipe_table",
     "bridge_table",
     "engine_table",
+    "machines_table",
     "derivations",
     "labelling",
     "touch",

@@ -12,7 +12,13 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 #: Appendices with equations of their own, which carry a letter (equation H.1), and the chapter whose checks they show.
-APPENDICES = {"losses": ("H", 14), "old-samples": ("J", 12), "group-methods": ("K", 13), "reasoning-runs": ("P", 16)}
+APPENDICES = {
+    "losses": ("H", 14),
+    "old-samples": ("J", 12),
+    "group-methods": ("K", 13),
+    "reasoning-runs": ("P", 16),
+    "many-machines": ("Q", 5),
+}
 
 
 def chapter_of(docname: str) -> int | None:

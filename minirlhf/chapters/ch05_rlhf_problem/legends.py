@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from minirlhf.equations import rlhf
+from minirlhf.equations import machines, rlhf
 from minirlhf.ledger.ink.legends import ink, pinned
 from minirlhf.ledger.inputs.printed import world
 from minirlhf.ledger.registry import Draw
@@ -144,3 +145,50 @@ def _(draw: Draw) -> Legend:
     best = rlhf.optimal_logps(ref.log(), Q, beta=beta).exp()
     legend = {"a": range(3), r"\beta": beta, r"\piref(a\mid s)": ref, "Q^*(s,a)": Q, r"\pi^*(a\mid s)": best}
     return legend | {"V^*(s)": rlhf.optimal_value(ref.log(), Q, beta=beta)}
+
+
+# -- the page on many machines -------------------------------------------------------------------------------------
+
+
+@ink("eq:sharded-memory")
+def _(draw: Draw) -> Legend:
+    parameters, count = draw.uniform(low=1.0, high=9.0), draw.integer(3, 9)
+    held = {f"M_{s}": machines.training_bytes(parameters, machines=count, stage=s) for s in range(4)}
+    return held | {r"\psi": parameters, "N": count}
+
+
+@ink("eq:ring-all-reduce")
+def _(draw: Draw) -> Legend:
+    volume, count = draw.uniform(low=1.0, high=9.0), draw.integer(3, 9)
+    return {"V": volume, "N": count, "B": machines.all_reduce_bytes(volume, machines=count)}
+
+
+@ink("eq:pipeline-bubble")
+def _(draw: Draw) -> Legend:
+    p, m = draw.integer(2, 5), draw.integer(6, 20)
+    return {"p": p, "m": m, r"\text{waiting}": machines.pipeline_bubble(p, m)}
+
+
+@ink("eq:longest-reply")
+def _(draw: Draw) -> Legend:
+    n = draw.integer(4, 20)
+    return {"k": range(1, n + 1), "n": n, "H_n": machines.longest_reply(n)}
+
+
+@ink("eq:split-machines")
+def _(draw: Draw) -> Legend:
+    sampling, training, count = draw.uniform(low=1.0, high=9.0), draw.uniform(low=10.0, high=30.0), draw.integer(4, 9)
+    return {"S": sampling, "T": training, "N": count, "x^*": machines.sampling_share(sampling, training)}
+
+
+@ink("eq:effective-share")
+def _(draw: Draw) -> Legend:
+    spread, tokens = draw.uniform(low=0.1, high=0.3), draw.integer(5, 12)
+    w = torch.tensor([float(spread) * math.sqrt(tokens)], dtype=torch.float64)  # of the whole reply's log-ratio
+    return {
+        r"\sigma": spread,
+        "T": tokens,
+        r"\E_\mu[w]": torch.tensor(1.0, dtype=torch.float64),
+        r"\E_\mu[w^2]": (w**2).exp().squeeze(),
+        r"\text{left}": machines.effective_share(spread, tokens=tokens),
+    }

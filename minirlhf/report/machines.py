@@ -1,0 +1,225 @@
+"""The numbers of the page on many machines: models that are weighed, and one accelerator's data sheet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from transformers import LlamaConfig
+
+from minirlhf.equations import machines as equations
+from minirlhf.models import tiny, weighing
+from minirlhf.models.weighing import Weighed
+
+Table = list[list[str]]
+
+# The accelerator of the page, by its data sheet (NVIDIA H100 SXM): memory, memory per second, dense products in bfloat16 per second.
+MEMORY, BANDWIDTH, PEAK = 80e9, 3.35e12, 989e12
+LINK, NETWORK = 450e9, 50e9  # bytes per second and direction: between the eight of one box; out of the box, 400 Gbit
+USED = 0.4  # the share of PEAK that a training step reaches
+WIDTH, ROWS, REPLIES, BATCH = 1024, 8, 512, 256  # tokens of a reply, rows of a training batch, replies of a rollout, written at once
+GROUP = 8  # machines that share a model
+
+
+def _shape(hidden: int, inner: int, layers: int, heads: int, kept: int, *, vocab: int, tied: bool) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kept,
+        vocab_size=vocab,
+        tie_word_embeddings=tied,
+    )
+
+
+@cache
+def models() -> dict[str, Weighed]:
+    """The largest tiny model of this library, and three shapes of Llama 3."""
+    ours = tiny.PRESETS["micro"]
+    sizes = (ours.hidden_size, ours.intermediate_size, ours.layers, ours.heads, ours.heads)
+    shapes = {
+        "micro": _shape(*sizes, vocab=100, tied=True),
+        "1 B": _shape(2048, 8192, 16, 32, 8, vocab=128256, tied=True),
+        "8 B": _shape(4096, 14336, 32, 32, 8, vocab=128256, tied=False),
+        "70 B": _shape(8192, 28672, 80, 64, 8, vocab=128256, tied=False),
+    }
+    return {name: weighing.weigh(shape, width=WIDTH) for name, shape in shapes.items()}
+
+
+def size(count: float) -> str:
+    """Bytes with two or three digits: "131 kB", "16.1 GB"."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= 0.9995 * unit:
+            break
+    shown = count / unit
+    return f"{shown:.0f}\u00a0{name}" if shown >= 99.95 else f"{shown:.1f}\u00a0{name}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds or milliseconds with two or three digits."""
+    shown, name = (seconds, "s") if seconds >= 0.9995 else (seconds * 1e3, "ms")
+    return f"{shown:.0f}\u00a0{name}" if shown >= 99.95 else f"{shown:.1f}\u00a0{name}"
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def step() -> Table:
+    """What a training step and a rollout hold, for each model."""
+    tokens = ROWS * WIDTH
+    lines = {
+        "parameters": lambda m: f"{m.parameters / 1e9:.2f}\u00a0B" if m.parameters > 1e8 else f"{m.parameters / 1e6:.1f}\u00a0M",
+        "weights": lambda m: size(equations.WEIGHTS * m.parameters),
+        "gradients": lambda m: size(equations.GRADIENTS * m.parameters),
+        "master copy and Adam's moments": lambda m: size(equations.OPTIMIZER * m.parameters),
+        f"activations of {tokens:,} tokens": lambda m: size(tokens * m.activations),
+        "… and attention's tables, if they are written out": lambda m: size(tokens * m.tables),
+        "… or the layers' inputs alone (checkpointing)": lambda m: size(tokens * m.checkpointed),
+        "logits of these tokens": lambda m: size(tokens * m.logits),
+        f"keys and values of {REPLIES} replies": lambda m: size(REPLIES * WIDTH * m.cache),
+    }  # fmt: skip
+    return [["", *models()], *([name, *map(cell, models().values())] for name, cell in lines.items())]
+
+
+def sharded() -> Table:
+    """Bytes of each machine by stage and number of machines, and what it sends in a step."""
+    found = [["what is divided", *(f"{name}, N\u00a0=\u00a0{n}" for name in ("8 B", "70 B") for n in (8, 64)), "sent"]]
+    for stage, name in enumerate(("nothing", "master copy and moments", "… and gradients", "… and weights")):
+        cells = [size(held(model, count, stage)) for model in ("8 B", "70 B") for count in (8, 64)]
+        found.append([name, *cells, "× 1.5" if stage == 3 else "× 1"])
+    return found
+
+
+def held(model: str, count: int, stage: int) -> float:
+    """Bytes of a machine."""
+    return float(equations.training_bytes(_number(models()[model].parameters), machines=count, stage=stage))
+
+
+def bubbles() -> Table:
+    """The share of waiting in a pipeline."""
+    found = [["micro-batches", *(f"{stages} stages" for stages in (2, 4, 8, 16))]]
+    for count in (1, 4, 16, 64):
+        found.append([str(count), *(f"{equations.pipeline_bubble(stages, count):.2f}" for stages in (2, 4, 8, 16))])
+    return found
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Replies that are written at once, half of each there on average: seconds of a step at least, and tokens per second at most."""
+
+    replies: int
+
+    @property
+    def seconds(self) -> float:
+        """All weights are read once, and the keys and values of every reply."""
+        model = models()["8 B"]
+        return (equations.WEIGHTS * model.parameters + self.replies * WIDTH / 2 * model.cache) / BANDWIDTH
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of all replies."""
+        return self.replies / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """The share of the accelerator's products that this takes: two per parameter and token."""
+        return 2 * models()["8 B"].parameters * self.rate / PEAK
+
+
+def decoding() -> Table:
+    """One step of sampling from the 8 B model on one machine, by what must be read."""
+    found = [["replies at once", "a step", "tokens/s, each", "tokens/s, all", "arithmetic used"]]
+    for count in (1, 16, 64, BATCH):
+        d = Decoding(count)
+        found.append([str(count), duration(d.seconds), f"{d.rate / count:.0f}", f"{d.rate:,.0f}", f"{d.busy:.1%}"])
+    return found
+
+
+def longest() -> Table:
+    """How long the longest of n replies is, and how busy the places of a batch are that waits for it."""
+    counts = (1, 8, 64, BATCH, REPLIES)
+    lengths = [equations.longest_reply(n) for n in counts]
+    return [
+        ["replies", *map(str, counts)],
+        ["longest over mean", *(f"{x:.1f}" for x in lengths)],
+        ["places in use", *(f"{1 / x:.0%}" for x in lengths)],
+    ]
+
+
+def old() -> Table:
+    """The share of samples that is left, by a token's spread and a reply's length."""
+    lengths = (10, 100, 1_000, 10_000)
+    found = [["σ of a token", *(f"{n:,} tokens" for n in lengths)]]
+    for spread in (0.003, 0.01, 0.03, 0.1):
+        left = (float(equations.effective_share(_number(spread), tokens=n)) for n in lengths)
+        found.append([f"{spread:g}", *map(_share, left)])
+    return found
+
+
+def _share(value: float) -> str:
+    if value >= 0.005:
+        return f"{value:.2f}"
+    return f"1 in {1 / value:,.0f}" if value > 1e-9 else "none"
+
+
+TABLES = {
+    "step": step,
+    "sharded": sharded,
+    "bubbles": bubbles,
+    "decoding": decoding,
+    "longest": longest,
+    "old": old,
+}
+
+
+# -- single numbers ------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> torch.Tensor:
+    return torch.tensor(float(value), dtype=torch.float64)
+
+
+def facts() -> dict[str, str]:
+    """What the page says in its sentences, by name."""
+    eight, seventy = models()["8 B"], models()["70 B"]
+    weights = equations.WEIGHTS * eight.parameters
+    tokens = REPLIES * WIDTH
+    training = 6 * eight.parameters * tokens / (USED * PEAK)
+    sampling = tokens / Decoding(BATCH).rate
+    gradients = float(equations.all_reduce_bytes(_number(equations.GRADIENTS * eight.parameters), machines=GROUP))
+    layer = float(equations.all_reduce_bytes(_number(tokens * eight.inputs), machines=GROUP))
+    split = float(equations.sampling_share(_number(sampling), _number(training)))
+    one = Decoding(1)
+    return {
+        "state-8": size(held("8 B", 1, 0)),
+        "state-70": size(held("70 B", 1, 0)),
+        "weights": size(weights),
+        "cache": size(eight.cache),
+        "caches": size(tokens * eight.cache),
+        "caches-batch": size(BATCH * WIDTH * eight.cache),
+        "together": size(weights + tokens * eight.cache),
+        "memory": size(MEMORY),
+        "kept": size(eight.activations),
+        "tables-ratio": f"{eight.tables / eight.activations:.1f}",
+        "inputs-ratio": f"{eight.activations / eight.checkpointed:.0f}",
+        "fewest-70": str(next(n for n in range(1, 1000) if held("70 B", n, 3) < MEMORY)),
+        "cache-ratio": f"{seventy.cache / eight.cache:.1f}",
+        "gradients": size(gradients),
+        "gradient-seconds": duration(gradients / NETWORK),
+        "tensor": size(4 * layer),
+        "tensor-network": duration(4 * layer / NETWORK),
+        "tensor-link": duration(4 * layer / LINK),
+        "training": duration(training),
+        "training-group": duration(training / GROUP),
+        "sampling": duration(sampling),
+        "sampling-group": duration(sampling / GROUP),
+        "rollout": f"{tokens:,}",
+        "speedup": f"{Decoding(BATCH).rate / one.rate:.0f}",
+        "idle": f"{one.busy:.1%}",
+        "split": f"{split:.2f}",
+        "sync": duration(weights / NETWORK),
+        "sync-share": f"{weights / NETWORK / ((training + sampling) / GROUP):.1%}",
+        "longest-batch": f"{equations.longest_reply(BATCH):.1f}",
+    }
