@@ -48,6 +48,7 @@ extensions = [
     "touch",
     "predictions",
     "tooltips",
+    "term_index",
     "one_page",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]

@@ -219,12 +219,13 @@ def test_expect_accepts_numbers(got, want):
         (torch.tensor([1.0, float("nan")]), "NaN or an infinity"),
         (torch.tensor([1.0, float("inf")]), "NaN or an infinity"),
         (torch.tensor([2.0, 1.0]), "the result is what comes out when it is turned round"),
+        (torch.tensor([2.0, 4.0]), "the result is wrong: that is twice as much"),
         (torch.tensor([2.0, 2.0]), "the result is wrong"),
     ],
 )
 def test_expect_says_what_is_wrong(got, says):
     with pytest.raises(Failure) as caught:
-        expect(got, WANT, mistakes={"it is turned round": WANT.flip(0), "nothing was done": WANT})
+        expect(got, WANT, mistakes={"it is turned round": WANT.flip(0), "nothing was done": WANT, "that is twice as much": 2 * WANT})
     assert says in caught.value.message
 
 

@@ -83,8 +83,8 @@ def at_strength(sub, draw):
         sub.number("lists"), listed(share, m, strength), what="`lists`", tolerance=6e-4, reveal=False,
         mistakes={
             "those are the odds, not the share": odds,
-            "the probabilities do not sum to one any more: divide": share * math.exp(strength * m),
-            "the share has to be multiplied, and divided by the sum over both kinds": share * math.exp(strength * m) / (1 + share * math.exp(strength * m)),
+            "the share is multiplied, and not divided by the new sum": share * math.exp(strength * m),
+            "plain replies have the weight 1 in the sum, not their share": share * math.exp(strength * m) / (1 + share * math.exp(strength * m)),
         },
     )  # fmt: skip
 
@@ -103,9 +103,9 @@ def crossed(sub, draw):
     expect(
         sub.number("half"), crossing(share, m), what="`half`", tolerance=6e-4, reveal=False,
         mistakes={
-            "odds are share over (1 − share), not the share": -math.log(share) / m,
-            "divide by m: it is a strength, not a log-odds": math.log((1 - share) / share),
-            "the reference does not begin at one half": math.log(0.5 / share) / m,
+            "the share is taken for the odds": -math.log(share) / m,
+            "log-odds are answered, and not divided by m": math.log((1 - share) / share),
+            "one half is compared with the share, and not odds with odds": math.log(0.5 / share) / m,
         },
     )  # fmt: skip
 
@@ -126,8 +126,8 @@ def cost(sub, draw):
         sub.number("spent"), float((moved * (moved / ref).log()).sum()), what="`spent`", tolerance=6e-4, reveal=False,
         mistakes={
             "that is the KL of the reference from the policy": float((ref * (ref / moved).log()).sum()),
-            "plain replies have become rarer, and that counts, too": 0.5 * math.log(0.5 / share),
-            "λ times the mean reward is not the KL: the normaliser is missing": crossing(share, m) * m / 2,
+            "only the lists are counted, and plain replies have become rarer": 0.5 * math.log(0.5 / share),
+            "λ times the mean reward is taken, without the normaliser": crossing(share, m) * m / 2,
             "that is the slope, λ times the variance; it has to be integrated": crossing(share, m) * m * m / 4,
         },
     )  # fmt: skip
@@ -145,10 +145,10 @@ def together(sub, draw):
     expect(
         sub.number("both"), float(law(share, (m, m / 2), strength)[1][3]), what="`both`", tolerance=6e-4, reveal=False,
         mistakes={
-            "half the reward is not half the share": one * one / 2,
+            "half the reward is taken for half the share": one * one / 2,
             "that is how often at least one of them is there": one + other - one * other,
-            "bold earns m/2, not m": one * one,
-            "a share cannot be the sum of two": one + other,
+            "bold is paid m like a list, and not m/2": one * one,
+            "the two shares are added": one + other,
             "replies with one habit only were forgotten in the normaliser": 1 / (1 + ((1 - share) / share) ** 2 * math.exp(-1.5 * strength * m)),
         },
     )  # fmt: skip

@@ -114,7 +114,7 @@ def after_the_cure(sub, draw):
         mistakes={
             "that is the share of the variance; gain goes with the correlation, its root": 1 - rho**2,
             "that is what is taken away": abs(rho),
-            "one less the correlation is not the correlation with what is left": 1 - abs(rho),
+            "one less the correlation is taken for the correlation with what is left": 1 - abs(rho),
         },
     )  # fmt: skip
 
@@ -134,14 +134,14 @@ def threshold_of_the_liking(sub, draw):
         other = gold_std**2 * style_std**2 - 2 * c**2
         second = c * gold_std**2 / other
         known = {
-            "the root for the other sign of the covariance": second if c < 0 else -c / style_std**2,
+            "it is the root for the other sign of the covariance": second if c < 0 else -c / style_std**2,
             "that is the slope of gold": c / style_std**2,
-            "from there on the liking is negative": -c / style_std**2 if c > 0 else math.nan,
-            "leaving is better at every b > 0: the denominator has changed its sign": second
+            "one takes the place from which the liking is negative": -c / style_std**2 if c > 0 else math.nan,
+            "nobody sees that the denominator has changed its sign, and that leaving is better at every b > 0": second
             if other < 0 < c
             else math.nan,
-            "a small liking does little harm, while the cure takes gold's own slope at once": 0.0,
-            "it is never infinite where gold falls with style": math.inf if c < 0 else math.nan,
+            "the cure is thought worth it at once, although it takes gold's own slope and a small liking does little harm": 0.0,
+            "it is called infinite where gold falls with style": math.inf if c < 0 else math.nan,
         }
         want = threshold(three)
         expect(
@@ -171,8 +171,8 @@ def not_all_the_way(sub, draw):
         mistakes={
             "that is the correlation; a slope is measured in gold per unit of style": three[2] / (three[0] * three[1]),
             "that is the slope of style on gold": three[2] / three[0] ** 2,
-            "a reward without a slope is not gold, unless gold has none": 0.0,
-            "the sign is the other one": -best,
+            "the reward is left without any slope, where gold has one": 0.0,
+            "the sign is turned round": -best,
         },
     )  # fmt: skip
 

@@ -99,10 +99,10 @@ def zero_is_equal(sub, draw):
     expect(
         sub.terms(ours, theirs), squashed([g / deviation for g in gap]), what="`terms`", given={"ours": ours, "theirs": theirs},
         mistakes={
-            "0 is the usual difference: it is centred": squashed([(g - mean) / deviation for g in gap]),
+            "the differences are centred, so that 0 is the usual one": squashed([(g - mean) / deviation for g in gap]),
             "it is not squashed": torch.tensor([g / deviation for g in gap], dtype=torch.float64),
             "it is in units of the deviation of one of the lengths, not of their difference": squashed([g / statistics.stdev(ours.tolist()) for g in gap]),
-            "theirs less ours": squashed([-g / deviation for g in gap]),
+            "it is theirs less ours": squashed([-g / deviation for g in gap]),
             "the divisor is N": squashed([g / statistics.pstdev(gap) for g in gap]),
         },
     )  # fmt: skip

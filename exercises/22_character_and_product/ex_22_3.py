@@ -156,9 +156,11 @@ def allowed(new, old, wrong_rollback, wrong_ship):
 )
 def cheapest(sub, draw):
     "`bounds` keep both promises at the least cost."
+    cases = [(0.33, 0.12, 0.3, 0.4)]  # here shares, odds and other ratios ask for different bounds, whatever is drawn
     for wrong_rollback, wrong_ship, factor in ((0.283, 0.117, 1.9), (0.367, 0.213, 1.6), (0.183, 0.093, 2.6)):
-        old = 0.2 + 0.01 * draw.integer(0, 4)  # so large that shares and odds ask for different bounds
-        new = round(old * (factor + 0.1 * draw.integer(0, 3)), 4)
+        old = 0.2 + 0.01 * draw.integer(0, 4)
+        cases.append((wrong_rollback, wrong_ship, old, round(old * (factor + 0.1 * draw.integer(0, 3)), 4)))
+    for wrong_rollback, wrong_ship, old, new in cases:
         given = {"new": new, "old": old, "wrong_rollback": wrong_rollback, "wrong_ship": wrong_ship}
         got = sub.bounds(new, old, wrong_rollback, wrong_ship)
         if not isinstance(got, tuple | list) or len(got) != 2:

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.classroom.testing import Failure, fail
+from minirlhf.classroom.testing import Failure, fail, named
 
 LEVEL = 1e-6  # how often a right sampler may be refused
 
@@ -55,16 +55,16 @@ def expect_draws(got: object, probs: Tensor, trials: int, what: str, mistakes: d
     worst = _worst(counts, probs)
     if worst is None:
         return
-    named = tuple(m for m, other in (mistakes or {}).items() if _worst(counts, other) is None)
+    matches = tuple(m for m, other in (mistakes or {}).items() if _worst(counts, other) is None)
     said = f"{what}: token {worst} was drawn {int(counts[worst])} times in {trials}; {trials * float(probs[worst]):.1f} times are expected"
-    if named:
-        said += f", which is what comes out when {', or when '.join(named)}"
+    if matches:
+        said += f", which {named(matches)}"
     shown = min(len(probs), 8)
     lines = (
         f"yours:    {[round(float(c) / trials, 3) for c in counts[:shown]]}",
         f"expected: {[round(float(p), 3) for p in probs[:shown]]}",
     )
-    raise Failure(said, lines, named)
+    raise Failure(said, lines, matches)
 
 
 def expect_independent(got: Tensor, other: Tensor, agree: float, what: str) -> None:

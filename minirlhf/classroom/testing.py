@@ -184,6 +184,13 @@ def fail(message: str, **given: Any) -> NoReturn:
     raise Failure(message, tuple(f"{name} = {show(value)}" for name, value in given.items()))
 
 
+def named(mistakes: Sequence[str]) -> str:
+    """What follows the name of an answer that these mistakes would have given: a clause behind "when", or a sentence that begins with "that"."""
+    if any(mistake.split()[0] in ("that", "this", "those", "these") for mistake in mistakes):
+        return f"is wrong: {'; or '.join(mistakes)}"
+    return f"is what comes out when {', or when '.join(mistakes)}"
+
+
 def expect(
     got: Any,
     want: Tensor | float,
@@ -219,7 +226,7 @@ def expect(
         if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
             matches.append(mistake)
     if matches:
-        raise Failure(f"{what} is what comes out when {', or when '.join(matches)}", tuple(lines), tuple(matches))
+        raise Failure(f"{what} {named(matches)}", tuple(lines), tuple(matches))
     if not bool(torch.isfinite(answer).all()):
         raise Failure(f"{what} holds NaN or an infinity", tuple(lines))
     if _error(-answer, right) <= tolerance:

@@ -166,7 +166,8 @@ def _(draw: Draw) -> Legend:
 @ink("eq:pipeline-bubble")
 def _(draw: Draw) -> Legend:
     p, m = draw.integer(2, 5), draw.integer(6, 20)
-    return {"p": p, "m": m, r"\text{waiting}": machines.pipeline_bubble(p, m)}
+    seconds = {"f": draw.uniform(low=0.5, high=1.0), "b": draw.uniform(low=1.0, high=2.0)}
+    return seconds | {"p": p, "m": m, r"\text{waiting}": machines.pipeline_bubble(p, m)}
 
 
 @ink("eq:longest-reply")
@@ -184,11 +185,11 @@ def _(draw: Draw) -> Legend:
 @ink("eq:effective-share")
 def _(draw: Draw) -> Legend:
     spread, tokens = draw.uniform(low=0.1, high=0.3), draw.integer(5, 12)
-    w = torch.tensor([float(spread) * math.sqrt(tokens)], dtype=torch.float64)  # of the whole reply's log-ratio
+    scale = draw.uniform(low=1.5, high=2.5)  # the share does not change if all weights are multiplied
     return {
         r"\sigma": spread,
         "T": tokens,
-        r"\E_\mu[w]": torch.tensor(1.0, dtype=torch.float64),
-        r"\E_\mu[w^2]": (w**2).exp().squeeze(),
+        r"\E_\mu[w]": scale,
+        r"\E_\mu[w^2]": scale**2 * math.exp(tokens * float(spread) ** 2),
         r"\text{left}": machines.effective_share(spread, tokens=tokens),
     }
