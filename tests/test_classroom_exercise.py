@@ -225,7 +225,11 @@ def test_expect_accepts_numbers(got, want):
 )
 def test_expect_says_what_is_wrong(got, says):
     with pytest.raises(Failure) as caught:
-        expect(got, WANT, mistakes={"it is turned round": WANT.flip(0), "nothing was done": WANT, "that is twice as much": 2 * WANT})
+        expect(
+            got,
+            WANT,
+            mistakes={"it is turned round": WANT.flip(0), "nothing was done": WANT, "that is twice as much": 2 * WANT},
+        )
     assert says in caught.value.message
 
 

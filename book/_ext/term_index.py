@@ -56,7 +56,8 @@ def pattern(term: str) -> re.Pattern[str]:
     elif not last.endswith("s"):
         words[-1] = f"{last}(?:e?s)?"
     exact = name.isupper() or len(name) <= 3
-    return re.compile(rf"(?<![\w-]){r'[\s-]+'.join(words)}(?![\w])", 0 if exact else re.IGNORECASE)
+    between = r"[\s-]+"
+    return re.compile(rf"(?<![\w-]){between.join(words)}(?!\w)", 0 if exact else re.IGNORECASE)
 
 
 def places(term: str, sections: Iterable[Section]) -> list[Place]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from minirlhf.core import exact
-from minirlhf.equations import aggregation
+from minirlhf.equations import advantages, aggregation, returns
 from minirlhf.errata.erratum import Found, erratum
 
 
@@ -63,6 +63,26 @@ def _() -> Found:
     right = F.binary_cross_entropy_with_logits(logits[mask], labels[mask].float())
     by_hand = [math.log1p(math.exp(-x)) for x in (1.0, 2.0)]
     return Found("loss of an outcome reward model on a right reply", float(printed), float(right), sum(by_hand) / 2)
+
+
+@erratum("samples_first")
+def _() -> Found:
+    groups = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])  # three replies to each of two prompts
+    rewards = groups.flatten()  # the prompts first
+    columns = rewards.reshape(3, -1)
+    printed = (columns - (columns.sum(0) - columns) / 2).flatten()[0]
+    right = advantages.leave_one_out(groups)[0, 0]
+    return Found("advantage of the first prompt's right reply", float(printed), float(right), 1.0 - (0.0 + 0.0) / 2)
+
+
+@erratum("cut_is_not_ended")
+def _() -> Found:
+    rewards, values, behind = torch.zeros(1, 2), torch.tensor([[0.5, 0.6]]), torch.tensor([0.7])
+    mask, lam = torch.ones(1, 2, dtype=torch.bool), 0.95
+    printed = returns.gae(rewards, values, mask, lam=lam)
+    right = returns.gae(rewards, values, mask, lam=lam, bootstrap=behind)
+    steps = [0.6 - 0.5, 0.7 - 0.5]  # advantages of the first token after one step and after two
+    return Found("advantage of the first of two tokens of a reply that was cut", float(printed[0, 0]), float(right[0, 0]), (1 - lam) * steps[0] + lam * steps[1])  # fmt: skip
 
 
 @erratum("pooled_padding")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from minirlhf.core import exact
-from minirlhf.equations import aggregation, policy_losses, rlhf
+from minirlhf.equations import advantages, aggregation, policy_losses, rlhf
 from minirlhf.errata.erratum import Found, erratum
 
 
@@ -39,6 +39,41 @@ def _() -> Found:
     best = exact.maximise(lambda p: exact.regularised_value(p, ref, rewards, beta), 2)
     printed, right = (float(x.exp()[0]) for x in (logps, once))
     return Found("probability of the better of two replies after five rounds", printed, right, float(best[0]))
+
+
+@erratum("best_of_n_inside")
+def _() -> Found:
+    logit, n = torch.tensor(math.log(0.3 / 0.7), requires_grad=True), 4  # a right reply has probability .3
+    p = logit.sigmoid()
+    best_is_right = 1 - (1 - p.detach()) ** n
+    imitated = best_is_right * p.log() + (1 - best_is_right) * (1 - p).log()
+    right = p.detach() * p.log() * (1 - p.detach()) + (1 - p.detach()) * (1 - p).log() * (0 - p.detach())
+    a, b = (float(exact.gradient(x, logit)) for x in (imitated, right))
+    return Found("expected push on a right reply's logit, probability .3, four samples", a, b, float(exact.gradient(p, logit)))  # fmt: skip
+
+
+@erratum("mean_for_advantage")
+def _() -> Found:
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    printed = rewards.mean(-1, keepdim=True).expand_as(rewards)
+    right = advantages.group_center(rewards)
+    others = [
+        (float(rewards[0, 1]) - float(r)) / 4 for r in rewards[0]
+    ]  # what it earns more than each, itself among them
+    return Found("advantage of a wrong reply among one right and three wrong", float(printed[0, 1]), float(right[0, 1]), sum(others))  # fmt: skip
+
+
+@erratum("clip_or_penalty")
+def _() -> Found:
+    old, mask = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    logps = torch.full((1, 1), math.log(1.5), requires_grad=True)  # a reply that has become half as likely again
+    good = torch.ones(1, 1)
+    clip = policy_losses.ppo_clip(logps, old, good, mask).sum()
+    penalty = policy_losses.ppo_penalty(logps, old, good, mask, beta=1.0).sum()
+    a, b = (float(exact.gradient(x, logps)) for x in (penalty, clip))
+    by_cases = lambda x: min(math.exp(float(x)), 1.2)
+    slope = (by_cases(math.log(1.5) + 1e-4) - by_cases(math.log(1.5) - 1e-4)) / 2e-4
+    return Found("gradient of a good reply's log-probability at a ratio of 1.5", a, b, slope)
 
 
 @erratum("unequal_betas")

@@ -18,7 +18,12 @@ Table = list[list[str]]
 MEMORY, BANDWIDTH, PEAK = 80e9, 3.35e12, 989e12
 LINK, NETWORK = 450e9, 50e9  # bytes per second and direction: between the eight of one box; out of the box, 400 Gbit
 USED = 0.4  # the share of PEAK that a training step reaches
-WIDTH, ROWS, REPLIES, BATCH = 1024, 8, 512, 256  # tokens of a reply, rows of a training batch, replies of a rollout, written at once
+WIDTH, ROWS, REPLIES, BATCH = (
+    1024,
+    8,
+    512,
+    256,
+)  # tokens of a reply, rows of a training batch, replies of a rollout, written at once
 GROUP = 8  # machines that share a model
 
 
@@ -50,9 +55,8 @@ def models() -> dict[str, Weighed]:
 
 def size(count: float) -> str:
     """Bytes with two or three digits: "131 kB", "16.1 GB"."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= 0.9995 * unit:
-            break
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    unit, name = next((pair for pair in units if count >= 0.9995 * pair[0]), units[-1])
     shown = count / unit
     return f"{shown:.0f}\u00a0{name}" if shown >= 99.95 else f"{shown:.1f}\u00a0{name}"
 

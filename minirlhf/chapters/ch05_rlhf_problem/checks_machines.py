@@ -33,8 +33,9 @@ def dealt(parameters: int, machines: int, stage: int) -> float:
     of=equations.training_bytes,
     against="the tensors themselves, dealt to the machines and weighed",
     wrong={
-        "gradients before the optimizer": lambda parameters, *, machines, stage: parameters
-        * (16 if stage == 0 else [0, 14 + 2 / machines, 2 + 14 / machines, 16 / machines][stage]),
+        "gradients before the optimizer": lambda parameters, *, machines, stage: (
+            parameters * (16 if stage == 0 else [0, 14 + 2 / machines, 2 + 14 / machines, 16 / machines][stage])
+        ),
         "everything divided at once": lambda parameters, *, machines, stage: parameters * 16 / machines,
         "no master copy": lambda parameters, *, machines, stage: (
             equations.training_bytes(parameters, machines=machines, stage=stage)
