@@ -87,7 +87,11 @@ def test_a_model_is_compared_on_the_same_prompts_with_the_same_random_numbers(pl
         assert alone.change.chance == sign_test(held.change.better, held.change.worse)
         chances.append(alone.change.chance)
     assert [held.change.chance for held in found] == holm(chances)
-    assert len(digests) == 4
+    before = digests[str(place / "rules.py")]
+    assert len(digests) == 5
+    with (place / "rules.py").open("a") as rules:
+        rules.write("# another grader\n")
+    assert _checked(_only(file, place, "barks"), place)[1][str(place / "rules.py")] != before
     with pytest.raises(UserError, match="the model itself"):
         _refused(["spec", file, "a", "--against", "a"])
     capsys.readouterr()
@@ -192,7 +196,9 @@ def test_half_of_the_constraints_is_not_the_rule(place):
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: exat}}", "did you mean 'exact'"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: rules.py:bark}}", "did you mean 'barks'"),
         ("data: prompts.jsonl\nrules: {a: {must: 0.9, grader: rules.py:fails}}", "none of the replies could be graded"),
-        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: {max_wrds: 3}}}", "none of the replies could be graded"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: {max_wrds: 3}}}", "did you mean 'max_words'"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: {max_words: -3}}}", "max_words -3; expected a count"),
+        ("data: prompts.jsonl\nrules: {a: {must: 0.9, constraints: {forbidden: bee}}}", "forbidden 'bee'; expected a count"),
         ("data: prompts.jsonl\nnum_generation: 3\nrules: {a: {must: 0.9, grader: exact}}", "did you mean 'num_generations'"),
         ("data: prompts.jsonl\nnum_generations: many\nrules: {a: {must: 0.9, grader: think}}", "num_generations"),
     ],
@@ -202,3 +208,10 @@ def test_a_file_that_is_no_specification_is_one_line_that_says_so(place, text, c
     assert main(["spec", file, str(place / "m1")]) == 2
     said = capsys.readouterr().err
     assert complaint in said and len(said.strip().splitlines()) == 1
+
+
+def test_a_specification_without_a_must_says_that_nothing_can_stop_a_release(place, capsys):
+    file = written(place, "data: few.jsonl\nmax_completion_length: 3\nrules: {short: {should: 0.125, constraints: {max_words: 9}}}", "should.yaml")  # fmt: skip
+    assert main(["spec", file, str(place / "m1")]) == 0
+    said = capsys.readouterr().out
+    assert "no rule is a must" in said and "asked for 0.125" in said

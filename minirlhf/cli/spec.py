@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         rate, left = f.rate, f"   {f.ungraded} replies not graded" if f.ungraded else ""
         print(
             f"  {f.clause.level:<6} {f.clause.name:<{width}}  {rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]  "
-            f"asked for {f.clause.at_least:.2f}: {f.verdict}{left}"
+            f"asked for {f.clause.at_least:g}: {f.verdict}{left}"
         )
     if args.against is not None:
         print(f"\nagainst {args.against}, on the same prompts; p by the sign test, corrected for all rules (Holm)")
@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
                     f"{f.change.worse}, p = {f.change.chance:.3f}{'   got worse' if f.worse else ''}"
                 )
     stops = [f.clause.name for f in found if f.stops]
-    print(f"\nnot fit to ship: {'; '.join(stops)}" if stops else "\nevery must holds")
+    musts = any(f.clause.level == "must" for f in found)
+    said = "every must holds" if musts else "no rule is a must: nothing here stops a release"
+    print(f"\nnot fit to ship: {'; '.join(stops)}" if stops else f"\n{said}")
     if args.json is not None:
         on = {
             "spec": start.file_digest(args.spec), "digests": digests, "against": args.against, "seed": args.seed,

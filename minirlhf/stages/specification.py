@@ -17,6 +17,7 @@ from minirlhf.core.errors import UserError, unknown
 from minirlhf.core.statistics import holm
 from minirlhf.data.records import Problem
 from minirlhf.feedback import own
+from minirlhf.feedback.graders import forms
 from minirlhf.feedback.rewards import Reward, ask
 from minirlhf.stages import start
 from minirlhf.stages.answering import Answering, Request
@@ -80,6 +81,13 @@ class Clause:
         if check == "constraints":
             if not isinstance(given, Mapping) or not given:
                 raise UserError(f"{place}: constraints {given!r}; expected an object such as {{max_words: 20}}")
+            for constraint, asked in given.items():
+                if constraint not in forms.CONSTRAINTS:
+                    raise unknown(f"constraint in {place}", str(constraint), forms.CONSTRAINTS)
+                if not forms.can_be_asked(constraint, asked):
+                    raise UserError(
+                        f"{place}: {constraint} {asked!r}; expected a count of 0 or more, words, a text, or true"
+                    )
             return cls(name, level, float(share), prompts, constraints=json.dumps(given))
         if not isinstance(given, str):
             raise UserError(f"{place}: grader {given!r}; expected a name, or FILE.py:FUNCTION")
@@ -216,7 +224,7 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
     """Draw replies to each file of prompts once, and check every rule on them; the same for the model ``against``, with the same random numbers.
 
     Returns:
-        What became of each rule, and what tells the models and their prompts from others: digests by name.
+        What became of each rule, and what tells the models, their prompts and files of graders from others: digests by name.
     """
     digests: dict[str, str] = {}
     drawn: dict[tuple[str, str], tuple[list[Problem], Replies]] = {}
@@ -236,6 +244,9 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
 
     found = []
     for clause in spec.clauses:
+        if clause.grader is not None and own.is_named(clause.grader):
+            file = clause.grader.rpartition(":")[0]
+            digests[file] = start.file_digest(file)
         problems, ours = replies(asked.model, clause)
         rate = dataclasses.replace(measure(ours)[0], name="kept")
         broken = [

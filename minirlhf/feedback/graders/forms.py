@@ -54,7 +54,7 @@ def constraints(completion: str, reference: str) -> float:
         return math.nan
     if not isinstance(asked, Mapping) or not asked:
         return math.nan
-    if any(name not in CONSTRAINTS or not _is_asked(name, value) for name, value in asked.items()):
+    if any(name not in CONSTRAINTS or not can_be_asked(name, value) for name, value in asked.items()):
         return math.nan
     text = completion[:LONGEST]
     return sum(CONSTRAINTS[name](text, value) for name, value in asked.items()) / len(asked)
@@ -98,8 +98,8 @@ CONSTRAINTS: dict[str, Callable[[str, Any], bool]] = {
 }
 
 
-def _is_asked(name: str, value: Any) -> bool:
-    """Whether this can be asked for: a count, words, a text, or true and false."""
+def can_be_asked(name: str, value: Any) -> bool:
+    """Whether this can be asked of a constraint: a count, words, a text, or true and false."""
     if name in ("min_words", "max_words", "sentences"):
         return type(value) is int and value >= 0
     if name in ("keywords", "forbidden"):
