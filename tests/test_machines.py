@@ -32,6 +32,9 @@ def test_parameters_and_keys_and_values_are_those_of_a_real_model():
     held = sum(t.nbytes for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
     assert weighed.parameters == sum(p.numel() for p in model.parameters())
     assert weighed.cache * WIDTH == held
+    assert (
+        weighed.multiplied == weighed.parameters - model.model.embed_tokens.weight.numel()
+    )  # of untied embeddings one row is read
     assert weighed.logits * WIDTH == out.logits.float().nbytes
 
 

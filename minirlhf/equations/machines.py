@@ -83,12 +83,12 @@ def longest_reply(replies: int) -> float:
 
 @takes(sampling=_SOME, training=_SOME)
 def sampling_share(sampling: Tensor, training: Tensor) -> Tensor:
-    """The share of the machines that should sample while the others train, S/(S + T), so that none waits. ``(...)``
+    """The share of the machines that should sample while the others train, S/(S + U), so that none waits. ``(...)``
 
     Label: eq:split-machines
     Source: both sides finish together; elementary.
     Args:
-        sampling, training: S and T, the work of a step in seconds of one machine.
+        sampling, training: S and U, the work of a step in seconds of one machine.
     """
     return sampling / (sampling + training)
 

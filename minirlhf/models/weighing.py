@@ -14,11 +14,12 @@ HALF = 2  # bytes of a number in 16 bits
 
 @dataclass(frozen=True)
 class Weighed:
-    """Of one model, with weights and activations of 16 bits; all but the first two in bytes per token.
+    """Of one model, with weights and activations of 16 bits; all but the first three in bytes per token.
 
     Attributes:
         layers: how many layers there are.
         parameters: how many numbers are trained.
+        multiplied: those of them that a token is multiplied by: all but a table of embeddings that only looks up.
         cache: keys and values of all layers.
         activations: what the layers keep for the backward pass; tables of attention not counted.
         tables: those tables, of all tokens of a row against all, at the row's width that was asked for.
@@ -28,6 +29,7 @@ class Weighed:
 
     layers: int
     parameters: int
+    multiplied: int
     cache: int
     activations: float
     tables: float
@@ -48,9 +50,12 @@ def weigh(config: LlamaConfig, *, width: int) -> Weighed:
     tables = sum(_bytes(t) for t in kept if t.shape[-2:] == (width, width))
     attention = model.model.layers[0].self_attn
     per_token = config.num_hidden_layers / width
+    parameters = sum(p.numel() for p in model.parameters())
+    looked_up = 0 if config.tie_word_embeddings else model.model.embed_tokens.weight.numel()
     return Weighed(
         layers=config.num_hidden_layers,
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=parameters,
+        multiplied=parameters - looked_up,
         cache=HALF * config.num_hidden_layers * (attention.k_proj.out_features + attention.v_proj.out_features),
         activations=per_token * (sum(map(_bytes, kept)) - tables),
         tables=per_token * tables,

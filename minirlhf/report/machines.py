@@ -80,7 +80,7 @@ def step() -> Table:
         "master copy and Adam's moments": lambda m: size(equations.OPTIMIZER * m.parameters),
         f"activations of {tokens:,} tokens": lambda m: size(tokens * m.activations),
         "… and attention's tables, if they are written out": lambda m: size(tokens * m.tables),
-        "… or the layers' inputs alone (checkpointing)": lambda m: size(tokens * m.checkpointed),
+        "… or the layers' inputs, and one layer (checkpointing)": lambda m: size(tokens * m.checkpointed),
         "logits of these tokens": lambda m: size(tokens * m.logits),
         f"keys and values of {REPLIES} replies": lambda m: size(REPLIES * WIDTH * m.cache),
     }  # fmt: skip
@@ -117,9 +117,9 @@ class Decoding:
 
     @property
     def seconds(self) -> float:
-        """All weights are read once, and the keys and values of every reply."""
+        """All weights that are multiplied are read once, and the keys and values of every reply."""
         model = models()["8 B"]
-        return (equations.WEIGHTS * model.parameters + self.replies * WIDTH / 2 * model.cache) / BANDWIDTH
+        return (equations.WEIGHTS * model.multiplied + self.replies * WIDTH / 2 * model.cache) / BANDWIDTH
 
     @property
     def rate(self) -> float:
@@ -128,8 +128,8 @@ class Decoding:
 
     @property
     def busy(self) -> float:
-        """The share of the accelerator's products that this takes: two per parameter and token."""
-        return 2 * models()["8 B"].parameters * self.rate / PEAK
+        """The share of the accelerator's products that this takes: two per multiplied weight and token."""
+        return 2 * models()["8 B"].multiplied * self.rate / PEAK
 
 
 def decoding() -> Table:
@@ -190,7 +190,7 @@ def facts() -> dict[str, str]:
     eight, seventy = models()["8 B"], models()["70 B"]
     weights = equations.WEIGHTS * eight.parameters
     tokens = REPLIES * WIDTH
-    training = 6 * eight.parameters * tokens / (USED * PEAK)
+    training = 6 * eight.multiplied * tokens / (USED * PEAK)
     sampling = tokens / Decoding(BATCH).rate
     gradients = float(equations.all_reduce_bytes(_number(equations.GRADIENTS * eight.parameters), machines=GROUP))
     layer = float(equations.all_reduce_bytes(_number(tokens * eight.inputs), machines=GROUP))
@@ -206,6 +206,15 @@ def facts() -> dict[str, str]:
         "together": size(weights + tokens * eight.cache),
         "memory": size(MEMORY),
         "kept": size(eight.activations),
+        "kept-numbers": f"{eight.activations / eight.inputs:.0f}",
+        "replies": str(REPLIES),
+        "batch": str(BATCH),
+        "width": f"{WIDTH:,}",
+        "bandwidth": f"{BANDWIDTH / 1e12:g}\u00a0TB/s",
+        "peak": f"{PEAK / 1e12:.0f}",
+        "used": f"{USED:.0%}".replace("%", "\u00a0%"),
+        "link": f"{LINK / 1e9:.0f}\u00a0GB/s",
+        "network": f"{NETWORK / 1e9:.0f}\u00a0GB/s",
         "tables-ratio": f"{eight.tables / eight.activations:.1f}",
         "inputs-ratio": f"{eight.activations / eight.checkpointed:.0f}",
         "fewest-70": str(next(n for n in range(1, 1000) if held("70 B", n, 3) < MEMORY)),

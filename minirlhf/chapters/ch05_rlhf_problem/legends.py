@@ -179,7 +179,7 @@ def _(draw: Draw) -> Legend:
 @ink("eq:split-machines")
 def _(draw: Draw) -> Legend:
     sampling, training, count = draw.uniform(low=1.0, high=9.0), draw.uniform(low=10.0, high=30.0), draw.integer(4, 9)
-    return {"S": sampling, "T": training, "N": count, "x^*": machines.sampling_share(sampling, training)}
+    return {"S": sampling, "U": training, "N": count, "x^*": machines.sampling_share(sampling, training)}
 
 
 @ink("eq:effective-share")

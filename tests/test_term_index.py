@@ -1,0 +1,58 @@
+"""The index of terms: what counts as a term in a text, and which sections it leads to. That every term has a place, the book's build asks."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def index(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
+    return importlib.import_module("term_index")
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "count"),
+    [
+        ("reward model", "Reward models and a reward-model; the reward of a model.", 2),
+        ("policy", "The policy, two policies, policymakers.", 2),
+        ("loss", "A loss, losses and lossless.", 1),
+        ("CHES", "CHES finds what ches does not.", 1),
+        ("advantage", "An advantage, disadvantages, Advantages.", 2),
+        ("actor", "A factor and an actor-critic.", 1),
+    ],
+)
+def test_a_term_is_found_as_people_write_it(index, term, text, count):
+    assert len(index.pattern(term).findall(text)) == count
+
+
+def section(index, page, title, text, *links):
+    return index.Section(page, title.lower(), page[:2], title, text, links)
+
+
+def test_the_first_chapter_that_links_a_term_introduces_it_and_the_order_is_the_books(index):
+    book = [
+        section(index, "01-a", "Start", "a critic"),
+        section(index, "02-b", "Values", "the critic, a critic", "critic"),
+        section(index, "03-c", "Nothing", "no such word"),
+        section(index, "04-d", "Training a critic", "critic"),
+    ]
+    found = index.places("critic", book)
+    assert [place.section.title for place in found] == ["Start", "Values", "Training a critic"]
+    assert [place.first for place in found] == [False, True, False]
+    assert index.places("reward hacking", book) == []
+
+
+def test_of_many_places_those_that_say_most_are_kept_and_the_first_stays(index):
+    many = [section(index, f"{n:02d}-x", f"S{n}", "critic " * n) for n in range(1, 20)]
+    found = index.places("critic", many)
+    assert len(found) == index.MOST and found[0].section.title == "S1" and found[0].first
+    assert [place.section.title for place in found[1:]] == [f"S{n}" for n in range(20 - index.MOST + 1, 20)]
+
+
+def test_the_page_is_in_the_contents():
+    assert re.search(r"^terms$", (ROOT / "book" / "index.md").read_text(encoding="utf-8"), re.M)
