@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from minirlhf.chapters.ch22_character_and_product import character
+from minirlhf.core.statistics import sign_test
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.equations import release
 
@@ -82,6 +83,11 @@ def test_demonstrations_do_what_the_switch_says(toggle):
         assert set(facts) == {1}
     if "long" in toggle:
         assert all(n in (3, 6) for n in facts)
+
+
+def test_the_fewest_lost_prompts_that_turn_one_of_six_rules_red():
+    assert 6 * sign_test(0, 8) == pytest.approx(0.047, abs=5e-4) and 6 * sign_test(0, 7) > 0.05
+    assert round(8 / 128, 2) == 0.06
 
 
 def test_a_rule_turns_red_only_where_it_got_worse():

@@ -59,7 +59,12 @@ class Verdicts(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """From the study's numbers."""
         seen = pictures.result()
-        named = [value for failure in gallery().values() for value in evidence.values(seen, f"named_{failure.name}")]
+        each = lambda what: [
+            x for failure in gallery().values() for x in evidence.values(seen, f"{what}_{failure.name}")
+        ]
+        named, findings = each("named"), each("findings")
+        beside = int(sum(findings) - sum(named))
+        elsewhere = sum(not right and some > 0 for right, some in zip(named, findings, strict=True))
         learned, accused, stuck, accused_stuck = (
             sum(map(int, evidence.values(seen, name)))
             for name in ("healthy_runs", "accused", "stuck_runs", "accused_stuck")
@@ -67,7 +72,8 @@ class Verdicts(SphinxDirective):
         return [
             nodes.paragraph(
                 text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
-                f"runs. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones and every online "
+                f"runs. In these runs it has {beside} suspicions more, some of them consequences and some of them wrong; in {elsewhere} of "
+                f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones and every online "
                 f"recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
                 f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "
                 f"alarms holds for runs that succeed and for no others: of those left out it suspects {accused_stuck}, and a slow run is "

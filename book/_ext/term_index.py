@@ -91,11 +91,14 @@ def sections(env: BuildEnvironment) -> Iterator[Section]:
 
 def _sections(env: BuildEnvironment, page: str) -> Iterator[Section]:
     tree = env.get_doctree(page)
-    letter = tree.next_node(nodes.title).astext().split(" · ")[0]
+    letter = env.titles[page].astext().split(" · ")[0]
     numbers = env.toc_secnumbers.get(page, {})
     for node in tree.findall(nodes.section):
         if isinstance(node.parent, nodes.section) and isinstance(node.parent.parent, nodes.section):
             continue  # its text belongs to the section around it
+        title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+        if title is None:
+            continue  # a frame without a name
         own = [child for child in node.children if not (isinstance(child, nodes.section) and node.parent is tree)]
         anchor = node["ids"][0] if isinstance(node.parent, nodes.section) else ""
         number = numbers.get(f"#{anchor}" if anchor else "")
@@ -103,7 +106,7 @@ def _sections(env: BuildEnvironment, page: str) -> Iterator[Section]:
             page=page,
             anchor=anchor,
             number=".".join(map(str, number)) if number else letter,
-            title=node.next_node(nodes.title).astext(),
+            title=title.astext(),
             text="\n".join(_prose(child) for child in own),
             links=tuple(link.lower() for child in own for link in _links(child)),
         )

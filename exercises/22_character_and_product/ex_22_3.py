@@ -92,6 +92,9 @@ def first_passage(sub, draw):
         steps = torch.tensor([1] * rollback + [-1] * (rollback + ship + 1))  # up to one bound, then beyond the other
         new[1], old[1] = False, False
         new[1, : len(steps)], old[1, : len(steps)] = steps > 0, steps < 0
+        back = torch.tensor([-1] * ship + [1] * (rollback + ship + 1))  # and the other way round
+        new[2], old[2] = False, False
+        new[2, : len(back)], old[2, : len(back)] = back > 0, back < 0
         what, after = one_by_one(new, old, rollback, ship)
         got = sub.watch(new, old, rollback, ship)
         if (
@@ -103,6 +106,7 @@ def first_passage(sub, draw):
         given = {"new": new.int(), "old": old.int(), "rollback": rollback, "ship": ship}
         at_end = one_by_one(new, old, rollback, ship, last=True)
         swapped = one_by_one(new, old, ship, rollback)
+        counts = (new.long() - old.long()).cumsum(1)
         none = after.clone()
         none[what == 0] = 1
         known = {
@@ -112,6 +116,7 @@ def first_passage(sub, draw):
             "+1 stands for shipping and −1 for a rollback": -what,
             "the old version's complaints count +1 and the new one's −1": one_by_one(old, new, rollback, ship)[0],
             "a world that reached neither bound is taken for one that ships": torch.where(what == 0, -1, what),
+            "a rollback counts that would have come after the shipping": torch.where(counts.max(1).values >= rollback, 1, what),
         }  # fmt: skip
         later = {
             "the pairs are counted from 0, one too few": after - 1,

@@ -10,7 +10,7 @@
 # A filter blocks requests whose score is *at its bar or above*.
 #
 # 1. `cost(bars, scores, harmful, share, ratio)`: for each of the `bars` $(T,)$ the expected cost of one request *of the traffic*, in units of a false refusal, $(T,)$.
-# 2. `best(scores, harmful, share, ratio)`: a number, the bar of least cost among the scores themselves and `math.inf` (block nothing). Of several with the same cost the highest, since it refuses least.
+# 2. `best(scores, harmful, share, ratio)`: a number, the bar of least cost among the scores themselves and `math.inf` (block nothing). Of several with the same cost (they may differ by rounding, less than $10^{-9}$) the highest, since it refuses least.
 # 3. `second(first, bar, scores, harmful, share, ratio)`: a first filter with scores `first` $(N,)$ of the same requests stays at its `bar`. At which bar should another one, with the scores `scores`, block *in addition*, so that both together cost least? As in 2.
 
 # %% [given]
@@ -121,17 +121,27 @@ def of_the_traffic(sub, draw):
     )  # fmt: skip
 
 
-def lowest(candidates, harmful, share, ratio, **how):
-    """The highest of the bars of least cost; candidates: pairs of a bar and what is blocked with it."""
+def equally_cheap(candidates, harmful, share, ratio, **how):
+    """The bars of least cost; candidates: pairs of a bar and what is blocked with it."""
     costs = [by_hand(blocked, harmful, share, ratio, **how) for _, blocked in candidates]
-    return max(bar for (bar, _), c in zip(candidates, costs, strict=True) if c <= min(costs) + 1e-9)
+    return [bar for (bar, _), c in zip(candidates, costs, strict=True) if c <= min(costs) + 1e-9]
 
 
-def compared(what, got, want, given, mistakes):
-    """Bars, of which one may be infinite."""
+def lowest(candidates, harmful, share, ratio, **how):
+    """The highest of the bars of least cost."""
+    return max(equally_cheap(candidates, harmful, share, ratio, **how))
+
+
+def compared(what, got, want, given, mistakes, ties=()):
+    """Bars, of which one may be infinite; ties: all that cost as little."""
     got = float(got)
     if got == want or (math.isfinite(want) and math.isfinite(got) and abs(got - want) < 1e-9):
         return
+    if any(got == bar or abs(got - bar) < 1e-9 for bar in ties):
+        fail(
+            f"{what} is {got:.4g}, and {want:.4g} costs the same but for rounding: of several with the same cost the highest is asked for",
+            given=given,
+        )
     matches = [say for say, x in mistakes.items() if x != want and (got == x or abs(got - x) < 1e-9)]
     if matches:
         fail(
@@ -168,6 +178,7 @@ def least(sub, draw):
                 "a request whose score is at the bar passes": lowest(above, harmful, share, ratio),
                 "the two errors cost the same": lowest(candidates, harmful, share, 1.0),
             },
+            equally_cheap(candidates, harmful, share, ratio),
         )  # fmt: skip
     scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
     harmful = torch.tensor([False, True, False, True, False, True])
@@ -214,6 +225,7 @@ def in_addition(sub, draw):
                 "a request whose score is at the first one's bar passes it": above,
                 "the second filter has the first one's bar": bar,
             },
+            equally_cheap(candidates, harmful, share, ratio),
         )  # fmt: skip
 
 
