@@ -165,7 +165,7 @@ lists = share / (1 - share) * math.exp(strength * m)
 
 # %% [mutant] the share for the odds
 # caught by: crossed
-# says: not the share
+# says: taken for the odds
 import math
 
 share, m, strength = numbers(STUDENT)
