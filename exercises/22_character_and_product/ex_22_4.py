@@ -227,6 +227,14 @@ def in_addition(sub, draw):
             },
             equally_cheap(candidates, harmful, share, ratio),
         )  # fmt: skip
+    # the first has found all harm, and the highest score is a harmless one's: nothing is worth blocking in addition
+    first = torch.tensor([0.1, 0.9, 0.2, 0.8, 0.3, 0.4], dtype=torch.float64)
+    scores = torch.tensor([0.6, 0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+    harmful = torch.tensor([False, True, False, True, False, False])
+    compared(
+        "`second`", sub.second(first, 0.8, scores, harmful, 0.1, 9.0), math.inf, {"first": first, "bar": 0.8, "scores": scores, "harmful": harmful.int()},
+        {"blocking nothing in addition is not tried": 0.6},
+    )  # fmt: skip
 
 
 def _equivalent(got, want, candidates):
