@@ -1,4 +1,4 @@
-"""The index of terms: what counts as a term in a text, and which sections it leads to. That every term has a place, the book's build asks."""
+"""The index of terms: what counts as a term in a text, and which sections it leads to."""
 
 import importlib
 import re
@@ -45,6 +45,17 @@ def test_the_first_chapter_that_links_a_term_introduces_it_and_the_order_is_the_
     assert [place.section.title for place in found] == ["Start", "Values", "Training a critic"]
     assert [place.first for place in found] == [False, True, False]
     assert index.places("reward hacking", book) == []
+
+
+def test_words_that_stand_apart_or_bent_are_found_where_the_term_is_not(index):
+    book = [
+        section(index, "01-a", "Old", "samples that are stale"),
+        section(index, "02-b", "Scale", "a model by Thurstone"),
+        section(index, "03-c", "Both", "merged weights of models"),
+        section(index, "04-d", "None", "a mergansers' model"),
+    ]
+    titles = lambda term: [place.section.title for place in index.places(term, book)]
+    assert (titles("staleness"), titles("Thurstone model"), titles("weight merging")) == (["Old"], ["Scale"], ["Both"])
 
 
 def test_of_many_places_those_that_say_most_are_kept_and_the_first_stays(index):

@@ -1,7 +1,7 @@
 """``{index-of-terms}``: for each term of the glossary the sections that say most about it; ``{index-of-equations}``: all labels by name.
 
 Nothing is marked by hand: the sections are those whose text has the term. One that links it (``{term}``) counts more, and so does one that has it
-in its title; the first chapter that links it, or else that has it, introduces it. A term that no page of the book has is a warning.
+in its title; the first chapter that links it, or else that has it, introduces it. A term that stands in the glossary only leads there.
 """
 
 import re
@@ -16,14 +16,21 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 GLOSSARY = "glossary"
 MOST = 7  # places of a term
+PLAIN = (
+    "model",
+    "sampling",
+    "method",
+    "theorem",
+    "policy",
+    "count",
+    "law",
+)  # words that do not tell a term from others
 LINKED, TITLED = 5, 4  # how many occurrences a link counts for, and a title
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,26 @@ def pattern(term: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-]){between.join(words)}(?!\w)", 0 if exact else re.IGNORECASE)
 
 
+def stems(term: str) -> list[re.Pattern[str]]:
+    """The words of a term that mean something by themselves, without their endings, for texts that have them apart or bent."""
+    words = [word for word in re.split(r"[\s-]+", term.replace("’", "'")) if len(word) > 3 and word not in PLAIN]
+    bare = [re.sub(r"(?:'s|ation|ness|ing|ion|ors?|ed|s)$", "", word) for word in words]
+    return [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in bare if len(word) > 3]
+
+
 def places(term: str, sections: Iterable[Section]) -> list[Place]:
-    """Where to look a term up, in the order of the book."""
-    sign = pattern(term)
+    """Where to look a term up, in the order of the book; where no section has it as it stands, those that have all of its words."""
+    known = list(sections)
+    return _places(term, known, [pattern(term)]) or _places(term, known, stems(term))
+
+
+def _places(term: str, sections: list[Section], signs: list[re.Pattern[str]]) -> list[Place]:
     scored = []
     for section in sections:
         linked = term.lower() in section.links
-        score = len(sign.findall(section.text)) + LINKED * linked + TITLED * bool(sign.search(section.title))
+        said = min((len(sign.findall(section.text)) for sign in signs), default=0)
+        titled = bool(signs) and all(sign.search(section.title) for sign in signs)
+        score = said + LINKED * linked + TITLED * titled
         if score:
             scored.append((section, score, linked))
     if not scored:
@@ -189,8 +209,6 @@ class Fill(SphinxPostTransform):
         letters: dict[str, nodes.container] = {}
         for english, chinese, anchor in terms(self.env):
             found = places(english, known)
-            if not found:
-                logger.warning("the index has no place for %r: no chapter or appendix has this term", english)
             letter = english[0].upper()
             box = letters.setdefault(letter, nodes.container(classes=["index-letter"]))
             line = nodes.paragraph(classes=["index-entry"])
