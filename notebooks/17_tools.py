@@ -151,7 +151,7 @@ assert priced.exceeds("cost20_asks", "cost80_asks") and priced.holds("cost80_ask
 #
 # ## A tool that lies
 #
-# This register lies in two of five calls, and calls are free. At a place whose usual value is right nine times in ten one can answer from the head, ask once and believe, or ask twice, believe what agrees and otherwise take the usual value.
+# This register guesses in two of five calls, and nine of ten guesses are wrong; calls are free. At a place whose usual value is right nine times in ten one can answer from the head, ask once and believe, or ask twice, believe what agrees and otherwise take the usual value.
 
 # %%
 liar = predict("Which earns most at this place?", "head", "once", "twice")
