@@ -325,6 +325,8 @@ TABLE = {
                 ("x^2yz", "x^2zy"),
             )
         ),
+        (r"\boxed{((1, 2), 6/2)}", "((1,2),3)", 1),
+        (r"\boxed{x or y}", "X or Y", 1),
         ("$7$ is wrong; it is 8", "7", 0),
         ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers
         ("$7$. No, 8.", "7", 0),
