@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+from importlib import metadata
 from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent
@@ -50,6 +51,8 @@ extensions = [
     "tooltips",
     "term_index",
     "one_page",
+    "search",
+    "run_this",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -75,6 +78,7 @@ math_eqref_format = "({number})"
 
 # -- pages -------------------------------------------------------------------------------------------------------
 html_theme = "sphinx_book_theme"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_show_sourcelink = False
@@ -96,6 +100,17 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+# -- the EPUB; tools/epub.py finishes it ---------------------------------------------------------------------------
+version = metadata.version("minirlhf")
+epub_uid = "minirlhf"
+epub_identifier = REPOSITORY
+epub_contributor = author
+epub_description = "How a language model learns from human preferences, with every equation checked."
+epub_tocscope = "includehidden"
+epub_show_urls = "no"
+epub_css_files = ["epub.css"]
+
+# -- mathematics -------------------------------------------------------------------------------------------------
 mathjax_path = "mathjax/tex-chtml-full.js"
 mathjax3_config = {
     "options": {"enableMenu": False},

@@ -70,9 +70,9 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def pages_of(folder: Path) -> list[str]:
-    """All pages below a folder; a theme's templates are no pages."""
+    """All pages below a folder; a theme's templates are no pages, and the slides of a book have their own tests."""
     found = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
-    return [page for page in found if not page.startswith("_static/")]
+    return [page for page in found if not page.startswith(("_static/", "slides/"))]
 
 
 def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> dict[str, list[str]]:

@@ -3,13 +3,16 @@
 import importlib.util
 import json
 import os
+import posixpath
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 from browser import Browser
@@ -33,15 +36,15 @@ pytestmark = pytest.mark.slow
 def build(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Build the book; standard output and standard error together."""
     command = [sys.executable, str(ROOT / "tools" / "book.py"), "--out", str(out), *arguments]
-    return finished(command, usually=300, env={**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""})
+    return finished(command, usually=400, env={**os.environ, "MINIRLHF_SEED": str(SEED), "SPHINXOPTS": ""})
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, system_tool) -> Path:
-    """The whole book, built anew: site, one page and PDF; for one chapter's tests the site alone."""
+    """The whole book, built anew: site, one page, PDF and EPUB; for one chapter's tests the site alone."""
     system_tool("chromium")
     out = tmp_path_factory.mktemp("book") / "book"
-    done = build(out, *(["--fast"] if pytestconfig.getoption("chapter") is not None else []))
+    done = build(out, "--epub" if pytestconfig.getoption("chapter") is None else "--fast")
     assert done.returncode == 0, done.stdout[-6000:]
     return out
 
@@ -111,12 +114,63 @@ def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
     marks, equations = proof_marks(site / "one-page.html")
     assert marks == [str(SEED)] * equations
     ledger = load_checks()
-    shown = re.findall(r'<code[^>]*><span class="pre">(eq:[a-z0-9-]+)</span></code></p></td>\s*<td><p>(\d+)</p></td>\s*<td><p>([^<]+)', (site / "ledger.html").read_text(encoding="utf-8"))  # fmt: skip
+    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code></p>.*?>(\d+) checks?, worst error (\S+), tolerance'
+    shown = re.findall(entry, (site / "ledger.html").read_text(encoding="utf-8"), re.S)
     assert len(shown) == equations
-    for label, count, error in shown:
+    for chapter, label, count, error in shown:
         results = [run(c, SEED) for c in ledger.select([label])]
         worst = max(results, key=lambda r: r.error / r.check.tolerance)
-        assert (int(count), error) == (len(results), scientific(worst.error)), label
+        assert (int(chapter), int(count), error) == (worst.check.chapter, len(results), scientific(worst.error)), label
+
+
+HEAVIEST = 400_000  # bytes of a page without its pictures
+
+
+@pytest.mark.every_chapter
+def test_no_page_is_heavy(site: Path) -> None:
+    """What weighs stands in files of its own: pictures, and what the marks hold. The one page is the whole book."""
+    heavy = {page: size for page in pages_of(site) if (size := (site / page).stat().st_size) > HEAVIEST}
+    heavy.pop("one-page.html", None)
+    assert heavy == {}
+
+
+def test_a_mark_shows_what_it_holds_when_it_is_opened(site: Path, browser: Browser) -> None:
+    """From a folder too; on the page and on the one page, where links stay on it. Where the file is gone, the mark says so."""
+    label = "eq:rlhf-optimum"
+    first = f"[...document.querySelectorAll('.proof-kept')].find(e => e.dataset.key == '{label}')"
+    for page in ("05-rlhf-problem.html", "one-page.html"):
+        if not (site / page).is_file():
+            continue
+        heard = browser.open((site / page).as_uri())
+        assert browser.ask(f"{first}.textContent") == ""
+        browser.ask(f"{first}.parentElement.open = true")
+        text = browser.until(f"{first}.textContent")
+        assert all(
+            c.statement in text and f"Checked against: {c.against}" in text for c in load_checks().select([label])
+        )
+        dead = f"[...{first}.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(a.getAttribute('href').slice(1)))"
+        assert browser.ask(f"{dead}.length") == 0 and heard.complaints == []
+    browser.open((site / "05-rlhf-problem.html").as_uri())
+    browser.ask(f"{first}.dataset.from = '_static/proofs/html/gone.js'; {first}.parentElement.open = true")
+    assert "gone.js is not there" in browser.until(f"{first}.textContent")
+
+
+def test_the_ledger_is_filtered(site: Path, browser: Browser) -> None:
+    """By chapter and by words; what is hidden is counted."""
+    browser.open((site / "ledger.html").as_uri())
+    told, shown = (
+        "document.querySelector('.ledger-filter output').textContent",
+        "[...document.querySelectorAll('.ledger-entry:not([hidden])')]",
+    )
+    everything = browser.ask(f"{shown}.length")
+    assert browser.ask(told) == f"{everything} of {everything} equations"
+    change = "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})); }"
+    browser.ask(f"({change})(document.getElementById('ledger-chapter'), '5')")
+    of_chapter = browser.ask(f"{shown}.length")
+    assert 0 < of_chapter < everything and browser.ask(told).startswith(f"{of_chapter} of")
+    assert browser.ask(f"{shown}.every(e => e.classList.contains('of-chapter-5'))")
+    browser.ask(f"({change})(document.getElementById('ledger-words'), 'rlhf-OPTIMUM')")
+    assert 0 < browser.ask(f"{shown}.length") < of_chapter
 
 
 @pytest.mark.every_chapter
@@ -194,11 +248,40 @@ def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
         browser.ask("localStorage.clear()")
 
 
-def test_search_finds_a_term(site: Path, browser: Browser) -> None:
-    """Search works offline."""
-    with served(site) as base:
-        browser.open(base + "search.html?q=bootstrapping")
-        assert browser.until("document.querySelectorAll('ul.search li').length") >= 1
+SOUGHT = {
+    "Bellman": "03",
+    "GAE": "04",
+    "Bradley-Terry": "06",
+    "k3": "09",
+    "best-of-n": "11",
+    "GRPO": "13",
+    "DPO": "14",
+    "constitution": "15",
+    "distillation": "18",
+    "overoptimization": "20",
+}
+
+
+def test_search_ranks_chapters_first(site: Path, browser: Browser) -> None:
+    """From a folder, where a page may fetch nothing: the chapter of a subject leads, with the words round what was found."""
+    found = {}
+    for words in SOUGHT:
+        heard = browser.open((site / "search.html").as_uri() + f"?q={words}")
+        found[words] = browser.until("[...document.querySelectorAll('#search-found > li > p > a')].slice(0, 5).map(a => a.getAttribute('href'))")  # fmt: skip
+        assert heard.complaints == []
+        assert browser.ask("document.querySelector('#search-found li mark')?.textContent.length > 0")
+    first = {words: pages[0][:2] for words, pages in found.items()}
+    assert first == SOUGHT, found
+
+
+def test_a_search_in_vain_says_so(site: Path, browser: Browser) -> None:
+    """Several words have to stand in one section; a word that nowhere stands finds nothing; none is no question."""
+    for words, told in {"zzzyx": "No page speaks of zzzyx.", "": ""}.items():
+        browser.open((site / "search.html").as_uri() + f"?q={words}")
+        assert browser.ask("document.getElementById('search-told').textContent") == told
+    browser.open((site / "search.html").as_uri() + "?q=importance+ratio")
+    both = "[...document.querySelectorAll('#search-found li div')].slice(0, 3).map(e => e.textContent.toLowerCase())"
+    assert all("ratio" in text or "importance" in text for text in browser.until(both))
 
 
 def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
@@ -213,12 +296,48 @@ def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
     assert seen["light"] > 200 and seen["dark"] < 60
 
 
-def test_the_pdf_holds_the_book(site: Path, system_tool) -> None:
-    """Every chapter's title is in the PDF."""
-    command = [system_tool("pdftotext"), str(site / "minirlhf.pdf"), "-"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    titles = [p.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for p in BOOK.glob("[0-9][0-9]-*.md")]
-    assert [t for t in ("Glossary", *titles) if t not in " ".join(text.split())] == []
+def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
+    """Every chapter is in it, in the bookmarks and in the contents with the sheet where it begins; no sheet is blank."""
+    pdf = site / "minirlhf.pdf"
+    command = [system_tool("pdftotext"), "-layout", str(pdf), "-"]
+    sheets = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\f")[:-1]
+    titles = [p.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for p in sorted(BOOK.glob("[0-9][0-9]-*.md"))]
+    text = " ".join(" ".join(sheets).split())
+    assert [t for t in ("Glossary", *titles) if t not in text] == []
+    blank = [number for number, sheet in enumerate(sheets, 1) if len(sheet.split()) < 3]
+    assert blank == []  # a number and a running head are fewer words than any text
+    unnumbered = [number for number, sheet in enumerate(sheets, 1) if sheet.split()[-1] != str(number)]
+    assert unnumbered == []
+    listed = {m[1]: int(m[2]) for sheet in sheets[:15] for m in re.finditer(r"^ *\d+ (\S.*?) {2,}(\d+)$", sheet, re.M)}
+    for title in titles:
+        assert title in " ".join(sheets[listed[title] - 1].split()), title
+    assert b"/Outlines" in pdf.read_bytes()
+
+
+def test_the_epub_is_whole(site: Path) -> None:
+    """Every page is XML with its formulas in MathML; every link and picture leads to something inside; nothing needs a script."""
+    with zipfile.ZipFile(site / "minirlhf.epub") as epub:
+        assert epub.namelist()[0] == "mimetype" and epub.read("mimetype") == b"application/epub+zip"
+        names = set(epub.namelist())
+        pages = {name: epub.read(name).decode() for name in names if name.endswith(".xhtml")}
+    assert {f"{page}.xhtml" for page in PAGES.values()} <= pages.keys() and not [n for n in names if n.endswith(".js")]
+    listed = pages["nav.xhtml"]
+    assert [page for page in PAGES.values() if f"{page}.xhtml" not in listed] == []
+    anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
+    broken = []
+    for name, text in pages.items():
+        ElementTree.fromstring(text)
+        assert not re.search(r"<script|<button|<input|\son\w+=", text), name
+        assert not re.search(r'<(?:span|div) class="math[^>]*>\s*\\[\[(]', text), name
+        assert not re.search(r'<img(?![^>]*\balt="[^"])', text), name
+        for address in re.findall(r'\b(?:href|src)="([^"]+)"', text):
+            target, _, anchor = address.partition("#")
+            inside = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) if target else name
+            fine = inside in names and (not anchor or inside not in anchors or anchor in anchors[inside])
+            if not re.match("https?:|data:|mailto:", address) and not fine:
+                broken.append((name, address))
+    assert broken == []
+    assert sum(text.count("<math") for text in pages.values()) > 3000
 
 
 def test_the_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_tool) -> None:

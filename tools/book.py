@@ -1,4 +1,4 @@
-"""Build the book: ``make book``. Site, one page and PDF in ``build/book``; with ``--fast`` the site alone.
+"""Build the book: ``make book``. Site, one page and PDF in ``build/book``; with ``--fast`` the site alone, with ``--epub`` an EPUB too.
 
 MathJax is fetched once, from npm; after that no network is needed. The checks of the book's equations run on a fresh seed
 at every build; MINIRLHF_SEED repeats one. Without Chromium there is no PDF, and the build says so.
@@ -10,6 +10,8 @@ import fcntl
 import hashlib
 import io
 import os
+import re
+import runpy
 import secrets
 import shutil
 import subprocess
@@ -18,7 +20,10 @@ import tarfile
 import tempfile
 import time
 import urllib.request
+from html import unescape
 from pathlib import Path
+
+import epub
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -62,11 +67,15 @@ def vendor_mathjax(source: Path) -> None:
                 path.write_bytes(archive.extractfile(member).read())  # LICENSE is written last: it is in no folder
 
 
-def sphinx(source: Path, out: Path, builder: str) -> None:
-    """One Sphinx run in this process, so that the site and the one page share what was read and what was checked."""
+def sphinx(source: Path, out: Path, builder: str, book: Path | None = None) -> None:
+    """One Sphinx run in this process, so that site, one page and EPUB share what was read and what was checked.
+
+    What was read lies beside ``book``, which is ``out`` unless it is given.
+    """
     from sphinx.cmd.build import main as build
 
-    doctrees = out.parent / f"{out.name}.doctrees"
+    kept = book or out
+    doctrees = kept.parent / f"{kept.name}.doctrees"
     arguments = ["-b", builder, "-n", "-W", "--keep-going", "-q", "-d", str(doctrees), str(source), str(out)]
     if build(arguments) != 0:
         sys.exit(f"book: {builder} has warnings or errors (above); each is one to repair")
@@ -79,7 +88,8 @@ def print_pdf(page: Path, pdf: Path) -> None:
         print(f"book: no {pdf.name}, because Chromium is not installed")
         return
     with tempfile.TemporaryDirectory() as profile:
-        flags = (*CHROMIUM, f"--user-data-dir={profile}", "--virtual-time-budget=60000", "--no-pdf-header-footer")
+        printing = ("--virtual-time-budget=60000", "--no-pdf-header-footer", "--generate-pdf-document-outline")
+        flags = (*CHROMIUM, f"--user-data-dir={profile}", *printing)
         command = [chromium, *flags, f"--print-to-pdf={pdf}", page.as_uri()]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
@@ -87,10 +97,55 @@ def print_pdf(page: Path, pdf: Path) -> None:
             sys.exit(f"book: Chromium has not printed {pdf.name} after {PATIENCE} s")
 
 
+def sheets(pdf: Path) -> dict[str, int]:
+    """The sheet of each anchor that a link of the PDF leads to; nothing where pdfinfo is not installed."""
+    if not pdf.is_file() or shutil.which("pdfinfo") is None:
+        return {}
+    done = subprocess.run(["pdfinfo", "-dests", str(pdf)], check=True, capture_output=True, text=True)
+    return {name: int(number) for number, name in re.findall(r'^ *(\d+) \[.*\] "(.*)"$', done.stdout, re.MULTILINE)}
+
+
+def print_book(page: Path, pdf: Path) -> None:
+    """Print the one page twice: the second time with page numbers in the contents, which only the first print tells."""
+    print_pdf(page, pdf)
+    at, html = sheets(pdf), page.read_text(encoding="utf-8")
+    if not at:
+        print(f"book: no page numbers in the contents of {pdf.name}, because Chromium or pdfinfo is not installed")
+        return
+    sheet = re.compile(r'(<span class="sheet" data-of="([^"]+)">)\d*')
+    page.write_text(sheet.sub(lambda m: f"{m[1]}{at.get(unescape(m[2]), '')}", html), encoding="utf-8")
+    print_pdf(page, pdf)
+
+
+def put_slides(source: Path, out: Path) -> None:
+    """The decks in ``slides`` beside the site, to which the chapters link."""
+    from slides import Refused, decks  # it imports this module
+
+    try:
+        decks(source / "slides", out / "slides", "../_static/mathjax")
+    except Refused as problem:
+        sys.exit(f"book: {problem}")
+
+
+def make_epub(source: Path, out: Path) -> None:
+    """``minirlhf.epub`` beside the site: Sphinx's builder, then what a reading device asks for."""
+    folder = out.parent / f"{out.name}.epub"
+    shutil.rmtree(folder, ignore_errors=True)
+    sphinx(source, folder, "epub", out)
+    config = runpy.run_path(str(source / "conf.py"))["mathjax3_config"]
+    try:
+        epub.finish(folder, out / "minirlhf.epub", source / "_static" / "mathjax" / "tex-chtml-full.js", config)
+    except epub.Failed as problem:
+        sys.exit(f"book: {problem}")
+
+
 def main() -> None:
     """Parse the arguments and build."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fast", action="store_true", help="the site only, without the one page and the PDF")
+    parser.add_argument(
+        "--epub", action="store_true", help="also the book as EPUB, which needs Chromium for its formulas"
+    )
     parser.add_argument("--source", type=Path, default=BOOK, help="folder with conf.py")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "book", help="where the site goes")
     args = parser.parse_args()
@@ -102,9 +157,12 @@ def main() -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second build of the same book waits
     vendor_mathjax(source)
     sphinx(source, out, "html")
+    put_slides(source, out)
     if not args.fast:
         sphinx(source, out, "singlehtml")
-        print_pdf(out / "one-page.html", out / "minirlhf.pdf")
+        print_book(out / "one-page.html", out / "minirlhf.pdf")
+    if args.epub:
+        make_epub(source, out)
     print(f"book: {out / 'index.html'}, {time.perf_counter() - start:.0f} s, seed {os.environ['MINIRLHF_SEED']}")
 
 

@@ -29,7 +29,7 @@ PAGE = """\
 <title>{title}</title>
 <link rel="stylesheet" href="deck.css">
 <script>window.MathJax = {mathjax}</script>
-<script defer src="mathjax/tex-chtml-full.js"></script>
+<script defer src="{place}/tex-chtml-full.js"></script>
 <script defer src="deck.js"></script>
 </head>
 <body>
@@ -74,8 +74,8 @@ def take_figures(text: str, out: Path) -> str:
     return re.sub(r"!\[([^\]]*)\]\((\d\d):([a-z0-9-]+)\)", take, text)
 
 
-def deck(source: Path, out: Path, mathjax: dict) -> Path:
-    """One deck.
+def deck(source: Path, out: Path, mathjax: dict, place: str) -> Path:
+    """One deck, whose MathJax lies in the folder ``place`` as seen from ``out``.
 
     Raises:
         Refused: not 3 to 5 slides, no title, or a figure that the notebook does not have.
@@ -86,10 +86,19 @@ def deck(source: Path, out: Path, mathjax: dict) -> Path:
         raise Refused(f"{source.name}: expected 3 to 5 slides, the first with '# title'; found {len(parts)}")
     markdown = renderer()
     slides = "\n".join(f'<section id="{i}">\n{markdown.render(part)}</section>' for i, part in enumerate(parts, 1))
-    text = PAGE.format(title=html.escape(title[1]), mathjax=json.dumps(mathjax), slides=slides)
+    text = PAGE.format(title=html.escape(title[1]), mathjax=json.dumps(mathjax), place=place, slides=slides)
     target = out / f"{source.stem}.html"
     target.write_text(text, encoding="utf-8")
     return target
+
+
+def decks(source: Path, out: Path, place: str) -> list[Path]:
+    """All decks of a folder. Raises as :func:`deck`."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("deck.css", "deck.js"):
+        shutil.copy(BOOK / "slides" / name, out / name)
+    mathjax = runpy.run_path(str(BOOK / "conf.py"))["mathjax3_config"]
+    return [deck(one, out, mathjax, place) for one in sorted(source.glob("[0-9][0-9].md"))]
 
 
 def main() -> int:
@@ -100,22 +109,16 @@ def main() -> int:
     parser.add_argument("--no-pdf", action="store_true", help="HTML only")
     args = parser.parse_args()
     start, out = time.perf_counter(), args.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
     vendor_mathjax(BOOK)
     shutil.copytree(BOOK / "_static" / "mathjax", out / "mathjax", dirs_exist_ok=True)
-    for name in ("deck.css", "deck.js"):
-        shutil.copy(BOOK / "slides" / name, out / name)
-    mathjax = runpy.run_path(str(BOOK / "conf.py"))["mathjax3_config"]
-    decks = []
-    for source in sorted(args.source.glob("[0-9][0-9].md")):
-        try:
-            decks.append(deck(source, out, mathjax))
-        except Refused as problem:
-            print(f"slides: {problem}", file=sys.stderr)
-            return 1
-        if not args.no_pdf:
-            print_pdf(decks[-1], decks[-1].with_suffix(".pdf"))
-    print(f"slides: {len(decks)} decks in {out}, {time.perf_counter() - start:.0f} s")
+    try:
+        made = decks(args.source, out, "mathjax")
+    except Refused as problem:
+        print(f"slides: {problem}", file=sys.stderr)
+        return 1
+    for one in [] if args.no_pdf else made:
+        print_pdf(one, one.with_suffix(".pdf"))
+    print(f"slides: {len(made)} decks in {out}, {time.perf_counter() - start:.0f} s")
     return 0
 
 

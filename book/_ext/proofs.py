@@ -10,10 +10,12 @@ import collections
 import functools
 import json
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import torch
+from anchors import followed
 from details import fold
 from docutils import nodes
 from numbering import checked_by
@@ -37,6 +39,7 @@ torch.set_num_threads(1)
 MISPRINTS = 12
 # What is printed at each label of this build.
 _PRINT: dict[str, str] = {}
+PLACE = "_static/proofs"  # of what marks hold, in the finished site
 
 
 @functools.cache
@@ -168,9 +171,14 @@ def mark(label: str, placed: dict[str, str], page: str, seed: int) -> nodes.Node
     command = f"minirlhf verify {label} --seed {seed}"
     return fold(
         f"{'✓' if passed else '✗'} {count(len(done), 'check')}",
-        nodes.definition_list("", *(_one(o, placed, page) for o in done)),
-        fold(f"Code of {count(len(functions), 'function')}", *(n for f in functions for n in listing(f))),
-        fold(f"Code of {count(len(checks), 'check')}", *(n for c in checks for n in listing(c.compare))),
+        kept(
+            "",
+            nodes.definition_list("", *(_one(o, placed, page) for o in done)),
+            fold(f"Code of {count(len(functions), 'function')}", *(n for f in functions for n in listing(f))),
+            fold(f"Code of {count(len(checks), 'check')}", *(n for c in checks for n in listing(c.compare))),
+            page=page,
+            key=label,
+        ),
         nodes.paragraph("", "Run it yourself: ", nodes.literal("", command), classes=["proof-numbers"]),
         classes=("proof-mark", "passed" if passed else "failed"),
     )
@@ -190,7 +198,7 @@ def print_summary(seed: int) -> nodes.Node:
     )
 
 
-def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
+def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | None:
     """The second mark: was the formula on the page itself evaluated, or only read?"""
     known = load_legends()
     if label in known.pins:
@@ -213,16 +221,21 @@ def print_mark(label: str, latex: str, seed: int) -> nodes.Node | None:
     return fold(
         f"{'✓' if found.passed else '✗'} printed formula evaluated · worst error {error} · "
         f"{seen} of {count(len(found.misprints), 'misprint')} noticed",
-        nodes.paragraph(
+        kept(
             "",
-            "The formula above was read as it is printed, its signs were given the values below, and its sides were "
-            f"compared. Then {count(len(found.misprints), 'misprint')} of it, made by rule, went the same way: "
-            f"{seen - refused} gave a wrong value, {refused} could not be read"
-            + (f", {harmless} would be true as well." if harmless else "."),
+            nodes.paragraph(
+                "",
+                "The formula above was read as it is printed, its signs were given the values below, and its sides were "
+                f"compared. Then {count(len(found.misprints), 'misprint')} of it, made by rule, went the same way: "
+                f"{seen - refused} gave a wrong value, {refused} could not be read"
+                + (f", {harmless} would be true as well." if harmless else "."),
+            ),
+            nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs[:-1], classes=["proof-numbers"]),
+            *(nodes.paragraph("", "Not evaluated: ", nodes.math("", words)) for words in found.remarks),
+            fold("Code of the legend", *listing(legend.build)),
+            page=page,
+            key=f"{label} as printed",
         ),
-        nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs[:-1], classes=["proof-numbers"]),
-        *(nodes.paragraph("", "Not evaluated: ", nodes.math("", words)) for words in found.remarks),
-        fold("Code of the legend", *listing(legend.build)),
         classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
     )
 
@@ -235,7 +248,7 @@ class ledger_table(nodes.General, nodes.Element):
 
 
 class LedgerDirective(SphinxDirective):
-    """``{ledger}``: every numbered equation with its checks and worst error."""
+    """``{ledger}``: every numbered equation with its formula, its checks, what they claim, and the worst error."""
 
     def run(self) -> list[nodes.Node]:
         """Leave a place for the table."""
@@ -255,26 +268,68 @@ def table(header: list[str], rows: list[list[nodes.Node]], widths: list[int]) ->
     return nodes.table("", group)
 
 
-def _all_equations(env: BuildEnvironment, page: str, seed: int) -> list[nodes.Node]:
+def _worst(label: str, seed: int) -> CheckOutcome:
+    """The check of a label whose error comes nearest to its tolerance."""
+    return max(outcomes(label, seed), key=lambda o: o.result.error / o.result.check.tolerance)
+
+
+def _compact(labels: list[str], page: str, seed: int) -> list[nodes.Node]:
+    """A table with a line for each equation, as paper has room for."""
+    rows = []
+    for label in labels:
+        worst = _worst(label, seed).result
+        texts = [
+            str(len(outcomes(label, seed))),
+            reader.scientific(worst.error),
+            reader.scientific(worst.check.tolerance),
+        ]
+        rows.append([equation_link(label, page), nodes.literal("", label), *map(nodes.Text, texts)])
+    return [table(["Equation", "Label", "Checks", "Worst error", "Tolerance"], rows, [12, 40, 12, 18, 18])]
+
+
+def _entry(label: str, page: str, home: str, seed: int) -> nodes.Node:
+    """One equation: number, label, how well it holds, the formula, and what its checks claim."""
+    done, worst = outcomes(label, seed), _worst(label, seed).result
+    numbers = f"{count(len(done), 'check')}, worst error {reader.scientific(worst.error)}, tolerance {reader.scientific(worst.check.tolerance)}"
+    entry = nodes.container(classes=["ledger-entry", f"of-chapter-{checked_by(home)}"])
+    entry += nodes.paragraph(
+        *("", "", equation_link(label, page), nodes.Text(" "), nodes.literal("", label)),
+        nodes.inline("", numbers, classes=["proof-numbers"]),
+        classes=["ledger-head"],
+    )
+    entry += nodes.math_block("", _PRINT[label], label=None, number=None, **{"no-wrap": False})
+    for one in done:
+        claim = nodes.emphasis("", f"{one.result.check.claim}: ")
+        entry += nodes.paragraph("", "", claim, nodes.Text(one.result.check.statement))
+    return entry
+
+
+def _all_equations(env: BuildEnvironment, page: str, seed: int, compact: bool) -> list[nodes.Node]:
     placed = equations(env)
     numbers = {label: number for docname in env.toc_fignumbers for label, number in _numbers(env, docname).items()}
-    rows = []
-    for label in sorted(placed, key=lambda label: [(isinstance(n, str), n) for n in numbers.get(label, ())]):
-        done = outcomes(label, seed)
-        if done:
-            worst = max(done, key=lambda o: o.result.error / o.result.check.tolerance)
-            texts = [label, str(len(done)), reader.scientific(worst.result.error)]
-            texts.append(reader.scientific(worst.result.check.tolerance))
-            rows.append([equation_link(label, page), nodes.literal("", label), *map(nodes.Text, texts[1:])])
-    done = [o for label in placed for o in outcomes(label, seed)]
+    labels = [
+        label
+        for label in sorted(placed, key=lambda label: [(isinstance(n, str), n) for n in numbers.get(label, ())])
+        if outcomes(label, seed)
+    ]
+    if not labels:
+        return []
+    done = [o for label in labels for o in outcomes(label, seed)]
     others = len(set(load_checks().labels()) - set(placed))
     told = (
-        f"{count(len(rows), 'equation')}, {count(len(done), 'check')}, "
-        f"{count(sum(len(o.wrong) for o in done), 'wrong variant')} rejected, seed {seed}. "
-        f"The ledger holds {count(others, 'equation')} more, whose chapters are still to be written."
+        f"{count(len(labels), 'equation')}, {count(len(done), 'check')}, "
+        f"{count(sum(len(o.wrong) for o in done), 'wrong variant')} rejected, seed {seed}."
+        + (
+            f" The ledger holds {count(others, 'equation')} more, whose chapters are still to be written."
+            if others
+            else ""
+        )
     )
-    head = ["Equation", "Label", "Checks", "Worst error", "Tolerance"]
-    return [nodes.paragraph("", told), print_summary(seed), table(head, rows, [12, 40, 12, 18, 18])] if rows else []
+    head = [nodes.paragraph("", told), print_summary(seed)]
+    if compact:
+        return [*head, *_compact(labels, page, seed)]
+    entries = (_entry(label, page, placed[label], seed) for label in labels)
+    return [*head, nodes.container("", *entries, classes=["ledger-entries"])]
 
 
 def _numbers(env: BuildEnvironment, docname: str) -> dict[str, tuple[int, ...]]:
@@ -284,6 +339,42 @@ def _numbers(env: BuildEnvironment, docname: str) -> dict[str, tuple[int, ...]]:
         for label, page in equations(env).items()
         if page == docname
     }
+
+
+# -- what a mark holds -------------------------------------------------------------------------------------------
+
+
+class kept(nodes.General, nodes.Element):
+    """Inside of a mark: it weighs more than the page, so it is put into a script that the page loads when a mark is opened."""
+
+
+# What marks hold, as HTML: by builder, page and mark.
+_KEPT: dict[tuple[str, str], dict[str, str]] = {}
+
+
+def _enter(translator: Any, node: kept) -> None:
+    node["begins"] = len(translator.body)
+
+
+def _leave(translator: Any, node: kept) -> None:
+    builder = translator.builder.name
+    inside = "".join(translator.body[node["begins"] :])
+    del translator.body[node["begins"] :]
+    _KEPT.setdefault((builder, node["page"]), {})[node["key"]] = inside
+    where = f"{PLACE}/{builder}/{node['page']}.js"
+    up = "../" * (builder == "html") * node["page"].count("/")
+    translator.body.append(f'<div class="proof-kept" data-from="{up}{where}" data-key="{escape(node["key"])}"></div>')
+
+
+def write_kept(app: Sphinx, exception: Exception | None) -> None:
+    """A script for each page with marks, which works from a folder too, where a page may read no other file."""
+    for (builder, page), inside in _KEPT.items():
+        if exception is None and builder == app.builder.name:
+            html = {key: followed(text) if builder == "singlehtml" else text for key, text in inside.items()}
+            path = Path(app.outdir) / PLACE / builder / f"{page}.js"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(html, ensure_ascii=False)
+            path.write_text(f"minirlhfKept({json.dumps(page)}, {text});\n", encoding="utf-8")
 
 
 class Marks(SphinxPostTransform):
@@ -297,11 +388,15 @@ class Marks(SphinxPostTransform):
         page = self.env.docname
         for node in list(self.document.findall(nodes.math_block)):
             if node.get("label") in placed and load_checks().select([node["label"]]):
-                marks = [mark(node["label"], placed, page, seed), print_mark(node["label"], node.astext(), seed)]
+                home = placed[node["label"]]
+                marks = [
+                    mark(node["label"], placed, home, seed),
+                    print_mark(node["label"], node.astext(), home, seed),
+                ]
                 at = node.parent.index(node) + 1
                 node.parent[at:at] = [nodes.container("", *filter(None, marks), classes=["proof-marks"])]
         for node in list(self.document.findall(ledger_table)):
-            node.replace_self(_all_equations(self.env, page, seed))
+            node.replace_self(_all_equations(self.env, page, seed, compact=self.app.builder.name != "html"))
 
 
 def record(app: Sphinx, exception: Exception | None) -> None:
@@ -313,15 +408,26 @@ def record(app: Sphinx, exception: Exception | None) -> None:
         (Path(app.outdir) / "ledger.json").write_text(text + "\n", encoding="utf-8")
 
 
+def script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Load the ledger's filter where the ledger is."""
+    if doctree is not None and next(
+        doctree.findall(lambda n: "ledger-entries" in getattr(n, "attributes", {}).get("classes", ())), None
+    ):
+        app.add_js_file("ledger.js", loading_method="defer")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Check after reading; mark while writing."""
     app.setup_extension("details")
     app.add_config_value("finished_chapters", [], "env", [list])
     app.add_config_value("ledger_seed", 0, "", [int])
     app.add_node(ledger_table)
+    app.add_node(kept, html=(_enter, _leave))
     app.add_directive("ledger", LedgerDirective)
     app.add_post_transform(Marks)
     app.connect("env-updated", examine)
     app.connect("env-updated", examine_print)
+    app.connect("html-page-context", script)
     app.connect("build-finished", record)
+    app.connect("build-finished", write_kept)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

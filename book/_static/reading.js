@@ -12,8 +12,8 @@
     return made;
   };
 
-  function copies() { // navigator.clipboard is missing where a page was opened from a file
-    for (const block of document.querySelectorAll("article div.highlight > pre")) {
+  function copies(part) { // navigator.clipboard is missing where a page was opened from a file
+    for (const block of part.querySelectorAll("div.highlight > pre")) {
       if (block.closest(".output")) continue;
       const words = block.textContent, copy = button("copy-button", "copy", "copy this code");
       copy.addEventListener("click", async () => {
@@ -29,6 +29,36 @@
       block.parentElement.classList.add("can-be-copied");
       block.parentElement.append(copy);
     }
+  }
+
+  /* What a proof mark holds stands in a script beside the page, because it weighs more than the page; a script is what a page may load from a folder too. */
+  const waiting = new Map();
+  window.minirlhfKept = (page, inside) => { waiting.get(page)?.resolve(inside); };
+  function kept(place) {
+    const page = place.dataset.from.match(/proofs\/\w+\/(.*)\.js$/)[1];
+    if (!waiting.has(page)) {
+      const one = {};
+      one.promise = new Promise((yes, no) => { Object.assign(one, { resolve: yes, reject: no }); });
+      waiting.set(page, one);
+      const script = document.createElement("script");
+      script.src = place.dataset.from;
+      script.addEventListener("error", () => { waiting.delete(page); one.reject(new Error(`${place.dataset.from} is not there`)); });
+      document.head.append(script);
+    }
+    return waiting.get(page).promise;
+  }
+  function marks() {
+    document.addEventListener("toggle", async (event) => {
+      const place = event.target.open && event.target.querySelector(":scope > .proof-kept:empty");
+      if (!place) return;
+      try {
+        place.innerHTML = (await kept(place))[place.dataset.key];
+        copies(place);
+        await window.MathJax?.typesetPromise?.([place]);
+      } catch (problem) {
+        place.textContent = `${problem.message}. The command below shows the same.`;
+      }
+    }, true);
   }
 
   function equations() {
@@ -80,5 +110,5 @@
     }
   }
 
-  document.addEventListener("DOMContentLoaded", () => { copies(); equations(); ticks(); });
+  document.addEventListener("DOMContentLoaded", () => { copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
 })();
