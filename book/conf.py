@@ -53,6 +53,7 @@ extensions = [
     "one_page",
     "search",
     "run_this",
+    "corners",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True

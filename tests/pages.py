@@ -37,6 +37,7 @@ LOOK = r"""(() => {
     cut: [...document.querySelectorAll("div.math mjx-container, section > mjx-container")]
       .filter((e) => e.scrollWidth > e.clientWidth + 1)
       .map((e) => (e.closest("[id]") || document.body).id + ", by " + (e.scrollWidth - e.clientWidth) + " pixels"),
+    scaffold: (document.querySelector("article")?.innerText ?? "").match(/NBVAL_CHECK_OUTPUT|^# (?:figure|alt|table): .*|\bTODO\b|\bFIXME\b|lorem ipsum/gm) ?? [],
     title: document.title,
   };
 })()"""
@@ -46,6 +47,45 @@ PHONE = r"""(() => {
   return [...document.querySelectorAll("mjx-container:not([display=true])")]
     .filter((e) => e.getBoundingClientRect().width && e.closest(block) && right(e) > right(e.closest(block)) + 1)
     .map((e) => e.closest(block).textContent.trim().slice(0, 50));
+})()"""
+# Rules of accessibility that can be computed, for what is ours: the article. (Not axe-core, which knows many more.)
+ACCESS = r"""(() => {
+  const own = document.querySelector("article, .search-page") ?? document.body, found = [];
+  const seen = (e) => e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }) && e.getBoundingClientRect().width > 1;
+  const all = (selector) => [...own.querySelectorAll(selector)].filter(seen);
+  const name = (e) => [e.getAttribute("aria-label"), e.title, e.textContent, e.querySelector("[alt]")?.alt].some((text) => text?.trim());
+  for (const e of all("input:not([type=hidden]), select, textarea")) if (!(e.labels?.[0]?.textContent || e.getAttribute("aria-label") || "").trim()) found.push(`control without a label: ${e.outerHTML.slice(0, 80)}`);
+  for (const e of all("button, a[href], summary")) if (!name(e)) found.push(`nothing to read on it: ${e.outerHTML.slice(0, 80)}`);
+  for (const e of all("th")) if (!e.textContent.trim()) found.push(`empty table header: ${e.closest("table").textContent.trim().replace(/\s+/g, " ").slice(0, 60)}`);
+  let last = 0;
+  for (const e of all("h1, h2, h3, h4, h5, h6")) {
+    const level = Number(e.tagName[1]);
+    if (level > last + 1) found.push(`heading of level ${level} after level ${last}: ${e.textContent.trim().slice(0, 60)}`);
+    last = level;
+  }
+  const numbers = (c) => (c.match(/[\d.]+/g) ?? []).map(Number);
+  const light = (c) => { const [r, g, b] = c.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  function ground(e) {
+    for (let at = e; at; at = at.parentElement) {
+      const c = numbers(getComputedStyle(at).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c.slice(0, 3);
+      if (c[3] > 0) return null; // half transparent: not computed
+    }
+    return [255, 255, 255];
+  }
+  const walker = document.createTreeWalker(own, NodeFilter.SHOW_TEXT), told = new Set();
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.nodeValue.trim() || told.has(e) || e.closest("svg, mjx-container, script, style, [disabled]") || !seen(e)) continue;
+    told.add(e);
+    const style = getComputedStyle(e), back = ground(e), front = numbers(style.color);
+    if (!back || style.color.startsWith("color(") || (front.length > 3 && front[3] < 1)) continue;
+    const [a, b] = [light(front.slice(0, 3)), light(back)].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+    const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) found.push(`contrast ${ratio.toFixed(2)}: ${e.tagName.toLowerCase()}.${e.className}`);
+  }
+  for (const e of all("svg text")) { const r = e.getBoundingClientRect(); if (r.height && r.height < 8) found.push(`letters of ${r.height.toFixed(1)} pixels in a drawing: ${e.textContent.slice(0, 40)}`); }
+  return [...new Set(found)].slice(0, 20);
 })()"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -87,6 +127,8 @@ def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> d
         found[page] = _of_one(look, heard.complaints, heard.requests, base, overflow)
         found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
         found[page] += _links(look, base, folder)
+        browser.resize(1280, 900)
+        found[page] += browser.ask(ACCESS)
     return {page: sorted(set(texts)) for page, texts in found.items() if texts}
 
 
@@ -102,6 +144,7 @@ def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], ba
     texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
     texts += [f"broken image: {src[:120]}" for src in look["broken"]]
     texts += [f"formula wider than its column: {t}" for t in look["cut"]]
+    texts += [f"scaffolding: {t}" for t in look["scaffold"]]
     texts += [f"complaint: {t}" for t in complaints]
     texts += [f"leaves the site: {url}" for url in requests if not url.startswith((base, "data:", "blob:"))]
     if not look["title"].strip():

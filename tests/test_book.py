@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from browser import Browser
-from pages import faults, pages_of, served
+from pages import ACCESS, faults, pages_of, served
 from patience import finished
 from plan import of_chapter
 
@@ -294,6 +294,44 @@ def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
         seen[scheme] = browser.ask(brightness)
     browser.call("Emulation.setEmulatedMedia", features=[])
     assert seen["light"] > 200 and seen["dark"] < 60
+
+
+KINDS = (
+    "index",
+    "05-rlhf-problem",
+    "notebooks/05_rlhf_problem",
+    "ledger",
+    "search",
+    "api/index",
+    "gallery",
+    "glossary",
+)
+
+
+@pytest.mark.every_chapter
+def test_a_page_of_each_kind_can_be_read_in_the_dark(site: Path, browser: Browser) -> None:
+    """Contrast and the other rules, when the reader's system is dark; what is focused shows it."""
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.resize(1280, 900)
+    found = {}
+    for kind in KINDS:
+        browser.open((site / f"{kind}.html").as_uri())
+        found[kind] = browser.ask(ACCESS)
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    assert {kind: faults for kind, faults in found.items() if faults} == {}
+
+
+def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: Browser) -> None:
+    """It stands below the formula, which has the whole width."""
+    browser.resize(390, 844)
+    browser.open((site / "05-rlhf-problem.html").as_uri())
+    pairs = browser.ask("""[...document.querySelectorAll("div.math:has(> .eqno)")].map((e) => {
+      const number = e.querySelector(".eqno").getBoundingClientRect(), formula = e.querySelector("mjx-container").getBoundingClientRect();
+      const mark = e.nextElementSibling.querySelector("summary").getBoundingClientRect();
+      return [number.top - formula.bottom, formula.width / e.clientWidth, mark.top - number.bottom];
+    })""")
+    browser.resize(1280, 900)
+    assert pairs and all(below >= -1 and share > 0.98 and free >= -1 for below, share, free in pairs), pairs
 
 
 def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
@@ -641,6 +679,13 @@ PAGES = {
         f"<p>as \\({'x+' * 60}x\\) says</p>",
         "formula in a line wider than a phone",
     ),
+    "control.html": ("", "<input type='text'>", "control without a label"),
+    "mute.html": ("", "<button><i></i></button>", "nothing to read on it"),
+    "corner.html": ("", "<table><tr><th></th><th>a</th></tr></table>", "empty table header"),
+    "heading.html": ("", "<h1>a</h1><h3>b</h3>", "heading of level 3 after level 1"),
+    "pale.html": ("", "<p style='color: #999'>pale</p>", "contrast 2.85"),
+    "tiny.html": ("", "<svg aria-label='x' role='img'><text y='9' font-size='5'>x</text></svg>", "letters of"),
+    "scaffold.html": ("", "<article><pre># NBVAL_CHECK_OUTPUT</pre></article>", "scaffolding: NBVAL_CHECK_OUTPUT"),
     "wide.html": (
         "<meta name='viewport' content='width=device-width'>",
         "<div style='width: 900px'>x</div>",

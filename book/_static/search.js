@@ -86,7 +86,7 @@
       : `No page speaks of ${query}.`;
     list.replaceChildren(...found.slice(0, SHOWN).map((one) => {
       const item = document.createElement("li"), heading = document.createElement("p");
-      const number = one.page.match(/^(?:notebooks\/)?(\d\d)[-_]/);
+      const number = one.page.match(/^(\d\d)-/);
       heading.append(link({ ...one, at: 0 }, `${number ? `${Number(number[1])} · ` : ""}${one.name}`), one.kind === "chapter" || one.kind === "appendix" ? "" : `, ${one.kind}`);
       item.append(heading);
       for (const section of one.sections.filter((s) => s.all === one.all).slice(0, one.kind === "chapter" ? SECTIONS : 1)) {
