@@ -114,7 +114,7 @@ def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
     marks, equations = proof_marks(site / "one-page.html")
     assert marks == [str(SEED)] * equations
     ledger = load_checks()
-    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code></p>.*?>(\d+) checks?, worst error (\S+), tolerance'
+    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code><span class="proof-numbers">(\d+) checks?, worst error (\S+), tolerance'
     shown = re.findall(entry, (site / "ledger.html").read_text(encoding="utf-8"), re.S)
     assert len(shown) == equations
     for chapter, label, count, error in shown:
