@@ -70,7 +70,7 @@ bibtex_bibfiles = ["references.bib"]
 bibtex_default_style = "plain"
 bibtex_reference_style = "author_year"
 # Each chapter lists its own references; a citation leads to the list of its own chapter.
-suppress_warnings = ["bibtex.duplicate_citation", "bibtex.duplicate_label"]
+suppress_warnings = ["bibtex.duplicate_citation", "bibtex.duplicate_label", "epub.unknown_project_files"]
 
 numfig = True
 numfig_secnum_depth = 1
