@@ -197,7 +197,6 @@ plt.show()
 
 # %%
 assert runs["human_32000"] > runs["ai_32000"] and exact.exceeds("bias_0.3_human_32000", "bias_0.3_ai_32000")
-assert exact.difference("bias_0.3_ai_500", "bias_0.3_human_500").apart
 
 # %% [markdown]
 # And with language models? Two thousand units: 200 labels of people, 2,000 of the judge above (each seed has its own), or half of the money for each; DPO on them. Gold where the policy is one nat from its start.
@@ -226,22 +225,28 @@ plt.show()
 # %% [markdown]
 # ## One principle too many
 #
-# Six principles: facts, politeness, warmth, no flattery, brevity, no rambling. The label is their mean preference; labels are endless and exact. Then somebody writes "be brief" a second time, in other words.
+# Six principles, and what each finds better: 1.5 nats a fact; 2 for a polite word and 2 for a word of praise; −1.5 for each further one of these; −.8 for each word of length (a fact has two); −1.5 for each filler word. The label is their mean preference; labels are endless and exact. Then somebody writes one of them a second time, in other words.
 
 # %%
-twice = predict('Gold at one nat is 1.44 with the six. With "be brief" twice it is nearest to …', 1.7, 1.3, 0.9, 0.5)
+twice = predict("Which of the six does most harm to gold if it stands there twice?", *counted.PRINCIPLES)
 
 # %%
 # NBVAL_CHECK_OUTPUT
 every = tuple(counted.PRINCIPLES)
-golds = {}
-for count in (1, 2, 3):
-    golds[count] = counted.constitution((*every, *["be brief"] * (count - 1)))
-    print(f'"be brief" {count}×: gold {golds[count]:.2f}')
-twice.reveal(golds[2])
+six = counted.constitution(every)
+print(f"gold with the six: {six:.2f}\n{'':16}left out   twice")
+left_out, doubled = {}, {}
+for name in every:
+    left_out[name] = counted.constitution(tuple(other for other in every if other != name))
+    doubled[name] = counted.constitution((*every, name))
+    print(f"{name:16}{left_out[name]:8.2f}{doubled[name]:8.2f}")
+twice.reveal(min(doubled, key=doubled.get))
 
 # %%
-assert golds[1] > golds[2] > golds[3]
+assert doubled["be brief"] < six < left_out["be brief"] and min(doubled.values()) == doubled["be brief"]
+
+# %% [markdown]
+# "Be brief" is too strong with its single vote: a fact costs 1.6 nats by it and earns 1.5. The votes of a constitution count, and so do the strengths of what it says.
 
 # %% [markdown]
 # ## Critique and revise
@@ -337,7 +342,7 @@ predict.tally()
 # %% [markdown]
 # ## Now you
 #
-# * Give the people of the counted world no noise (`counted.FLIP = 0`, then `counted.budgets` again). Where does the crossover move, and does the formula of the text say so?
+# * Let people turn no label round: set `counted.FLIP = 0` and call `counted.budgets(100, 0.3)` again. Where does the crossover move, and does the formula of the text say so?
 # * In `counted.self_rewarding`, let people label a tenth of each round (`fresh=40`). How much of what 400 labels buy do 40 buy?
 # * `minirlhf judge` compares two files of answers with a judge of yours. Write two files that differ in length alone. What does it say?
 #

@@ -11,7 +11,6 @@ from minirlhf import evidence
 from minirlhf.chapters.ch15_ai_feedback import counted, rules
 from minirlhf.data.tasks.assistant import gold
 from minirlhf.equations import ai_feedback
-from minirlhf.stages.judging import WrittenJudgePlan
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "book" / "15-ai-feedback.md").read_text(encoding="utf-8")
@@ -123,7 +122,6 @@ def test_one_strong_principle():
     charged = counted.PRINCIPLES["be brief"](word) - counted.PRINCIPLES["be brief"](longer)
     dearer = dataclasses.replace(word, length=word.length + 1)
     assert charged == 0.8 == pytest.approx(4 * (gold(word) - gold(dearer)) / counted.TEMPERATURE)
-    assert "it charges .8 nats for a word, four times what gold charges" in PAGE
 
 
 def test_what_the_last_policy_of_a_kept_judge_still_differs_in():
@@ -145,7 +143,10 @@ def test_what_the_last_policy_of_a_kept_judge_still_differs_in():
         )  # fmt: skip
     judge, gold_orders, facts, manners, right_in_manners = number(seen).mean(0).tolist()
     assert judge == pytest.approx(sum(evidence.Seen("ch15").values("kept_accuracy_12")) / 10, abs=1e-6)
-    assert 0.7 < gold_orders < 0.75 and "order nearly three in four of them rightly" in PAGE
+    told = lambda name: sum(evidence.Seen("ch15").values(name)) / 10
+    assert gold_orders == pytest.approx(told("kept_person"), abs=1e-6) and facts == pytest.approx(
+        told("kept_facts"), abs=1e-6
+    )
     assert facts > 2.95 and manners > 0.8 and right_in_manners < 0.35
 
 
@@ -165,11 +166,6 @@ def test_leads_that_are_not_certain_in_a_family_of_six():
     assert all(apart(*lead) for lead in others)
 
 
-def test_the_school_of_the_judge_at_peoples_price():
-    assert WrittenJudgePlan().pairs == 9600 and 9600 * counted.HUMAN_PRICE / 2000 == 48
-    assert "they would cost 48 such budgets" in PAGE
-
-
 def test_how_often_own_replies_win_before_a_judge_without_a_liking_for_them():
     """From the share of better ones ``o``, of wins, and the difference ``s`` of the judge's shares right on either kind."""
     o, wins, s = (
@@ -179,3 +175,50 @@ def test_how_often_own_replies_win_before_a_judge_without_a_liking_for_them():
     right = o * own + (1 - o) * (own - s)
     assert 0.5 < right < own < 1
     assert digits(o * right + (1 - o) * (1 - right)) == ".45" and "(.45 would win before a judge" in PAGE
+
+
+def test_the_principles_and_their_prices():
+    paid = {
+        "state facts": "1.5 a fact",
+        "be polite": "2 for the first polite word",
+        "be warm": "2 for the first word of praise",
+        "do not flatter": "−1.5 for each further word of either kind",
+        "be brief": "−.8 a word; a fact has two",
+        "do not ramble": "−1.5 a filler word",
+    }
+    assert list(paid) == list(counted.PRINCIPLES)
+    nothing, fact = dict.fromkeys(("facts", "polite", "praise", "filler"), 0), counted.Features(1, 0, 0, 0, 0, 0, 2)
+    worth = lambda name, **more: counted.PRINCIPLES[name](
+        counted.Features(**{**nothing, **more}, repeats=0, wrong=0, length=sum(more.values()) + more.get("facts", 0))
+    )
+    assert worth("state facts", facts=2) == 3 and worth("be polite", polite=2) == worth("be warm", praise=2) == 2
+    assert worth("do not flatter", polite=3, praise=2) == -4.5 and worth("do not ramble", filler=2) == -3
+    assert worth("be brief", polite=1) == -0.8 and counted.PRINCIPLES["be brief"](fact) == pytest.approx(-1.6)
+    assert all(f"| {name} | {what} |" in PAGE for name, what in paid.items())
+    assert "a fact costs 1.6 by it, and earns 1.5" in PAGE
+
+
+def test_brevity_at_golds_own_price(monkeypatch):
+    shown = {
+        (r.facts, r.polite, r.praise, r.filler): float(gold)
+        for r, gold in zip(counted.REPLIES, counted.GOLD, strict=True)
+    }
+    price = 0.1 / counted.TEMPERATURE  # gold's charge for a word, in nats
+    assert price == 0.2 and "what gold charges for a word, .2 nats" in PAGE
+    ramble = [counted.gold(counted.Features(1, 1, 1, 0, 0, 0, length)) for length in (4, 5)]
+    assert ramble[0] - ramble[1] == pytest.approx(0.1) and shown[1, 1, 1, 0] == pytest.approx(ramble[0])
+    monkeypatch.setitem(counted.PRINCIPLES, "be brief", lambda reply: -price * reply.length)
+    every = tuple(counted.PRINCIPLES)
+    found = [counted.constitution(names) for names in (every, (*every, "be brief"))]
+    assert [f"{x:.2f}" for x in found] == ["1.62", "1.48"]
+    assert "the six would lead to 1.62, and to 1.48 with it twice" in PAGE
+
+
+def test_what_the_school_of_the_judge_would_have_cost():
+    from minirlhf.chapters.ch15_ai_feedback.judges import JudgesPlan
+
+    plan = JudgesPlan()
+    assert plan.school.pairs == 9600 and plan.school.pairs * plan.price == 96_000
+    assert "its 9,600 labels, at ten each, are 96,000 units" in PAGE
+    looks = 1 + plan.aligned.max_steps // plan.every
+    assert looks == 9 and "the best of nine looks" in PAGE

@@ -231,6 +231,26 @@ def constitution(names: tuple[str, ...], *, clamp: float = 0.0, distance: float 
 # -- self-rewarding ----------------------------------------------------------------------------------------------
 
 
+def left(policy: Tensor, reward: Tensor) -> dict[str, float]:
+    """What a policy's pairs still differ in, exactly.
+
+    Returns:
+        ``facts`` of a reply; ``person``, how often somebody who sees gold labels a pair of different gold rightly; ``manners``, the share of
+        these pairs that differ in polite words and praise alone; and ``manners_right``, how many of those the reward orders rightly.
+    """
+    first, second, _ = _all_pairs()
+    weight = policy[first] * policy[second]
+    weight = weight / weight.sum()
+    apart = COUNTS[first] != COUNTS[second]  # (pairs, 4): facts, polite, praise, filler
+    manners = weight * ~(apart[:, 0] | apart[:, 3])
+    return {
+        "facts": float(policy @ COUNTS[:, 0]),
+        "person": float(weight @ torch.sigmoid((GOLD[first] - GOLD[second]) / TEMPERATURE)),
+        "manners": float(manners.sum()),
+        "manners_right": float(manners @ (reward[first] > reward[second]).double() / manners.sum()),
+    }
+
+
 def self_rewarding(
     seed: int, rounds: int = 6, *, fresh: int = 0, start: int = 100, each: int = 400, learns: bool = True
 ) -> dict[str, float]:
@@ -246,7 +266,7 @@ def self_rewarding(
 
     Returns:
         After each round ``gold``, ``own`` (the policy's reward by the judge of that round), ``accuracy`` of that judge on pairs of the
-        policy, ``far`` (KL from the reference, nats); and ``level``, gold at two nats from the reference by the last judge.
+        policy, ``far`` (KL from the reference, nats); ``level``, gold at two nats from the reference by the last judge; and :func:`left`.
     """
     features = standardised(COUNTS)
     known = labels(start, seed, "people at the start")
@@ -262,7 +282,9 @@ def self_rewarding(
             f"accuracy_{number}": float((weight * right).sum() / weight.sum()),
             f"far_{number}": float(reverse_kl(policy.log(), REFERENCE.log())),
         }
-        if number < rounds and learns:
+        if number == rounds:
+            found |= left(policy, reward)
+        elif learns:
             own = labels(each - fresh, seed, f"itself {number}", score=TEMPERATURE * reward, policy=policy)
             known = known.and_(own)
             if fresh:

@@ -14,13 +14,12 @@ BIASES = (0.1, 0.3, 0.6)
 PLACES = (0, 1, 2, 4)
 ROUNDS = 12
 EVERY = tuple(lab.PRINCIPLES)
-#: Principles as they are, one too often, and one left out.
+#: Principles as they are; each of them twice, each left out; and one three times. The last word of a principle is its name.
 CONSTITUTIONS = {
     "all": EVERY,
-    "brief_twice": (*EVERY, "be brief"),
+    **{f"{one.split()[-1]}_twice": (*EVERY, one) for one in EVERY},
+    **{f"without_{one.split()[-1]}": tuple(name for name in EVERY if name != one) for one in EVERY},
     "brief_thrice": (*EVERY, "be brief", "be brief"),
-    "may_flatter": tuple(name for name in EVERY if name != "do not flatter"),
-    "facts_alone": ("state facts",),
 }
 
 
