@@ -146,7 +146,7 @@ def test_where_one_model_has_rewards_without_bounds_no_interval_is_made_up(turne
     assert pair.difference.value == (2 if turned else -2) and not pair.difference.known
     assert pair.difference.name == ("b − a" if turned else "a − b")
     [shares] = compare({"a": both["a"], "c": replied([[0.0], [0.0], [0.0]])})
-    assert (shares.difference.name, shares.difference.value) == ("a − c", 1)
+    assert (shares.first, shares.second, shares.difference.name, shares.difference.value) == ("a", "c", "a − c", 1)
     assert (shares.difference.low, shares.difference.high) == (pytest.approx(1 - 2 * wilson_interval(0, 3)[1]), 1)
 
 
