@@ -211,8 +211,10 @@ def in_addition(sub, draw):
                 continue
             above = lowest([(t, (first > bar) | (scores >= t)) for t in tried], harmful, share, ratio)
             among = lowest([(t, (scores >= t)[left]) for t in tried], harmful[left], share, ratio)
-            if _equivalent((above, among)[number % 2], want, candidates) != want:
-                break  # the request at the first one's bar decides, or what the first has blocked
+            slips = [_equivalent(slip, want, candidates) for slip in (above, among)]
+            ties = [bar for bar in equally_cheap(candidates, harmful, share, ratio) if bar != want]
+            if slips[number % 2] != want and not set(slips) & set(ties):
+                break  # the request at the first one's bar decides, or what the first has blocked, and costs more
         given = {"first": first, "bar": bar, "scores": scores, "harmful": harmful.int(), "share": share, "ratio": ratio}
         both = [(t, (first >= bar) & (scores >= t)) for t in tried]
         alone = [(t, scores >= t) for t in tried]
