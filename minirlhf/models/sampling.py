@@ -126,7 +126,13 @@ def sample(
     width = max(most)
     _require_room(model, prompts, most)
     if uniforms is None:
-        uniforms = keyed_uniforms(_row_seeds(prompts, prompt_keys, num_generations, seed, step), width)  # (B, T)
+        keys = own_names(prompts) if prompt_keys is None else prompt_keys
+        if len(keys) != len(prompts) or len(set(keys)) != len(keys):
+            raise ValueError(
+                f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt"
+            )
+        seeds = [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]
+        uniforms = keyed_uniforms(seeds, width)  # (B, T)
     rows = len(prompts) * num_generations
     if uniforms.shape != (rows, width):
         raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
@@ -216,16 +222,6 @@ def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], most: Sequ
         )
 
 
-def _row_seeds(
-    prompts: Sequence[Sequence[int]], keys: Sequence[int | str] | None, num_generations: int, seed: int, step: int
-) -> list[int]:
-    if keys is None:
-        keys = own_names(prompts)
-    if len(keys) != len(prompts) or len(set(keys)) != len(keys):
-        raise ValueError(f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt")
-    return [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]
-
-
 def _decode(
     reads: Reader, sampling: Sampling, uniforms: Tensor, eos: Tensor, stops: Sequence[Tensor], room: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -264,9 +260,8 @@ def _decode(
 
 def _without_holes(ended: Tensor) -> Tensor:
     """The rows that have not ended, ``(R,) -> (N,)``: each in its place, but the last ones in the places of those that have."""
-    going = ~ended
-    left = torch.arange(int(going.sum()), device=ended.device)
-    left[ended[: len(left)]] = len(left) + going[len(left) :].nonzero().squeeze(-1)
+    left = torch.arange(int((~ended).sum()), device=ended.device)
+    left[ended[: len(left)]] = len(left) + (~ended[len(left) :]).nonzero().squeeze(-1)
     return left
 
 
