@@ -25,8 +25,8 @@ import minirlhf
 
 #: What a run may pass through in a fresh process: files, functions, lines. They are to fall. GRPO's rose once, from (35, 162, 911):
 #: replies end where the chat template ends them, a run's origin is kept, and metrics show while it goes on.
-#: By one line more, since a reply keeps the indentation of its first line.
-BOUNDS = {"grpo": (35, 166, 954), "dpo": (27, 110, 585)}
+#: By one function and a line more: a reply keeps the indentation of its first line by the same code as in an exported grader.
+BOUNDS = {"grpo": (35, 167, 954), "dpo": (27, 110, 585)}
 
 ROOT = Path(minirlhf.__file__).parent
 

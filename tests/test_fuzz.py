@@ -11,7 +11,7 @@ from minirlhf.core.errors import UserError
 
 @pytest.mark.parametrize("name", list(fuzz.TARGETS))
 def test_damaged_input_is_read_or_refused(name, fresh_seed):
-    outcomes, crashes = fuzz.fuzz(name, {"programs": 40}.get(name, 300), fresh_seed)
+    outcomes, crashes = fuzz.fuzz(name, {"programs": 120}.get(name, 300), fresh_seed)
     assert not crashes, crashes[0]
     assert outcomes["read"] and outcomes["refused"], "the inputs are all alike"
 

@@ -196,10 +196,12 @@ class Problems(World):
         """Every epoch takes each problem once."""
         return [int(i) for i in batch_indices(len(self.problems), count, step, seed)]
 
+    def _repeated(self, picked: Sequence[int], rollout: Rollout) -> list[Problem]:
+        return [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
+
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
         """``UserError`` if more than the ``limit`` could not be graded; it says what happened first."""
-        problems = [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
-        texts = completion_texts(rollout, self.tokenizer)
+        problems, texts = self._repeated(picked, rollout), completion_texts(rollout, self.tokenizer)
         values, failure = ask(self.reward, problems, texts)
         raw = torch.tensor(values)
         valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
@@ -221,8 +223,7 @@ class Problems(World):
         rows = [ids[inside].tolist() for ids, inside in zip(rollout.completion_ids, rollout.mask, strict=True)]
         words = [[self.tokenizer.decode([token]) for token in row] for row in rows]
         grades = torch.full(rollout.mask.shape, math.nan)
-        problems = [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
-        for i, found in enumerate(steps(problems, words)):
+        for i, found in enumerate(steps(self._repeated(picked, rollout), words)):
             if len(found) != len(rows[i]):
                 raise UserError(
                     f"the grader of steps gave {len(found)} grades for {len(rows[i])} tokens; expected one each (NaN: no "
