@@ -48,6 +48,10 @@ def prove(entry, seed):
     return timed(entry.key, seed)[0]
 
 
+def errors(outcome):
+    return {"": outcome.result.error} | {name: result.error for name, result in outcome.wrong.items()}
+
+
 # -- the checks --------------------------------------------------------------------------------------------------
 
 
@@ -67,10 +71,14 @@ def test_its_wrong_variants_are_rejected(entry, seeds):
 
 @each_check
 def test_it_depends_on_its_seed_alone(entry):
-    """Nothing is drawn behind the back of the seed, and nothing is left behind for the next check."""
-    first = prove(entry, 0).result.error
+    """Nothing is drawn behind the back of the seed, and nothing is left behind for the next check.
+
+    The errors of a check that holds are rounding, whose last bits depend on where the memory lies: those of its wrong
+    variants tell other inputs.
+    """
     torch.manual_seed(secrets.randbits(60))
-    assert run(entry, 0).error == first
+    again = reader.outcome(entry, 0)
+    assert errors(again) == pytest.approx(errors(prove(entry, 0)), rel=1e-6, abs=entry.tolerance / 100, nan_ok=True)
     assert torch.get_default_dtype() == torch.float32
 
 
