@@ -8,7 +8,7 @@ import torch
 
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
-from minirlhf.chapters.ch16_reasoning import planted, shorter
+from minirlhf.chapters.ch16_reasoning import planted, puzzles, shorter
 from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.tasks.shell_game import positions
@@ -198,3 +198,28 @@ def test_coins_are_used_once_or_again():
         float(paid_by_a_coin(0.8, None, 0, plan, reused=reused).logit().mean()) - start for reused in (False, True)
     )
     assert abs(once) < error < -again
+
+
+@pytest.mark.parametrize(
+    ("completion", "form"),
+    [
+        ("think try k k n yes yes yes answer k k n", 1.0),
+        ("think try k k n yes yes yes answer n n n", 1.0),
+        ("try k k n yes yes yes answer k k n", 0.0),
+        ("answer k k n", 0.0),
+        ("think try k k n yes yes yes answer k k n answer k k n", 0.0),
+        ("think try k k n yes yes yes answer k k", 0.0),
+    ],
+)
+def test_the_strict_form_is_asked_for_whatever_the_answer(completion, form):
+    assert puzzles.in_form(completion) == form
+
+
+def test_a_careless_demonstrator_is_always_right():
+    """In half of the replies it keeps to the form."""
+    rng = numpy_generator("careless")
+    prompts = puzzles.WORLD.prompts("train")[:200]
+    said = [(prompt, puzzles.WORLD.demonstration(prompt, rng)) for prompt in prompts]
+    assert all(puzzles.WORLD.grade(prompt, reply) == 1.0 for prompt, reply in said)
+    assert 70 < sum(puzzles.in_form(reply) for _, reply in said) < 130
+    assert {puzzles.difficulty(prompt) for prompt in prompts} <= set(puzzles.LEVELS)

@@ -650,6 +650,7 @@ FOR_OTHERS = {
         "_texts",
     },
     "ch16_planted": {"SecondThoughts.reference"},
+    "ch16_puzzles": {"Puzzles.reference"},  # its demonstrator is another
     "ch16_shorter": {"AskedLength.demonstration", "AskedLength.reference"},  # its demonstrator is another
     "ch16_stages": {"TwoAlphabets.__init__"},
     "ch17_lies": {"Conduct.asks"},
