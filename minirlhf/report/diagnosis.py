@@ -151,10 +151,11 @@ def not_a_number(c: Curves) -> str:
 
 
 def never_ends(c: Curves) -> str:
-    late = c.last("frac_terminated")
+    """A model that starts blank says the token for the end as often as any other, until it learns."""
+    late, most = c.last("frac_terminated"), max(c.part("frac_terminated", 0.1, 1.0))
     return (
-        f"frac_terminated {late:.2f} in the last fifth, and never above .05"
-        if max(c["frac_terminated"]) <= 0.05
+        f"frac_terminated {late:.2f} in the last fifth, and hardly ever more"
+        if c["frac_terminated"][0] <= 0.1 and most <= 0.05
         else ""
     )
 
@@ -282,7 +283,7 @@ def kl_runs_away(c: Curves) -> str:
     gained = c.last("reward") - c.first("reward")
     return (
         f"kl {high:.1f} nats on the mean, for a change of {gained:+.2f} in reward"
-        if high > 3 and not c.rises("reward")
+        if high > 3 and c.from_start and not c.rises("reward")
         else ""
     )
 
@@ -335,7 +336,7 @@ def critic_useless(c: Curves) -> str:
 
 def critic_clipped(c: Curves) -> str:
     norm = statistics.median(c["critic_grad_norm"])
-    return f"critic_grad_norm {norm:.0f}, where everything above 1 is cut" if norm > 10 else ""
+    return f"critic_grad_norm {norm:.0f}; cut at max_grad_norm, which is 1 unless it was set" if norm > 10 else ""
 
 
 def loss_jumps(c: Curves) -> str:
@@ -368,8 +369,8 @@ def labels_swapped(c: Curves) -> str:
 
 
 def coin_toss(c: Curves) -> str:
-    """With a small beta the loss stays there although a good deal is learned: accuracy shows it."""
-    learned = c.has("accuracy") and c.last("accuracy") > 0.6
+    """With a small beta, or with labels that often disagree, the loss stays there although a good deal is learned: accuracy or the margin shows it."""
+    learned = c.has("accuracy") and (c.last("accuracy") > 0.6 or (c.last("accuracy") > 0.55 and c.rises("margin")))
     if learned or not abs(c["loss"][0] - LN2) < 0.01:
         return ""
     return f"{c.path('loss')}, where ln 2 = .693 is a toss" if abs(c.last("loss") - LN2) < 0.02 else ""
@@ -404,7 +405,7 @@ RULES = (
     DiagnosisRule("critic_useless", "the critic predicts nothing", ("explained_variance", "value", "reward", "reward_std"), critic_useless),
     DiagnosisRule("critic_clipped", "every step of the critic is clipped", ("critic_grad_norm",), critic_clipped),
     DiagnosisRule("loss_jumps", "the loss jumps", ("loss",), loss_jumps),
-    DiagnosisRule("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises),
+    DiagnosisRule("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises, ("never_ends",)),
     DiagnosisRule("labels_swapped", "chosen and rejected are exchanged", ("accuracy", "held_out_accuracy"), labels_swapped),
     DiagnosisRule("coin_toss", "the preferences are not learned", ("loss", "margin"), coin_toss),
     DiagnosisRule("pushes_apart", "the loss is satisfied by forbidding", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
