@@ -201,6 +201,34 @@ def test_a_finding_of_the_low_rate_is_not_that_of_labels_that_say_nothing():
     assert names(made_up(**toss, accuracy=[0.5] * 40)) == ["coin_toss"]
 
 
+def test_where_nothing_ends_a_rising_held_out_loss_is_not_memory():
+    """A blank model says the end now and then, until it learns that nobody does."""
+    loss = {"loss": line(2.0, 1.3), "held_out_loss": [2.0, 1.5, *line(1.5, 3.9, 38)]}
+    assert names(made_up(**loss, frac_terminated=[0.052] + [0.0] * 39)) == ["never_ends"]
+    assert names(made_up(**loss, frac_terminated=[0.9] * 40)) == ["memorises"]
+    assert (
+        names(made_up(frac_terminated=[*line(0.9, 0.0, 20), *[0.0] * 20])) == []
+    )  # what has ended once is another fault
+
+
+def test_labels_that_often_disagree_are_learned_all_the_same():
+    """Three of five agree: the best loss there is is .673, the best accuracy .6."""
+    noisy = {"loss": line(0.692, 0.682), "accuracy": line(0.50, 0.59)}
+    assert names(made_up(**noisy, margin=line(0.0, 0.05))) == []
+    assert names(made_up(**noisy, margin=[0.01, -0.01] * 20)) == ["coin_toss"]
+
+
+def test_how_far_a_run_has_come_is_not_held_against_the_one_that_goes_on_from_there():
+    rows = made_up(**{**ONLINE, "reward": [0.3, 0.31] * 20, "kl": [5.0] * 40}).rows
+    assert "kl_runs_away" in names(History(rows=rows))
+    assert "kl_runs_away" not in names(History(rows=[{**row, "step": row["step"] + 100} for row in rows]))
+
+
+def test_a_gradient_is_cut_where_the_run_says():
+    history = made_up(critic_grad_norm=[30.0] * 20)
+    assert names(history) == ["critic_clipped"] and names(history, max_grad_norm=100.0) == []
+
+
 @pytest.mark.slow
 def test_the_doctor_reads_from_the_run_how_many_replies_a_prompt_had(tmp_path, capsys):
     out = tmp_path / "run"

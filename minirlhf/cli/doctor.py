@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -78,8 +79,8 @@ def examine(folder: str) -> int:
     return 1 if found else 0
 
 
-def _known(run: Path) -> dict[str, bool]:
-    """What a file of metrics alone does not say: has the loss a reference, and a prompt more than one reply?"""
+def _known(run: Path) -> dict[str, Any]:
+    """What a file of metrics alone does not say: has the loss a reference, a prompt more than one reply, and where are gradients cut?"""
     from minirlhf.cli.train import told
     from minirlhf.recipes.offline import Preference
 
@@ -90,6 +91,7 @@ def _known(run: Path) -> dict[str, bool]:
     return {
         "reference_free": isinstance(asked.recipe, Preference) and not asked.recipe.needs.reference,
         "alone": getattr(asked.config, "num_generations", 0) == 1,
+        "max_grad_norm": asked.config.max_grad_norm,
     }
 
 

@@ -39,8 +39,10 @@ class Finding:
 class Curves:
     """The finite values of a run's metrics, and the ends of each curve."""
 
-    def __init__(self, history: History, *, reference_free: bool = False, alone: bool = False) -> None:
-        self.reference_free = reference_free
+    def __init__(
+        self, history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float = 1.0
+    ) -> None:
+        self.reference_free, self.max_grad_norm = reference_free, max_grad_norm
         self.from_start = not len(history) or history.rows[0].get("step", 0) <= 1
         self.names = [name for name in dict.fromkeys(key for row in history for key in row) if name != "step"]
         self._values = {name: [x for x in history[name] if math.isfinite(x)] for name in self.names}
@@ -112,14 +114,17 @@ class DiagnosisRule:
     doubts: tuple[str, ...] = ()
 
 
-def diagnose(history: History, *, reference_free: bool = False, alone: bool = False) -> list[Finding]:
+def diagnose(
+    history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float = 1.0
+) -> list[Finding]:
     """Everything that the rules see, the gravest first; empty for a run of fewer than five rows.
 
     Args:
         reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and need not be.
         alone: there was one reply per prompt, and so no group that could be dead.
+        max_grad_norm: where the norm of a gradient was cut.
     """
-    curves = Curves(history, reference_free=reference_free, alone=alone)
+    curves = Curves(history, reference_free=reference_free, alone=alone, max_grad_norm=max_grad_norm)
     found: dict[str, Finding] = {}
     for rule in RULES:
         if not curves.has(*rule.needs) or any(other in found for other in rule.doubts):
@@ -336,7 +341,8 @@ def critic_useless(c: Curves) -> str:
 
 def critic_clipped(c: Curves) -> str:
     norm = statistics.median(c["critic_grad_norm"])
-    return f"critic_grad_norm {norm:.0f}; cut at max_grad_norm, which is 1 unless it was set" if norm > 10 else ""
+    cut = c.max_grad_norm
+    return f"critic_grad_norm {norm:.0f}, where everything above {cut:g} is cut" if norm > 10 * cut else ""
 
 
 def loss_jumps(c: Curves) -> str:
