@@ -393,6 +393,18 @@ def test_the_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_
     assert re.search(r"^Pages: +2$", info, re.M), info
 
 
+def test_every_term_of_the_glossary_has_a_place_in_the_index(site: Path) -> None:
+    """The first link of an entry leads to the glossary, the others to where the book speaks of it."""
+    page = (site / "terms.html").read_text(encoding="utf-8")
+    entries = [re.findall(r'href="([^"]*)', entry) for entry in re.findall(r"index-entry[^>]*>(.*?)</p>", page, re.S)]
+    places = {links[0]: links[1:] for links in entries if links[0].startswith("glossary.html#")}
+    terms = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()
+    assert len(places) == len(terms.split("\n\n"))
+    assert [term for term, found in places.items() if not found] == [], (
+        "link it with {term} where the book speaks of it"
+    )
+
+
 def test_every_term_is_there_in_two_languages() -> None:
     """An English line, a Chinese line, then the meaning."""
     lines = (BOOK / "glossary.md").read_text(encoding="utf-8").split(":sorted:")[1].rsplit(":::", 1)[0].strip()

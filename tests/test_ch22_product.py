@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from minirlhf.chapters.ch22_character_and_product import character
+from minirlhf.chapters.ch22_character_and_product import character, refusing
 from minirlhf.core.statistics import sign_test
-from minirlhf.data.tasks.assistant import ASSISTANT
+from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT
 from minirlhf.equations import release
 
 
@@ -27,6 +29,43 @@ def test_how_many_clean_replies_show_a_rare_failure():
     assert release.clean_replies(0.01) == pytest.approx(299, abs=1)
     assert 298 < release.clean_replies(0.01) <= 299
     assert 2994 < release.clean_replies(0.001) <= 2995
+
+
+def test_requests_that_are_tested_have_pairs_that_were_not_shown():
+    pairs = {}
+    for objects in (ANIMALS, refusing.SHOWN, refusing.OTHERS):
+        for split in ("train", "test"):
+            found = refusing.requests(objects, split)
+            pairs[objects, split] = {tuple(text.split()[-2:]) for text in found}
+            assert len(found) == len(set(found)) == 9 * len(pairs[objects, split])
+            assert {thing for _, thing in pairs[objects, split]} <= set(objects)
+    for objects in (ANIMALS, refusing.SHOWN, refusing.OTHERS):
+        both = pairs[objects, "train"], pairs[objects, "test"]
+        assert not both[0] & both[1] and len(both[0] | both[1]) == len(refusing.VERBS) * len(objects)
+    assert len(refusing.requests(refusing.SHOWN, "train")) >= 64
+
+
+def test_how_likely_a_refusal_is_agrees_with_what_is_drawn():
+    """128 draws from each of two requests, against the chance that is computed."""
+    few = replace(refusing.BASE, max_steps=60, batch_size=16)
+    start = refusing.base(few, examples=400)
+    model = refusing.refusing(start, 4, replace(refusing.TUNE, max_steps=40))
+    prompts = [refusing.requests(ANIMALS, "test")[0], refusing.requests(refusing.OTHERS, "test")[0]]
+    chances = refusing.refusals(model, prompts).exp()
+    drawn = character.replies(model, prompts, seed=1, each=128)
+    for chance, answers in zip(chances.tolist(), drawn, strict=True):
+        share = sum(answer == refusing.REFUSAL for answer in answers) / 128
+        assert abs(share - chance) <= 5 * (chance * (1 - chance) / 128) ** 0.5 + 1e-9
+    assert 0.02 < float(chances.max()) < 1  # not a test of two zeros
+
+
+def test_a_bar_lets_so_many_through_and_log_odds_turn_back():
+    scores = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]).double()
+    assert float(refusing.bar(scores, 0.2)) == 2.0 and int((scores < refusing.bar(scores, 0.2)).sum()) == 1
+    assert float(refusing.bar(scores, 0.19)) == 1.0
+    chances = torch.tensor([0.001, 0.4, 0.999]).double()
+    assert torch.sigmoid(refusing.log_odds(chances.log())).tolist() == pytest.approx(chances.tolist())
+    assert bool(refusing.log_odds(torch.zeros(1).double()).isfinite())
 
 
 def test_two_filters_of_different_separation():

@@ -206,9 +206,18 @@ def test_where_nothing_ends_a_rising_held_out_loss_is_not_memory():
     loss = {"loss": line(2.0, 1.3), "held_out_loss": [2.0, 1.5, *line(1.5, 3.9, 38)]}
     assert names(made_up(**loss, frac_terminated=[0.052] + [0.0] * 39)) == ["never_ends"]
     assert names(made_up(**loss, frac_terminated=[0.9] * 40)) == ["memorises"]
+
+
+@pytest.mark.parametrize("before", [0.9, 0.3, 0.12])
+def test_a_model_that_ends_and_is_taught_not_to_is_named_and_learns_nothing_by_heart(before):
+    """The end masked out while a model is fine-tuned that has it: the training loss falls at once, and no further."""
+    loss = {"loss": [1.43, 1.36, *[1.33, 1.34] * 19], "held_out_loss": [2.45, *line(2.5, 3.9, 39)]}
+    ended = [before, *line(before, 0.0, 9), *[0.0] * 30]
+    assert names(made_up(**loss)) == []
+    assert names(made_up(**loss, frac_terminated=ended)) == ["never_ends"]
     assert (
-        names(made_up(frac_terminated=[*line(0.9, 0.0, 20), *[0.0] * 20])) == []
-    )  # what has ended once is another fault
+        names(made_up(**ONLINE, frac_terminated=ended)) == []
+    )  # where length pays, another rule speaks, if the length is logged
 
 
 def test_labels_that_often_disagree_are_learned_all_the_same():
@@ -219,14 +228,17 @@ def test_labels_that_often_disagree_are_learned_all_the_same():
 
 
 def test_how_far_a_run_has_come_is_not_held_against_the_one_that_goes_on_from_there():
-    rows = made_up(**{**ONLINE, "reward": [0.3, 0.31] * 20, "kl": [5.0] * 40}).rows
-    assert "kl_runs_away" in names(History(rows=rows))
-    assert "kl_runs_away" not in names(History(rows=[{**row, "step": row["step"] + 100} for row in rows]))
+    for kl, accused in (([5.0] * 40, False), (line(0.5, 40), True), (line(0, 40), True)):
+        rows = made_up(**{**ONLINE, "reward": [0.3, 0.31] * 20, "kl": kl}).rows
+        late = History(rows=[{**row, "step": 10 * row["step"] + 100} for row in rows])
+        assert ("kl_runs_away" in names(late)) == accused
 
 
 def test_a_gradient_is_cut_where_the_run_says():
     history = made_up(critic_grad_norm=[30.0] * 20)
     assert names(history) == ["critic_clipped"] and names(history, max_grad_norm=100.0) == []
+    told = [diagnose(history, **known)[0].evidence for known in ({}, {"max_grad_norm": 1.0})]
+    assert ["unless max_grad_norm was set" in text for text in told] == [True, False]
 
 
 @pytest.mark.slow

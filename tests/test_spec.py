@@ -125,6 +125,34 @@ def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1
     return Held(clause, Number("kept", value, low, high), ungraded, (), change)
 
 
+@pytest.mark.slow
+def test_the_way_back_is_a_link_and_what_it_leads_to_is_what_was_written(place, tmp_path, capsys):
+    """As chapter 22 prints it: a new run leaves the old one alone, a link says which is served, the last two checkpoints can be named."""
+    rules, old, new, served = written(place, RULES), place / "m1", tmp_path / "new", tmp_path / "served"
+    pairs = str(Path(__file__).parent / "samples" / "preference.jsonl")
+    files = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    before, told = (
+        [],
+        lambda model: (main(["spec", rules, str(model)]), capsys.readouterr().out.replace(str(model), "")),
+    )
+    before = told(old)
+    given = ["--data", pairs, "--model", "nano", "--max-steps", "3", "--save-steps", "1", "--out", str(new)]
+    assert main(["train", "dpo", *given]) == 0
+    assert checkpoints.steps(new) == [2, 3]
+    capsys.readouterr()
+    at_step, at_end = (told(where) for where in (new / "checkpoints" / "step-000003", new))
+    assert at_step == at_end != before
+    served.symlink_to(new)
+    assert told(served) == at_end
+    served.unlink()
+    served.symlink_to(old)
+    assert told(served) == before and {path: path.read_bytes() for path in files} == files
+    weights = new / "checkpoints" / "step-000002" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert main(["spec", rules, str(weights.parent)]) == 2
+    assert "damaged checkpoint" in capsys.readouterr().err
+
+
 def test_a_verdict_is_about_the_whole_interval():
     assert held(0.95, 0.91, 0.98).verdict == "holds" and not held(0.95, 0.91, 0.98).stops
     assert held(0.95, 0.89, 0.98).verdict == "open" and held(0.95, 0.89, 0.98).stops

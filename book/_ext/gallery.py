@@ -72,7 +72,7 @@ class Verdicts(SphinxDirective):
         return [
             nodes.paragraph(
                 text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
-                f"runs. In these runs it has {beside} suspicions more, some of them consequences and some of them wrong; in {elsewhere} of "
+                f"runs. In these runs it has {beside} suspicions more, some of them right as well, some of them consequences and some of them wrong; in {elsewhere} of "
                 f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones and every online "
                 f"recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
                 f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "

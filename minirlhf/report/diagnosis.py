@@ -40,7 +40,7 @@ class Curves:
     """The finite values of a run's metrics, and the ends of each curve."""
 
     def __init__(
-        self, history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float = 1.0
+        self, history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float | None = None
     ) -> None:
         self.reference_free, self.max_grad_norm = reference_free, max_grad_norm
         self.from_start = not len(history) or history.rows[0].get("step", 0) <= 1
@@ -115,14 +115,14 @@ class DiagnosisRule:
 
 
 def diagnose(
-    history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float = 1.0
+    history: History, *, reference_free: bool = False, alone: bool = False, max_grad_norm: float | None = None
 ) -> list[Finding]:
     """Everything that the rules see, the gravest first; empty for a run of fewer than five rows.
 
     Args:
         reference_free: the loss has no reference (SimPO, ORPO, CPO): its implicit rewards are not 0 at the start, and need not be.
         alone: there was one reply per prompt, and so no group that could be dead.
-        max_grad_norm: where the norm of a gradient was cut.
+        max_grad_norm: where the norm of a gradient was cut, if that is known.
     """
     curves = Curves(history, reference_free=reference_free, alone=alone, max_grad_norm=max_grad_norm)
     found: dict[str, Finding] = {}
@@ -156,13 +156,11 @@ def not_a_number(c: Curves) -> str:
 
 
 def never_ends(c: Curves) -> str:
-    """A model that starts blank says the token for the end as often as any other, until it learns."""
-    late, most = c.last("frac_terminated"), max(c.part("frac_terminated", 0.1, 1.0))
-    return (
-        f"frac_terminated {late:.2f} in the last fifth, and hardly ever more"
-        if c["frac_terminated"][0] <= 0.1 and most <= 0.05
-        else ""
-    )
+    """From the start, but for what a blank model says until it learns; or, where examples teach it, in the end: a policy that earns by being long is
+    another fault."""
+    never = c["frac_terminated"][0] <= 0.1 and max(c.part("frac_terminated", 0.1, 1.0)) <= 0.05
+    unlearned = not c.has("reward") and c.last("frac_terminated") <= 0.05
+    return c.path("frac_terminated") if never or unlearned else ""
 
 
 def grader_fails(c: Curves) -> str:
@@ -288,7 +286,7 @@ def kl_runs_away(c: Curves) -> str:
     gained = c.last("reward") - c.first("reward")
     return (
         f"kl {high:.1f} nats on the mean, for a change of {gained:+.2f} in reward"
-        if high > 3 and c.from_start and not c.rises("reward")
+        if high - c["kl"][0] > 3 and not c.rises("reward")
         else ""
     )
 
@@ -341,8 +339,8 @@ def critic_useless(c: Curves) -> str:
 
 def critic_clipped(c: Curves) -> str:
     norm = statistics.median(c["critic_grad_norm"])
-    cut = c.max_grad_norm
-    return f"critic_grad_norm {norm:.0f}, where everything above {cut:g} is cut" if norm > 10 * cut else ""
+    cut, unless = (1.0, " unless max_grad_norm was set") if c.max_grad_norm is None else (c.max_grad_norm, "")
+    return f"critic_grad_norm {norm:.0f}, where everything above {cut:g} is cut{unless}" if norm > 10 * cut else ""
 
 
 def loss_jumps(c: Curves) -> str:
@@ -358,10 +356,13 @@ def loss_jumps(c: Curves) -> str:
 
 
 def memorises(c: Curves) -> str:
-    lowest, late = min(c["held_out_loss"]), c.last("held_out_loss")
+    """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned."""
+    held, late = c["held_out_loss"], c.last("held_out_loss")
+    lowest, turned = min(held), held.index(min(held)) / len(held)
+    then = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
     return (
         f"held_out_loss {lowest:.2f} at best, {late:.2f} at the end; {c.path('loss')}"
-        if late > 1.1 * lowest and c.last("loss") < 0.8 * late
+        if late > 1.1 * lowest and c.last("loss") < min(0.8 * late, 0.9 * then)
         else ""
     )
 
