@@ -353,23 +353,42 @@ def test_bad_input_is_named(arguments, says, capsys):
 def remembered(monkeypatch):
     """Runs of the quiz that cost nothing: the first curves that come to hand."""
 
+    asked = []
+
     def run(self, seed):
+        asked.append(self)
         return made_up(**{name: line(0.1, 0.9) for name in self.panel})
 
     monkeypatch.setattr(type(EVERY["sign"]), "run", run)
+    return asked
 
 
 def test_the_quiz_counts_right_answers(remembered, monkeypatch, capsys):
-    shown = []
-    monkeypatch.setattr(command, "panel", lambda failure, *_: shown.append(failure))
-
     def answer(prompt):
         lines = [text for text in capsys.readouterr().out.splitlines() if text.startswith("  ")]
-        return next(text.split()[0] for text in lines if text.endswith(shown[-1].title))
+        return next(text.split()[0] for text in lines if text.endswith(remembered[-1].title))
 
     monkeypatch.setattr(builtins, "input", answer)
     assert main(["gallery", "--quiz", "3"]) == 0
     assert "3 of 3 right" in capsys.readouterr().out
+
+
+def test_neither_the_metrics_of_a_panel_nor_the_number_of_choices_tells(remembered, monkeypatch, capsys):
+    """All runs of one kind show the same metrics, and each question has three answers or more, all of them of that kind."""
+    panels, kinds = {}, {f.title: type(f.healthy) for f in EVERY.values()}
+    monkeypatch.setattr(
+        command, "panel", lambda names, *_: panels.setdefault(kinds[remembered[-1].title], set()).add(tuple(names))
+    )
+
+    def answer(prompt):
+        lines = [text for text in capsys.readouterr().out.splitlines() if text.startswith("  ")]
+        choices = [kinds[text.split(maxsplit=1)[1]] for text in lines]
+        assert len(choices) >= 3 and set(choices) == {kinds[remembered[-1].title]}
+        return lines[0].split()[0]
+
+    monkeypatch.setattr(builtins, "input", answer)
+    assert main(["gallery", "--quiz", str(len(EVERY))]) in (0, 1)
+    assert len(remembered) == len(EVERY) and {len(shown) for shown in panels.values()} == {1}
 
 
 def test_the_quiz_wants_a_keyboard_and_a_letter(remembered, monkeypatch, capsys):

@@ -9,7 +9,7 @@
 # The judge's log-odds are an intercept plus a weight for each column times the difference. Someone asks: what would the win rate be if the answers had been equally *long*, with the markup that they have?
 #
 # 1. `fit(scores, terms)`: the weights `(K + 1,)`, the intercept first, at which the log-likelihood $\sum_i [y_i \log p_i + (1 - y_i)\log(1 - p_i)]$ is largest. Nothing is penalised. The data here have a finite best fit. It must be exact to six digits in each weight, in relation to 1 over the column's standard deviation.
-# 2. `equal(scores, terms, columns)`: the win rate that the fitted regression predicts if the differences in the listed columns were 0 and the others were what they are. `columns` is a list of column numbers, of which the first is 0; it may be empty. Returns one number.
+# 2. `equal(scores, terms, columns)`: the win rate that the fitted regression predicts if the differences in the listed columns were 0 and the others were what they are. `columns` is a list of column numbers, counted from 0; it may be empty. Returns one number.
 #
 # Everything is float64. No column has the same difference in all pairs.
 

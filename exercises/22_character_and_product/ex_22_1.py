@@ -11,7 +11,7 @@
 # 1. `together`: how many replies each rule needs if *all* the rules are to be shown at once: even if all of them fail in a share `rate`, let each one pass with a probability of at most 5 % divided by `rules`.
 # 2. `one_allowed`: one rule by itself. How many replies, if one failure among them is allowed?
 # 3. `passes`: the replies of part 1 are used. A model breaks each rule in a *tenth* of `rate`. How likely do all the rules pass?
-# 4. `red`: the sign test of each rule is red at 5 % without any correction, and nothing has changed between two versions. How likely is at least one rule red? (Take 5 % as exact.)
+# 4. `red`: the sign test of each rule is red at 5 % without any correction, and nothing has changed between two versions. How likely is at least one rule red, whichever version it favours? (Take 5 % as exact.)
 
 # %% [given]
 from minirlhf.ledger.registry import Draw

@@ -204,6 +204,14 @@ def one_step(start, scores, which):
     return float((scores[which] - mean) / ((p * scores**2).sum() - mean**2))
 
 
+def far(draw, sign):
+    """Two scores that nearly agree beside one far off, of the likely reply: the exponent is beyond 10."""
+    rare = -10.0 - draw.integer(0, 4)
+    start = torch.tensor([0.0, rare, rare], dtype=torch.float64).log_softmax(-1)
+    scores = sign * torch.tensor([-1.0, 0.0, 0.05], dtype=torch.float64)
+    return start, (start + scores).log_softmax(-1), 1
+
+
 @test(
     points=2,
     hints=(
@@ -214,6 +222,7 @@ def one_step(start, scores, which):
 )
 def highest(sub, draw):
     "`crest` is the exponent at which a reply is most likely."
+    cases = [far(draw, sign) for sign in (1, -1)]
     for below in (True, False):  # the exponent is below 0, then above
         for _ in range(500):
             start, prompted = laws(draw, 5)
@@ -226,6 +235,9 @@ def highest(sub, draw):
             at, plain = most_likely(start, prompted, which), one_step(start, scores, which)
             if abs(plain - at) > 0.01:
                 break
+        cases.append((start, prompted, which))
+    for start, prompted, which in reversed(cases):
+        at, plain = most_likely(start, prompted, which), one_step(start, prompted - start, which)
         got = sub.crest(start, prompted, which)
         if not isinstance(got, int | float | torch.Tensor):
             fail(f"`crest` returns {got!r}; expected a number")
@@ -240,6 +252,11 @@ def highest(sub, draw):
                     "one step is taken by the slope and the variance at λ = 0": plain,
                     "the search begins at 0, although λ may be below": 1e-6 if at < 0 else math.nan,
                     "the score is taken without the trait less with it": -at,
+                    **{
+                        f"the search ends at {edge}, and λ may be beyond": math.copysign(edge, at)
+                        for edge in (3.0, 5.0, 10.0)
+                        if abs(at) > edge
+                    },
                 }.items()
                 if x == x and abs(x - at) > 1e-3
             },

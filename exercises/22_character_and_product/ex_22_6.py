@@ -6,7 +6,7 @@
 
 # %% [statement]
 # A model ranks its own answers by a trait, learns from the pairs, and is checked by rules. `tried` makes up the log-probabilities of such a model: in every query two answers of four are warm, which the trait makes likelier by 1.5 nats in one of their tokens, and it prints what the three functions below do.
-# A ranking that works puts a warm answer first nearly always, and the longest answer no more often than chance. Instead **the longest answer wins, the more surely the longer it is**; **some pairs prefer an answer to itself**; and **a rule whose grader crashed on most replies looks better than one that was graded**.
+# A ranking that works puts a warm answer first nearly always, and the longest answer no more often than chance. Instead **the longest answer wins, the more surely the longer it is**; **some pairs prefer an answer to itself**; and **a rule whose grader crashed on most replies looks as good as one that was graded**.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #

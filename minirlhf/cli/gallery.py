@@ -69,7 +69,7 @@ def show(failure: BrokenRun, seed: int, out: Path | None) -> None:
     if failure.source:
         print(textwrap.indent(failure.source, "  "))
     broken, healthy = failure.run(seed), failure.healthy.run(seed)
-    panel(failure, broken, healthy)
+    panel(failure.panel, broken, healthy)
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     for title, text in (
         ("symptom", failure.symptom), ("cause", failure.cause), ("fix", failure.fix), ("check", failure.check),
@@ -93,12 +93,14 @@ def write(history: History, folder: Path) -> None:
         file.append(int(row["step"]), **{name: value for name, value in row.items() if name != "step"})
 
 
-def panel(failure: BrokenRun, broken: History, healthy: History | None) -> None:
-    """The metrics to look at, as bars from the first step to the last, and as numbers: the first row, the median of the last fifth.
+def panel(names: Sequence[str], broken: History, healthy: History | None) -> None:
+    """These metrics, as far as the run has them, as bars from the first step to the last, and as numbers: the first row, the median of the last fifth.
 
     One value in twenty on either side does not set the scale: a single leap would make all else look alike.
     """
-    for name in failure.panel:
+    for name in names:
+        if not any(math.isfinite(row.get(name, math.nan)) for row in broken):
+            continue
         rows = [("broken", broken)] if healthy is None else [("broken", broken), ("healthy", healthy)]
         shown = [(kind, [x for x in history[name] if math.isfinite(x)]) for kind, history in rows]
         every = sorted(x for _, values in shown for x in values)
@@ -127,12 +129,13 @@ def quiz(count: int, seed: int) -> int:
     draws, every = random.Random(derive_seed("gallery quiz", seed)), list(gallery().values())
     right = 0
     for number, failure in enumerate(draws.sample(every, count), 1):
-        others = [f for f in every if f is not failure and f.healthy == failure.healthy] or every
-        others = [f for f in others if f is not failure and not set(f.findings) & set(failure.findings)]
+        alike = [f for f in every if type(f.healthy) is type(failure.healthy)]
+        names = list(dict.fromkeys(name for f in alike for name in f.panel))  # the same for all: a choice would tell
+        others = [f for f in alike if f is not failure and not set(f.findings) & set(failure.findings)]
         choices = [failure, *draws.sample(others, min(CHOICES - 1, len(others)))]
         draws.shuffle(choices)
         print(f"{number} of {count}. A run, first step to last:\n", flush=True)
-        panel(failure, failure.run(seed + number), None)
+        panel(names, failure.run(seed + number), None)
         for letter, choice in zip("ABCDE", choices, strict=False):
             print(f"  {letter}  {choice.title}")
         answer = ask("ABCDE"[: len(choices)])

@@ -250,9 +250,9 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
         problems, ours = replies(asked.model, clause)
         rate = dataclasses.replace(measure(ours)[0], name="kept")
         broken = [
-            (p, texts[0])
+            (p, next(text for text, held in zip(texts, kept, strict=True) if held == 0))
             for p, texts, kept in zip(problems, ours.completions, ours.rewards, strict=True)
-            if kept[0] == 0
+            if bool((kept == 0).any())
         ]
         change = None
         if against is not None:
