@@ -460,6 +460,13 @@ def test_the_command_of_a_question_runs(line, capsys):
         ("all completions identical", "entropy_falls"),
         ("chosen logps go down", "chosen_falls"),
         ("length goes up", "longer"),
+        ("length bias", "longer"),
+        ("accuracy stuck at 0.5", "loss_ln2"),
+        ("how do I know it works", "is_it_right"),
+        ("loss of ppo increases", "loss_zero"),
+        ("reproducible", "other_numbers"),
+        ("reward stuck", "wrong_groups"),
+        ("reward plateau", "wrong_groups"),
     ],
 )
 def test_a_question_is_found_by_the_words_that_people_use(words, name, capsys):

@@ -112,11 +112,12 @@ def first_passage(sub, draw):
         known = {
             "a bound is passed before it ends, where to reach it is enough": one_by_one(new, old, rollback + 1, ship + 1)[0],
             "one looks at the end only, and a world that has come back from a bound goes on": at_end[0],
-            "the two bounds are exchanged": swapped[0],
             "+1 stands for shipping and −1 for a rollback": -what,
             "the old version's complaints count +1 and the new one's −1": one_by_one(old, new, rollback, ship)[0],
             "a world that reached neither bound is taken for one that ships": torch.where(what == 0, -1, what),
             "a rollback counts that would have come after the shipping": torch.where(counts.max(1).values >= rollback, 1, what),
+            "a shipping counts that would have come after the rollback": torch.where(counts.min(1).values <= -ship, -1, what),
+            "the two bounds are exchanged": swapped[0],
         }  # fmt: skip
         later = {
             "the pairs are counted from 0, one too few": after - 1,

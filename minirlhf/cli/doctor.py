@@ -149,7 +149,7 @@ def machine(wrong: list[str], slow: list[str]) -> list[str]:
     if threads > usable:
         slow.append(f"{threads} threads share {usable} cores and wait for one another: OMP_NUM_THREADS={usable}")
     if usable < 2:
-        slow.append("one core: the tour takes about twice its three minutes")
+        slow.append("one core: the tour takes about twice its two minutes")
     if (free := _free_memory()) is not None:
         lines.append(f"{free / GB:.1f} GB of memory free")
         if free < 2 * GB:

@@ -69,7 +69,7 @@ def written(count: int, seed: int) -> list[Tokens]:
 
 
 def blank(seed: int = 0) -> nn.Module:
-    """A transformer of 15,000 weights that knows nothing."""
+    """A transformer of 13,000 weights that knows nothing."""
     config = LlamaConfig(
         vocab_size=PAD + 1, hidden_size=32, intermediate_size=88, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=32, initializer_range=0.06, tie_word_embeddings=True, bos_token_id=None, eos_token_id=END,

@@ -76,6 +76,7 @@ _SAME = """
     fall falls fell falling drop drops dropped dropping decrease decreases decreased decreasing decline declines shrink shrinks down lower
     rise rises rose rising increase increases increased increasing grow grows grew growing climb climbs up higher
     identical alike
+    flat stuck plateau plateaus stagnates
     spike spikes jump jumps leap leaps explode explodes
 """
 #: Words that say the same in a search, each to the first of its line.

@@ -109,7 +109,8 @@ METRICS: dict[str, Metric] = {
             "last logit is on the right side of 0; process reward model: steps.",
             "Rises from 0.5 (from 0 with a reference, as at the start all implicit rewards are equal); human preferences seldom "
             "allow more than 0.7 to 0.8 on held-out pairs.",
-            "Near 1 in training and not on held-out pairs: it is memorising. Below 0.5 for long: chosen and rejected are swapped.",
+            "Near 1 in training and not on held-out pairs: it is memorising. Below 0.5 for long, on pairs that are labelled rightly "
+            "(held_out_accuracy): chosen and rejected are swapped; on the training's own, a sign or the loss is wrong.",
             ("reward", "verifiers", "offline"),
         ),
         Metric(
@@ -204,7 +205,8 @@ METRICS: dict[str, Metric] = {
             "frac_reward_zero_std",
             "share of groups, 0 to 1",
             "Prompts whose completions all earn the same: dead groups, with advantages of 0.",
-            "Below a half; for a success rate p and groups of G it is p^G + (1 − p)^G.",
+            "Below a half while there is something to learn, and up to 1 as prompts are solved; for a success rate p and groups of G it "
+            "is p^G + (1 − p)^G.",
             "Near 1: the prompts are too easy or too hard, and the batch is smaller than it looks. Mix difficulties, take "
             "larger groups, or sample prompts until enough groups are mixed.",
             ASKING,
@@ -223,7 +225,7 @@ METRICS: dict[str, Metric] = {
             "Mean of −log π of the sampled tokens, an estimate of the policy's entropy.",
             "Falls slowly.",
             "Drops to 0 early: the policy has become certain before it has become right; raise epsilon_high, the KL "
-            "coefficient or the temperature. Rises: the updates destroy what the model knew.",
+            "coefficient or the temperature. Rises while the reward does not: the updates destroy what the model knew.",
             ASKING,
         ),
         Metric(
@@ -231,7 +233,8 @@ METRICS: dict[str, Metric] = {
             "nats per completion",
             "The estimator k3 of KL(π‖π_ref), summed over the tokens and averaged over the completions.",
             "Grows from 0 and levels off; a few nats for a small model.",
-            "Grows without end: beta is too small. Stays at 0: beta or the learning rate leaves no room to move. Leaps: look "
+            "Grows without end: beta is too small. Stays at 0: beta or the learning rate leaves no room to move, "
+            "or, if neg_logp changes, the reference moves along. Leaps: look "
             "at grad_norm and policy_log_ratio_max of that step.",
             ("online",),
         ),
@@ -283,8 +286,8 @@ METRICS: dict[str, Metric] = {
             "nats",
             "Largest |log π − log π_old| of a token of the batch, before each update of a rollout, averaged over its updates.",
             "With one update per rollout it is rounding error, below 1e-3; with several below about 1.",
-            "Large in the first update: training and sampling disagree on the log-probabilities (temperature, mask, "
-            "precision); everything built on the ratio is wrong. Large later: too many or too long steps on one rollout.",
+            "Several nats, or several times as large as usual, in the first rollouts, or with kl not 0 at step 0: training and sampling disagree on the "
+            "log-probabilities (temperature, mask, precision); everything built on the ratio is wrong. Large later: too many or too long steps on one rollout.",
             ("online",),
         ),
         Metric(
