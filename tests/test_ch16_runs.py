@@ -11,6 +11,7 @@ from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning import planted, puzzles, shorter
 from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
 from minirlhf.core.randomness import generator, numpy_generator
+from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
 from minirlhf.data.tasks.shell_game import positions
 
 
@@ -223,3 +224,45 @@ def test_a_careless_demonstrator_is_always_right():
     assert all(puzzles.WORLD.grade(prompt, reply) == 1.0 for prompt, reply in said)
     assert 70 < sum(puzzles.in_form(reply) for _, reply in said) < 130
     assert {puzzles.difficulty(prompt) for prompt in prompts} <= set(puzzles.LEVELS)
+
+
+def test_every_puzzle_kept_apart_has_a_twin_among_the_others():
+    """With the names exchanged; of two people it does not matter who is named first."""
+    names, twins = "ABC", 0
+    known = {tuple(puzzles.read(prompt)) for prompt in puzzles.WORLD.prompts("train")}
+    for prompt in puzzles.WORLD.prompts("test"):
+        found = False
+        for order in itertools.permutations(names):
+            renamed = dict(zip(names, order, strict=True))
+            said = {}
+            for speaker, statement in zip(names, puzzles.read(prompt), strict=True):
+                words = [renamed.get(word, word) for word in statement.split()]
+                if len(words) == 3:
+                    words = [min(words[0], words[2]), words[1], max(words[0], words[2])]
+                said[renamed[speaker]] = " ".join(words)
+            found |= tuple(said[name] for name in names) in known
+        twins += found
+    assert twins == len(puzzles.WORLD.prompts("test"))
+
+
+def test_a_puzzle_is_solved_by_three_look_ups_and_a_sum():
+    """The solution is the one world in which most speakers agree."""
+    for prompt in puzzles.WORLD.prompts("test")[:100]:
+        said = puzzles.read(prompt)
+        votes = {kinds: sum(agrees(s, i, kinds) for i, s in enumerate(said)) for kinds in worlds(3)}
+        best = max(votes, key=votes.__getitem__)
+        assert [best] == puzzles.solutions(said) and sorted(votes.values())[-2] < 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.3, 0.7), (0.3, 1.0), (0.6, 0.2)])
+def test_the_least_kl_is_that_of_two_coins(before, after):
+    """By enumeration over four replies: no policy that is right as often pays less, and the one that only reweighs pays just that."""
+    reference = torch.tensor([before / 3, 2 * before / 3, (1 - before) / 4, 3 * (1 - before) / 4], dtype=torch.float64)
+    least = decoding.least_kl(before, after)
+    kl = lambda policy: float(torch.special.xlogy(policy, policy / reference).sum())
+    weights = torch.tensor([after / before] * 2 + [(1 - after) / (1 - before)] * 2, dtype=torch.float64)
+    assert kl(reference * weights) == pytest.approx(least, abs=1e-12)
+    share = torch.rand(100, 2, generator=generator("shares"), dtype=torch.float64)
+    for a, b in share.tolist():
+        other = torch.tensor([after * a, after * (1 - a), (1 - after) * b, (1 - after) * (1 - b)], dtype=torch.float64)
+        assert kl(other) >= least - 1e-12

@@ -162,6 +162,10 @@ TABLE = {
         ("7*3*2", "2", 0),
         ("#### 7m", "7", 1),  # seven metres
         ("#### 7 km", "7", 1),
+        *((f"#### {text}", "7", 0) for text in (r"7\pi", "7π", "7√2", "7 x", "7·x", "7 pi", "7*x")),
+        *((f"The area is 18 {unit}.", "18", 1) for unit in ("cm^2", "m^3", "m2", r"\text{cm}^2", "ft**2", "cm")),
+        *((f"The area is 18 {unit}.", power, 0) for unit, power in (("cm^2", "2"), ("m^3", "3"), ("m2", "2"))),
+        ("5 in 3 days", "3", 1),
         ("#### 7 Bees", "7", 1),
         ("of 3 thousand #### 7", "7", 1),
         ("3 + 4 = 7²", "4", 0),
@@ -326,6 +330,41 @@ TABLE = {
             )
         ),
         (r"\boxed{((1, 2), 6/2)}", "((1,2),3)", 1),
+        *(
+            (text, reference, 0)  # π and letters are factors, no units
+            for text, reference in (
+                (r"\boxed{7\pi}", "7"),
+                (r"\boxed{0.5\pi}", "0.5"),
+                (r"The answer is $7\pi$.", "7"),
+                ("7π", "7"),
+                (r"\boxed{2\pi r}", "2"),
+                (r"\boxed{36\pi \text{ cm}^2}", "36"),
+                *((rf"\boxed{{{product}}}", "7") for product in ("7xy", "7ab", "7xyz", "7-xy", "7=xy", "7 xy", "7x")),
+                ("7", r"7\pi"),
+            )
+        ),
+        *((f"7{unit}", "7", 1) for unit in ("km", " km", "cm", " men", " cups", " am", "pm", " a day", " ml", "th")),
+        (r"\boxed{7\pi}", r"7\pi", 1),
+        *(
+            (text, reference, 1)
+            for text, reference in (
+                (r"\boxed{18\,\text{cm}^2}", "18"),
+                (r"\boxed{18\ \text{cm}^2}", "18"),
+                (r"\boxed{18\ \text{cm}}", "18"),
+                (r"\boxed{5\sqrt{3}\,\text{cm}}", r"5\sqrt{3}"),
+                (r"\boxed{36\pi\,\text{cm}^2}", r"36\pi"),
+                (r"\boxed{\frac{1}{2}\,\text{hours}}", r"\frac12"),
+                (r"\boxed{18\,\mathrm{m/s}}", "18"),
+                ("The answer is\n$$\n18\n$$", "18"),
+                ("Thus\n$$\n\\frac{1}{2}\n$$", "1/2"),
+                (r"Thus $$\frac{1}{2}$$", "1/2"),
+                ("x>3", "x > 3"),
+                (r"x\le 3", r"x \le  3"),
+                (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+                (r"\boxed{abc}", "a b c"),
+            )
+        ),
+        ("another", "an other", 0),
         (r"\boxed{x or y}", "X or Y", 1),
         ("$7$ is wrong; it is 8", "7", 0),
         ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers

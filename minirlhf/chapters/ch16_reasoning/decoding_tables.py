@@ -46,6 +46,15 @@ def decoded(weights: Tensor, plan: StepChain) -> tuple[Tensor, float]:
     return at, paid
 
 
+def least_kl(before: float, after: float) -> float:
+    """The least KL, in nats, of a policy that is right with the chance ``after`` from one that is right with the chance ``before``.
+
+    That of the two coins: whoever only reweighs right replies against wrong ones pays this, and whoever does anything else pays more.
+    """
+    pay = lambda q, p: q * math.log(q / p) if q else 0.0
+    return pay(after, before) + pay(1 - after, 1 - before)
+
+
 def readings(worth: Tensor, noise: float, seed: int) -> Tensor:
     """What a verifier says of every prefix: its chance, with normal noise on the logit that is the same whenever the prefix is read."""
     drawn = torch.randn(worth.shape, generator=generator("readings", seed), dtype=torch.float64)

@@ -35,7 +35,7 @@ LEVELS = (1, 2, 3)  # no puzzle with statements about single persons only has ex
 
 @dataclass(frozen=True)
 class Puzzles:
-    """A :class:`~minirlhf.data.tasks.base.Task`: puzzles of three and of four people, and a demonstrator who is careless of the form."""
+    """A :class:`~minirlhf.data.tasks.base.Task`: puzzles of three people, and a demonstrator who is careless of the form."""
 
     name = "puzzles"
     words = GAME.words

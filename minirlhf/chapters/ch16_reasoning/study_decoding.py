@@ -4,7 +4,15 @@ Exact but for the verifier's noise, which twenty seeds draw. Writes ``study_deco
 """
 
 from minirlhf.chapters.ch16_reasoning.credit_tables import StepChain
-from minirlhf.chapters.ch16_reasoning.decoding_tables import best, by_mean, by_soft, decoded, first_values, readings
+from minirlhf.chapters.ch16_reasoning.decoding_tables import (
+    best,
+    by_mean,
+    by_soft,
+    decoded,
+    first_values,
+    least_kl,
+    readings,
+)
 from minirlhf.evidence import Study, settings
 
 PLAN = StepChain()
@@ -14,7 +22,7 @@ SHARP = 0.1
 
 
 def one_seed(seed: int, plan: StepChain = PLAN) -> dict[str, float]:
-    """Right ends and KL of every way to decode."""
+    """Right ends and KL of every way to decode, and of each exact one the least KL that buys as many."""
     worth = first_values(plan)
     ends, _ = decoded(worth * 0 + 1, plan)
     numbers = {"sampled": float(ends[0])}
@@ -22,6 +30,7 @@ def one_seed(seed: int, plan: StepChain = PLAN) -> dict[str, float]:
         for how, weigh in (("mean", by_mean), ("soft", by_soft)):
             end, numbers[f"{how}_{name}_kl"] = decoded(weigh(worth, beta), plan)
             numbers[f"{how}_{name}"] = float(end[0])
+            numbers[f"{how}_{name}_least"] = least_kl(numbers["sampled"], float(end[0]))
     for name, noise in NOISES.items():
         said = readings(worth, noise, seed)
         end, numbers[f"{name}_kl"] = decoded(said, plan)

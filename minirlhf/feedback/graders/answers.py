@@ -16,6 +16,7 @@ ANOTHER = (
 )
 # What makes a number a part of something: signs, raised digits, fractions, letters (7k, 7x), operators in TeX and in words.
 _GOES_ON = (
+    r"\s*(?:\\?pi(?![a-zA-Z])|[π√])|[ \t]+[xyz](?![a-zA-Z])|\*[a-zA-Z]|[ \t]*[×·⋅][ \t]*[a-zA-Z]|"
     r"[-+:_.,][0-9]|[!\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u207f\u2150-\u215f]|(?:[xyz]|\s*(?:[kKMB]|bn|mn))(?![a-zA-Z])|\([0-9]|"
     r"\s*(?:\^(?!\s*\{?\\circ)|\*\*\s*[-+(0-9.]|\*\*[a-zA-Z\\]|[*×·⋅÷/]\s*[0-9(]|/[a-zA-Z](?![a-zA-Z])|[-+]\s*[0-9]|x\s*[0-9]|"
     r"\\(?:times|cdot|div|frac|sqrt|pm)|(?:times|to)\s+[0-9])|"
@@ -34,6 +35,11 @@ _DENIED = re.compile(
     r"(?i)(?:\\?\b(?:minus|negative|log|ln|sqrt|root of|half of|twice|not|never|neither|nor|least|most|than)\b|n['’]t\b|\\(?:sqrt|log|ln|frac))\s*\{?\s*$"
 )
 _A_SECOND = re.compile(r"(?i)[ \t]*(?:[0-9]|,[ \t]*[0-9]|(?:or|and)[ \t]+[0-9a-z])")
+# The power of a unit: cm^2, m3, \text{ft}^{2}.
+_POWER = re.compile(
+    r"(?<=[0-9])((?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\{\s*)?(?:[kcdm]?m|ft|in|yd|mi|feet|inches|met(?:er|re)s)\}?)"
+    r"(?:\^\{?|\*\*)?[23]\}?(?![0-9a-zA-Z])(?!\.[0-9])"
+)
 _DASHES = re.compile("[‐‑‒–−－﹣]")
 # **18**, *18*, __18__ and `18`; not 2**3 or 7*3.
 _MARKUP = re.compile(
@@ -91,9 +97,10 @@ def numeric(completion: str, reference: str) -> float:
     """1 if both give the same number: ``#### 1,080`` and ``1080.0``, ``$0.5`` and ``1/2``.
 
     The answer of a text is the first number after its last ``####``, as in GSM8K; without ``####``, its last number. What stands
-    around the number is not compared: ``$20``, ``20 %``, ``20 km`` and ``20`` are the same answer, ``0.2`` is another. A number that is a part
-    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7:30``, ``1_000``, ``1 000``, ``7 million``, and behind
-    a mark ``7 or 8`` and ``not 7``. ``7m`` is taken for seven metres. The stars of ``**72**`` are not looked at.
+    around the number is not compared: ``$20``, ``20 %``, ``20 km``, ``20 cm^2`` and ``20`` are the same answer, ``0.2`` is another. A number that is a part
+    of something is no answer, and the text then has none: ``7-3``, ``10 ^ 3``, ``√7``, ``7²``, ``7π``, ``7:30``, ``1_000``, ``1 000``, ``7 million``, and behind
+    a mark ``7 or 8`` and ``not 7``. ``7m`` is taken for seven metres. The stars of ``**72**`` are not looked at. These are lists of signs and words: what is on none of
+    them (``7 score``, ``> 7``) is taken for what stands around.
     """
     wanted = answer_number(reference)
     return math.nan if wanted is None else float(answer_number(completion) == wanted)
@@ -113,6 +120,7 @@ def partial(completion: str, reference: str) -> float:
 def answer_number(text: str) -> Fraction | None:
     """The number that a text gives as its answer (see :func:`numeric`), or None."""
     _, marked, after = _DASHES.sub("-", without_markup(text).replace("$", "")).rpartition("####")
+    after = _POWER.sub(r"\1", after)
     if marked:
         after = re.sub(r"^\s*-\s+(?=[0-9.])", "-", after)  # a sign with a blank behind it
     found = _NUMBER.search(after) if marked else _last(_NUMBER.finditer(after))

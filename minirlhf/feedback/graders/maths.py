@@ -23,7 +23,7 @@ _ANSWERS = frozenset(
 )
 #: Words behind a number that make another one of it, or take it back; all others are taken for a unit.
 _NO_UNIT = re.compile(
-    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|if|incorrect|is|isn|less|more|never|nor|not|no|only|or|roughly|than|times|to|was|wrong)\b"
+    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|if|incorrect|is|isn|less|more|never|nor|not|no|only|or|pi|roughly|than|times|to|was|wrong)\b"
 )
 #: What takes back the formula behind it, or makes another one of it.
 _TAKEN_BACK = re.compile(
@@ -32,14 +32,21 @@ _TAKEN_BACK = re.compile(
 )
 #: What is read as it stands, not as a product of its letters: words, rows of capitals, digits of a base above ten.
 _WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])[0-9A-Z]+")
+#: A product of letters behind a number, which is no unit: 7xy, 7 ab, 7-xy; not 7km.
+_PRODUCT = re.compile(
+    r"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab)\b)[abcxyz]{2,3}|[-=]? ?[xyz]|(?!(?:[ckmd]?m|[mk]?g|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|s|am|pm|mph|kmh|[mcd]?l|a|d|c|f|k|w|v|j|n|"
+    r"st|nd|rd|th|men|x)\b)[-=]?[a-zA-Z]{1,3})(?![a-zA-Z])",
+    re.IGNORECASE,
+)
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
+    (r"(?<!\\)\\[,;:! ]|~", " "),
     (_UNIT, lambda found: found[0] if _NO_UNIT.search(found[0]) else ""),
     (_TEXT, r" \1 "),
     (
-        r"\\(?:left|right|displaystyle|big|Big|quad|qquad)(?![a-zA-Z])|\\[,;:! ]|~|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
+        r"\\(?:left|right|displaystyle|big|Big|quad|qquad)(?![a-zA-Z])|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
         " ",
     ),
     (r"(?<![\^0-9a-zA-Z.}])([0-9]+)\s*\\[dt]?frac(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])([0-9]))", r"(\1+\2\4/\3\5)"),  # 1½
@@ -65,7 +72,7 @@ def maths(completion: str, reference: str) -> float:
     in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
     not an expression is compared as text. Of words about a number the number counts if these words only say that it is the answer
     (``The answer is 7``, ``7 apples``): who names two numbers, or says *at least*, *negative* or *squared*, has given another one or
-    none. NaN for a reference without an answer.
+    none. Blanks in a formula do not count. NaN for a reference without an answer.
     """
     asked = final_text(reference)
     wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in (asked, final_text(completion)))
@@ -76,7 +83,7 @@ def maths(completion: str, reference: str) -> float:
 
 def final_text(text: str) -> str:
     """What a text gives as its answer (see :func:`maths`), empty for none."""
-    text = re.sub(r"(?<!\\)\\[()\[\]]", "$", without_markup(text))  # \(7\) and \[7\]
+    text = re.sub(r"(?<!\\)\\[()\[\]]|\$\$", "$", without_markup(text))  # \(7\), \[7\] and $$7$$
     if "<answer>" in text:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
     boxed, marked = text.rfind("\\boxed{"), text.rfind("####")
@@ -165,6 +172,10 @@ def _same(given: str, wanted: str) -> bool:
         return False
     if given.casefold() == wanted.casefold() and len(given) > 1:
         return True
+    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", wanted) and "".join(given.split()) == "".join(
+        wanted.split()
+    ):
+        return True  # formulas have no blanks
     if _is_number(given) and _is_number(wanted):
         numbers = [answer_number(text) for text in (given, wanted)]
         return numbers[0] is not None and numbers[0] == numbers[1]
@@ -181,6 +192,8 @@ def _says_only(text: str) -> bool:
     if len(found) != 1:
         return False
     before, behind = text[: found[0].start()], text[found[0].end() :]
+    if _PRODUCT.match(text, found[0].end()):
+        return False
     known = set(re.split("[^a-z']+", before.casefold())) - {""} <= _ANSWERS
     return known and not _NO_UNIT.search(behind) and re.search("[0-9/^!]", behind) is None
 
