@@ -8,11 +8,16 @@ import torch
 
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
-from minirlhf.chapters.ch16_reasoning import planted, puzzles, shorter
+from minirlhf.chapters.ch16_reasoning import guided, planted, puzzles, shorter
+from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
+from minirlhf.core.calling import evaluating
 from minirlhf.core.randomness import generator, numpy_generator
+from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
 from minirlhf.data.tasks.shell_game import positions
+from minirlhf.evidence import starts
+from minirlhf.models.heads import ValueModel
 
 
 def test_values_are_sums_over_all_chains():
@@ -266,3 +271,55 @@ def test_the_least_kl_is_that_of_two_coins(before, after):
     for a, b in share.tolist():
         other = torch.tensor([after * a, after * (1 - a), (1 - after) * b, (1 - after) * (1 - b)], dtype=torch.float64)
         assert kl(other) >= least - 1e-12
+
+
+@pytest.fixture(scope="module")
+def player():
+    """The shell game, hardly learned, and twelve games."""
+    return starts.shell_game()[0], WORLD.prompts("test")[:12]
+
+
+class Prefers(torch.nn.Module):
+    """A verifier that says one logit of replies that begin with a word, another of all others."""
+
+    def __init__(self, prompt: int, word: int) -> None:
+        super().__init__()
+        self.prompt, self.word = prompt, word
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        said = torch.where(ids[:, self.prompt] == self.word, 2.0, -1.0)
+        return said[:, None].expand(ids.shape)
+
+
+@pytest.mark.parametrize("weigh", [guided.by_value, guided.by_exponential(0.3)])
+def test_a_verifier_that_knows_nothing_leaves_the_policy_alone(player, weigh):
+    policy, prompts = player
+    head = ValueModel.from_causal_lm(policy.model, seed=1)  # it begins at 0
+    found = guided.guided(policy, head, prompts, weigh, seed=1, top=len(policy.tokenizer))
+    assert found.kl == pytest.approx(0, abs=1e-4) and len(found.texts) == len(prompts)
+
+
+@pytest.mark.parametrize(
+    ("weigh", "favour"),
+    [(guided.by_value, (1 + math.exp(1)) / (1 + math.exp(-2))), (guided.by_exponential(0.3), None)],
+)
+def test_a_verifier_of_the_first_word_costs_what_that_word_costs(player, weigh, favour):
+    """By hand: the first word is drawn by π times its weight, and all others by π."""
+    policy, prompts = player
+    tokenizer = policy.tokenizer
+    ids = torch.tensor([encode_prompt(tokenizer, conversation(prompt)) for prompt in prompts])
+    word = tokenizer.convert_tokens_to_ids("think")
+    if favour is None:
+        favour = math.exp((1 / (1 + math.exp(-2)) - 1 / (1 + math.exp(1))) / 0.3)
+    with torch.no_grad(), evaluating(policy.model):
+        chance = policy.model(ids).logits[:, -1].double().softmax(-1)[:, word]
+    tilted = favour * chance / (1 - chance + favour * chance)
+    kl = tilted * (tilted / chance).log() + (1 - tilted) * ((1 - tilted) / (1 - chance)).log()
+    found = guided.guided(policy, Prefers(ids.shape[1], word), prompts, weigh, seed=2, top=len(tokenizer))
+    assert found.kl == pytest.approx(float(kl.mean()), abs=1e-4) and float(kl.mean()) > 1e-3
+
+
+def test_guided_prompts_have_one_length(player):
+    policy, prompts = player
+    with pytest.raises(ValueError, match="several lengths"):
+        guided.guided(policy, torch.nn.Identity(), [prompts[0], "ball a"], guided.by_value, seed=1)

@@ -144,6 +144,11 @@ def numbers(sub, draw):
     )
     same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it do not count, in any order")
     same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")
+    same(sub, "amount", (f"+{a}/{b}",), a / b, "the sign may be a plus, before a fraction as well")
+    same(sub, "amount", (f"-{a},{c}.{b}",), -float(f"{a}{c}.{b}"), "a number may have a sign, commas and a point")
+    same(sub, "amount", (f"{a}." + f"{c}" * 9,), float(f"{a}." + f"{c}" * 9), "behind the point any number of digits")
+    grouped = f"{a}" + f",{c}" * 90
+    same(sub, "amount", (grouped,), float(grouped.replace(",", "")), "a whole number may have up to 300 digits")
     for times in (7, 40, 100):
         same(sub, "amount", (f"{c}" * times,), float(f"{c}" * times), "a whole number may have up to 300 digits")
     same(sub, "amount", (f"{a}/" + f"{c}" * 40,), a / int(f"{c}" * 40), "a whole number may have up to 300 digits")
@@ -187,6 +192,8 @@ def grades(sub, draw):
     a, b = some(draw), draw.integer(100, 989)
     same(sub, "grade", (f"so it is \\boxed{{{a},{b}.0}}", f"{a}{b}"), 1.0)
     same(sub, "grade", (f"so it is \\boxed{{{2 * a}/{2 * b}}}", f"{a}/{b}"), 1.0)
+    same(sub, "grade", ("so it is \\boxed{0}", "0"), 1.0, "zero is an answer like any other")
+    same(sub, "grade", (f"so it is \\boxed{{{a}}}", "0"), 0.0)
     same(
         sub, "grade", ("so it is \\boxed{1/3}", repr(1 / 3)), 1.0, "the same float is asked for, not the same fraction"
     )
@@ -286,6 +293,14 @@ def grade(reply, reference):
 def grade(reply, reference):
     given, wanted = amount(boxed(reply)), amount(reference)
     return math.nan if math.isnan(given + wanted) else float(given == wanted)
+
+
+# %% [mutant] zero taken for nothing
+# caught by: grades
+# says: zero is an answer
+def grade(reply, reference):
+    given, wanted = amount(boxed(reply)), amount(reference)
+    return math.nan if math.isnan(wanted) else 1.0 if given and given == wanted else 0.0
 
 
 # %% [partial] 4: reads boxes and numbers, and believes in float

@@ -105,8 +105,8 @@ def overspends(sub, draw):
     expect(
         sub.number("taken"), want, what="`taken`", reveal=False,
         mistakes={
-            "its neighbours are not worth their price, but a number further away is": float(m),
-            "with so many steps it is most often right; steps cost something": best(p),
+            "only the neighbours of m are looked at (they are not worth their price, but a number further away is)": float(m),
+            "the price is forgotten (with so many steps it is most often right, but steps cost something)": best(p),
         },
     )  # fmt: skip
 
@@ -124,14 +124,12 @@ def at_twice_the_price(sub, draw):
     p, _, price = table(sub.student)
     want = best(worth(sub.student, 2 * price))
     others = {
-        "that is what it takes if every step costs; here a step below m earns": best(
-            [x - 2 * price * n for n, x in enumerate(p)]
-        ),
-        "the last step to it gains more than its price, but those before it cost more than they gain": float(
+        "every step is charged, those up to m as well": best([x - 2 * price * n for n, x in enumerate(p)]),
+        "the last step that gains more than its price is taken (those before it cost more than they gain)": float(
             max(n for n in range(1, 11) if p[n] - p[n - 1] > 2 * price)
         ),
-        "that is the number at the price of the first part": best(worth(sub.student, price)),
-        "with so many steps it is most often right; steps cost something": best(p),
+        "the price of the first part is used": best(worth(sub.student, price)),
+        "the price is forgotten (with so many steps it is most often right, but steps cost something)": best(p),
     }
     expect(
         sub.number("dear"), want, what="`dear`", reveal=False,
@@ -159,10 +157,10 @@ def obeys(sub, draw):
     expect(
         sub.number("kept"), high, what="`kept`", tolerance=6e-4, reveal=False,
         mistakes={
-            "that keeps it from the number of the first part alone; at a higher price another one earns more": (p[taken] - p[m]) / (taken - m),
-            "that keeps it from the next step alone; a number further away earns more": p[m + 1] - p[m],
-            "that is what all the steps together are worth, not each": max(p) - p[m],
-            "that is the largest gain of a single step, which does not begin at m": max(b - a for a, b in zip(p, p[1:], strict=False)),
+            "it is kept from the number of the first part alone (just above that price another one earns more)": (p[taken] - p[m]) / (taken - m),
+            "it is kept from the next step alone (a number further away earns more)": p[m + 1] - p[m],
+            "all the steps together are priced, not each": max(p) - p[m],
+            "the largest gain of a single step is taken, which does not begin at m": max(b - a for a, b in zip(p, p[1:], strict=False)),
         },
     )  # fmt: skip
 
@@ -182,11 +180,11 @@ def within_limit(sub, draw):
     loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
     short = [x * min(1.0, max(0.0, 0.25 * (m - n) + 0.6)) for n, x in enumerate(p)]
     others = {
-        "the factor is never more than 1, and its limit is m + 4": best(short),
-        "the factor is never more than 1": best(loose),
-        "that is the number that was asked for in the first part; the limit is m + 4": float(m),
-        "near the limit the factor is below 1": float(m + 4),
-        "that is the best number of the other reward": best(worth(sub.student, price)),
+        "the limit in the factor is m, where the limit is m + 4": best(short),
+        "the clip is forgotten, so that the factor grows above 1": best(loose),
+        "the number that the first parts ask for is given (here the limit is m + 4)": float(m),
+        "the limit itself is given, as if near the limit the factor were not below 1": float(m + 4),
+        "the reward of the first part is used": best(worth(sub.student, price)),
     }
     expect(
         sub.number("within"), want, what="`within`", reveal=False,
@@ -202,7 +200,7 @@ def mean_reward(sub, draw):
     loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
     expect(
         sub.number("earned"), max(values), what="`earned`", tolerance=6e-4, reveal=False,
-        mistakes={"that is how often it is right, without the factor": p[int(best(values))], "the factor is never more than 1": max(loose)},
+        mistakes={"the factor is left out": p[int(best(values))], "the clip is forgotten, so that the factor grows above 1": max(loose)},
     )  # fmt: skip
 
 
@@ -279,21 +277,21 @@ within = m + 4
 
 # %% [mutant] every step costs
 # caught by: at_twice_the_price
-# says: every step costs
+# says: every step is charged
 p, m, price = table(STUDENT)
 dear = max(range(11), key=lambda n: p[n] - 2 * price * n)
 
 
 # %% [mutant] no clip
 # caught by: mean_reward
-# says: never more than 1
+# says: clip is forgotten
 p, m, price = table(STUDENT)
 earned = max(x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p))
 
 
 # %% [mutant] the factor forgotten
 # caught by: mean_reward
-# says: without the factor
+# says: factor is left out
 p, m, price = table(STUDENT)
 earned = p[within]
 
