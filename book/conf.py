@@ -53,7 +53,7 @@ extensions = [
     "one_page",
     "search",
     "run_this",
-    "corners",
+    "read_aloud",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True

@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from html import unescape
@@ -12,6 +14,8 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 from browser import Browser
+
+ROOT = Path(__file__).resolve().parents[1]
 
 LOOK = r"""(() => {
   const raw = [];
@@ -48,7 +52,7 @@ PHONE = r"""(() => {
     .filter((e) => e.getBoundingClientRect().width && e.closest(block) && right(e) > right(e.closest(block)) + 1)
     .map((e) => e.closest(block).textContent.trim().slice(0, 50));
 })()"""
-# Rules of accessibility that can be computed, for what is ours: the article. (Not axe-core, which knows many more.)
+# Rules of accessibility for what is ours, the article, in either mode. What axe-core knows besides is asked by `violations`.
 ACCESS = r"""(() => {
   const own = document.querySelector("article, .search-page") ?? document.body, found = [];
   const seen = (e) => e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }) && e.getBoundingClientRect().width > 1;
@@ -87,6 +91,11 @@ ACCESS = r"""(() => {
   for (const e of all("svg text")) { const r = e.getBoundingClientRect(); if (r.height && r.height < 8) found.push(`letters of ${r.height.toFixed(1)} pixels in a drawing: ${e.textContent.slice(0, 40)}`); }
   return [...new Set(found)].slice(0, 20);
 })()"""
+# A header that is a formula holds its MathML, which is read aloud; axe counts words only.
+AXE = """axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
+  .then(({violations}) => violations.flatMap(({id, nodes}) => nodes
+    .filter(({target}) => !(id === "empty-table-header" && document.querySelector(target[0])?.querySelector("math")))
+    .map(({html}) => `${id}: ${html.slice(0, 120)}`)))"""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -130,6 +139,23 @@ def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> d
         browser.resize(1280, 900)
         found[page] += browser.ask(ACCESS)
     return {page: sorted(set(texts)) for page, texts in found.items() if texts}
+
+
+@functools.cache
+def axe_core() -> str:
+    """Its code, fetched once as MathJax is."""
+    folder = ROOT / "build" / "axe"
+    fetch = f"from vendored import AXE, vendor; from pathlib import Path; vendor(AXE, Path({str(folder)!r}))"
+    subprocess.run([sys.executable, "-c", fetch], cwd=ROOT / "tools", check=True)
+    return (folder / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(browser: Browser, address: str) -> list[str]:
+    """What axe-core says against a page as it stands after typesetting, at the width of a small window."""
+    browser.resize(800, 600)
+    browser.open(address)
+    browser.call("Runtime.evaluate", expression=axe_core())
+    return sorted(set(browser.ask(AXE)))
 
 
 @functools.cache

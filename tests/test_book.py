@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from browser import Browser
-from pages import ACCESS, faults, pages_of, served
+from pages import ACCESS, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
 
@@ -75,6 +75,12 @@ def test_a_chapter_s_page_works(page: str, site: Path, browser: Browser) -> None
     """The same of a chapter's page."""
     with served(site) as base:
         assert faults(browser, base, site, [f"{page}.html"]) == {}
+
+
+@each_chapter
+def test_axe_finds_nothing_on_a_chapter_s_page(page: str, site: Path, browser: Browser) -> None:
+    """No rule of WCAG 2.1 (A, AA) or of good practice is violated, as far as axe-core can tell."""
+    assert violations(browser, (site / f"{page}.html").as_uri()) == []
 
 
 @pytest.mark.every_chapter  # one page holds them all
@@ -319,6 +325,26 @@ def test_a_page_of_each_kind_can_be_read_in_the_dark(site: Path, browser: Browse
         found[kind] = browser.ask(ACCESS)
     browser.call("Emulation.setEmulatedMedia", features=[])
     assert {kind: faults for kind, faults in found.items() if faults} == {}
+
+
+@pytest.mark.every_chapter
+def test_axe_finds_nothing_on_a_page_of_each_kind(site: Path, browser: Browser) -> None:
+    """The same, of the book's other pages and a page of each kind that there are many of."""
+    others = {page.stem for page in site.glob("*.html")} - {"one-page", *PAGES.values()}
+    found = {
+        kind: violations(browser, (site / f"{kind}.html").as_uri())
+        for kind in sorted({*others, *KINDS} - set(PAGES.values()))
+    }
+    assert {kind: texts for kind, texts in found.items() if texts} == {}
+
+
+def test_axe_is_heard(browser: Browser, tmp_path: Path) -> None:
+    """A list that holds something else is named."""
+    page = tmp_path / "list.html"
+    page.write_text(
+        HEAD.format(head="", body="<main><h1>t</h1><div role='list'><p>x</p></div></main>"), encoding="utf-8"
+    )
+    assert [text.split(":")[0] for text in violations(browser, page.as_uri())] == ["aria-required-children"]
 
 
 def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: Browser) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from pages import faults, pages_of, served
+from pages import faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
 
@@ -64,6 +64,7 @@ def test_a_deck_works(number: str, decks: Path, browser: Browser) -> None:
     with served(decks) as base:
         assert faults(browser, base, decks, [f"{number}.html"]) == {}
     assert cut_off(browser, decks / f"{number}.html") == []
+    assert violations(browser, (decks / f"{number}.html").as_uri()) == []
 
 
 def test_a_slide_that_is_too_full_is_found(tmp_path: Path, browser: Browser) -> None:

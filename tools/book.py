@@ -5,10 +5,7 @@ at every build; MINIRLHF_SEED repeats one. Without Chromium there is no PDF, and
 """
 
 import argparse
-import base64
 import fcntl
-import hashlib
-import io
 import os
 import re
 import runpy
@@ -16,21 +13,16 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-import urllib.request
 from html import unescape
 from pathlib import Path
 
 import epub
+from vendored import MATHJAX, vendor
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
-
-MATHJAX = "mathjax-3.2.2.tgz"
-MATHJAX_SHA512 = "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw=="
-MATHJAX_FILES = ("package/es5/tex-chtml-full.js", "package/es5/output/chtml/fonts/woff-v2/", "package/LICENSE")
 
 PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; nine chapters are a minute of computing
 CHROMIUM = (
@@ -39,32 +31,9 @@ CHROMIUM = (
 )
 
 
-def fetch_mathjax() -> bytes:
-    """The package as npm serves it, through npm if it is there (it knows a mirror), otherwise from the registry."""
-    if shutil.which("npm"):
-        with tempfile.TemporaryDirectory() as folder:
-            name, version = MATHJAX.removesuffix(".tgz").split("-")
-            command = ["npm", "pack", "--silent", f"{name}@{version}"]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-            return (Path(folder) / MATHJAX).read_bytes()
-    with urllib.request.urlopen(f"https://registry.npmjs.org/mathjax/-/{MATHJAX}") as response:
-        return response.read()
-
-
 def vendor_mathjax(source: Path) -> None:
     """Put MathJax and its fonts into ``_static/mathjax``, once."""
-    target = source / "_static" / "mathjax"
-    if (target / "LICENSE").is_file():
-        return
-    package = fetch_mathjax()
-    if base64.b64encode(hashlib.sha512(package).digest()).decode() != MATHJAX_SHA512:
-        sys.exit(f"book: {MATHJAX} is not the file that was pinned; nothing was installed")
-    with tarfile.open(fileobj=io.BytesIO(package)) as archive:
-        for member in archive:
-            if member.isfile() and member.name.startswith(MATHJAX_FILES):
-                path = target / member.name.removeprefix("package/").removeprefix("es5/")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(archive.extractfile(member).read())  # LICENSE is written last: it is in no folder
+    vendor(MATHJAX, source / "_static" / "mathjax")
 
 
 def sphinx(source: Path, out: Path, builder: str, book: Path | None = None) -> None:

@@ -33,7 +33,9 @@ PAGE = """\
 <script defer src="deck.js"></script>
 </head>
 <body>
+<main>
 {slides}
+</main>
 </body>
 </html>
 """

@@ -217,18 +217,22 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
         for sign, value in found.explained
         for part in (nodes.math("", sign.replace("#", r"\cdot")), nodes.Text(f": {value}"), nodes.Text("; "))
     ]
-    error = reader.scientific(found.error)
+    tried = count(len(found.misprints), "misprint")
     return fold(
-        f"{'✓' if found.passed else '✗'} printed formula evaluated · worst error {error} · "
-        f"{seen} of {count(len(found.misprints), 'misprint')} noticed",
+        f"{'✓' if found.passed else '✗'} printed formula evaluated · worst error {reader.scientific(found.error)}"
+        + (f" · {seen} of {tried} noticed" if found.misprints else ""),
         kept(
             "",
             nodes.paragraph(
                 "",
                 "The formula above was read as it is printed, its signs were given the values below, and its sides were "
-                f"compared. Then {count(len(found.misprints), 'misprint')} of it, made by rule, went the same way: "
-                f"{seen - refused} gave a wrong value, {refused} could not be read"
-                + (f", {harmless} would be true as well." if harmless else "."),
+                "compared. "
+                + (
+                    f"Then {tried} of it, made by rule, went the same way: {seen - refused} gave a wrong value, {refused} "
+                    "could not be read" + (f", {harmless} would be true as well." if harmless else ".")
+                    if found.misprints
+                    else "No rule makes a misprint of it."
+                ),
             ),
             nodes.paragraph("", "", nodes.Text("The signs in this run: "), *signs[:-1], classes=["proof-numbers"]),
             *(nodes.paragraph("", "Not evaluated: ", nodes.math("", words)) for words in found.remarks),

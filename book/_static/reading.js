@@ -110,5 +110,16 @@
     }
   }
 
+  function scrolls() { // what scrolls is reached by the keyboard, too
+    const reach = () => {
+      for (const formula of document.querySelectorAll("div.math > mjx-container")) {
+        if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0; else formula.removeAttribute("tabindex");
+      }
+    };
+    window.MathJax?.startup?.promise?.then(reach);
+    addEventListener("resize", reach);
+  }
+
   document.addEventListener("DOMContentLoaded", () => { copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
+  addEventListener("load", scrolls);
 })();
