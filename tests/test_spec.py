@@ -153,6 +153,22 @@ def test_the_way_back_is_a_link_and_what_it_leads_to_is_what_was_written(place, 
     assert "damaged checkpoint" in capsys.readouterr().err
 
 
+def test_a_reply_that_breaks_a_rule_is_shown_whichever_of_a_prompts_replies_it_is(place, monkeypatch):
+    """The first two replies to each prompt keep it, the third does not."""
+    drawn = []
+
+    def keeps(self, problems, completions, seconds):
+        drawn.extend(completions)
+        return torch.tensor([[1.0, 1.0, 0.0]] * len(problems), dtype=torch.float64)
+
+    monkeypatch.setattr(Clause, "keeps", keeps)
+    [held], _ = check(
+        _only(written(place, RULES), place, "never barks"),
+        RulesRequest(model=str(place / "m1"), num_generations=3, max_completion_length=6),
+    )
+    assert [text for _, text in held.broken] == [texts[2] for texts in drawn[: len(held.broken)]] and held.broken
+
+
 def test_a_verdict_is_about_the_whole_interval():
     assert held(0.95, 0.91, 0.98).verdict == "holds" and not held(0.95, 0.91, 0.98).stops
     assert held(0.95, 0.89, 0.98).verdict == "open" and held(0.95, 0.89, 0.98).stops

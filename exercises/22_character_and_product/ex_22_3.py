@@ -156,7 +156,7 @@ def allowed(new, old, wrong_rollback, wrong_ship):
     points=3,
     hints=(
         "If b is given, which a keep the first promise? Which of them keeps the second one best?",
-        "An equal version is rolled back with b/(a + b): the smallest a that keeps it. A larger a ships more often. So try b = 1, 2, … with that a, and see by the chapter's formula when the second promise is kept. Expected pairs at equal versions are in proportion to ab.",
+        "An equal version is rolled back with b/(a + b): the smallest a that keeps it. A larger a ships more often. So try b = 1, 2, … with that a, and see by the chapter's formula when the second promise is kept. Expected pairs at equal versions are in proportion to ab; as that a grows with b, the first b is the least in both, and any other cost would choose it as well.",
     ),
     against="the chain of the count's places, solved",
 )

@@ -165,7 +165,7 @@ class Held:
     Attributes:
         rate: of replies that keep it, with its interval over prompts.
         ungraded: replies of which it cannot be said.
-        broken: prompts and first replies that do not keep it, the first few.
+        broken: prompts and the first of their replies that does not keep it, the first few.
         change: against another model on the same prompts, its chance corrected for all rules; None without another.
     """
 
