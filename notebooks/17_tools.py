@@ -6,6 +6,7 @@
 # The world has five places. Each has a usual value, which the model knows; today's value is still the usual one with a probability of .1 to .9, place by place. A register knows today's value, and a call has a price.
 
 # %%
+import sys
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -18,6 +19,7 @@ from minirlhf.chapters.ch17_tools.facts import STEADY
 from minirlhf.classroom.predictions import Predictions
 from minirlhf.core.progress import progress
 from minirlhf.data import calls
+from minirlhf.feedback.servers import ToolServer
 from minirlhf.feedback.tools import Toolbox, calculator, run_python
 from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.tools import ToolWorld
@@ -74,6 +76,35 @@ which.reveal(made)
 # %% [markdown]
 # A call within a thought is not made, a forgotten end mark is forgiven, and what would have to be evaluated is refused with a reason that the model can read.
 #
+# ## Tools of another program
+#
+# A *server* of the Model Context Protocol is a program of its own, which offers tools for a model to call, resources for an application to show, and prompts for a user to pick. This one is the register that knows today's values (`minirlhf/chapters/ch17_tools/register.py`). It is started here, and every line below went through its standard input and output.
+
+# %%
+lost = predict(
+    "A model calls the server's tool for `attic`, of which the register knows nothing. What happens?",
+    "the error ends this program",
+    "the model is told in words that nothing is known",
+    "the model gets an empty answer",
+)
+
+# %%
+# NBVAL_CHECK_OUTPUT
+with ToolServer([sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]) as server:
+    box = server.toolbox()
+    print(calls.describe_tools(box.schemas, "python"), "\n")
+    print("resources:", server.resources(), "\n  which say:", server.read("register://places"))
+    print("prompts:", server.prompts(), "\n  filled in:", server.prompt("find", place="gold"), "\n")
+    for turn in ('<tool_call>lookup(place="gold")</tool_call>', '<tool_call>lookup(place="attic")</tool_call>'):
+        [call] = calls.read_calls(turn, box.schemas).calls
+        answer = box.answer(call)
+        print(turn, "\n   ", answer.content)
+said = "the model is told in words that nothing is known" if answer.content else "the model gets an empty answer"
+lost.reveal(said)
+
+# %% [markdown]
+# What a tool of this file could do, a tool of another program can, by the same `Toolbox`: a failure becomes a sentence, and the program goes on. But the description above came from whoever wrote the server, and it stands in the model's system message.
+#
 # ## Set the price
 #
 # A right answer earns 1, and a call costs `COST`, whatever the answer. From its head the model is right at a place as often as the usual value still holds. Choose a price, and say at which places a trained model will ask.
@@ -111,7 +142,7 @@ else:
     )
 
 # %% [markdown]
-# Now the same at four prices, five seeds each. Asking pays at a place while $1 - c$ exceeds how often its usual value is right.
+# Now the same at four prices, five seeds each. Asking pays at a place while $p_{\text{read}} - c$ exceeds how often its usual value is right. How well a policy reads is seen where nearly all ask, at a price of .2.
 
 # %%
 cheap = predict(
@@ -124,16 +155,17 @@ cheap = predict(
 # %%
 # figure: asking
 # alt: Share of conversations with a call after training, against how often the usual value is right, at prices of .2, .4, .6 and .8, one panel each; thin lines for five seeds, a thick line for their mean, and a
-#   dashed vertical line at the break-even, one less the price. At .2 every run asks at every place, also beyond the break-even. At .4 three runs fall from asking to not asking between the
+#   dashed vertical line at the break-even, the share that is read right less the price. At .2 every run asks at every place, also beyond the break-even. At .4 three runs fall from asking to not asking between the
 #   places on either side of the line, and two ask everywhere. At .6 no run asks to the right of the line, and to its left some do. At .8 hardly any run asks anywhere.
 fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.9), layout="constrained", sharey=True)
 levels = sorted(STEADY.values())
+reads = mean(priced.values("cost20_right"))
 for ax, cost in zip(axes, (0.2, 0.4, 0.6, 0.8), strict=True):
     columns = [priced.values(f"cost{round(100 * cost)}_asks_{round(100 * p)}") for p in levels]
     for row in zip(*columns, strict=True):
         ax.plot(levels, row, lw=0.9, alpha=0.6, color=PALETTE["sky"])
     ax.plot(levels, [mean(column) for column in columns], "o-", lw=2, ms=4, color=PALETTE["blue"])
-    ax.axvline(1 - cost, ls="--", lw=1.2, color=PALETTE["red"])
+    ax.axvline(reads - cost, ls="--", lw=1.2, color=PALETTE["red"])
     ax.set(title=f"price {cost:.1f}", xlabel="usual value right", xticks=levels, ylim=(-0.03, 1.03))
 axes[0].set_ylabel("asks")
 plt.show()

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, thoughts
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, thoughts, trail
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
@@ -300,6 +300,36 @@ def test_thoughts_hold_the_sum_so_far_and_empty_words_are_as_many():
     register = thoughts.Digits()
     register.reset(**asked.example())
     assert [register.lookup(name) for name in asked.names] == ["4", "9", "5"]
+
+
+def test_a_walk_by_hand_with_a_detour():
+    """4, so green, of which nothing is known, so gold; 9, so blue; 5."""
+    walk = trail.Walk("red", 3, {"red": "4", "gold": "9", "blue": "5", "pink": "0", "grey": "0"})
+    assert [step.name for step in walk.steps()] == ["red", "green", "gold", "blue"] and walk.answer == "answer 8"
+    register = trail.Register()
+    register.reset(**walk.example())
+    assert [register.lookup(f" {step.name} ") for step in walk.steps()] == ["4", "?", "9", "5"]
+    said = [message["content"] for message in trail.talk(walk, "thinks") if message["role"] == "assistant"]
+    begun = [f"{calls.THOUGHT} {words} {calls.THOUGHT_ENDS} " for words in ("0 plus 4 is 4 so green", "? so gold", "4 plus 9 is 3 so blue", "3 plus 5 is 8")]  # fmt: skip
+    assert [each.partition(calls.OPEN)[0] for each in said[:-1]] == ["", *begun[:-1]] and said[
+        -1
+    ] == f"{begun[-1]}answer 8"
+
+
+def test_empty_words_of_a_walk_are_as_many_and_acts_are_the_same_in_every_way():
+    tokenizer = trail.word_tokenizer(trail.WORDS, chat_template=trail.WORDS_AND_TOOLS)
+    rng, detours = numpy_generator("walks by hand"), 0
+    for count in (1, 2, 3) * 20:
+        walk = trail.drawn(rng, count)
+        detours += any(step.said == trail.UNKNOWN for step in walk.steps())
+        talks = {way: trail.talk(walk, way) for way in trail.WAYS}
+        lengths = {way: len(trail.encode(tokenizer, talk).input_ids) for way, talk in talks.items()}
+        assert lengths["thinks"] == lengths["waits"] > lengths["acts"] == lengths["longer"]
+        assert sum(step.said != trail.UNKNOWN for step in walk.steps()) == count
+        bare = {tuple(m["content"].rpartition(f"{calls.THOUGHT_ENDS} ")[2] for m in talk) for talk in talks.values()}
+        assert len(bare) == 1, "but for the thoughts"
+    assert 5 < detours < 50
+    assert set(trail.LEADS) == set(trail.KEYS) and max(trail.LEADS.count(name) for name in trail.KEYS) > 1
 
 
 def test_what_the_page_says_of_the_benchmark():

@@ -1,11 +1,14 @@
 """Servers of tools: what is asked, what comes back, and what a server may do wrong."""
 
+import asyncio
 import importlib.util
 import json
+import os
 import sys
 
 import pytest
 
+from minirlhf.chapters.ch17_tools import register
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import BadCall, read_calls
 from minirlhf.feedback.servers import ToolServer
@@ -221,3 +224,91 @@ def test_a_server_by_the_official_package():
         assert list(server.resources()) == ["desk://rules"] and server.read("desk://rules") == "no running"
         assert server.prompts() == {"ask": "Ask about something."}
         assert server.prompt("ask", topic="ice") == [{"role": "user", "content": "what is ice?"}]
+
+
+# -- the course's own server ------------------------------------------------------------------------------------------
+
+REGISTER = [sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]
+
+
+def test_the_courses_own_server():
+    with ToolServer(REGISTER) as server:
+        box = server.toolbox()
+        assert [schema["function"]["name"] for schema in box.schemas] == ["lookup"]
+        reply = read_calls('<tool_call>lookup(place="gold")</tool_call><tool_call>lookup(place="attic")</tool_call><tool_call>lookup(place=3)</tool_call>', box.schemas)  # fmt: skip
+        assert isinstance(reply.calls[2], BadCall)
+        said = [box.answer(call) for call in reply.calls[:2]]
+        assert [answer.content for answer in said] == ["3", "error: nothing is known of 'attic'"]
+        assert list(server.resources()) == [register.PLACES]
+        assert server.read(register.PLACES).split() == list(register.TODAY)
+        assert server.prompts() == {"find": "Ask for a place."}
+        assert server.prompt("find", place="red") == [{"role": "user", "content": "find red"}]
+        for ask, problem in (
+            (lambda: server.call("drop"), "no tool 'drop'"),
+            (lambda: server.call("lookup"), "'place' is missing"),
+            (lambda: server.read("register://cellar"), "no resource 'register://cellar'"),
+            (lambda: server.prompt("lose"), "no prompt 'lose'"),
+            (lambda: server.prompt("find"), "'place' is missing"),
+        ):
+            with pytest.raises(UserError, match=problem):
+                ask()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("hello", -32700),
+        ("[" * 100_000, -32700),
+        ("[]", -32600),
+        ('{"id": 1}', -32600),
+        ('{"id": 1, "method": 5}', -32600),
+        ('{"id": 1, "method": "roots/list"}', -32601),
+        ('{"id": 1, "method": "ping", "params": []}', -32602),
+        ('{"id": 1, "method": "tools/call", "params": {"name": "lookup", "arguments": 5}}', -32602),
+    ],
+)
+def test_the_courses_own_server_refuses_by_the_protocols_numbers(line, code):
+    said = register.answered(line)
+    assert said["error"]["code"] == code and said["id"] == (None if code in (-32700, -32600) else 1)
+
+
+def test_notices_are_not_answered():
+    assert register.answered('{"jsonrpc": "2.0", "method": "notifications/initialized"}') is None
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mcp") is None,
+    reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",
+)
+def test_the_official_client_understands_the_courses_own_server():
+    """What our client alone would let pass is held by that of the protocol's own package, which validates each message."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    async def talk():
+        command, *arguments = REGISTER
+        async with (
+            stdio_client(StdioServerParameters(command=command, args=arguments, env=dict(os.environ))) as (heard, said),
+            ClientSession(heard, said) as session,
+        ):
+            begun = await session.initialize()
+            listed = await session.list_tools()
+            found = await session.call_tool("lookup", {"place": "gold"})
+            lost = await session.call_tool("lookup", {"place": "attic"})
+            places = await session.list_resources()
+            text = await session.read_resource(places.resources[0].uri)
+            offered = await session.list_prompts()
+            asked = await session.get_prompt("find", {"place": "red"})
+            return begun, listed, found, lost, text, offered, asked
+
+    begun, listed, found, lost, text, offered, asked = asyncio.run(asyncio.wait_for(talk(), 120))
+    name = lambda model, *names: next(
+        getattr(model, each) for each in names if hasattr(model, each)
+    )  # editions of the package
+    assert name(begun, "protocol_version", "protocolVersion") == register.EDITION
+    assert [tool.name for tool in listed.tools] == ["lookup"]
+    assert found.content[0].text == "3" and not name(found, "is_error", "isError")
+    assert "attic" in lost.content[0].text and name(lost, "is_error", "isError")
+    assert text.contents[0].text.split() == list(register.TODAY)
+    assert [each.name for each in offered.prompts] == ["find"]
+    assert asked.messages[0].content.text == "find red"
