@@ -158,6 +158,16 @@ def test_a_server_that_reads_nothing_is_not_waited_for_for_ever():
     assert server._process.returncode is not None, "it is gone"
 
 
+def test_a_server_that_never_stops_talking_is_not_waited_for_for_ever():
+    """Long notices, so that there is always one more to read."""
+    talks = "import json\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\nnotice = json.dumps({'method': 'notice', 'params': {'text': 'x' * 900_000}})\nwhile True: print(notice, flush=True)"
+    server = ToolServer([sys.executable, "-c", talks], patience=30)
+    server._patience = 1
+    with pytest.raises(UserError, match="no answer to tools/list in 1 seconds"):
+        server.tools()
+    server.close()
+
+
 def test_a_server_that_has_ended_says_so_each_time():
     two = "import json\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\ninput(); input()"
     with ToolServer([sys.executable, "-c", two]) as server:

@@ -194,12 +194,16 @@ class ToolServer:
                 stdin.flush()
 
     def _hear(self, method: str, until: float) -> dict[str, Any]:
+        late = self._bad(f"no answer to {method} in {self._patience:g} seconds")
+        left = until - time.monotonic()
+        if left <= 0:  # also where something else is waiting to be heard
+            raise late
         if self._heard:
             return self._message(self._heard.pop(0))
         try:
-            line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
+            line = self._lines.get(timeout=left)
         except queue.Empty:
-            raise self._bad(f"no answer to {method} in {self._patience:g} seconds") from None
+            raise late from None
         if not line:
             self._lines.put("")  # for whoever asks next
             raise self._bad("the server has ended")
