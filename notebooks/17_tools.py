@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf import evidence
-from minirlhf.chapters.ch17_tools import adventure, facts
+from minirlhf.chapters.ch17_tools import adventure, facts, trail
 from minirlhf.chapters.ch17_tools.calculators import LearnsAll
 from minirlhf.chapters.ch17_tools.facts import STEADY
 from minirlhf.classroom.predictions import Predictions
@@ -26,7 +26,7 @@ from minirlhf.trainers.tools import ToolWorld
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-priced, unmasked = evidence.Seen("ch17_cost"), evidence.Seen("ch17")  # several seeds of what runs below
+priced, unmasked, walked = (evidence.Seen(name) for name in ("ch17_cost", "ch17", "ch17_trail"))  # several seeds each
 predict = Predictions("17")
 
 
@@ -104,6 +104,56 @@ lost.reveal(said)
 
 # %% [markdown]
 # What a tool of this file could do, a tool of another program can, by the same `Toolbox`: a failure becomes a sentence, and the program goes on. But the description above came from whoever wrote the server, and it stands in the model's system message.
+#
+# ## A thought that decides
+#
+# On a walk the sum of the digits so far, modulo 10, leads to the next name, and several sums lead to the same name. Where nothing is known of a name, the next one in the list is asked.
+
+# %%
+# NBVAL_CHECK_OUTPUT
+walk = trail.Walk("red", 3, {"red": "4", "gold": "9", "blue": "5", "pink": "0", "grey": "0"})
+for message in trail.talk(walk, "thinks"):
+    print(f"{message['role']:10} {message['content']}")
+
+# %% [markdown]
+# Small models were shown such conversations with these thoughts and without (five seeds). Then a wrong sum was written into the first thought of those that think.
+
+# %%
+led = predict(
+    "The thought says a wrong sum. Where does the next call go, mostly?",
+    "where the right sum leads",
+    "where the wrong sum leads",
+    "somewhere else",
+)
+
+# %%
+# figure: walks
+# alt: WALKS
+ways = {"thinks": "the sum so far", "acts": "nothing"}
+looks = {"call_2": "two calls", "call_3": "three calls", "right": "answer"}
+fig, axes = plt.subplots(1, 2, figsize=(9.4, 2.9), layout="constrained", width_ratios=(3, 1), sharey=True)
+for i, (way, colour) in enumerate(zip(ways, ("blue", "red"), strict=True)):
+    for at, look in enumerate(looks):
+        found = walked.values(f"{way}_3_{look}")
+        axes[0].bar(
+            at + 0.32 * (i - 0.5), mean(found), 0.3, color=PALETTE[colour], label=ways[way] if at == 0 else None
+        )
+        axes[0].plot([at + 0.32 * (i - 0.5)] * len(found), found, "o", ms=3, color=PALETTE["black"], alpha=0.6)
+axes[0].set(title="share of walks of three digits that are right so far", xticks=range(3), xticklabels=looks.values())
+axes[0].legend(frameon=False, title="before each act", loc="center left", bbox_to_anchor=(1, 0.5))
+went = {"right sum": walked.values("thinks_3_keeps"), "wrong sum": walked.values("thinks_3_follows")}
+axes[1].bar(range(2), [mean(values) for values in went.values()], 0.5, color=PALETTE["blue"])
+for at, values in enumerate(went.values()):
+    axes[1].plot([at] * len(values), values, "o", ms=3, color=PALETTE["black"], alpha=0.6)
+axes[1].set(title="where a falsified thought leads", xticks=range(2), xticklabels=went)
+axes[0].set_ylim(0, 1.03)
+plt.show()
+right, wrong = (mean(values) for values in went.values())
+shares = {"where the right sum leads": right, "where the wrong sum leads": wrong, "somewhere else": 1 - right - wrong}
+led.reveal(max(shares, key=shares.get))
+
+# %% [markdown]
+# With thoughts all is found. Without them the second call is right, too, as one sum is enough for it; the third needs a sum that nobody has written down, and a name says only which of two sums it was. The thought is not decoration: what it says is what is done.
 #
 # ## Set the price
 #

@@ -316,18 +316,19 @@ def test_a_walk_by_hand_with_a_detour():
     ] == f"{begun[-1]}answer 8"
 
 
-def test_empty_words_of_a_walk_are_as_many_and_acts_are_the_same_in_every_way():
+def test_walks_are_as_long_as_asked_and_their_acts_are_the_same_with_and_without_thoughts():
     tokenizer = trail.word_tokenizer(trail.WORDS, chat_template=trail.WORDS_AND_TOOLS)
     rng, detours = numpy_generator("walks by hand"), 0
     for count in (1, 2, 3) * 20:
         walk = trail.drawn(rng, count)
         detours += any(step.said == trail.UNKNOWN for step in walk.steps())
-        talks = {way: trail.talk(walk, way) for way in trail.WAYS}
-        lengths = {way: len(trail.encode(tokenizer, talk).input_ids) for way, talk in talks.items()}
-        assert lengths["thinks"] == lengths["waits"] > lengths["acts"] == lengths["longer"]
         assert sum(step.said != trail.UNKNOWN for step in walk.steps()) == count
+        talks = {way: trail.talk(walk, way) for way in trail.WAYS}
         bare = {tuple(m["content"].rpartition(f"{calls.THOUGHT_ENDS} ")[2] for m in talk) for talk in talks.values()}
         assert len(bare) == 1, "but for the thoughts"
+        assert calls.THOUGHT not in str(talks["acts"])
+        words = tokenizer.convert_ids_to_tokens(trail.encode(tokenizer, talks["thinks"]).input_ids)
+        assert "<unk>" not in words
     assert 5 < detours < 50
     assert set(trail.LEADS) == set(trail.KEYS) and max(trail.LEADS.count(name) for name in trail.KEYS) > 1
 

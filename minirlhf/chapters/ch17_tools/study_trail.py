@@ -1,13 +1,12 @@
-"""Acts that depend on thoughts: ``python -m minirlhf.chapters.ch17_tools.study_trail`` (eight minutes of one core).
+"""Acts that depend on thoughts: ``python -m minirlhf.chapters.ch17_tools.study_trail`` (four minutes of one core).
 
-Five seeds. Walks from name to name, in which the sum of what was read decides what to look up next, shown with the sum and the next name as a thought, with as many words
-that say nothing, without either, and without either in three times the steps. Learning rates: ``trail.RATES``. The
-thoughts of the one that thinks are then falsified. Writes ``study_trail.json``.
+Five seeds. Walks from name to name, in which the sum of what was read decides what to look up next, shown with the sum and the next name as a thought, and without, in as
+many steps and at one learning rate, the best of three for acting alone. The thoughts of the one that thinks are then falsified. Writes ``study_trail.json``.
 """
 
 from dataclasses import replace
 
-from minirlhf.chapters.ch17_tools.trail import RATES, SHOWN, WAYS, compared, shown
+from minirlhf.chapters.ch17_tools.trail import SHOWN, WAYS, compared, shown
 from minirlhf.evidence import Study, settings, trace
 from minirlhf.trainers.sft import SFTConfig
 
@@ -22,7 +21,7 @@ def probe() -> dict[str, float | str]:
     numbers = one_seed(0, replace(SHOWN, max_steps=40), 12)
     for way in WAYS:
         numbers |= trace(way, shown(way, replace(SHOWN, max_steps=3, seed=1), count=60).history)
-    return numbers | settings(plan=SHOWN) | {f"rate_{way}": RATES[way] for way in WAYS}
+    return numbers | settings(plan=SHOWN)
 
 
 STUDY = Study(one_seed, probe, seeds=5)

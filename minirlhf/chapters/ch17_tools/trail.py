@@ -43,14 +43,11 @@ LEADS = ("gold", "red", "pink", "blue", "green", "grey", "pink", "gold", "red", 
 UNKNOWN = "?"
 MISSING = 0.5  # how often there is a name of which nothing is known
 WORDS = (*OF_SUMS, "walk", "so", UNKNOWN)
-#: What stands before an action: nothing; the sum so far and the name that it leads to; as many words that say nothing; nothing, with three times the questions and the steps.
-WAYS = ("acts", "thinks", "waits", "longer")
-LONGER = 3
+#: What stands before an action: nothing; the sum so far and the name that it leads to.
+WAYS = ("acts", "thinks")
 
-SHOWN = SFTConfig(max_steps=300, batch_size=32)
-#: Of 1.5e-3, 3e-3 and 6e-3 the best for acting alone and for empty words on seed 100, which is not reported; in three times the steps that for acting; with thoughts 3e-3, the
-#: first that was tried, at which nothing was wrong.
-RATES = {"acts": 3e-3, "thinks": 3e-3, "waits": 1.5e-3, "longer": 3e-3}
+#: Of the learning rates 1.5e-3, 3e-3 and 6e-3 the best for acting alone on seed 100, which is not reported.
+SHOWN = SFTConfig(max_steps=300, batch_size=32, learning_rate=3e-3)
 ASK = OnlineConfig(batch_size=1, num_generations=1, max_completion_length=160)
 
 
@@ -127,12 +124,11 @@ def drawn(rng: np.random.Generator, count: int) -> Walk:
 
 def thought(step: Step, way: str, last: bool) -> str:
     """What is thought after a look-up; empty where only acts are shown."""
-    if way in ("acts", "longer"):
+    if way == "acts":
         return ""
     said = UNKNOWN if step.said == UNKNOWN else f"{step.before} plus {step.said} is {step.after}"
     said = said if last else f"{said} so {step.leads}"
-    words = said if way == "thinks" else " ".join(["is"] * len(said.split()))
-    return f"{calls.THOUGHT} {words} {calls.THOUGHT_ENDS} "
+    return f"{calls.THOUGHT} {said} {calls.THOUGHT_ENDS} "
 
 
 def talk(walk: Walk, way: str) -> list[dict[str, Any]]:
@@ -147,10 +143,7 @@ def talk(walk: Walk, way: str) -> list[dict[str, Any]]:
 
 
 def shown(way: str, plan: SFTConfig = SHOWN, count: int = 9600) -> Trained:
-    """Fine-tuned on walks of one to three digits, as many of each; the same walks in every way, and more of them in the longest. The tool's words are not learned."""
-    plan = replace(plan, learning_rate=RATES[way])
-    if way == "longer":
-        plan, count = replace(plan, max_steps=LONGER * plan.max_steps), LONGER * count
+    """Fine-tuned on walks of one to three digits, as many of each; the same walks in every way. The tool's words are not learned."""
     rng, tokenizer = numpy_generator("walks", plan.seed), word_tokenizer(WORDS, chat_template=WORDS_AND_TOOLS)
     examples: list[Tokens] = [encode(tokenizer, talk(drawn(rng, 1 + i % MOST), way)) for i in range(count)]
     model = tiny_model("nano", tokenizer, seed=plan.seed)
@@ -217,7 +210,7 @@ def misled(trained: Trained, asked: Sequence[Walk]) -> dict[str, float]:
 
 def compared(seed: int, plan: SFTConfig = SHOWN, count: int = 300) -> dict[str, float]:
     """Every way, asked for walks of two and of three digits; the one that thinks is misled, too."""
-    found = {}
+    found = dict[str, float]()
     for way in WAYS:
         trained = shown(way, replace(plan, seed=seed))
         for digits in (2, MOST):
