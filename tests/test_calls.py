@@ -126,6 +126,8 @@ def test_a_thought_calls_nothing():
         ("find(key={1: 2})", "plain values"),
         ("find('\\ud800')", "surrogate"),
         ("say(word='maybe')", "choice among yes, no"),
+        ("find(key={'a': 1, 'a': 2})", "'a' is given twice"),
+        ("find(key='a', count=0x" + "f" * 5_000 + ")", "more than 4000 digits"),
         ('{"name": "say", "arguments": [1]}', "an object of names"),
         ('{"name": 3}', '"name" and "arguments"'),
         ('{"name": "find", "arguments": {"key": NaN}}', "not valid JSON"),
@@ -277,6 +279,18 @@ def test_odd_values_and_schemas_of_any_depth():
     assert reads(deep, '"a"')
     assert reads({"enum": [1, 2]}, "1") and not reads({"enum": [1, 2]}, "true") and reads({"enum": [True]}, "true")
     assert not reads({}, '1, "x": 2'), "a key twice"
+
+
+def test_reasons_are_short_and_in_one_line_whatever_a_schema_says():
+    def said(call, properties, count=1):
+        schemas = [{"type": "function", "function": {"name": f"f{i}", "parameters": {"type": "object", "properties": properties}}} for i in range(count)]  # fmt: skip
+        [bad] = read_calls(calls.OPEN + call, schemas).calls
+        assert isinstance(bad, BadCall) and "\n" not in bad.problem and len(bad.problem) < 2_000
+        return bad.problem
+
+    assert said("g()", {}, 300).endswith("f18, f19 and 280 more")
+    assert said("f0(x=1)", {f"n\n{i}": {} for i in range(30)}).endswith("n 19 and 10 more")
+    assert said("f0(x=1)", {"x": {"enum": ["a\n" * 500] * 21}}).endswith("and 1 more")
 
 
 @pytest.mark.parametrize("levels", [19, 21, 300, 900, 3_000])

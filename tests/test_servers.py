@@ -119,6 +119,11 @@ TOOL = {"name": "a", "inputSchema": {}}
         (lambda server: server.prompts(), {"prompts": {}}, "'prompts' was expected"),
         (lambda server: server.prompt("a"), {"messages": [{"role": "user"}]}, "'content' was expected"),
         (lambda server: server.prompt("a", name="b"), {"messages": "c"}, "'messages' was expected"),
+        (
+            lambda server: server.prompt("a"),
+            {"messages": [{"role": "system", "content": {"type": "text", "text": "b"}}]},
+            "its prompt speaks as 'system'",
+        ),
     ],
 )
 def test_answers_that_are_none_are_refused_in_one_line(ask, answer, problem):

@@ -21,6 +21,51 @@ from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.online import train_in_world
 from minirlhf.trainers.tools import ToolWorld, turn_ends
 
+# -- who may be called ------------------------------------------------------------------------------------------------
+
+
+class Later:
+    """A tool that answers when it likes."""
+
+    def reset(self, **example):
+        """Nothing."""
+
+    async def look(self, key: str) -> str:
+        """Look.
+
+        Args:
+            key: where.
+        """
+        return key
+
+
+class PaidLater:
+    """A reward that comes when it likes."""
+
+    def reset(self, **example):
+        """Nothing."""
+
+    async def get_reward(self) -> float:
+        """Nothing."""
+        return 0.0
+
+
+@pytest.mark.parametrize(("environment", "name"), [(Later(), "look"), (PaidLater(), "get_reward")])
+def test_what_is_async_is_refused_before_anything_is_called(environment, name):
+    with pytest.raises(ValueError, match=f"{name} is async"):
+        Toolbox.of(environment)
+
+
+def test_a_tool_that_ends_the_program_is_an_answer():
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit("enough")
+
+    [call] = calls.read_calls(f"{calls.OPEN}leave(){calls.CLOSE}", Toolbox([leave]).schemas).calls
+    answer = Toolbox([leave]).answer(call)
+    assert answer.failed and answer.content == "error: enough"
+
+
 # -- the calculator ------------------------------------------------------------------------------------------------------
 
 NUMBERS = st.integers(0, 999).map(str)

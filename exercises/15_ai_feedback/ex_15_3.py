@@ -159,6 +159,13 @@ def swapped(sub, draw):
             "two of three principles are for the second reply in the first order, all three in the second, and `agreed` lets the pair fail, "
             "since the third is surer than the two: a vote counts the same however sure it is. Count principles, not probabilities or leans"
         )
+    heavy = torch.zeros(1, 3, 2, 6, dtype=torch.float64)
+    heavy[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
+    if not bool(sub.agreed(heavy, letters, torch.tensor([1.0, 1.0, 3.0], dtype=torch.float64))[0]):
+        fail(
+            "three of five votes are for the second reply in the first order, all in the second, and `agreed` lets the pair fail, since two of the three "
+            "principles are for the first: it is forgotten that principles have votes"
+        )
     votes = torch.tensor([1.0, 2.2, 3.1, 4.0], dtype=torch.float64)[
         draw.permutation(truth.shape[1])
     ]  # no two camps are equal
@@ -253,6 +260,16 @@ def agreed(logits, letters, votes):
     a, b = letters
     p = torch.sigmoid(logits[..., a] - logits[..., b])
     given, exchanged = (x @ votes / votes.sum() for x in (p[..., 0], 1 - p[..., 1]))
+    return (given - 0.5) * (exchanged - 0.5) > 0
+
+
+# %% [mutant] no votes
+# caught by: swapped
+# says: principles have votes
+def agreed(logits, letters, votes):
+    a, b = letters
+    first = logits[..., a] - logits[..., b]
+    given, exchanged = ((x > 0).to(votes.dtype).mean(1) for x in (first[..., 0], -first[..., 1]))
     return (given - 0.5) * (exchanged - 0.5) > 0
 
 

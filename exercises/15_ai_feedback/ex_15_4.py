@@ -159,33 +159,30 @@ def in_both_orders(sub, draw):
         "In the limit the likelier verdict of each order wins for certain. What is that worth where b exceeds d?",
         "One half: right where the better reply is first, wrong where it is second. A single draw is right with ½(σ(d+b) + σ(d−b)), which is more than ½ for every d > 0.",
     ),
-    against="the majority of 2001 draws",
+    against="the majority of 10,001 draws",
 )
 def worse_by_asking(sub, draw):
     "`hurts` says where endless draws are worse than one."
     b = [0.6, 0.8, 1.0][draw.integer(0, 2)]
-    d = torch.cat([b - 0.2 - 0.3 * draw.uniform(2), b + 0.15 + 0.1 * draw.uniform(1), b + 0.5 + draw.uniform(1)])
+    near = torch.full(
+        (1,), b - 0.06, dtype=torch.float64
+    )  # here it takes some thousand draws until the worse reply wins
+    d = torch.cat([near, b - 0.2 - 0.3 * draw.uniform(1), b + 0.15 + 0.1 * draw.uniform(1), b + 0.5 + draw.uniform(1)])
     d = d[draw.permutation(4)]
-    want = []
-    for x in d.tolist():
-        certain = [
-            sum(
-                math.exp(
-                    math.lgamma(2002)
-                    - math.lgamma(k + 1)
-                    - math.lgamma(2002 - k)
-                    + k * math.log(p)
-                    + (2001 - k) * math.log(1 - p)
-                )
-                for k in range(1001, 2002)
-            )
-            for p in (sigma(x + b), sigma(x - b))
-        ]
-        want.append(sum(certain) / 2 < (sigma(x + b) + sigma(x - b)) / 2)
+
+    def worse(x, draws):
+        likely = lambda p: math.fsum(
+            math.exp(math.lgamma(draws + 1) - math.lgamma(k + 1) - math.lgamma(draws - k + 1) + k * math.log(p) + (draws - k) * math.log(1 - p))
+            for k in range(draws // 2 + 1, draws + 1)
+        )  # fmt: skip
+        chances = sigma(x + b), sigma(x - b)
+        return sum(map(likely, chances)) < sum(chances)
+
+    want, some = ([worse(x, draws) for x in d.tolist()] for draws in (10_001, 201))
     got = torch.as_tensor(sub.hurts(d, b))
     expect(
         got.double(), torch.tensor(want).double(), what="`hurts`", given={"difference": d, "bias": b},
-        mistakes={"those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it is forgotten that it depends on the pair": torch.ones(4, dtype=torch.float64)},
+        mistakes={"that is the majority of some draws, not of endlessly many": torch.tensor(some).double(), "those are the pairs on which it helps": 1 - torch.tensor(want).double(), "it is forgotten that it depends on the pair": torch.ones(4, dtype=torch.float64)},
     )  # fmt: skip
 
 
@@ -235,6 +232,14 @@ def both_orders(difference, bias, draws):
     first, second = (counts(torch.sigmoid(difference + side), draws) for side in (bias, -bias))
     k = torch.arange(draws + 1)
     return torch.einsum("ni,nj,ij->n", first, second, (k[:, None] + k > draws).to(difference.dtype))
+
+
+# %% [mutant] some draws
+# caught by: worse_by_asking
+# says: not of endlessly many
+def hurts(difference, bias):
+    p = (torch.sigmoid(difference + bias) + torch.sigmoid(difference - bias)) / 2
+    return one_order(difference, bias, 201) < p
 
 
 # %% [mutant] asking again always helps

@@ -154,7 +154,7 @@ def batch(draw):
     return ids, turn, draw.normal(2, width, 5), draw.normal(2, 2)
 
 
-def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False):
+def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False, credited_only=False):
     """The loss, token by token."""
     B, T = ids.shape
     terms = [[] for _ in range(B)]
@@ -165,7 +165,8 @@ def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False)
     if by_row:
         return torch.stack([torch.stack(each).mean() for each in terms]).mean()
     total = torch.stack([x for each in terms for x in each]).sum()
-    return total / (B * (T - 1) if everybody else sum(map(len, terms)))
+    mine = sum(float(x) != 0 for each in terms for x in each) if credited_only else sum(map(len, terms))
+    return total / (B * (T - 1) if everybody else mine)
 
 
 @test(
@@ -179,11 +180,13 @@ def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False)
 def mean_loss(sub, draw):
     "`loss` is the mean over what the policy said."
     ids, turn, logits, credit = batch(draw)
+    credit[0, 0] = 0.0  # as of a turn that nobody else has
     expect(
         sub.loss(logits, ids, turn, credit), summed(logits, ids, turn, credit), what="`loss`", given={"ids": ids, "turn": turn, "credit": credit}, tolerance=1e-9,
         mistakes={
             "it is forgotten that the logits at t belong to the token at t + 1": summed(logits, ids, turn, credit, shift=0),
             "the tokens of the others are in the divisor": summed(logits, ids, turn, credit, everybody=True),
+            "the tokens of a turn whose credit is 0 are not in the divisor": summed(logits, ids, turn, credit, credited_only=True),
             "it is forgotten that it is the mean over all tokens, not of the rows' means": summed(logits, ids, turn, credit, by_row=True),
             "the sign is turned: the loss is to go down where good turns become likelier": -summed(logits, ids, turn, credit),
         },
@@ -287,6 +290,17 @@ def loss(logits, ids, turn, credit):
     logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     weights = torch.where(mine, credit.detach().gather(1, turn[:, 1:].clamp(min=0)), 0.0)
     return -(weights * logps).mean()
+
+
+# %% [mutant] divided by the tokens with credit
+# caught by: mean_loss
+# says: whose credit is 0
+def loss(logits, ids, turn, credit):
+    mine = turn[:, 1:] >= 0
+    logits = torch.where(mine[..., None], logits[:, :-1], 0.0)
+    logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    weights = torch.where(mine, credit.detach().gather(1, turn[:, 1:].clamp(min=0)), 0.0)
+    return -(weights * logps).sum() / (weights != 0).sum()
 
 
 # %% [mutant] the credit learns, too

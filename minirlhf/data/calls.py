@@ -26,6 +26,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
 #: Characters of one call at most, and brackets in brackets: Python's own reader can take very long on what is broken and deep.
 LONGEST, DEEPEST = 8_000, 20
+#: Digits of a whole number at most: Python's json writes no more than 4,300. And the names of a schema that a reason lists.
+DIGITS, NAMED = 4_000, 20
+LARGEST = 10**DIGITS
 
 #: A tool as chat templates take it: ``{"type": "function", "function": {"name", "description", "parameters"}}``, with the JSON Schema of its
 #: arguments. ``transformers.utils.get_json_schema`` makes one of a function's type hints and docstring.
@@ -319,6 +322,10 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         raise _Unreadable("arguments are plain values: texts, numbers, lists", name) from None
     if any(key is None for key, _ in named):
         raise _Unreadable("arguments are given by their names, not by **", name)
+    for inner in ast.walk(node):
+        keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []
+        if len(set(keys)) < len(keys):
+            raise _Unreadable(f"{next(key for key in keys if keys.count(key) > 1)!r} is given twice"[:120], name)
 
     def bound(schema: Schema) -> Any:
         order = list(_arguments(schema)[0])
@@ -340,7 +347,7 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Contain
         number = given
     if name not in tools:
         name = name[:80].encode("utf-8", "replace").decode()  # half of a surrogate pair may stand there
-        return BadCall(number, name, f"there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+        return BadCall(number, name, f"there is no tool {name!r}; there are: {_listed(tools)}")
     try:
         arguments = _plain(bind(tools[name]))
     except _Unreadable as problem:
@@ -353,9 +360,7 @@ def _checked(raw: _Raw, tools: Mapping[str, Schema], number: str, taken: Contain
         return BadCall(number, name, f"argument {missing[0]!r} is missing")
     for key, value in arguments.items():
         if key not in properties:
-            return BadCall(
-                number, name, f"there is no argument {key[:80]!r}; there are: {', '.join(properties) or 'none'}"
-            )
+            return BadCall(number, name, f"there is no argument {key[:80]!r}; there are: {_listed(properties)}")
         if not _fits(value, properties[key]):
             return BadCall(number, name, f"argument {key!r} is no {_kind(properties[key])}")
     return ToolCall(number, name, arguments)
@@ -388,6 +393,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
         except UnicodeEncodeError:
             raise _Unreadable("a text holds half of a surrogate pair") from None
         return value
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise _Unreadable(f"a number has more than {DIGITS} digits")
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise _Unreadable("arguments are plain values: texts, numbers, lists")
@@ -435,8 +442,15 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 def _kind(schema: Any) -> str:
     schema = _object(schema)
     if isinstance(schema.get("enum"), list | tuple):
-        return f"choice among {', '.join(map(str, schema['enum']))}"
+        return f"choice among {_listed(schema['enum'])}"
     return " or ".join(_kinds(schema)) or "value of the expected kind"
+
+
+def _listed(names: Iterable[Any]) -> str:
+    """Some names of a schema in one line, as whoever wrote it may have put many there, and long ones."""
+    every = [" ".join(str(name).split())[:80] for name in names]
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return f"{', '.join(every[:NAMED])}{more}" if every else "none"
 
 
 def _line(problem: BaseException) -> str:

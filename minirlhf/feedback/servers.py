@@ -121,12 +121,16 @@ class ToolServer:
         return {self._part(each, "name", str): each.get("description", "") for each in self._all("prompts")}
 
     def prompt(self, name: str, /, **arguments: str) -> list[dict[str, str]]:
-        """A prompt's messages."""
+        """A prompt's messages, by ``user`` and ``assistant``: as anybody else, the system's included, a server may not speak."""
         found = self._part(self._ask("prompts/get", name=name, arguments=arguments), "messages", list)
-        return [
+        messages = [
             {"role": self._part(each, "role", str), "content": self._text([self._part(each, "content", dict)])}
             for each in found
         ]
+        for message in messages:
+            if message["role"] not in ("user", "assistant"):
+                raise self._bad(f"its prompt speaks as {message['role'][:40]!r}; expected 'user' or 'assistant'")
+        return messages
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 An environment is what TRL's trainers take as ``environment_factory``: a class whose ``reset`` begins an episode (a text that it returns is shown
 to the model behind the user's message), whose public methods are the tools, with type hints and a docstring in Google's style, and whose
 ``get_reward``, where it has one, says what the episode was worth. A class written for one runs with the other, if the text
-of its ``reset`` follows from the example: here a group shares its prompt, and there each row has a text of its own.
+of its ``reset`` follows from the example (here a group shares its prompt, and there each row has a text of its own) and nothing of it is ``async``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Toolbox:
     """Functions by name, with their schemas."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
-        """``ValueError``: two functions of one name, or one without the type hints or the docstring of which its schema is made."""
+        """``ValueError``: two functions of one name, one that is ``async``, or one without the type hints or the docstring of which its schema is made."""
+        _at_once(functions)
         self._functions: dict[str, Callable[..., Any]] = {function.__name__: function for function in functions}
         if len(self._functions) != len(functions):
             raise ValueError(
@@ -71,6 +72,7 @@ class Toolbox:
     def of(cls, environment: Environment) -> Toolbox:
         """The tools of an environment: its public methods but ``reset`` and ``get_reward``."""
         names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
+        _at_once([getattr(environment, name) for name in ("reset", "get_reward") if name in names])
         kept = [name for name in names if not name.startswith("_") and name not in ("reset", "get_reward")]
         return cls([getattr(environment, name) for name in kept])
 
@@ -89,14 +91,20 @@ class Toolbox:
     def answer(self, call: ToolCall | BadCall) -> Answer:
         """Make the call. An error of the tool is its answer: the model reads it, and training goes on."""
         if isinstance(call, BadCall):
-            return Answer(call.id, call.name, f"error: {call.problem}", True)
+            return Answer(call.id, call.name, _cut(f"error: {call.problem}"), True)
         try:
             content = str(self._functions[call.name](**call.arguments))
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             return Answer(
                 call.id, call.name, _cut(f"error: {' '.join(str(problem).split()) or type(problem).__name__}"), True
             )
         return Answer(call.id, call.name, _cut(content), False)
+
+
+def _at_once(functions: Sequence[Callable[..., Any]]) -> None:
+    for function in functions:
+        if inspect.iscoroutinefunction(function):
+            raise ValueError(f"{function.__name__} is async; expected functions that return their answer at once")
 
 
 def _cut(text: str) -> str:
