@@ -120,7 +120,7 @@ for message in trail.talk(walk, "thinks"):
 
 # %%
 led = predict(
-    "The thought says a wrong sum. Where does the next call go, mostly?",
+    "The thought says a wrong sum, which leads to another name. Where does the next call go, mostly?",
     "where the right sum leads",
     "where the wrong sum leads",
     "somewhere else",
@@ -128,7 +128,9 @@ led = predict(
 
 # %%
 # figure: walks
-# alt: WALKS
+# alt: Two panels, means of five seeds as bars and each seed as a dot. Left, how many walks of three digits are right so far: with the sum so far as a thought two calls, three calls and the answer are right in all walks;
+#   with nothing before an act two calls are right in nearly all, three in about two of five, the answer in about one of seven. Right, where the next call goes after a falsified thought: never where the right sum leads,
+#   always where the wrong sum leads.
 ways = {"thinks": "the sum so far", "acts": "nothing"}
 looks = {"call_2": "two calls", "call_3": "three calls", "right": "answer"}
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 2.9), layout="constrained", width_ratios=(3, 1), sharey=True)

@@ -19,10 +19,10 @@ from minirlhf.core.errors import UserError
 from minirlhf.data.calls import Schema
 from minirlhf.feedback.tools import Toolbox
 
-#: The edition of the protocol that is spoken; a server answers with the one that it speaks.
-PROTOCOL = "2025-06-18"
+#: The newest edition of the protocol that is spoken, which is proposed; a server answers with the one that it speaks.
+PROTOCOL = "2025-11-25"
 #: Those whose messages are the same as far as they are used here.
-SPOKEN = ("2024-11-05", "2025-03-26", PROTOCOL, "2025-11-25")
+SPOKEN = ("2024-11-05", "2025-03-26", "2025-06-18", PROTOCOL)
 #: Characters of one message at most, and messages that may wait to be read.
 LONGEST, WAITING = 10_000_000, 20
 #: Pages of a list at most: a server that always has one more is not asked for ever.
