@@ -128,7 +128,7 @@ led = predict(
 
 # %%
 # figure: walks
-# alt: Two panels, means of five seeds as bars and each seed as a dot. Left, how many walks of three digits are right so far: with the sum so far as a thought two calls, three calls and the answer are right in all walks;
+# alt: Two panels, means of five seeds as bars and each seed as a dot. Left, how many walks of three digits are right so far: with the sum so far as a thought two calls and three are right in all walks and the answer in nearly all;
 #   with nothing before an act two calls are right in nearly all, three in about two of five, the answer in about one of seven. Right, where the next call goes after a falsified thought: never where the right sum leads,
 #   always where the wrong sum leads.
 ways = {"thinks": "the sum so far", "acts": "nothing"}
@@ -155,7 +155,7 @@ shares = {"where the right sum leads": right, "where the wrong sum leads": wrong
 led.reveal(max(shares, key=shares.get))
 
 # %% [markdown]
-# With thoughts all is found. Without them the second call is right, too, as one sum is enough for it; the third needs a sum that nobody has written down, and a name says only which of two sums it was. The thought is not decoration: what it says is what is done.
+# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third mostly needs a sum that nobody has written down, and a name leaves open which of two sums led to it. The thought is not decoration: what it says is what is done.
 #
 # ## Set the price
 #
