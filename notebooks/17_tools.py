@@ -107,7 +107,7 @@ lost.reveal(said)
 #
 # ## A thought that decides
 #
-# On a walk the sum of the digits so far, modulo 10, leads to the next name, and several sums lead to the same name. Where nothing is known of a name, the next one in the list is asked.
+# On a walk the sum of the digits so far, modulo 10, leads to the next name, and most names belong to two sums. Where nothing is known of a name, the next one in the list is asked.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -155,7 +155,7 @@ shares = {"where the right sum leads": right, "where the wrong sum leads": wrong
 led.reveal(max(shares, key=shares.get))
 
 # %% [markdown]
-# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third mostly needs a sum that nobody has written down, and a name leaves open which of two sums led to it. The thought is not decoration: what it says is what is done.
+# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third mostly needs a sum that nobody has written down, and most names leave open which of two sums led to them. (Both were shown as many walks, in as many steps; with more, acting alone might get there, too.) The thought is not decoration: what it says is what is done.
 #
 # ## Set the price
 #
@@ -194,7 +194,7 @@ else:
     )
 
 # %% [markdown]
-# Now the same at four prices, five seeds each. Asking pays at a place while $p_{\text{read}} - c$ exceeds how often its usual value is right. How well a policy reads is seen where nearly all ask, at a price of .2.
+# Worths and best rewards are those of a policy that reads without error. Now the same at four prices, five seeds each. Asking pays at a place while $p_{\text{read}} - c$ exceeds how often its usual value is right. How well a policy reads is seen where nearly all ask, at a price of .2.
 
 # %%
 cheap = predict(

@@ -172,6 +172,7 @@ def slope(sub, draw):
     "`slopes` is the gradient of the mean over conversations."
     ids, contexts = talks(draw)
     credits = torch.where(spoken(ids), draw.normal(len(ids), 3), 0.0)
+    credits[draw.integer(0, len(ids) - 1)] = 0.0  # one conversation earned just the mean
     logits = draw.normal(8, 7)
     leaf = logits.clone().requires_grad_()
     logps = leaf.log_softmax(-1)
@@ -179,7 +180,7 @@ def slope(sub, draw):
         credits[i, t] * logps[contexts[i, t], ids[i, t]] for i in range(len(ids)) for t in range(3) if ids[i, t] >= 0
     )
     (want,) = torch.autograd.grad(total / len(ids), leaf)
-    tokens = (credits != 0).sum()
+    tokens, some = (credits != 0).sum(), (credits != 0).any(1).sum()
     expect(
         sub.slopes(credits, ids, contexts, logits), want, what="`slopes`", given={"ids": ids, "credits": credits}, tolerance=1e-9,
         mistakes={
@@ -187,6 +188,7 @@ def slope(sub, draw):
             "it is divided by the number of tokens, the tool's included, not of conversations": want * len(ids) / (ids >= 0).sum(),
             "it is divided by the size of the table of tokens": want / 3,
             "it is a sum, divided by nothing": want * len(ids),
+            "it is divided by the number of conversations that have credit, not of all": want * len(ids) / some,
         },
     )  # fmt: skip
 

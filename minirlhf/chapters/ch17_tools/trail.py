@@ -11,7 +11,7 @@
     5
     <think> 3 plus 5 is 8 </think> answer 8
 
-Several sums lead to the same name, so that a call does not say which sum it came from. A lab of chapter 17.
+Most names belong to two sums, so that a call seldom says which sum it came from. A lab of chapter 17.
 """
 
 from __future__ import annotations
