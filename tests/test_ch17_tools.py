@@ -306,7 +306,7 @@ def test_a_walk_by_hand_with_a_detour():
     """4, so green, of which nothing is known, so gold; 9, so blue; 5."""
     walk = trail.Walk("red", 3, {"red": "4", "gold": "9", "blue": "5", "pink": "0", "grey": "0"})
     assert [step.name for step in walk.steps()] == ["red", "green", "gold", "blue"] and walk.answer == "answer 8"
-    register = trail.Register()
+    register = trail.Guide()
     register.reset(**walk.example())
     assert [register.lookup(f" {step.name} ") for step in walk.steps()] == ["4", "?", "9", "5"]
     said = [message["content"] for message in trail.talk(walk, "thinks") if message["role"] == "assistant"]

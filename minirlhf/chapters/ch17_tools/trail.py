@@ -52,7 +52,7 @@ ASK = OnlineConfig(batch_size=1, num_generations=1, max_completion_length=160)
 
 
 @dataclass(frozen=True)
-class Step:
+class LookUp:
     """A look-up: of what, what came of it, and the sum before."""
 
     name: str
@@ -78,11 +78,11 @@ class Walk:
     count: int
     table: dict[str, str]
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[LookUp]:
         """The right look-ups."""
         name, total, found = self.start, 0, 0
         while found < self.count:
-            step = Step(name, self.table.get(name, UNKNOWN), total)
+            step = LookUp(name, self.table.get(name, UNKNOWN), total)
             yield step
             name, total, found = step.leads, step.after, found + (step.said != UNKNOWN)
 
@@ -98,7 +98,7 @@ class Walk:
         return {"prompt": asked, "table": self.table, "right": self.answer}
 
 
-class Register:
+class Guide:
     """Knows a digit for most names."""
 
     def reset(self, **example: Any) -> None:
@@ -122,7 +122,7 @@ def drawn(rng: np.random.Generator, count: int) -> Walk:
     return Walk(KEYS[rng.integers(len(KEYS))], count, table)
 
 
-def thought(step: Step, way: str, last: bool) -> str:
+def thought(step: LookUp, way: str, last: bool) -> str:
     """What is thought after a look-up; empty where only acts are shown."""
     if way == "acts":
         return ""
@@ -155,7 +155,7 @@ def examined(trained: Trained, asked: Sequence[Walk]) -> dict[str, float]:
     """Greedy, over walks: the share of ``right`` answers; of walks whose ``calls`` are just the right ones, and of these among walks with a ``detour``;
     and of walks whose first two and first three calls are right, ``call_2`` and ``call_3``, among those that need as many."""
     world = ToolWorld(
-        [each.example() for each in asked], Register, trained.tokenizer, form="python", max_turns=2 * MOST + 1,
+        [each.example() for each in asked], Guide, trained.tokenizer, form="python", max_turns=2 * MOST + 1,
         grade=lambda example, text: float(text == example["right"]),
     )  # fmt: skip
     graded = world.answers(trained.model, ASK, range(len(asked)), step=0, seed=0, version=0, greedy=True)
