@@ -171,7 +171,9 @@ def worse_by_asking(sub, draw):
         def most(p):
             if draws is None:  # in the limit the likelier verdict has the majority
                 return float(p > 0.5)
-            return math.fsum(math.comb(draws, k) * p**k * (1 - p) ** (draws - k) for k in range(draws // 2 + 1, draws + 1))
+            return math.fsum(
+                math.comb(draws, k) * p**k * (1 - p) ** (draws - k) for k in range(draws // 2 + 1, draws + 1)
+            )
 
         chances = sigma(x + b), sigma(x - b)
         return sum(map(most, chances)) < sum(chances)
