@@ -115,16 +115,19 @@ class HintPlan:
         )  # fmt: skip
 
 
-#: Ways to learn from a hint: the student's own answers compared word by word, in either direction, or the words of the hinted model.
+#: Ways to learn from a hint: distributions compared word by word in either direction, on the student's own answers or on those of the hinted
+#: model; or nothing but the words of the hinted model.
 TEACHING: dict[str, Distillation] = {
     "own_reverse": DISTILLATIONS["on_policy_kd"],
     "own_forward": DISTILLATIONS["kd"].with_(own_answers=1.0),
+    "given_reverse": DISTILLATIONS["on_policy_kd"].with_(own_answers=0.0, from_teacher=True),
+    "given_forward": DISTILLATIONS["kd"].with_(from_teacher=True),
     "words": DISTILLATIONS["sequence_kd"],
 }
 PAID = "grpo"
 WAYS = (*TEACHING, PAID)
 #: The best of ``study_rates``.
-RATES = {"own_reverse": 1e-3, "own_forward": 1e-3, "words": 1e-3, PAID: 2e-4}
+RATES = {"own_reverse": 1e-3, "own_forward": 1e-3, "given_reverse": 1e-3, "given_forward": 1e-3, "words": 1e-3, PAID: 2e-4}
 
 
 class Pupil:
