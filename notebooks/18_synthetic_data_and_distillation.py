@@ -160,7 +160,9 @@ hinted = evidence.Seen("ch18_hints")
 ways = {
     "base": "before",
     "grpo": "rewards: Dr. GRPO",
-    "words": "words of the hinted model",
+    "words": "hinted model's words",
+    "given_forward": "its answers, forward KL",
+    "given_reverse": "its answers, reverse KL",
     "own_forward": "own answers, forward KL",
     "own_reverse": "own answers, reverse KL",
 }
@@ -174,9 +176,10 @@ better.reveal("they cannot be told apart" if not apart.apart else "the hint" if 
 
 # %%
 # figure: hints
-# alt: Left, share of rows sorted rightly, ten seeds each as dots with their mean as a bar: lowest before, a little more by rewards, then by own answers with the forward KL, by words of the hinted
-#   model, and most by own answers with the reverse KL. Right, the share of rows reversed rightly, which nobody practises: nearly all before and by rewards, fewer and with wide spreads in all three ways with a hint.
-fig, axes = plt.subplots(1, 2, figsize=(9, 2.9), layout="constrained", sharey=True)
+# alt: Left, share of rows sorted rightly, ten seeds each as dots with their mean as a bar: lowest before, a little more by rewards, then by own answers with the forward KL, then by
+#   the hinted model's words and by its answers with the forward KL, and most with the reverse KL, whoever wrote. Right, the share of rows reversed rightly, which nobody practises: nearly all before and by rewards,
+#   fewer and with wide spreads in all five ways with a hint.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
 for ax, key, title in zip(
     axes, ("right", "other"), ("sorting, which is practised", "reversing, which is not"), strict=True
 ):
@@ -185,16 +188,17 @@ for ax, key, title in zip(
         colour = PALETTE[{"base": "black", "grpo": "orange"}.get(name, "blue")]
         ax.plot(values, [place] * len(values), "o", ms=5, alpha=0.4, color=colour)
         ax.plot([mean(values)], [place], "|", ms=16, mew=2, color=colour)
-    ax.set(xlabel="right rows, share of 333", ylim=(4.6, -0.6), title=title)
+    ax.set(xlabel="right rows, share of 333", ylim=(6.6, -0.6), title=title)
 axes[0].set(yticks=range(len(ways)), yticklabels=list(ways.values()))
 plt.show()
 
 # %%
 assert apart.apart and apart.mean > 0
 assert not hinted.difference("own_reverse_other", "words_other").apart
+assert all(hinted.difference(f"{who}_reverse_right", f"{who}_forward_right").apart for who in ("own", "given"))
 
 # %% [markdown]
-# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. On the right, all three ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
+# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward, whoever writes. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
 #
 # ## Generation after generation
 #

@@ -42,6 +42,21 @@ def test_the_parts_of_a_pilot_are_right_on_average():
     assert np.all(np.abs(means - [0.04, reply]) < 5 * errors)
 
 
+def test_a_pilot_with_the_same_random_numbers_for_both_models_is_told_apart_as_well():
+    """As `minirlhf evaluate` draws them: a reply is right where a shared uniform lies below the model's chance, so that two alike replies differ seldom."""
+    rng, problems, replies = np.random.default_rng(3), 40_000, 4
+    chances = rng.uniform(0.3, 0.7, size=(problems, 1))
+    other = chances + rng.choice([-0.15, 0.25], size=(problems, 1))
+    shared = rng.uniform(size=(problems, replies))
+    ours, theirs = (torch.from_numpy((shared < p) * 1.0) for p in (chances, other))
+    noise = Noise.measured(ours, theirs, 0.0)
+    # they differ with the chance |d|, always in its direction: of one item d² between and |d| − d² within, d of −.15 or .25
+    assert noise.item == pytest.approx(0.04, abs=0.003)
+    assert noise.reply == pytest.approx((0.15 - 0.15**2 + 0.25 - 0.25**2) / 2, abs=0.003)
+    sum_of_both = float(ours.var(1).mean() + theirs.var(1).mean())
+    assert max(0.0, noise.item + noise.reply / replies - sum_of_both / replies) < 0.01  # what their sum would leave
+
+
 def test_so_many_items_find_the_difference_in_four_of_five_experiments():
     rng, found, rounds, gain = np.random.default_rng(2), 0, 1500, 0.1
     items = math.ceil(Noise.of_shares(0.6, gain, 0.0).items(gain, seeds=1, replies=1, **HOW))

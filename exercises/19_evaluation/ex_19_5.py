@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Before a large test one runs a small one. Two models have answered the same `n` items, `K` times each; `ours` and `theirs` `(n, K)` hold the grades. How noisy are items, and how noisy are replies?
+# Before a large test one runs a small one. Two models have answered the same `n` items, `K` times each; `ours` and `theirs` `(n, K)` hold the grades of replies that were all drawn independently. How noisy are items, and how noisy are replies?
 #
 # 1. `parts(ours, theirs)` returns two numbers, $(\hat\omega^2, \hat\sigma^2)$, the variances of the chapter's two sources without seeds:
 #    * $\hat\sigma^2$: within an item, the sample variance of a model's grades (divisor $K-1$) estimates the variance of one reply. Add the two models', and take the mean over items.

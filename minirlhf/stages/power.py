@@ -25,7 +25,7 @@ class Noise:
 
     Attributes:
         item: ω², between items, of the difference of the two chances.
-        reply: σ², of one reply to an item, of the two models together.
+        reply: σ², of the difference of one reply of each model to an item.
         seed: τ², of the true difference between seeds.
         known: what the numbers come from, in words.
     """
@@ -47,7 +47,10 @@ class Noise:
 
     @classmethod
     def measured(cls, ours: Tensor, theirs: Tensor, seed: float) -> Noise:
-        """Of the rewards ``(P, G)`` of two models on the same items, by the analysis of variance.
+        """Of the rewards ``(P, G)`` of two models on the same items, by the analysis of variance of their differences, reply by reply.
+
+        A pilot of ``minirlhf evaluate`` gives both models the same random numbers, and so will the next comparison. Their replies are then
+        not independent, and σ² is that of the difference of two of them; of independent ones it is the sum of both.
 
         With one reply to each item the two parts cannot be told apart, and everything counts as ω².
 
@@ -57,7 +60,7 @@ class Noise:
         """
         problems, replies = ours.shape
         between = float((ours - theirs).mean(1).var())
-        within = sum(float(rewards.var(1).mean()) for rewards in (ours, theirs)) if replies > 1 else 0.0
+        within = float((ours - theirs).var(1).mean()) if replies > 1 else 0.0
         if between + within == 0:
             raise UserError(
                 f"--results: the two models differ by the same on each of {problems} items; expected a larger pilot"
