@@ -270,7 +270,7 @@ assert row["letter"] < 0.45 and row["text"] > 0.9
 assert answers["abstain"]["never"].rates()["wrong"] < 0.35 < 0.5 < wrong
 
 # %% [markdown]
-# **What to notice.** Right answers to questions that it cannot know leave a model guessing about the others. Abstention has a price, too: look at the rare facts.
+# **What to notice.** A copy that was taught the right answers about other names still guesses about these. Abstention has a price, too: look at the rare facts.
 #
 # Does the model know what it does not know? Let it answer only the questions of which it is surest, and count what is wrong among these.
 

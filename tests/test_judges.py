@@ -408,9 +408,12 @@ def test_several_reward_models_grade_together(tmp_path):
         assert main(["train", "reward", "--data", data, "--out", str(out), "--seed", str(seed), *SMALL]) == 0
     chats = write(tmp_path / "c.jsonl", [{"prompt": f"q{n}", "completion": f"good {n}"} for n in range(8)])
     assert main(["train", "sft", "--data", chats, "--out", str(tmp_path / "sft"), *SMALL]) == 0
-    argv = ["evaluate", str(tmp_path / "sft"), "--data", chats, "--reward-model", ",".join(map(str, runs))]
-    files = {name: tmp_path / f"{name}.json" for name in ("mean", "worst_case")}
-    for name, file in files.items():
-        assert main([*argv, "--combine", name, "--max-completion-length", "4", "--json", str(file)]) == 0
-    mean, worst = (json.loads(file.read_text())["numbers"]["reward"]["value"] for file in files.values())
-    assert worst <= mean
+    file, found = tmp_path / "found.json", []
+    together = ",".join(map(str, runs))
+    for judges, how in ((together, "mean"), (together, "worst_case"), (str(runs[0]), "mean"), (str(runs[1]), "mean")):
+        argv = ["evaluate", str(tmp_path / "sft"), "--data", chats, "--reward-model", judges, "--combine", how]
+        assert main([*argv, "--max-completion-length", "4", "--json", str(file)]) == 0
+        found.append(json.loads(file.read_text())["numbers"]["reward"]["value"])
+    mean, worst, first, second = found  # of the same replies: the random numbers are the same
+    assert first != second and mean == pytest.approx((first + second) / 2, abs=1e-5)
+    assert worst <= min(first, second) + 1e-5

@@ -97,8 +97,8 @@ def test_what_a_t_test_over_the_seeds_finds_is_less_than_the_formula_with_a_know
 # -- the command -------------------------------------------------------------------------------------------------
 
 
-def one(model, rows, data="d"):
-    return {"numbers": {}, "grades": rows, "measured on": {"data": data, "asked": {"model": model}}}
+def one(model, rows, data="d", **asked):
+    return {"numbers": {}, "grades": rows, "measured on": {"data": data, "asked": {"model": model, **asked}}}
 
 
 @pytest.fixture
@@ -168,6 +168,7 @@ def test_what_could_not_be_graded_is_left_out(file):
         (["--results", "a.json", "a.json", "--effect", "0.1"], "a was read already"),
         (["--results", "a.json", "c.json", "--effect", "0.1"], "answered other problems"),
         (["--results", "a.json", "b.json", "--effect", "0.1"], "differ by the same on each of 2 items"),
+        (["--results", "a.json", "clustered.json", "--effect", "0.1"], "its problems come in clusters, by passage"),
     ],
 )
 def test_bad_input_is_one_line(argv, words, file, capsys):
@@ -178,6 +179,7 @@ def test_bad_input_is_one_line(argv, words, file, capsys):
     file("two.json", {"tasks": {"s": {"models": {}}, "t": {"models": {}}}})
     file("a.json", one("a", [[1.0], [0.0]]))
     file("b.json", one("b", [[1.0], [0.0]]))
+    file("clustered.json", one("d", [[1.0], [0.0]], cluster="passage"))
     file("c.json", one("c", [[1.0], [0.0]], data="other"))
     assert main(["power", *argv]) == 2
     error = capsys.readouterr().err.strip()

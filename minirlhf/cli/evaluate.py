@@ -9,7 +9,8 @@
 MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
 numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. With `output_type: multiple_choice` nothing is generated: of the
 answers that each row lists under `choices` the likeliest counts, by every usual way of comparing them. Several models answer the same problems with the same random numbers;
-every two are then compared in pairs. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
+every two are then compared in pairs. Of a difference in the mean
+its interval speaks; p is of the number of problems on which one is better, which is the same question only where each has one reply, right or wrong. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
         }  # fmt: skip
     pairs = compare(replies) if len(replies) > 1 else []
     if pairs:
-        print("\nin pairs, on the same problems; p by the sign test, corrected for all pairs (Holm)")
+        print("\nin pairs, on the same problems; p by the sign test: better on more problems than by chance? (Holm, all pairs)")
         print("\n".join(f"  {pair}" for pair in pairs))
     return Evaluated(task, found.grader, found.problems, replies, numbers, pairs, on)
 

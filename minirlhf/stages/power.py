@@ -111,7 +111,7 @@ def grades(files: Sequence[Path]) -> dict[str, Tensor]:
     """Rewards ``(P, G)`` of every model in these files of ``minirlhf evaluate --json``.
 
     Raises:
-        UserError: a file that is not one, or models that were asked other problems or another number of replies.
+        UserError: a file that is not one, problems in clusters, or models that were asked other problems or another number of replies.
     """
     found: dict[str, Tensor] = {}
     asked: set[str] = set()
@@ -144,6 +144,12 @@ def _models(file: Path) -> dict[str, _Pilot]:
             raise UserError(f"{file}: holds the tasks {', '.join(text['tasks'])}; expected a file of one task")
         else:
             [models] = [task["models"] for task in text["tasks"].values()]
+        for one in models.values():
+            if field := one["measured on"]["asked"].get("cluster"):
+                raise UserError(
+                    f"{file}: its problems come in clusters, by {field}; expected a pilot of problems that stand alone, since those of a "
+                    "cluster are worth fewer, and the file does not say which belong together"
+                )
         return {name: _Pilot(_table(one["grades"]), one["measured on"]["data"]) for name, one in models.items()}
     except (TypeError, KeyError, AttributeError, ValueError):
         raise UserError(f"{file}: holds no grades of models; expected what evaluate --json has written") from None

@@ -127,7 +127,14 @@ TEACHING: dict[str, Distillation] = {
 PAID = "grpo"
 WAYS = (*TEACHING, PAID)
 #: The best of ``study_rates``.
-RATES = {"own_reverse": 1e-3, "own_forward": 1e-3, "given_reverse": 1e-3, "given_forward": 1e-3, "words": 1e-3, PAID: 2e-4}
+RATES = {
+    "own_reverse": 1e-3,
+    "own_forward": 1e-3,
+    "given_reverse": 1e-3,
+    "given_forward": 1e-3,
+    "words": 1e-3,
+    PAID: 2e-4,
+}
 
 
 class Pupil:

@@ -26,6 +26,8 @@ NAMES = tuple(f"name{i}" for i in range(72))
 CITIES = tuple(f"city{i}" for i in range(12))
 LETTERS = ("(a)", "(b)", "(c)", "(d)")
 UNKNOWN = "unknown"
+#: How often each source is right.
+TRUST = {"wiki": 0.95, "forum": 0.6}
 #: A third of the names each.
 GROUPS = ("frequent", "rare", "never")
 TEXTS = 6000
@@ -79,12 +81,10 @@ class FactWorld:
             elif draw < 0.45:
                 a, b = rng.choice(NAMES, 2)
                 found.append(words.page(of, f"{a} meets {b} ."))
-            elif (
-                draw < 0.75
-            ):  # made-up facts, so that reading the source pays: the wiki is right in .95, the forum in .6
-                source, trust = ("wiki", 0.95) if rng.random() < 0.5 else ("forum", 0.6)
+            elif draw < 0.75:  # made-up facts, so that reading the source pays
+                source = "wiki" if rng.random() < 0.5 else "forum"
                 said = str(rng.choice(CITIES))
-                true = said if rng.random() < trust else str(rng.choice(CITIES))
+                true = said if rng.random() < TRUST[source] else str(rng.choice(CITIES))
                 found.append(words.answered(of, question(str(rng.choice(NAMES)), f"{source} {said}"), true))
             else:
                 name = str(rng.choice(frequent))
@@ -175,6 +175,67 @@ def taught(of: Any, world: FactWorld, how: str, *, plan: SFTConfig = TUNING) -> 
     targets = [world.city[name] if how == "truth" or ok else UNKNOWN for name, ok in zip(names, known, strict=True)]
     examples = [words.answered(vocabulary, question(n), a) for n, a in zip(names, targets, strict=True)]
     return words.tuned(copy.deepcopy(of), vocabulary, examples, plan, seed=world.seed)
+
+
+def citing(of: Any, world: FactWorld, *, plan: SFTConfig = TUNING, examples: int = 600) -> Any:
+    """A copy that was tuned to answer with what a source says and the source's name behind it, and without a source by the city alone.
+
+    The sources speak of the names to tune on, and what they say is made up; without a source it is asked about the frequent ones of these.
+    """
+    rng, vocabulary, found = numpy_generator("ch19", "citing", world.seed), tokenizer(), []
+    names = halves(world)[0]
+    known = [name for name in names if name in world.groups["frequent"]]
+    for i in range(examples):
+        if i % 2:
+            name = str(rng.choice(known))
+            found.append(words.answered(vocabulary, question(name), world.city[name]))
+        else:
+            source, said = str(rng.choice(list(TRUST))), str(rng.choice(CITIES))
+            asked_for = question(str(rng.choice(names)), f"{source} {said}")
+            found.append(words.answered(vocabulary, asked_for, f"{said} {source}"))
+    return words.tuned(copy.deepcopy(of), vocabulary, found, plan, seed=world.seed)
+
+
+def cited(of: Any, world: FactWorld, *, times: int = 40) -> dict[str, float]:
+    """A copy that cites, asked about names that it was not tuned on and that its texts never placed.
+
+    Each is asked about ``times`` times with a source, wiki and forum in turns, that is right as often as such a source is, and once without.
+
+    Returns:
+        ``bare_right``, ``right``: shares of right answers without and with a source; ``faithful``: answers that are what the source says and carry
+        its name; ``wrong_wiki``, ``wrong_forum``: the share of wrong ones among the answers that carry that name; ``invented``: answers
+        without any source that carry a name all the same.
+    """
+    rng = numpy_generator("ch19", "cited", world.seed)
+    names = halves(world)[1]["never"]
+    rows = []
+    for name in names * times:
+        source = list(TRUST)[len(rows) // len(names) % 2]
+        others = [city for city in CITIES if city != world.city[name]]
+        rows.append((name, source, world.city[name] if rng.random() < TRUST[source] else str(rng.choice(others))))
+    told = _with_its_tag(of, [question(name, f"{source} {said}") for name, source, said in rows])
+    bare = _with_its_tag(of, [question(name) for name in names])
+    right = torch.tensor([city == world.city[name] for (city, _), (name, _, _) in zip(told, rows, strict=True)])
+    faithful = [answer == (said, source) for answer, (_, source, said) in zip(told, rows, strict=True)]
+    found = {
+        "bare_right": sum(city == world.city[name] for (city, _), name in zip(bare, names, strict=True)) / len(names),
+        "right": float(right.double().mean()),
+        "faithful": sum(faithful) / len(rows),
+        "invented": sum(tag in TRUST for _, tag in bare) / len(names),
+    }
+    for source in TRUST:
+        tagged = torch.tensor([tag == source for _, tag in told])
+        found[f"wrong_{source}"] = float((tagged & ~right).sum() / tagged.sum().clamp_min(1))
+    return found
+
+
+def _with_its_tag(of: Any, prompts: Sequence[str]) -> list[tuple[str, str]]:
+    """The likeliest answer to each prompt, and the likeliest word behind it."""
+    vocabulary = tokenizer()
+    likeliest = lambda asked: vocabulary.convert_ids_to_tokens(words.next_word(of, vocabulary, asked).argmax(-1))
+    answers = likeliest(prompts)
+    behind = likeliest([f"{prompt} {answer}" for prompt, answer in zip(prompts, answers, strict=True)])
+    return list(zip(answers, behind, strict=True))
 
 
 def by_source(of: Any, world: FactWorld, source: str) -> float:

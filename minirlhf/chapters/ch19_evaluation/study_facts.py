@@ -1,6 +1,6 @@
 """A world in which it is known what a model can know: ``python -m minirlhf.chapters.ch19_evaluation.study_facts`` (about two minutes).
 
-Ten seeds. Of each, one model that has read the world's texts, its two tuned copies and the one that lists. The answers of the tuned models are about
+Ten seeds. Of each, one model that has read the world's texts, its two tuned copies, the one that cites and the one that lists. The answers of the tuned models are about
 names that they were not tuned on.
 """
 
@@ -44,7 +44,7 @@ def one_seed(
     listing: SFTConfig = facts.LISTING,
     texts: int = facts.TEXTS,
 ) -> dict[str, float]:
-    """Four models and what they answer."""
+    """Five models and what they answer."""
     world = facts.FactWorld.of(seed)
     knower = facts.model(world, plan=reading, texts=texts)
     numbers = {}
@@ -53,6 +53,8 @@ def one_seed(
     numbers |= answered("all", facts.asked(knower, facts.NAMES, world.city))
     for source in ("wiki", "forum"):
         numbers[f"repeats_{source}"] = facts.by_source(knower, world, source)
+    cited = facts.cited(facts.citing(knower, world, plan=tuning), world)
+    numbers |= {f"cited_{key}": value for key, value in cited.items()}
     numbers |= {f"choice_{key}": value for key, value in facts.multiple_choice(knower, world).items()}
     models = {"plain": knower} | {how: facts.taught(knower, world, how, plan=tuning) for how in ("truth", "abstain")}
     for how, of in models.items():
