@@ -119,7 +119,7 @@ def alike(sub, draw):
             sub.overlap(a, b), want, what="`overlap`", given={"a": a, "b": b}, tolerance=1e-9,
             mistakes={say: value for say, value in others.items() if abs(value - want) > 1e-6},
         )  # fmt: skip
-    for fixed in (([0, 1, 2, 3, 0, 2], [1, 3, 2, 0]), ([0, 3, 2, 0, 2, 4], [0, 4, 3, 0, 0, 2])):
+    for fixed in (([0, 1, 2, 3, 0, 2], [1, 3, 2, 0]), ([0, 3, 2, 0, 2, 4], [0, 4, 3, 0, 0, 2]), ([4, 0, 0, 0, 1, 4, 4, 0], [3, 0, 2, 0, 0, 4, 0])):
         want = by_definition(*fixed)
         others = {
             "that is the longest run without a gap": block(*fixed),

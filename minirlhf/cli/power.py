@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             fewest, by_t = noise.seeds(args.effect, **level), noise.seeds_by_t(args.effect, **level)
             raise UserError(
                 f"--seeds {args.seeds}: seeds that differ by {args.seed_sd:g} hide a difference of {args.effect:g}, however many "
-                f"items there are; expected at least {fewest} seeds, or {by_t} for a t test over them"
+                f"items there are; expected at least {fewest} seeds, or {by_t} for a t test over them and infinitely many items"
             )
         print(f"\nitems needed for a difference of {args.effect:g}: {math.ceil(needed):,}")
     print("\n  items   smallest difference that is found")
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             "\nThe spread between seeds is taken as known. One seed cannot measure it."
             if args.seeds == 1
             else f"\nThe spread between seeds is taken as known. A t test over {args.seeds} differences measures it, and finds "
-            f"{least:.4f} and more, however many items there are."
+            f"{least:.4f} at best, with infinitely many items. It speaks of other items only if each seed has items of its own."
         )
     return 0
 

@@ -120,7 +120,7 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(errors, draw: Draw) -> Iterator[Comparison]:
-    "The mean number of wrong tokens, where a wrong one is right again with probability ρ, and a right one wrong with ε."
+    "The mean number of wrong tokens, where a wrong one is right again with probability δ, and a right one wrong with ε."
     for length in (3, 5):
         error, recovery = draw.uniform(low=0.1, high=0.4), draw.uniform(low=0.05, high=0.4)
         total = torch.zeros((), dtype=torch.float64)
