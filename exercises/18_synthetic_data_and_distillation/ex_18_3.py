@@ -48,6 +48,7 @@ def admit(pool, candidates, limit):
 
 
 # %% [tests]
+import difflib
 import itertools
 
 import torch
@@ -89,6 +90,15 @@ def early(a, b):
     return 2 * max(found) / (len(a) + len(b))
 
 
+RUNS_FIRST = "the longest common run is matched first, which may cost more words on both sides of it"
+
+
+def runs_first(a, b):
+    """The longest common run, then those before and after it; the better of both ways round."""
+    either = [difflib.SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in ((a, b), (b, a))]
+    return max(either)
+
+
 def bag(a, b):
     return 2 * sum(min(a.count(w), b.count(w)) for w in set(a)) / (len(a) + len(b))
 
@@ -110,6 +120,7 @@ def alike(sub, draw):
             "that is the longest run without a gap": block(a, b),
             "the order of the words is ignored": bag(a, b),
             EARLY: early(a, b),
+            RUNS_FIRST: runs_first(a, b),
             "it is divided by the shorter length, where it should be the mean of the two": want
             * (len(a) + len(b))
             / 2
@@ -119,12 +130,17 @@ def alike(sub, draw):
             sub.overlap(a, b), want, what="`overlap`", given={"a": a, "b": b}, tolerance=1e-9,
             mistakes={say: value for say, value in others.items() if abs(value - want) > 1e-6},
         )  # fmt: skip
-    for fixed in (([0, 1, 2, 3, 0, 2], [1, 3, 2, 0]), ([0, 3, 2, 0, 2, 4], [0, 4, 3, 0, 0, 2]), ([4, 0, 0, 0, 1, 4, 4, 0], [3, 0, 2, 0, 0, 4, 0])):
+    for fixed in (
+        ([0, 1, 2, 3, 0, 2], [1, 3, 2, 0]),
+        ([0, 3, 2, 0, 2, 4], [0, 4, 3, 0, 0, 2]),
+        ([4, 0, 0, 0, 1, 4, 4, 0], [3, 0, 2, 0, 0, 4, 0]),
+    ):
         want = by_definition(*fixed)
         others = {
             "that is the longest run without a gap": block(*fixed),
             "the order of the words is ignored": bag(*fixed),
             EARLY: early(*fixed),
+            RUNS_FIRST: runs_first(*fixed),
         }
         expect(
             sub.overlap(*fixed), want, what="`overlap`", given={"a": fixed[0], "b": fixed[1]}, tolerance=1e-9,
