@@ -142,6 +142,34 @@ assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean
 # **What to notice.** The direction of the divergence hardly mattered. What the first word *leads to* did: only the last row makes it answer for the trouble two words later. What the student pays is in the column of the
 # forward KL.
 #
+# ## After one's own words
+#
+# Small transformers recite 24 words of a circle. They have learned from a larger one who goes on after a slip, along recitations in which there was none. Tested after right words, the one of half its width gets 0.26 of the 24 wrong.
+
+# %%
+own_words = predict("And when it goes on from its own words?", "0.3 words", "1 word", "3 words")
+
+# %%
+reciting = evidence.Seen("ch18_slips")
+print("mean of five seeds       wrong of 24: tested   foretold   sampled   nats after right, own words")
+for name, label in {
+    "right_16": "width 16",
+    "right_32": "width 32",
+    "right_64": "width 64",
+    "slips_32": "width 32, with slips",
+}.items():
+    values = [mean(reciting.values(f"{name}_{key}")) for key in ("shown", "foretold", "wrong", "kl_right", "kl_own")]
+    print(f"{label:24} {values[0]:19.2f} {values[1]:10.1f} {values[2]:9.1f} {values[3]:20.3f} {values[4]:10.3f}")
+found = mean(reciting.values("right_32_wrong"))
+own_words.reveal("3 words" if found > 2 else "1 word" if found > 0.6 else "0.3 words")
+
+# %%
+assert reciting.difference("right_32_wrong", "right_32_shown").apart
+assert reciting.difference("right_32_kl_own", "slips_32_kl_own").apart
+
+# %% [markdown]
+# **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many. The teacher knew better. It was never asked, but for the last row, after a slip.
+#
 # ## A hint, or a reward?
 #
 # A small transformer sorts six digits, not always rightly. With the sorted row in its prompt it can copy. It may learn from itself with that hint, or from rewards for right rows by Dr. GRPO, 3,200 answers in either case and

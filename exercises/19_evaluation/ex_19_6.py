@@ -147,6 +147,14 @@ def expect_rounds(at, chances, what, mistakes=None):
         expect_independent(one, other, agree, f"{what}: rounds {which} are drawn together, not each anew")
 
 
+def expect_other_seeds(drawn, what, seed):
+    """Seeds near and far, and such as agree in their last digits or bits."""
+    first = means(drawn(seed), what)
+    for step in (1, 2, 1000, 1024):
+        if bool((means(drawn(seed + step), what) == first).all()):
+            fail(f"`{what}` gives the same with two seeds that are {step} apart")
+
+
 @test(
     points=2,
     hints=(
@@ -182,8 +190,7 @@ def over_items(sub, draw):
     )
     if not bool((means(sub.resampled(grades, ROUNDS, seed), "resampled") == got).all()):
         fail("the same seed gives other resampled tests: are they drawn by a generator that `seed` has set?")
-    if bool((means(sub.resampled(grades, ROUNDS, seed + 1), "resampled") == got).all()):
-        fail("another seed gives the same resampled tests")
+    expect_other_seeds(lambda other: sub.resampled(grades, ROUNDS, other), "resampled", seed)
 
 
 @test(
@@ -223,6 +230,7 @@ def same_test(sub, draw):
             differences=got[:4],
         )
     expect_rounds(at, chances, "the differences of `gap`")
+    expect_other_seeds(lambda other: sub.gap(ours, theirs, ROUNDS, other), "gap", seed)
 
 
 @test(
@@ -339,6 +347,13 @@ def resampled(grades, rounds, seed):
 # says: differs from itself
 def gap(ours, theirs, rounds, seed):
     return resampled(ours, rounds, seed) - resampled(theirs, rounds, seed + 1)
+
+
+# %% [mutant] always the same tests
+# caught by: same_test
+# says: two seeds that are 1 apart
+def gap(ours, theirs, rounds, seed):
+    return resampled(ours, rounds, 0) - resampled(theirs, rounds, 0)
 
 
 # %% [mutant] theirs minus ours
