@@ -238,7 +238,9 @@ bare, sourced, wiki, forum = (
     for found in (cites.values(f"cited_{key}") for key in ("bare_right", "right", "wrong_wiki", "wrong_forum"))
 )
 print("a copy that cites, about what its texts never stated, mean of ten seeds:")
-print(f"  right without a source {bare:.2f}, with one {sourced:.2f}; wrong if it cites the wiki {wiki:.2f}, the forum {forum:.2f}")
+print(
+    f"  right without a source {bare:.2f}, with one {sourced:.2f}; wrong if it cites the wiki {wiki:.2f}, the forum {forum:.2f}"
+)
 letters.reveal(
     "like a guess" if row["letter"] < 0.4 else "about half of the time" if row["letter"] < 0.75 else "nearly always"
 )
