@@ -199,7 +199,9 @@ def _answer(args: argparse.Namespace, task: str, requests: list[EvaluationReques
         }  # fmt: skip
     pairs = compare(replies) if len(replies) > 1 else []
     if pairs:
-        print("\nin pairs, on the same problems; p by the sign test: better on more problems than by chance? (Holm, all pairs)")
+        print(
+            "\nin pairs, on the same problems; p by the sign test: better on more problems than by chance? (Holm, all pairs)"
+        )
         print("\n".join(f"  {pair}" for pair in pairs))
     return Evaluated(task, found.grader, found.problems, replies, numbers, pairs, on)
 
