@@ -119,6 +119,9 @@ def whole_answers(sub, draw):
             "one takes without the trait less with it": -want,
             "the log-probability without the trait is not subtracted": kept(prompted),
             "one takes a mean without the trait and a sum with it": kept(prompted) - kept(plain) / n,
+            "what stands behind the answer counts without the trait": kept(prompted) - plain.sum(-1),
+            "what stands behind the answer counts with the trait": prompted.sum(-1) - kept(plain),
+            "the mean is taken times the longest length, not the answer's": (kept(prompted) - kept(plain)) / n * 6,
         },
     )  # fmt: skip
 
@@ -157,6 +160,11 @@ def different_texts(sub, draw):
         fail("`pairs` is wrong: high and low are exchanged", given=given)
     if {row[0] for row in got} < {row[0] for row in want}:
         fail("`pairs` is wrong: it leaves out queries whose first and last answers are different texts", given=given)
+    if len(got) > len(want) and all(e in got for e in want):
+        fail(
+            "`pairs` is wrong: a query whose first and last answers are one text is left out, and no other answer takes their place",
+            given=given,
+        )
     fail(f"`pairs` is wrong: it is {got}, and should be {want}", given=given)
 
 
@@ -189,6 +197,7 @@ def what_was_graded(sub, draw):
             "a prompt without a graded reply counts as one that keeps the rule": kept.nanmean(-1).nan_to_num(1.0).mean(-1),
             "a prompt without a graded reply counts as one that breaks the rule": kept.nanmean(-1).nan_to_num(0.0).mean(-1),
             "one reply that was not graded makes the rate NaN": kept.mean((-1, -2)),
+            "the mean over the prompts is taken first, reply by reply": kept.nanmean(1).nanmean(-1),
         },
     )  # fmt: skip
 
