@@ -166,6 +166,21 @@ TABLE = {
         *((f"The area is 18 {unit}.", "18", 1) for unit in ("cm^2", "m^3", "m2", r"\text{cm}^2", "ft**2", "cm")),
         *((f"The area is 18 {unit}.", power, 0) for unit, power in (("cm^2", "2"), ("m^3", "3"), ("m2", "2"))),
         ("5 in 3 days", "3", 1),
+        *(
+            (rf"\boxed{{{text}}}", "7", 0)
+            for text in (
+                r"\frac{1}{7}",
+                r"0.\overline{7}",
+                r"\text{minus }7",
+                r"\text{negative }7",
+                r"7\text{ million}",
+                r"7\text{ squared}",
+                r"x\neq 7",
+                r"\pm 7",
+            )
+        ),
+        (r"\boxed{7\text{ km}}", "7", 1),
+        (r"\boxed{\text{about }7}", "7", 1),
         ("#### 7 Bees", "7", 1),
         ("of 3 thousand #### 7", "7", 1),
         ("3 + 4 = 7²", "4", 0),
@@ -341,6 +356,9 @@ TABLE = {
                 (r"\boxed{36\pi \text{ cm}^2}", "36"),
                 *((rf"\boxed{{{product}}}", "7") for product in ("7xy", "7ab", "7xyz", "7-xy", "7=xy", "7 xy", "7x")),
                 ("7", r"7\pi"),
+                *((rf"\boxed{{7{factor}}}", "7") for factor in (r"\,\pi", r"~\pi", r"\sin", r"\,xy")),
+                *((rf"\boxed{{7\mathrm{{{letter}}}}}", "7") for letter in "eik"),
+                (r"\boxed{7\% \text{ of } x}", "7"),
             )
         ),
         *((f"7{unit}", "7", 1) for unit in ("km", " km", "cm", " men", " cups", " am", "pm", " a day", " ml", "th")),
@@ -488,6 +506,13 @@ TABLE = {
         ("bees", "the bees 一", 1),  # the script of most of its letters
         ("", "the bees", 1),
         ("bees", "12", math.nan),
+        ("今日は天気がいいですね。散歩に行きましょう。", "これは日本語のテキストです", 1),
+        ("東京大学経済学部の入学試験問題", "これは日本語のテキストです", 1),
+        ("这是中文", "これは日本語のテキストです", 1),  # the same characters
+        ("これは", "这是中文", 0),
+        ("The area is π r², so α = 2π.", "the bees", 1),
+        ("𝑥 is a bee", "the bees", 1),
+        ("αβγδ bees", "the bees", 0.5),
     ],
     "repetition": [
         ("every word is new here", "", 0),

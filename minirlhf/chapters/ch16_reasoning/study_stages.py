@@ -1,6 +1,6 @@
 """The R1 recipe in miniature, stage by stage: ``python -m minirlhf.chapters.ch16_reasoning.study_stages`` (about six minutes of one core).
 
-Seven seeds, each with a base model of its own. Every stage is measured on 200 games and 200 rows of digits that no stage has seen; so are
+Seven seeds, each with a base model of its own. Every stage is measured on 200 games that no stage has seen and 200 rows of digits, which nothing keeps apart from those trained on; so are
 their controls: RL with a KL term, and rejection sampling into another model. Writes ``study_stages.json``.
 """
 

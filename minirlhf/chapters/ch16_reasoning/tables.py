@@ -152,15 +152,14 @@ class Pool:
     refills: int = 8
 
 
-FILTERS = ("all", "offline", "online", "curriculum")
-
-
-def samples_to_goal(filtering: str, seed: int, plan: Pool) -> dict[str, float]:
+def samples_to_goal(
+    filtering: str, seed: int, plan: Pool, *, kept: tuple[int, int] = (2, 6), pace: int = 400
+) -> dict[str, float]:
     """Replies that training sampled until the goal or the last step, whether the goal was reached, and the share of groups without a signal.
 
-    ``offline`` keeps the prompts that ``graded`` replies of the first model solve from a fifth to four fifths of the time; grading the pool is not
-    counted. ``online`` samples groups until enough of them are mixed, and pays for the others. ``curriculum`` asks from easy to hard, the
-    difficulties being known.
+    ``offline`` keeps the prompts of which the first model solves at least and at most so many of ``graded`` replies, as ``kept`` says; grading
+    the pool is not counted. ``online`` samples groups until enough of them are mixed, and pays for the others. ``curriculum`` asks from easy to
+    hard, the difficulties being known, and comes to the hardest after ``pace`` steps.
     """
     draws = generator("pool", seed)
     difficulty = plan.spread * torch.randn(plan.size, generator=draws, dtype=torch.float64)
@@ -174,14 +173,14 @@ def samples_to_goal(filtering: str, seed: int, plan: Pool) -> dict[str, float]:
     everything = torch.arange(plan.size)
     pool = everything
     if filtering == "offline":
-        rate = torch.binomial(
+        solved = torch.binomial(
             torch.full((plan.size,), float(plan.graded)).double(), chance(everything), generator=draws
         )
-        pool = everything[(rate / plan.graded >= 0.2) & (rate / plan.graded <= 0.8)]
+        pool = everything[(solved >= kept[0]) & (solved <= kept[1])]
     ranked = difficulty.argsort()
     for step in range(plan.most):
         if filtering == "curriculum":  # a window of a fifth of the pool that moves from the easiest to the hardest
-            at = min(step / 400, 1.0) * 0.8 * plan.size
+            at = min(step / pace, 1.0) * 0.8 * plan.size
             pool = ranked[int(at) : int(at) + plan.size // 5]
         slope, live = 0.0, 0
         for _ in range(plan.refills if filtering == "online" else 1):

@@ -134,7 +134,8 @@ def replies(policy: Trained, task: TwoAlphabets, split: Split, count: int, seed:
 
 
 def measured(policy: Trained, count: int) -> dict[str, float]:
-    """How a policy does on games and digits that it has not seen: right, thinking, clean chains of those that think, the other skill."""
+    """How a policy does on games that it has not seen, and on rows of digits, which nothing keeps apart from those trained on: right,
+    thinking, clean chains of those that think, the other skill."""
     games = replies(policy, PLAYS, "test", count, 1000)
     thinking = [text for text in games.completions if text.startswith("think")]
     return {

@@ -32,7 +32,7 @@ _NUMBER = re.compile(
 )
 # Words before a number that make another one of it, or take it back; and a second number behind one that is marked.
 _DENIED = re.compile(
-    r"(?i)(?:\\?\b(?:minus|negative|log|ln|sqrt|root of|half of|twice|not|never|neither|nor|least|most|than)\b|n['’]t\b|\\(?:sqrt|log|ln|frac))\s*\{?\s*$"
+    r"(?i)(?:\\?\b(?:minus|negative|log|ln|sqrt|root of|half of|twice|not|never|neither|nor|least|most|than)\b|n['’]t\b|\\(?:sqrt|log|ln|frac|pm|neq?|overline)|\}(?=\{))\s*\{?\s*$"
 )
 _A_SECOND = re.compile(r"(?i)[ \t]*(?:[0-9]|,[ \t]*[0-9]|(?:or|and)[ \t]+[0-9a-z])")
 # The power of a unit: cm^2, m3, \text{ft}^{2}.
@@ -40,6 +40,7 @@ _POWER = re.compile(
     r"(?<=[0-9])((?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\{\s*)?(?:[kcdm]?m|ft|in|yd|mi|feet|inches|met(?:er|re)s)\}?)"
     r"(?:\^\{?|\*\*)?[23]\}?(?![0-9a-zA-Z])(?!\.[0-9])"
 )
+_UPRIGHT = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}")
 _DASHES = re.compile("[‐‑‒–−－﹣]")
 # **18**, *18*, __18__ and `18`; not 2**3 or 7*3.
 _MARKUP = re.compile(
@@ -120,7 +121,7 @@ def partial(completion: str, reference: str) -> float:
 def answer_number(text: str) -> Fraction | None:
     """The number that a text gives as its answer (see :func:`numeric`), or None."""
     _, marked, after = _DASHES.sub("-", without_markup(text).replace("$", "")).rpartition("####")
-    after = _POWER.sub(r"\1", after)
+    after = _UPRIGHT.sub(r" \1 ", _POWER.sub(r"\1", after))
     if marked:
         after = re.sub(r"^\s*-\s+(?=[0-9.])", "-", after)  # a sign with a blank behind it
     found = _NUMBER.search(after) if marked else _last(_NUMBER.finditer(after))

@@ -116,21 +116,35 @@ def language(completion: str, reference: str) -> float:
     in a foreign script, and gets 1.
 
     Source: the language-consistency reward of DeepSeek-AI (2025), "DeepSeek-R1", 2.3.2: the proportion of words of the target
-        language in the chain of thought. Scripts tell Chinese from English, and not English from French.
+        language in the chain of thought. Scripts tell Chinese from English, and not English from French;
+        Chinese characters are of the language of a reference with kana.
     """
-    wanted = _scripts(reference).most_common(1)
-    if not wanted:
+    asked = _scripts(reference)
+    if not asked:
         return math.nan
+    wanted = {asked.most_common(1)[0][0]}
+    if wanted & _JAPANESE and asked.keys() & _KANA:
+        wanted = _JAPANESE
     found = _scripts(completion)
-    return found[wanted[0][0]] / found.total() if found else 1.0
+    return sum(found[script] for script in wanted) / found.total() if found else 1.0
+
+
+_KANA = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
+_JAPANESE = _KANA | {"CJK"}
+_SYMBOL = re.compile(r"(?<![^\W\d_])[\u0370-\u03ff](?![^\W\d_])")
 
 
 def _scripts(text: str) -> Counter[str]:
-    """How many letters of each script: the first word of a letter's Unicode name, which is its script for all but a few."""
-    letters = Counter(c for c in text[:LONGEST] if c.isalpha())
+    """How many letters of each script: the first word of a letter's Unicode name, which is its script for all but a few.
+
+    Letters of formulas are of no script: Greek ones that stand alone, and those that Unicode calls mathematical.
+    """
+    letters = Counter(c for c in _SYMBOL.sub("", text[:LONGEST]) if c.isalpha())
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
-        scripts[unicodedata.name(letter, "?").partition(" ")[0]] += count
+        script = unicodedata.name(letter, "?").partition(" ")[0]
+        if script != "MATHEMATICAL":
+            scripts[script] += count
     return scripts
 
 

@@ -23,7 +23,7 @@ _ANSWERS = frozenset(
 )
 #: Words behind a number that make another one of it, or take it back; all others are taken for a unit.
 _NO_UNIT = re.compile(
-    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|if|incorrect|is|isn|less|more|never|nor|not|no|only|or|pi|roughly|than|times|to|was|wrong)\b"
+    rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|cos|exp|if|incorrect|is|isn|less|ln|log|more|never|nor|not|no|of [a-z]|only|or|pi|roughly|sin|sqrt|tan|than|times|to|was|wrong)\b"
 )
 #: What takes back the formula behind it, or makes another one of it.
 _TAKEN_BACK = re.compile(
@@ -38,12 +38,14 @@ _PRODUCT = re.compile(
     r"st|nd|rd|th|men|x)\b)[-=]?[a-zA-Z]{1,3})(?![a-zA-Z])",
     re.IGNORECASE,
 )
+#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x.
+_FACTOR = re.compile(r"\{\s*(?:[eijkKMBxyz]|of)\s*\}")
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
     (r"(?<!\\)\\[,;:! ]|~", " "),
-    (_UNIT, lambda found: found[0] if _NO_UNIT.search(found[0]) else ""),
+    (_UNIT, lambda found: found[0] if _NO_UNIT.search(found[0]) or _FACTOR.search(found[0]) else ""),
     (_TEXT, r" \1 "),
     (
         r"\\(?:left|right|displaystyle|big|Big|quad|qquad)(?![a-zA-Z])|\\?[$€£¥]|\\?%|°|\^\{?\\circ\}?",
