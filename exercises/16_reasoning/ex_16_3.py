@@ -274,10 +274,10 @@ def amount(text):
     if found is None:
         return math.nan
     sign, whole, after, below = found.groups()
-    under = (below or "1").replace(",", "")
-    if len(whole) > 300 or len(under) > 300 or int(under) == 0:
+    over, under = whole.replace(",", ""), (below or "1").replace(",", "")
+    if len(over) > 300 or len(under) > 300 or int(under) == 0:
         return math.nan
-    return float(sign + whole.replace(",", "") + (after or "")) / int(under)
+    return float(sign + over + (after or "")) / int(under)
 
 
 # %% [mutant] what cannot be graded is wrong
