@@ -180,7 +180,7 @@ def what_was_graded(sub, draw):
     kept = (draw.uniform(3, 4, 3) < 0.5).double()
     kept[1, 0, 0] = kept[1, 1, :] = math.nan
     kept[2, 3, 1:] = kept[2, 0, :2] = math.nan
-    kept[1, 0, 1:], kept[1, 2], kept[1, 3] = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), 0.0
+    kept[1, 0, 1:], kept[1, 2], kept[1, 3] = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), 0.0
     kept[2, 3, 0], kept[2, 0, 2], kept[2, 1] = 1.0, 0.0, torch.tensor([1.0, 1.0, 0.0])
     want = []
     for rule in kept.tolist():
