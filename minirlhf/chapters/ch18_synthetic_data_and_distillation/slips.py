@@ -40,8 +40,9 @@ class Circle:
     """The words in their order, which every seed has of its own."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.tokenizer = seed, word_tokenizer(WORDS)
-        ids = self.tokenizer.convert_tokens_to_ids(list(WORDS))
+        self.seed = seed
+        self.tokenizer: Any = word_tokenizer(WORDS)
+        ids: Any = self.tokenizer.convert_tokens_to_ids(list(WORDS))
         self.order = [ids[i] for i in numpy_generator("ch18", "circle", seed).permutation(len(WORDS))]
 
     def recitations(self, name: str, count: int, slips: float = 0.0) -> list[Tokens]:

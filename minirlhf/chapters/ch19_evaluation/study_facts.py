@@ -47,7 +47,7 @@ def one_seed(
     """Five models and what they answer."""
     world = facts.FactWorld.of(seed)
     knower = facts.model(world, plan=reading, texts=texts)
-    numbers = {}
+    numbers: dict[str, float] = {}
     for group in facts.GROUPS:
         numbers |= answered(f"all_{group}", facts.asked(knower, world.groups[group], world.city))
     numbers |= answered("all", facts.asked(knower, facts.NAMES, world.city))
