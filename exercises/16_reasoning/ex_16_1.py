@@ -26,7 +26,7 @@ def numbers(student):
 def kinds(student):
     """(p, q) of four kinds of questions."""
     draw = Draw("16.1 kinds", student)
-    easy, likely = [0.84, 0.72, 0.78][draw.integer(0, 2)], [0.44, 0.46, 0.48][draw.integer(0, 2)]
+    easy, likely = [0.87, 0.71, 0.73][draw.integer(0, 2)], [0.44, 0.46, 0.48][draw.integer(0, 2)]
     fooled, hard = [0.38, 0.36, 0.35][draw.integer(0, 2)], [0.12, 0.1, 0.17][draw.integer(0, 2)]
     every = [(easy, 0.1), (likely, 0.3), (fooled, 0.5), (round(hard + 0.25, 2), 0.13)]
     if draw.integer(0, 1):
