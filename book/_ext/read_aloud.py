@@ -2,7 +2,7 @@
 
 The corner of a table whose rows have names is an empty cell and no header. A source in the list of sources is an item of a list:
 the role that docutils gives it was taken out of the standard (ARIA 1.3), and is no child that a list may have. A name (``id``)
-stands once on a page; what holds an algorithm or a theorem has the same one everywhere, to which nothing leads.
+stands once on a page; what holds an algorithm or a theorem has the same one everywhere, which is left to the first.
 """
 
 import re
@@ -12,13 +12,15 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 EMPTY = re.compile(r'<th class="head[^"]*">(?:<p></p>)?</th>')
+PROOF = ' id="proof-content"'
 
 
 def mend(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """In the page as it was written."""
     if "body" in context:
         body = EMPTY.sub("<td></td>", context["body"])
-        context["body"] = body.replace('role="doc-biblioentry"', 'role="listitem"').replace(' id="proof-content"', "")
+        first, *others = body.replace('role="doc-biblioentry"', 'role="listitem"').split(PROOF)
+        context["body"] = first + PROOF * bool(others) + "".join(others)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
