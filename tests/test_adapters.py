@@ -16,6 +16,7 @@ from minirlhf.models.adapters import AdapterOff, add_lora, copy_of_reference, is
 from minirlhf.models.critics import new_critic
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.heads import RewardModel
+from minirlhf.models.loading import load_folder
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import get_preference
@@ -134,6 +135,21 @@ def test_another_adapter_is_refused(tokenizer, tmp_path):
     other = add_lora(tiny_model("nano", tokenizer, seed=3), lora_r=2)
     with pytest.raises(UserError, match="its weights do not fit this PeftModelForCausalLM"):
         checkpoints.restore_weights(other, tmp_path / "a")
+
+
+@pytest.mark.parametrize("part", ["adapter_model.safetensors", "adapter_config.json"])
+def test_a_damaged_checkpoint_of_an_adapter_is_refused(part, tokenizer, tmp_path):
+    """Before it is read: a changed description could name another base."""
+    tiny_model("nano", tokenizer, seed=3).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    base, _ = load_folder(tmp_path / "base")
+    folder = checkpoints.save(tmp_path / "checkpoint", add_lora(base, lora_r=4))
+    load_folder(folder)
+    bytes_ = bytearray((folder / part).read_bytes())
+    bytes_[-2] ^= 1
+    (folder / part).write_bytes(bytes_)
+    with pytest.raises(UserError, match=f"damaged checkpoint .{part} was altered"):
+        load_folder(folder)
 
 
 def test_bad_numbers_and_a_missing_package_are_one_clear_error(tokenizer, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minirlhf import evidence
 from minirlhf.cli import gallery as command
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
@@ -218,6 +219,18 @@ def test_a_model_that_ends_and_is_taught_not_to_is_named_and_learns_nothing_by_h
     assert (
         names(made_up(**ONLINE, frac_terminated=ended)) == []
     )  # where length pays, another rule speaks, if the length is logged
+
+
+def test_memory_is_told_from_a_fall_in_the_first_tenth_by_the_two_losses_alone():
+    """TRL logs no frac_terminated. Where the other loss turns at once, the fall of any first rows is no memory; one that goes on is."""
+    held = [2.45, *line(2.5, 3.9, 39)]
+    assert names(made_up(loss=[3.4, 2.2, 1.6, 1.4, *[1.33, 1.34] * 18], held_out_loss=held)) == []
+    assert names(made_up(loss=line(3.4, 0.5), held_out_loss=held)) == ["memorises"]
+    seeds = evidence.read(evidence.results()["gallery"])["seeds"].values()
+    for name, accused in (("no_end", []), ("memorised", ["memorises"])):
+        for numbers in seeds:
+            losses = {m: [numbers[f"broken_{name}_{m}_{i:02d}"] for i in range(12)] for m in ("loss", "held_out_loss")}
+            assert names(made_up(**losses)) == accused, name
 
 
 def test_labels_that_often_disagree_are_learned_all_the_same():

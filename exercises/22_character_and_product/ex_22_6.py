@@ -160,7 +160,8 @@ def different_texts(sub, draw):
         fail("`pairs` is wrong: high and low are exchanged", given=given)
     if {row[0] for row in got} < {row[0] for row in want}:
         fail("`pairs` is wrong: it leaves out queries whose first and last answers are different texts", given=given)
-    if len(got) > len(want) and all(e in got for e in want):
+    instead = {(q, i, j) for q in (1, 3) for i in range(4) for j in range(4) if answers[q, i] != answers[q, j]}
+    if len({row[0] for row in got}) == len(got) > len(want) and set(got) - set(want) <= instead:
         fail(
             "`pairs` is wrong: a query whose first and last answers are one text is left out, and no other answer takes their place",
             given=given,
@@ -247,6 +248,28 @@ def scores(prompted, plain, mask):
 def pairs(scores, answers):
     high, low = scores.argmax(-1).tolist(), scores.argmin(-1).tolist()
     return [(q, i, j) for q, (i, j) in enumerate(zip(high, low, strict=True)) if scores[q, i] > scores[q, j]]
+
+
+# %% [mutant] another answer in its place
+# caught by: different_texts
+# says: no other answer takes their place
+def pairs(scores, answers):
+    found = []
+    for query, places in enumerate(scores.argsort(-1, descending=True).tolist()):
+        others = [k for k in places if answers[query, k] != answers[query, places[0]]]
+        found += [(query, places[0], others[-1])] if others else []
+    return found
+
+
+# %% [mutant] every pair of different texts
+# caught by: different_texts
+# says: is wrong: it is
+def pairs(scores, answers):
+    found = []
+    for query, places in enumerate(scores.argsort(-1, descending=True).tolist()):
+        both = [(i, j) for k, i in enumerate(places) for j in places[k + 1 :]]
+        found += [(query, i, j) for i, j in both if answers[query, i] != answers[query, j]]
+    return found
 
 
 # %% [mutant] not graded is broken

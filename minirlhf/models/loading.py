@@ -69,13 +69,13 @@ def load_folder(
             tokenizer that cannot be used.
     """
     path = Path(folder)
+    checkpoints.refuse_damage(path)
     if adapters.is_adapter(path):
         return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():
         raise UserError(f"{path}: not a model folder (no config.json in it)")
     if (path / heads.HEAD_JSON).is_file() or classifiers.is_classifier(path):
         raise UserError(f"{path}: a reward or value model or another classifier; a causal language model is needed")
-    checkpoints.refuse_damage(path)
     try:
         with checkpoints.quietly():
             return _load(str(path), complete_tokenizer, dtype)

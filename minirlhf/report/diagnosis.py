@@ -356,9 +356,10 @@ def loss_jumps(c: Curves) -> str:
 
 
 def memorises(c: Curves) -> str:
-    """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned."""
+    """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned,
+    and after the first tenth, in which every loss falls."""
     held, late = c["held_out_loss"], c.last("held_out_loss")
-    lowest, turned = min(held), held.index(min(held)) / len(held)
+    lowest, turned = min(held), max(held.index(min(held)) / len(held), 0.1)
     then = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
     return (
         f"held_out_loss {lowest:.2f} at best, {late:.2f} at the end; {c.path('loss')}"
