@@ -127,6 +127,10 @@ def test_a_thought_calls_nothing():
         ("find('\\ud800')", "surrogate"),
         ("say(word='maybe')", "choice among yes, no"),
         ("find(key={'a': 1, 'a': 2})", "'a' is given twice"),
+        ("find(key={0x" + "f" * 3_600 + ": 1, 0x" + "f" * 3_600 + ": 2})", "plain values"),
+        ("find(key={'" + "a" * 3_000 + "': 1, '" + "a" * 3_000 + "': 2})", "a' is given twice"),
+        ('{"name": "find", "arguments": {"' + "a" * 3_000 + '": 1, "' + "a" * 3_000 + '": 2}}', "a' is given twice"),
+        ("find(" + "a" * 3_000 + "=1, " + "a" * 3_000 + "=2)", "a' is given twice"),
         ("find(key='a', count=0x" + "f" * 5_000 + ")", "more than 4000 digits"),
         ('{"name": "say", "arguments": [1]}', "an object of names"),
         ('{"name": 3}', '"name" and "arguments"'),
@@ -139,7 +143,8 @@ def test_a_thought_calls_nothing():
 )
 def test_what_cannot_be_called_says_why(body, problem):
     call = only(f"{calls.OPEN}{body}{calls.CLOSE}")
-    assert isinstance(call, BadCall) and problem in call.problem and "\n" not in call.problem
+    assert isinstance(call, BadCall) and problem in call.problem
+    assert "\n" not in call.problem and len(call.problem) < 200
 
 
 class Counted(str):

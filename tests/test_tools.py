@@ -39,6 +39,21 @@ class Later:
         return key
 
 
+class InParts:
+    """A tool that answers when it likes, more than once."""
+
+    def reset(self, **example):
+        """Nothing."""
+
+    async def look(self, key: str) -> str:
+        """Look.
+
+        Args:
+            key: where.
+        """
+        yield key
+
+
 class PaidLater:
     """A reward that comes when it likes."""
 
@@ -50,7 +65,7 @@ class PaidLater:
         return 0.0
 
 
-@pytest.mark.parametrize(("environment", "name"), [(Later(), "look"), (PaidLater(), "get_reward")])
+@pytest.mark.parametrize(("environment", "name"), [(Later(), "look"), (InParts(), "look"), (PaidLater(), "get_reward")])
 def test_what_is_async_is_refused_before_anything_is_called(environment, name):
     with pytest.raises(ValueError, match=f"{name} is async"):
         Toolbox.of(environment)

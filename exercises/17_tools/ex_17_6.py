@@ -180,11 +180,12 @@ def slope(sub, draw):
         credits[i, t] * logps[contexts[i, t], ids[i, t]] for i in range(len(ids)) for t in range(3) if ids[i, t] >= 0
     )
     (want,) = torch.autograd.grad(total / len(ids), leaf)
-    tokens, some = (credits != 0).sum(), (credits != 0).any(1).sum()
+    had, some = (credits != 0).sum(), (credits != 0).any(1).sum()
     expect(
         sub.slopes(credits, ids, contexts, logits), want, what="`slopes`", given={"ids": ids, "credits": credits}, tolerance=1e-9,
         mistakes={
-            "it is divided by the number of tokens, not of conversations": want * len(ids) / tokens,
+            "it is divided by the number of tokens, not of conversations": want * len(ids) / spoken(ids).sum(),
+            "it is divided by the number of tokens that have credit, not of conversations": want * len(ids) / had,
             "it is divided by the number of tokens, the tool's included, not of conversations": want * len(ids) / (ids >= 0).sum(),
             "it is divided by the size of the table of tokens": want / 3,
             "it is a sum, divided by nothing": want * len(ids),
@@ -232,7 +233,17 @@ def credit(rewards, ids):
 
 # %% [mutant] by the number of tokens
 # caught by: slope
-# says: number of tokens
+# says: number of tokens, not
+def slopes(credits, ids, contexts, logits):
+    chosen = torch.nn.functional.one_hot(ids.clamp(min=0), V).double()
+    scores = credits[..., None] * (chosen - logits.softmax(-1)[contexts])
+    out = torch.zeros_like(logits)
+    return out.index_add(0, contexts.flatten(), scores.flatten(0, 1)) / said(ids).sum()
+
+
+# %% [mutant] by the number of tokens that have credit
+# caught by: slope
+# says: tokens that have credit
 def slopes(credits, ids, contexts, logits):
     chosen = torch.nn.functional.one_hot(ids.clamp(min=0), V).double()
     scores = credits[..., None] * (chosen - logits.softmax(-1)[contexts])
@@ -245,4 +256,4 @@ def slopes(credits, ids, contexts, logits):
     chosen = torch.nn.functional.one_hot(ids.clamp(min=0), V).double()
     scores = credits[..., None] * (chosen - logits.softmax(-1)[contexts])
     out = torch.zeros_like(logits)
-    return out.index_add(0, contexts.flatten(), scores.flatten(0, 1)) / (credits != 0).sum()
+    return out.index_add(0, contexts.flatten(), scores.flatten(0, 1)) / (ids >= 0).sum()

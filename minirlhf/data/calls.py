@@ -274,7 +274,7 @@ def _loaded(text: str, what: str, name: str = "") -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if twice:
-            raise ValueError(f"{twice[0]!r} is given twice")
+            raise ValueError(f"{twice[0][:80]!r} is given twice")
         return dict(pairs)
 
     try:
@@ -324,8 +324,9 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         raise _Unreadable("arguments are given by their names, not by **", name)
     for inner in ast.walk(node):
         keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []
-        if len(set(keys)) < len(keys):
-            raise _Unreadable(f"{next(key for key in keys if keys.count(key) > 1)!r} is given twice"[:120], name)
+        again = [key for key, times in Counter(key for key in keys if isinstance(key, str)).items() if times > 1]
+        if again:  # another key than a text is refused as such; a long number cannot even be written
+            raise _Unreadable(f"{again[0][:80]!r} is given twice", name)
 
     def bound(schema: Schema) -> Any:
         order = list(_arguments(schema)[0])
@@ -334,7 +335,7 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         pairs = [*zip(order, places, strict=False), *named]
         twice = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
         if twice:
-            raise _Unreadable(f"argument {twice[0]!r} is given twice", name)
+            raise _Unreadable(f"argument {twice[0][:80]!r} is given twice", name)
         return dict(pairs)
 
     return name, bound, None

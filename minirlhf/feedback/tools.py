@@ -103,7 +103,7 @@ class Toolbox:
 
 def _at_once(functions: Sequence[Callable[..., Any]]) -> None:
     for function in functions:
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(f"{function.__name__} is async; expected functions that return their answer at once")
 
 

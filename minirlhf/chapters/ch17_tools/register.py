@@ -1,7 +1,8 @@
 """A server of tools on standard input and output, as the Model Context Protocol has it and without its package: a register that knows today's values.
 
 ``python -m minirlhf.chapters.ch17_tools.register``; notebook 17 talks to it by :class:`~minirlhf.feedback.servers.ToolServer`. JSON-RPC 2.0, one message a line: one
-tool, one resource, one prompt. Nothing of the library is imported, so that it starts at once.
+tool, one resource, one prompt. The file imports nothing of the library, so that started by its path it is there at once; by its name as a module Python
+imports the package around it first, which takes a second.
 
 Source: the protocol's specification, edition of 18 June 2025.
 """
