@@ -44,6 +44,13 @@ BEHIND += (
     "divided by two", "over two", "multiplied by two", "doubled", "tenths", "fifths", "sixths", "hundredths", "below zero", "percent of x", "mod three",
     "choose three", "false", "never", "approximately",
 )  # fmt: skip
+#: Behind a number without a blank: units, and products.
+GLUED_UNITS = (
+    "Hz", "kHz", "kW", "kWh", "kJ", "GB", "MB", "Mb", "ms", "eV", "Pa", "kPa", "dB", "rpm", "cal", "USD", "yr", "yrs", "mo", "wk", "cc", "deg", "mol", "px", "fps", "gal", "qt", "pt", "tsp", "hp", "psi", "mph", "-day",
+)  # fmt: skip
+GLUED_PRODUCTS = (
+    "pq", "uv", "dx", "rh", "gh", "ij", "pqr", "kw", "kj", "mb", "ab", "bc", "abc", "BX", "t", "r", "-m", "-pq",
+)  # fmt: skip
 #: As chat models write 18.
 BOLD = (
     "The answer is **18**.", "**Answer: 18**", "#### **18**", "**#### 18**", "#### 18**", "So she makes **$18** every day.", "It is *18*", "It is `18`",
@@ -362,6 +369,12 @@ TABLE = {
             )
         ),
         *((f"7{unit}", "7", 1) for unit in ("km", " km", "cm", " men", " cups", " am", "pm", " a day", " ml", "th")),
+        *((f"7{unit}", "7", 1) for unit in GLUED_UNITS),
+        *((f"7{product}", "7", 0) for product in GLUED_PRODUCTS),
+        *((f"44 {era}", "44", right) for era, right in (("BC", 1), ("AD", 1), ("bc", 0))),
+        ("44BC", "44", 1),
+        *((rf"\boxed{{7\text{{{unit}}}}}", "7", 1) for unit in (" K", " kW", "kW", " m")),
+        *((rf"\boxed{{7\text{{{letter}}}}}", "7", 0) for letter in ("K", " k", " M", " B", " x", " e")),
         (r"\boxed{7\pi}", r"7\pi", 1),
         *(
             (text, reference, 1)
@@ -383,6 +396,19 @@ TABLE = {
             )
         ),
         ("another", "an other", 0),
+        *(
+            (text, reference, 0)  # a blank between digits parts two numbers
+            for text, reference in (
+                ("x > 1 2", "x > 12"),
+                ("x < 12", "x < 1 2"),
+                ("x < 1 2 3", "x<123"),
+                (r"\boxed{x_{1 2}}", "x_{12}"),
+                (r"\boxed{x_1 2}", "x_12"),
+                ("x > 1. 2", "x > 1.2"),
+            )
+        ),
+        ("x>12", "x > 12", 1),
+        ("x > .5", "x>.5", 1),
         (r"\boxed{x or y}", "X or Y", 1),
         ("$7$ is wrong; it is 8", "7", 0),
         ("$7$ is wrong; it is 8", "8", 0),  # it names two numbers
@@ -513,6 +539,8 @@ TABLE = {
         ("The area is π r², so α = 2π.", "the bees", 1),
         ("𝑥 is a bee", "the bees", 1),
         ("αβγδ bees", "the bees", 0.5),
+        ("its length is 2πr, its area πr²", "the bees", 1),
+        ("これはペンです", "我喜欢喝の茶今天天气很好", 0),  # one kana does not make it Japanese
     ],
     "repetition": [
         ("every word is new here", "", 0),

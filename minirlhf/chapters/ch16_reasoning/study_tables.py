@@ -31,7 +31,7 @@ USES = ("once", "again")
 RATES = {"slow": 0.5, "fast": 2.0}
 NARROWING, COIN, POOL = Narrowing(), Coin(), Pool()
 POOLS = {"half": 0.5, "none": 0.0}
-#: Filters, and what is chosen of them: how many of eight replies may be right, how many steps lead to the hardest prompts (fifty was best of six on other seeds).
+#: Filters, and what is chosen of them: how many of eight replies may be right, how many steps lead to the hardest prompts (of six on other seeds fifty was best with half of the prompts impossible, and second to twenty-five with none).
 FILTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("all", {}),
     "offline": ("offline", {"kept": (2, 6)}),

@@ -117,13 +117,13 @@ def language(completion: str, reference: str) -> float:
 
     Source: the language-consistency reward of DeepSeek-AI (2025), "DeepSeek-R1", 2.3.2: the proportion of words of the target
         language in the chain of thought. Scripts tell Chinese from English, and not English from French;
-        Chinese characters are of the language of a reference with kana.
+        Chinese characters are of the language of a reference with kana, if these are a tenth or more.
     """
     asked = _scripts(reference)
     if not asked:
         return math.nan
     wanted = {asked.most_common(1)[0][0]}
-    if wanted & _JAPANESE and asked.keys() & _KANA:
+    if sum(asked[script] for script in _KANA) >= sum(asked[script] for script in _JAPANESE) / 10 and wanted & _JAPANESE:
         wanted = _JAPANESE
     found = _scripts(completion)
     return sum(found[script] for script in wanted) / found.total() if found else 1.0
@@ -131,13 +131,13 @@ def language(completion: str, reference: str) -> float:
 
 _KANA = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
 _JAPANESE = _KANA | {"CJK"}
-_SYMBOL = re.compile(r"(?<![^\W\d_])[\u0370-\u03ff](?![^\W\d_])")
+_SYMBOL = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0370-\u03ff](?![\u0370-\u03ff\u1f00-\u1fff])")
 
 
 def _scripts(text: str) -> Counter[str]:
     """How many letters of each script: the first word of a letter's Unicode name, which is its script for all but a few.
 
-    Letters of formulas are of no script: Greek ones that stand alone, and those that Unicode calls mathematical.
+    Letters of formulas are of no script: Greek ones with no other beside them, and those that Unicode calls mathematical.
     """
     letters = Counter(c for c in _SYMBOL.sub("", text[:LONGEST]) if c.isalpha())
     scripts: Counter[str] = Counter()

@@ -21,7 +21,7 @@ _ANSWERS = frozenset(
         "the their there therefore they this thus to total value we which will x y z",
     )
 )
-#: Words behind a number that make another one of it, or take it back; all others are taken for a unit.
+#: Words behind a number that make another one of it, or take it back; all others behind a blank are taken for a unit.
 _NO_UNIT = re.compile(
     rf"(?i)\b(?:{ANOTHER}|about|and|approximately|but|by|false|fewer|cos|exp|if|incorrect|is|isn|less|ln|log|more|never|nor|not|no|of [a-z]|only|or|pi|roughly|sin|sqrt|tan|than|times|to|was|wrong)\b"
 )
@@ -32,14 +32,19 @@ _TAKEN_BACK = re.compile(
 )
 #: What is read as it stands, not as a product of its letters: words, rows of capitals, digits of a base above ten.
 _WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])[0-9A-Z]+")
+#: Units that may stand behind a number without a blank; where capitals tell a unit from a product (7kW, 7kw) they have to be there.
+_GLUED = (
+    r"[ckmd]?m|[mk]?g|[mcd]?l|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|[mn]?s|am|pm|mph|km/?h|rpm|fps|psi|a|d|c|f|k|w|v|j|n|st|nd|rd|th|men|x|ac|cc|"
+    r"k?cal|usd|eur|gbp|yrs?|mos?|wks?|deg|m?mol|px|gal|qts?|pts?|tsp|hp|[kmg]?hz|bce|-(?:day|min|[ck]m|kg)|"
+    r"(?-i:BC|[mkMG]W|[kM]J|[kMGT]B|[MG]b|[kM]?eV|[hkM]?Pa|dB|[mk]V|mA|kN|[kM]?Wh)"
+)
 #: A product of letters behind a number, which is no unit: 7xy, 7 ab, 7-xy; not 7km.
 _PRODUCT = re.compile(
-    r"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab)\b)[abcxyz]{2,3}|[-=]? ?[xyz]|(?!(?:[ckmd]?m|[mk]?g|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|s|am|pm|mph|kmh|[mcd]?l|a|d|c|f|k|w|v|j|n|"
-    r"st|nd|rd|th|men|x)\b)[-=]?[a-zA-Z]{1,3})(?![a-zA-Z])",
+    rf"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab|(?-i:BC))\b)[abcxyz]{{2,3}}|[-=]? ?[xyz]|(?!(?:{_GLUED})\b)[-=]?[a-zA-Z]{{1,3}})(?![a-zA-Z])",
     re.IGNORECASE,
 )
-#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x.
-_FACTOR = re.compile(r"\{\s*(?:[eijkKMBxyz]|of)\s*\}")
+#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}.
+_FACTOR = re.compile(r"\{(?:K|\s*(?:[eijkMBxyz]|of))\s*\}")
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -74,7 +79,8 @@ def maths(completion: str, reference: str) -> float:
     in :func:`~minirlhf.feedback.graders.numeric`; ``1\\frac12`` is one and a half. No inequality, no matrix, no unit is understood: what is
     not an expression is compared as text. Of words about a number the number counts if these words only say that it is the answer
     (``The answer is 7``, ``7 apples``): who names two numbers, or says *at least*, *negative* or *squared*, has given another one or
-    none. Blanks in a formula do not count. NaN for a reference without an answer.
+    none. A short unit behind a number without a blank is read if it is on a list (*7km*), else as a product (*7pq*). Blanks in a formula do
+    not count, but for those between digits. NaN for a reference without an answer.
     """
     asked = final_text(reference)
     wanted, given = (plain(text) if len(text) <= LONGEST else "" for text in (asked, final_text(completion)))
@@ -174,10 +180,8 @@ def _same(given: str, wanted: str) -> bool:
         return False
     if given.casefold() == wanted.casefold() and len(given) > 1:
         return True
-    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", wanted) and "".join(given.split()) == "".join(
-        wanted.split()
-    ):
-        return True  # formulas have no blanks
+    if re.search(r"[<>≤≥=\\^_|]|^(?:[a-zA-Z] )+[a-zA-Z]$", wanted) and _joint(given) == _joint(wanted):
+        return True
     if _is_number(given) and _is_number(wanted):
         numbers = [answer_number(text) for text in (given, wanted)]
         return numbers[0] is not None and numbers[0] == numbers[1]
@@ -186,6 +190,11 @@ def _same(given: str, wanted: str) -> bool:
     if all(_WORD.fullmatch(re.sub(r"[()\s]", "", text)) for text in (given, wanted)):
         return False
     return algebra.same_value(given, wanted)
+
+
+def _joint(text: str) -> str:
+    """A formula without blanks, but for those between digits."""
+    return re.sub(r"(?<![0-9.])\s+|\s+(?![0-9.])", "", text)
 
 
 def _says_only(text: str) -> bool:
