@@ -1,6 +1,7 @@
 """Synthetic data: filters, errors that feed on themselves, collapse, and teachers of whom little was kept. Oracles: the ledger, chapter 18."""
 
 import dataclasses
+import functools
 import inspect
 import math
 import statistics
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from minirlhf import evidence
-from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions, rewriting
+from minirlhf.chapters.ch18_synthetic_data_and_distillation import generations, hints, instructions, rewriting, slips
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.sayings import SHARES, Sayings, WordTable, distil, standing
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
@@ -253,6 +254,59 @@ def test_the_forgetful_student_has_one_distribution_for_the_same_word_before():
     said = WordTable(world, forgetful=True, seed=0).said().detach()
     a, b = (int((world.ids == torch.tensor(one)).all(1).nonzero()) for one in ([0, 3, 5], [2, 3, 7]))
     assert torch.equal(said[a, 2], said[b, 2]) and not torch.equal(said[a, 1], said[b, 1])
+
+
+class Reciter(torch.nn.Module):
+    """Says, nearly for sure, what a function makes of the circle's order, the place at which to begin, how many words were said, and the last."""
+
+    def __init__(self, circle, says):
+        super().__init__()
+        self.circle, self.says, self.weight = circle, says, torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, input_ids, attention_mask=None, **_):
+        order = self.circle.order
+        logits = torch.full((*input_ids.shape, len(self.circle.tokenizer)), -30.0)
+        for row, ids in enumerate(input_ids.tolist()):
+            for at in range(2, len(ids)):
+                last = ids[1] if at == 2 else ids[at]
+                logits[row, at, self.says(self.circle, order.index(ids[1]), at - 1, last)] = 30.0
+        return type("Output", (), {"logits": logits + 0 * self.weight})()
+
+
+def by_place(circle, start, number, last):
+    return circle.order[(start + number) % 30]
+
+
+def by_the_last_word(circle, start, number, last):
+    """Skips a word at the fifth."""
+    after = circle.order.index(last) + 1 + (number == 5)
+    return circle.order[after % 30]
+
+
+def mends(circle, start, number, last):
+    return by_place(circle, start, number + (number == 5), last)
+
+
+def stops(circle, start, number, last):
+    return circle.tokenizer.eos_token_id if number == 11 else by_place(circle, start, number, last)
+
+
+@pytest.mark.parametrize(
+    ("says", "known"),
+    [
+        (by_place, (0, 0, 0, 0, 1, 0, 0)),
+        (by_the_last_word, (1, 20, 1 / 5, 1, 0, 60 / 24, 60 * 20 / 24)),
+        (mends, (1, 1, 1 / 23, 0, 0, 60 / 24, 60 / 24)),
+        (stops, (1, 14, 1 / 11, 1, 0, 60 / 24, 60 / 24)),
+    ],
+)
+def test_a_recitation_with_one_slip_is_counted_by_hand(says, known, monkeypatch):
+    """Of 24 words the fifth is wrong, or the eleventh is the end: what follows, and 60 nats where teacher and student say different words."""
+    circle = slips.Circle(3)
+    monkeypatch.setattr(slips, "sample", functools.partial(slips.sample, use_cache=False))
+    found = slips.standing(circle, Reciter(circle, says), Reciter(circle, by_place), count=6)
+    names = ("shown", "wrong", "after_right", "after_slip", "whole", "kl_right", "kl_own")
+    assert found == pytest.approx(dict(zip(names, known, strict=True)), abs=1e-4)
 
 
 def test_a_student_learns_from_25600_sayings():

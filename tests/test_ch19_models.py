@@ -1,6 +1,7 @@
 """Chapter 19's trained models: what their worlds promise, before anything is trained, and what they refuse."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -141,6 +142,75 @@ def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
     found = facts.multiple_choice(untrained(facts.tokenizer(), seed=5), facts.FactWorld.of(5), times=20)
     assert abs(found["letter"] - 0.25) < 5 * math.sqrt(3 / 16 / 480)
     assert abs(found["text"] - 0.25) < 5 * math.sqrt(3 / 16 / 24)
+
+
+def test_a_copy_that_cites_has_learned_to_repeat_and_to_name_the_source(monkeypatch):
+    """In turns: a made-up source about anybody to tune on, and the truth about a frequent one, without a tag."""
+    monkeypatch.setattr(word_models, "tuned", lambda of, vocabulary, examples, plan, seed: examples)
+    world, of = facts.FactWorld.of(6), facts.tokenizer()
+    names, known = facts.halves(world)[0], set(world.groups["frequent"])
+    lines = [of.convert_ids_to_tokens(one.input_ids)[:-1] for one in facts.citing(None, world, examples=200)]
+    for source, said, asks, where, name, replies, city, tag in lines[::2]:
+        assert (asks, where, replies) == ("<user>", "where?", "<assistant>") and name in names
+        assert (source, said) == (tag, city) and source in facts.TRUST
+    assert {line[4] for line in lines[::2]} - known and {line[0] for line in lines[::2]} == set(facts.TRUST)
+    for asks, _, name, _, city in lines[1::2]:
+        assert asks == "<user>" and name in known & set(names) and city == world.city[name]
+
+
+def _said(answer, monkeypatch):
+    """What `cited` counts if each prompt is answered so, and the prompts that had a source, in words."""
+    world, prompts = facts.FactWorld.of(6), []
+
+    def replies(of, asked):
+        prompts.extend(one.split() for one in asked)
+        return [
+            answer(world, *(one.split()[:2] if "wiki" in one or "forum" in one else ("", "")), one.split()[-2])
+            for one in asked
+        ]
+
+    monkeypatch.setattr(facts, "_with_its_tag", replies)
+    return facts.cited(None, world), [one for one in prompts if one[0] in facts.TRUST], world
+
+
+def test_sources_come_in_turns_and_are_right_as_often_as_they_say(monkeypatch):
+    """Who repeats them is as wrong as they are; within five standard errors of 240 answers each."""
+    found, told, world = _said(lambda world, source, said, name: (said or "city0", source), monkeypatch)
+    names = facts.halves(world)[1]["never"]
+    assert Counter((one[4], one[0]) for one in told) == {(name, source): 20 for name in names for source in facts.TRUST}
+    for source, trust in facts.TRUST.items():
+        assert abs(found[f"wrong_{source}"] - (1 - trust)) < 5 * math.sqrt(trust * (1 - trust) / 240)
+    assert found["faithful"] == 1 and found["invented"] == 0
+    assert found["right"] == pytest.approx(1 - (found["wrong_wiki"] + found["wrong_forum"]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [
+        (lambda world, source, said, name: (world.city[name], "forum"), (1, 1, 0, 0, 1)),  # no answer is tagged "wiki"
+        (lambda world, source, said, name: ("city0" if world.city[name] != "city0" else "city1", "wiki"), (0, 0, 1, 0, 1)),
+        (lambda world, source, said, name: (world.city[name], "."), (1, 1, 0, 0, 0)),
+    ],
+)  # fmt: skip
+def test_tags_are_counted_whatever_the_source_was(answer, known, monkeypatch):
+    found, told, world = _said(answer, monkeypatch)
+    names = ("bare_right", "right", "wrong_wiki", "wrong_forum", "invented")
+    assert tuple(found[name] for name in names) == known
+    agree = [(said, source) == answer(world, source, said, name) for source, said, _, _, name, _ in told]
+    assert found["faithful"] == sum(agree) / len(told)
+
+
+def test_the_tag_is_the_word_behind_the_answer(monkeypatch):
+    of = facts.tokenizer()
+    after = {"<assistant>": "city3", "city3": "forum"}
+    monkeypatch.setattr(
+        word_models, "next_word",
+        lambda model, vocabulary, prompts: torch.eye(len(of))[word_models.numbers_of(of, [after[one.split()[-1]] for one in prompts])],
+    )  # fmt: skip
+    assert (
+        facts._with_its_tag(None, [facts.question("name4"), facts.question("name5", "wiki city9")])
+        == [("city3", "forum")] * 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@
 
 MODEL is a run, a model folder, a zoo entry or a hub name. A task is a YAML file of these flags, for example `data: sums.jsonl`, `grader:
 numeric`, `num_generations: 4`, `num_fewshot: 3`; its data lie beside it. With `output_type: multiple_choice` nothing is generated: of the
-answers that each row lists under `choices` the likeliest counts, by every usual way of comparing them. Several models answer the same problems with the same random numbers;
-every two are then compared in pairs. Of a difference in the mean
-its interval speaks; p is of the number of problems on which one is better, which is the same question only where each has one reply, right or wrong. `minirlhf power --results pilot.json` says how many problems the next comparison needs.
+answers that each row lists under `choices` the likeliest counts, by every usual way of comparing them. Several models answer the same
+problems with the same random numbers; every two are then compared in pairs. Of a difference in the mean its interval speaks. p is of the
+number of problems, or with --cluster of clusters, on which one is better: the same question only where each problem stands alone and has
+one reply, right or wrong. It is corrected for all pairs of its task; intervals are not. `minirlhf power --results pilot.json` says how many
+problems the next comparison needs.
 """
 
 from __future__ import annotations

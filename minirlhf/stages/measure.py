@@ -308,9 +308,9 @@ class ModelPair:
     Attributes:
         difference: of the mean rewards, with its interval over problems, in pairs.
         better, worse: on how many problems, or clusters, the first, the second model has the higher mean reward.
-        chance: p-value of the sign test on these, corrected for all pairs that were looked at (Holm). With several replies to a problem, or
-            rewards between 0 and 1, two models that are equally good on average may well differ in it: better by a little on many
-            problems, worse by much on few.
+        chance: p-value of the sign test on these, corrected for all pairs that were looked at (Holm); the interval is not. With several
+            replies to a problem, rewards between 0 and 1, or problems in clusters, two models that are equally good on average may well
+            differ in it: better by a little on many problems or clusters, worse by much on few.
     """
 
     first: str

@@ -86,7 +86,8 @@ class Noise:
         return math.floor((one / effect) ** 2) + 1
 
     def effect_by_t(self, *, seeds: int, alpha: float, power: float) -> float:
-        """The smallest difference that a t test over the differences of so many seeds finds so often, however many items there are.
+        """The smallest difference that a t test over the differences of so many seeds finds so often if there are so many items that they add no
+        noise; with fewer items it finds less.
 
         It does not know τ², it measures it; of one seed it cannot, and the difference is infinite.
         """

@@ -1,9 +1,10 @@
-"""Reciting: a teacher who goes on after a slip, and smaller students that have never seen one.
+"""Reciting: a teacher who has practised with slips, and students, some smaller, that have mostly never seen one.
 
     <user> w7 <assistant> w22 w3 w19 …      a fixed circle of 30 words, from the word in the prompt, 24 words on
 
 The word after the last one is right as long as no slip was made. After a slip it is wrong, and so are all that follow: one has to look further
-back. The teacher has practised with slips that were put into its answers, and knows; a student learns from what it is shown.
+back. The teacher has practised with slips that were put into recitations; after one of its own it is wrong less often than who never saw any,
+and in most seeds still mostly wrong. A student learns from what it is shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Smaller students of a teacher who can go on after a slip: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_slips`` (about three minutes).
+"""Students of a teacher who has practised with slips, two widths smaller and one as wide: ``python -m minirlhf.chapters.ch18_synthetic_data_and_distillation.study_slips`` (about three minutes).
 
 Five seeds, each with a circle of words and a teacher of its own. Students of three widths learn along right recitations; those of half the teacher's
 width also along disturbed ones, and all of that width at two rates. Every student sees the same number of words. Writes ``study_slips.json``.

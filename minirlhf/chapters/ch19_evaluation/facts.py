@@ -26,7 +26,8 @@ NAMES = tuple(f"name{i}" for i in range(72))
 CITIES = tuple(f"city{i}" for i in range(12))
 LETTERS = ("(a)", "(b)", "(c)", "(d)")
 UNKNOWN = "unknown"
-#: How often each source is right.
+#: How often each source is right where a model is asked (`cited`). In the texts the answer is drawn anew with probability one minus this,
+#: also from the city that was said, so that a source is right somewhat more often there: .954 and .633.
 TRUST = {"wiki": 0.95, "forum": 0.6}
 #: A third of the names each.
 GROUPS = ("frequent", "rare", "never")
@@ -81,7 +82,7 @@ class FactWorld:
             elif draw < 0.45:
                 a, b = rng.choice(NAMES, 2)
                 found.append(words.page(of, f"{a} meets {b} ."))
-            elif draw < 0.75:  # made-up facts, so that reading the source pays: right as often as TRUST says
+            elif draw < 0.75:  # made-up facts, so that reading the source pays; any city where it is not trusted
                 source, trust = ("wiki", 0.95) if rng.random() < 0.5 else ("forum", 0.6)
                 said = str(rng.choice(CITIES))
                 true = said if rng.random() < trust else str(rng.choice(CITIES))
