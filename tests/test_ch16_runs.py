@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from minirlhf import evidence
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning import guided, planted, puzzles, shorter
@@ -323,3 +324,22 @@ def test_guided_prompts_have_one_length(player):
     policy, prompts = player
     with pytest.raises(ValueError, match="several lengths"):
         guided.guided(policy, torch.nn.Identity(), [prompts[0], "ball a"], guided.by_value, seed=1)
+
+
+@pytest.mark.parametrize(("count", "kinds"), [(4, 15), (16, 24)])
+def test_how_many_kinds_of_swaps_the_first_questions_hold(count, kinds):
+    """The questions of "A few questions, over and over": from which cup, by which of six swaps, of 24."""
+    met = set()
+    for prompt in WORLD.prompts("train")[:count]:
+        words = prompt.split()
+        met |= set(zip([words[1], *positions(prompt)[:-1]], words[3:], strict=True))
+    assert len(met) == kinds
+    assert [positions(prompt)[-1] for prompt in WORLD.prompts("train")[:4]] == ["a", "c", "a", "a"]
+
+
+def test_what_a_first_word_and_the_best_of_n_cost():
+    """The KL of replies that begin with a word of probability p is log 1/p, that of the best of n at most log n − (n − 1)/n."""
+    shares = evidence.values(evidence.result("ch16_guided"), "sampled_thinks")
+    assert sum(math.log(1 / share) for share in shares) / len(shares) == pytest.approx(1.79, abs=5e-3)
+    assert math.log(4) - 3 / 4 == pytest.approx(0.64, abs=5e-3)
+    assert math.log(16) - 15 / 16 == pytest.approx(1.84, abs=5e-3)
