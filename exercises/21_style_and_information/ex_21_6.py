@@ -6,7 +6,7 @@
 
 # %% [statement]
 # A judge likes length, and the win rate at equal length was to be free of that. `padded` adds more and more words that say nothing to our answers and prints what the three functions below report. The judge's log-odds are exactly an intercept plus a multiple of the term of the chapter,
-# so every line should print the same number, the first one in the first line. Instead **every line says 0**, as does a file of answers of which **every comparison is a tie**; and when one function is mended, what is reported is **the raw win rate, to the last digit**, and **grows with the padding**.
+# so every line should print the same number, $\sigma(.2) = .5498$ (the raw rate of the first line, .5524, is only near it). Instead **every line says 0**, as does a file of answers of which **every comparison is a tie**; and when one function is mended, what is reported is **the raw win rate, to the last digit**, and **grows with the padding**.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #
