@@ -155,7 +155,7 @@ shares = {"where the right sum leads": right, "where the wrong sum leads": wrong
 led.reveal(max(shares, key=shares.get))
 
 # %% [markdown]
-# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third mostly needs a sum that nobody has written down, and most names leave open which of two sums led to them. (Both were shown as many walks, in as many steps; with more, acting alone might get there, too.) The thought is not decoration: what it says is what is done.
+# With thoughts nearly all is found. Without them the second call is right, too, as the digit just read is enough for it; the third needs more, the sum so far, and that nobody has written down. (Name and digit just read would be enough in three of four walks; acting alone has not learnt even that. Both were shown as many walks, in as many steps; with more, acting alone might do better.) The thought is not decoration: what it says is what is done.
 #
 # ## Set the price
 #

@@ -3,6 +3,7 @@
 import inspect
 import json
 import random
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
@@ -314,6 +315,19 @@ def test_a_walk_by_hand_with_a_detour():
     assert [each.partition(calls.OPEN)[0] for each in said[:-1]] == ["", *begun[:-1]] and said[
         -1
     ] == f"{begun[-1]}answer 8"
+
+
+def test_name_and_digit_just_read_are_enough_for_three_third_calls_of_four():
+    """What notebook 17 says of walks without thoughts: a table of the third call by the look-up before it, counted from walks like those shown."""
+    table: dict[tuple[str, str], Counter[str]] = {}
+    rng = numpy_generator("walks", 1)
+    for _ in range(3_200):
+        _, before, third, *_ = trail.drawn(rng, 3).steps()
+        table.setdefault((before.name, before.said), Counter())[third.name] += 1
+    rng = numpy_generator("asked to walk", 3)
+    asked = [list(trail.drawn(rng, 3).steps()) for _ in range(300)]
+    right = [table[steps[1].name, steps[1].said].most_common(1)[0][0] == steps[2].name for steps in asked]
+    assert 0.7 < sum(right) / len(right) < 0.8
 
 
 def test_walks_are_as_long_as_asked_and_their_acts_are_the_same_with_and_without_thoughts():

@@ -1,7 +1,8 @@
 """Acts that depend on thoughts: ``python -m minirlhf.chapters.ch17_tools.study_trail`` (four minutes of one core).
 
 Five seeds. Walks from name to name, in which the sum of what was read decides what to look up next, shown with the sum and the next name as a thought, and without, in as
-many steps and at one learning rate, the best of three for acting alone. The thoughts of the one that thinks are then falsified. Writes ``study_trail.json``.
+many steps and at one learning rate, the best of three for acting alone. The thoughts of the one that thinks are then falsified. All seeds are asked the same walks, of which more
+than half go through names and digits that stand in the walks shown, alike for both ways. Writes ``study_trail.json``.
 """
 
 from dataclasses import replace
