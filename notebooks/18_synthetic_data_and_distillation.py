@@ -144,7 +144,7 @@ assert seen.holds("minillm_clean", above=0.8) and seen.holds("on_policy_kd_clean
 #
 # ## After one's own words
 #
-# Small transformers recite 24 words of a circle. They have learned from a larger one who goes on after a slip, along recitations in which there was none. Tested after right words, the one of half its width gets 0.26 of the 24 wrong.
+# Small transformers recite 24 words of a circle. They have learned from another one, wider than they are or as wide, that had practised with slips, along recitations in which there was none. Tested after right words, the one of half its width gets about a quarter of one word of the 24 wrong.
 
 # %%
 own_words = predict("And when it goes on from its own words?", "0.3 words", "1 word", "3 words")
@@ -168,7 +168,7 @@ assert reciting.difference("right_32_wrong", "right_32_shown").apart
 assert reciting.difference("right_32_kl_own", "slips_32_kl_own").apart
 
 # %% [markdown]
-# **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many. The teacher knew better. It was never asked, but for the last row, after a slip.
+# **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many, but for the last row, whose student finds back now and then. The teacher goes on better after a slip of its own, but in four of five seeds the next word is mostly wrong, too. What it says after a slip was asked for in the last row only.
 #
 # ## A hint, or a reward?
 #
@@ -223,10 +223,10 @@ plt.show()
 # %%
 assert apart.apart and apart.mean > 0
 assert not hinted.difference("own_reverse_other", "words_other").apart
-assert all(hinted.difference(f"{who}_reverse_right", f"{who}_forward_right").apart for who in ("own", "given"))
+assert hinted.difference("own_reverse_right", "own_forward_right").apart
 
 # %% [markdown]
-# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward, whoever writes. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
+# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward on own answers; on the hinted model's ten seeds do not settle it. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
 #
 # ## Generation after generation
 #

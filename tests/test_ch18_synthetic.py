@@ -309,6 +309,19 @@ def test_a_recitation_with_one_slip_is_counted_by_hand(says, known, monkeypatch)
     assert found == pytest.approx(dict(zip(names, known, strict=True)), abs=1e-4)
 
 
+def test_with_its_own_chance_to_mend_the_formula_foretells_what_the_student_with_slips_does():
+    """The page tells 2.5 of 24 words, from the means of five seeds."""
+    means = [
+        statistics.fmean(evidence.values(evidence.result("ch18_slips"), f"slips_32_{key}"))
+        for key in ("shown", "after_slip")
+    ]
+    wrong, lost = torch.tensor(means, dtype=torch.float64)
+    found = synthetic.compounded_errors(wrong / slips.LENGTH, 1 - lost, length=slips.LENGTH)
+    assert float(found) == pytest.approx(2.5, abs=0.05)
+    page = Path(__file__).parents[1] / "book" / "18-synthetic-data-and-distillation.md"
+    assert "the formula foretells 2.5." in page.read_text(encoding="utf-8")
+
+
 def test_a_student_learns_from_25600_sayings():
     sizes = {name: p.default for name, p in inspect.signature(distil).parameters.items()}
     assert sizes["steps"] * sizes["batch"] == 25_600
