@@ -81,7 +81,7 @@ def call_worth(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.
     """What a call is worth: the reward expected with it less that without, (1 − f − l)·p_read + f·p_head − c − p_head.
 
     A tool that fails leaves the policy to its own head; the lie of one that lies is believed, and the answer wrong. A call pays while it is
-    above 0: for a perfect tool, as long as the head errs more often than the call costs, c < 1 − p_head.
+    above 0: for a perfect tool that is read without error, as long as the head errs more often than the call costs, c < 1 − p_head.
 
     Label: eq:call-worth
     Source: derived in chapter 17.
