@@ -317,10 +317,11 @@ def _of_python(body: str) -> list[_Raw]:
 def _of_node(node: ast.Call, name: str) -> _Raw:
     try:
         places = [ast.literal_eval(each) for each in node.args]
-        named = [(each.arg, ast.literal_eval(each.value)) for each in node.keywords]
+        by_key = [(each.arg, ast.literal_eval(each.value)) for each in node.keywords]
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise _Unreadable("arguments are plain values: texts, numbers, lists", name) from None
-    if any(key is None for key, _ in named):
+    named = [(key, value) for key, value in by_key if key is not None]
+    if len(named) < len(by_key):
         raise _Unreadable("arguments are given by their names, not by **", name)
     for inner in ast.walk(node):
         keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []

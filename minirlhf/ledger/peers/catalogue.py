@@ -371,8 +371,8 @@ def _sampler_correction(
     draw: Draw, *, weight: Callable[..., Tensor], mode: str, low: float | None = None
 ) -> PeerComparison:
     b, sampling = batch(draw), draw.logps(6, 5)
-    if mode.startswith("sequence"):  # the product over a response stays in reach of the bounds
-        sampling = b.old + 0.2 * (sampling - sampling.mean())
+    apart = 0.2 if mode.startswith("sequence") else 0.5  # ratios fall on both sides of the bounds, products too
+    sampling = b.old + apart * (sampling - sampling.mean())
     ours = torch.where(b.mask, weight(b.old, sampling, b.mask, importance_sampling_cap=1.5), 0.0)
     settings: dict[str, Any] = {
         "use_vllm": True,
