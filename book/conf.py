@@ -54,6 +54,7 @@ extensions = [
     "search",
     "run_this",
     "read_aloud",
+    "mathematics",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True

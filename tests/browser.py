@@ -20,8 +20,10 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
 )
 
-# Typesetting is done when MathJax says so; a page without mathematics has no MathJax.
-SETTLED = "window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => true) : true"
+# What is in the window stands when MathJax says so, and the rest of a page of the book when it is asked for (mathematics.js);
+# a page without mathematics has no MathJax.
+STANDS = "window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => true) : true"
+SETTLED = f"Promise.resolve({STANDS}).then(() => {{ window.minirlhfTypeset?.(); return true; }})"
 
 
 @dataclass

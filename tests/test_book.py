@@ -15,7 +15,7 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
-from browser import Browser
+from browser import STANDS, Browser
 from pages import ACCESS, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
@@ -288,6 +288,53 @@ def test_a_search_in_vain_says_so(site: Path, browser: Browser) -> None:
     browser.open((site / "search.html").as_uri() + "?q=importance+ratio")
     both = "[...document.querySelectorAll('#search-found li div')].slice(0, 3).map(e => e.textContent.toLowerCase())"
     assert all("ratio" in text or "importance" in text for text in browser.until(both))
+
+
+# What each batch of formulas was when it was typeset: how many, and how many without MathML for reading aloud.
+BATCHES = """window.batches = [];
+addEventListener("minirlhf:typeset", ({detail}) => batches.push([detail.length, detail.filter((e) => !e.querySelector("mjx-assistive-mml math")).length]), true);"""
+LEFT = "[...document.querySelectorAll('.math')].filter((e) => !e.querySelector('mjx-container'))"
+SETTLES = 1.5  # seconds of computing until what is in the window stands
+
+
+@pytest.mark.parametrize("page", ["ledger", "notation", PAGES[4], PAGES[14]])
+def test_what_is_in_the_window_is_typeset_first(page: str, site: Path, tmp_path: Path, system_tool) -> None:
+    """Soon, and all the rest by itself, with MathML that can be read aloud; asked for nothing, as a reader's browser is."""
+    with Browser(system_tool("chromium"), tmp_path) as fresh:
+        fresh.resize(1280, 900)
+        fresh.call("Page.addScriptToEvaluateOnNewDocument", source=BATCHES)
+        fresh.call("Performance.enable", timeDomain="threadTicks")
+        fresh.call("Page.navigate", url=(site / f"{page}.html").as_uri())
+        fresh.until("window.batches?.length > 0")
+        spent = {m["name"]: m["value"] for m in fresh.call("Performance.getMetrics")["metrics"]}["TaskDuration"]
+        above = "(e) => e.getClientRects().length && e.getBoundingClientRect().top < innerHeight"
+        assert 0 < spent <= SETTLES and fresh.ask(f"{LEFT}.filter({above}).length") == 0
+        fresh.until(f"document.readyState == 'complete' && {LEFT}.length == 0")
+        batches, formulas = fresh.ask("batches"), fresh.ask("document.querySelectorAll('.math').length")
+        assert batches[0][0] < formulas / 3 and sum(count for count, _ in batches) == formulas
+        assert all(silent == 0 for _, silent in batches), batches
+
+
+@pytest.mark.parametrize("page", [PAGES[4], PAGES[14]])
+def test_a_link_to_a_formula_leads_there_and_a_print_is_whole(page: str, site: Path, browser: Browser) -> None:
+    """The formula stays in the window while what stands above it is typeset; a print that comes first has the rest typeset at once."""
+    names = re.findall(r' id="(equation-[^"]+)"', (site / f"{page}.html").read_text(encoding="utf-8"))
+    name = names[len(names) // 2]
+    heard = browser.call("Page.addScriptToEvaluateOnNewDocument", source=BATCHES)
+    try:
+        browser.resize(1280, 900)
+        browser.call("Page.navigate", url=(site / f"{page}.html").as_uri() + f"#{name}")
+        browser.until(f"document.readyState == 'complete' && window.batches?.length > 0 && {LEFT}.length == 0")
+        at = f"document.getElementById({json.dumps(name)}).getBoundingClientRect()"
+        assert 0 <= browser.ask(f"{at}.top") <= browser.ask("innerHeight") - 100
+        assert browser.ask("scrollY") > 2000
+        browser.call("Page.navigate", url=(site / "ledger.html").as_uri())
+        browser.until("document.readyState == 'complete' && location.pathname.endsWith('ledger.html') && window.batches?.length > 0")
+        browser.ask("dispatchEvent(new Event('beforeprint'))")
+        assert browser.ask(f"{LEFT}.length") == 0
+        assert browser.ask("Math.max(...batches.map(([count]) => count)) > document.querySelectorAll('.math').length / 4")
+    finally:
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=heard["identifier"])
 
 
 def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:

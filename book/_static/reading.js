@@ -70,7 +70,9 @@
     const hide = () => { shown.hidden = true; };
     for (const link of document.querySelectorAll('article a[href^="#equation-"]:not(.headerlink)')) {
       const show = () => {
-        const target = document.getElementById(link.getAttribute("href").slice(1))?.querySelector("mjx-container");
+        const equation = document.getElementById(link.getAttribute("href").slice(1));
+        if (equation) window.minirlhfTypeset?.(equation);
+        const target = equation?.querySelector("mjx-container");
         if (!target) return;
         shown.replaceChildren(target.cloneNode(true));
         const at = link.getBoundingClientRect();
@@ -111,13 +113,17 @@
   }
 
   function scrolls() { // what scrolls is reached by the keyboard, too
-    const reach = () => {
-      for (const formula of document.querySelectorAll("div.math > mjx-container")) {
-        if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0; else formula.removeAttribute("tabindex");
+    const reach = (formulas) => {
+      for (const formula of formulas) {
+        const shown = formula.matches("div") && formula.querySelector(":scope > mjx-container");
+        if (!shown) continue;
+        if (shown.scrollWidth > shown.clientWidth) shown.tabIndex = 0; else shown.removeAttribute("tabindex");
       }
     };
-    window.MathJax?.startup?.promise?.then(reach);
-    addEventListener("resize", reach);
+    const all = () => reach(document.querySelectorAll("div.math"));
+    document.addEventListener("minirlhf:typeset", (event) => reach(event.detail)); // mathematics.js
+    window.MathJax?.startup?.promise?.then(all); // on the one page
+    addEventListener("resize", all);
   }
 
   document.addEventListener("DOMContentLoaded", () => { copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
