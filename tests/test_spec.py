@@ -1,5 +1,6 @@
 """`minirlhf spec`: rules in a file, what they say of sampled replies, what got worse, and which file is refused with which words."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 
 from minirlhf.cli import main
 from minirlhf.core.errors import UserError
-from minirlhf.core.statistics import holm, sign_test
+from minirlhf.core.statistics import holm, sign_flips, sign_test
 from minirlhf.data.chat import conversation
 from minirlhf.data.records import Problem
 from minirlhf.data.tasks.assistant import ASSISTANT
@@ -84,7 +85,7 @@ def test_a_model_is_compared_on_the_same_prompts_with_the_same_random_numbers(pl
             held.change.better,
             held.change.worse,
         )
-        assert alone.change.chance == sign_test(held.change.better, held.change.worse)
+        assert 0 < alone.change.chance <= 1
         chances.append(alone.change.chance)
     assert [held.change.chance for held in found] == holm(chances)
     before = digests[str(place / "rules.py")]
@@ -121,7 +122,7 @@ def _only(file, place, name):
 
 def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0, ungraded=0):
     clause = Clause("r", level, bar, "d", grader="exact")
-    change = ModelPair("a", "b", Number("a − b", 0.0, -0.1, 0.1), better, worse, chance)
+    change = ModelPair("a", "b", Number("a − b", (better - worse) / 100, -0.2, 0.2), better, worse, chance)
     return Held(clause, Number("kept", value, low, high), ungraded, (), change)
 
 
@@ -180,6 +181,37 @@ def test_a_must_that_got_worse_stops_although_it_holds():
     assert held(0.95, 0.92, 0.98, better=1, worse=15, chance=0.001).stops
     assert not held(0.95, 0.92, 0.98, better=15, worse=1, chance=0.001).worse
     assert not held(0.95, 0.92, 0.98, better=3, worse=5, chance=0.7).stops
+
+
+def test_the_share_of_replies_decides_and_not_how_many_prompts_lost_a_little():
+    """With four replies to a prompt many may lose one, and few win so many that more replies keep the rule."""
+    for lost, won in ((0, 0), (8, 0), (7, 3), (30, 41)):
+        some = [-1.0] * lost + [1.0] * won + [0.0] * 20
+        assert sign_flips(some) == pytest.approx(sign_test(won, lost), abs=1e-12)
+    values = [-0.25, 0.5, 0.75, -1.0, 1 / 3, 0.0]
+    sums = [
+        abs(sum(s * x for s, x in zip(signs, values, strict=True))) for signs in itertools.product((1, -1), repeat=6)
+    ]
+    wanted = sum(x >= abs(sum(values)) - 1e-9 for x in sums) / 64
+    assert sign_flips(values) == pytest.approx(wanted, abs=1e-12)
+    many = [-0.25] * 40 + [1.0] * 12  # 10 replies in four lost, 12 won
+    assert sign_test(12, 40) < 0.001 and sign_flips(many) > 0.5
+    assert sign_flips([-x for x in many]) == sign_flips(many) and sign_flips([]) == 1
+
+
+def test_a_rule_that_as_many_replies_keep_turns_red_in_few_of_many_pairs():
+    """One model keeps it in .9 of the replies to 112 prompts and in .1 to 16, the other in .8 to all."""
+    draws = torch.Generator().manual_seed(0)
+    chance = torch.tensor([0.9] * 112 + [0.1] * 16)
+    red = by_signs = 0
+    for _ in range(400):
+        old, new = (
+            torch.binomial(torch.full((128,), 4.0), p, generator=draws) / 4 for p in (chance, torch.full((128,), 0.8))
+        )
+        apart = new - old
+        red += float(apart.mean()) < 0 and sign_flips(apart.tolist()) < 0.05
+        by_signs += sign_test(int((apart > 0).sum()), int((apart < 0).sum())) < 0.05
+    assert red < 400 * 0.05 and by_signs > 400 * 0.15
 
 
 def test_a_must_stops_where_a_reply_could_not_be_graded():

@@ -15,7 +15,8 @@ A specification is a YAML file, such as examples/specification/rules.yaml. Files
     polite to the impolite:  {should: 0.9, grader: rules.py:polite, data: rude.jsonl}
 
 The number is the share of replies that have to keep the rule. It holds if its whole 95 % interval is there or above, it fails if it is below, and
-else it is open. A must stops a release unless it holds, did not get worse, and every reply could be graded. A grader is one of `minirlhf evaluate`; a reply keeps the rule if its grade is 1 or more. Besides these a file may set temperature, top_p, limit
+else it is open. Against another model a rule got worse if fewer replies keep it and the signs of the prompts' differences, tossed as coins, would bring
+so large a sum in less than one of twenty tries, corrected for all rules; with one reply to a prompt that is the sign test. A must stops a release unless it holds, did not get worse, and every reply could be graded. A grader is one of `minirlhf evaluate`; a reply keeps the rule if its grade is 1 or more. Besides these a file may set temperature, top_p, limit
 and grader_seconds.
 """
 
@@ -66,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
             f"asked for {f.clause.at_least:g}: {f.verdict}{left}"
         )
     if args.against is not None:
-        print(f"\nagainst {args.against}, on the same prompts; p by the sign test, corrected for all rules (Holm)")
+        print(
+            f"\nagainst {args.against}, on the same prompts; p of the share of replies, corrected for all rules (Holm)"
+        )
         for f in found:
             if f.change is not None:
                 print(

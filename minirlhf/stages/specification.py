@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.core.statistics import holm
+from minirlhf.core.statistics import holm, sign_flips
 from minirlhf.data.records import Problem
 from minirlhf.feedback import own
 from minirlhf.feedback.graders import forms
@@ -28,7 +28,7 @@ from minirlhf.stages.measure import ModelPair, Number, Replies, answers, as_json
 LEVELS = ("must", "should")
 #: What checks a reply.
 CHECKS = ("grader", "constraints")
-#: A rule got worse where the sign test, corrected for all rules, is below this.
+#: A rule got worse where the p-value, corrected for all rules, is below this.
 ALPHA = 0.05
 _FULL = 1 - 1e-9  # a weighted sum of graders may miss 1 by rounding
 
@@ -166,7 +166,8 @@ class Held:
         rate: of replies that keep it, with its interval over prompts.
         ungraded: replies of which it cannot be said.
         broken: prompts and the first of their replies that does not keep it, the first few.
-        change: against another model on the same prompts, its chance corrected for all rules; None without another.
+        change: against another model on the same prompts; its chance is that of the *share* of replies (:func:`~minirlhf.core.statistics.sign_flips`),
+            which with one reply to a prompt is the sign test, corrected for all rules. None without another.
     """
 
     clause: Clause
@@ -184,7 +185,7 @@ class Held:
     @property
     def worse(self) -> bool:
         """Whether fewer replies keep it than those of the other model."""
-        return self.change is not None and self.change.worse > self.change.better and self.change.chance < ALPHA
+        return self.change is not None and self.change.difference.value < 0 and self.change.chance < ALPHA
 
     @property
     def stops(self) -> bool:
@@ -256,7 +257,10 @@ def check(spec: Specification, asked: RulesRequest, *, against: str | None = Non
         ]
         change = None
         if against is not None:
-            [change] = compare({asked.model: ours, against: replies(against, clause)[1]})
+            theirs = replies(against, clause)[1]
+            [change] = compare({asked.model: ours, against: theirs})
+            apart = ours.rewards.double().nanmean(1) - theirs.rewards.double().nanmean(1)
+            change = dataclasses.replace(change, chance=sign_flips(apart[apart.isfinite()].tolist()))
         ungraded = int((~ours.rewards.isfinite()).sum())
         found.append(Held(clause, rate, ungraded, tuple(broken[:SHOWN]), change))
     return _corrected(found), digests
