@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from minirlhf import evidence
+from minirlhf.chapters.ch16_reasoning import budget, guided, planted, puzzles, shorter
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
-from minirlhf.chapters.ch16_reasoning import guided, planted, puzzles, shorter
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
 from minirlhf.core.calling import evaluating
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
-from minirlhf.data.tasks.shell_game import positions
+from minirlhf.data.tasks.shell_game import SWAPS, positions
 from minirlhf.evidence import starts
 from minirlhf.models.heads import ValueModel
 
@@ -102,6 +102,27 @@ def test_a_second_thought_is_taken_back_at_once_and_every_demonstration_is_right
             assert words[at - 1] != words[at + 1]
             assert [*words[: at - 1], *words[at + 1 :]] == task.reference(prompt).split()
     assert 20 < slipped < 90
+
+
+@pytest.mark.parametrize("left", range(7))
+def test_half_a_thought_is_worth_its_luck(left):
+    """By enumeration of all rows of swaps: after r of them the ball is where it was with chance 1/4 + 3/4 · 3^−r."""
+    done = 6 - left
+    rows = ["ball b swaps " + " ".join(["ab"] * done + list(rest)) for rest in itertools.product(SWAPS, repeat=left)]
+    shares = sum(budget.stays(prompt, done) for prompt in rows) / len(rows)
+    assert shares == pytest.approx(1 / 4 + 3 / 4 * 3.0**-left, abs=1e-12)
+
+
+def test_a_chain_is_cut_and_read():
+    prompt, chain = "ball c swaps cd bc bd ab ac ab", "think c d d b a no a c c answer c"
+    assert budget.cut(chain, 0) == "think c answer"
+    assert budget.cut(chain, 2) == "think c d d answer"
+    assert budget.cut(chain, 99) == "think c d d b a no a c c answer"
+    assert budget.settled(chain.split(" answer")[0]) == ["c", "d", "d", "b", "a", "c", "c"]
+    assert [budget.first_cup(text) for text in ("answer b", "d", "bc a", "", "answer")] == ["b", "d", "a", None, None]
+    assert budget.errs_before(prompt, "think c d d b b a b")  # an error at the fourth step, carried on
+    assert not budget.errs_before(prompt, "think c d d b a c b")  # at the last
+    assert not budget.errs_before(prompt, "think c d d b a c")
 
 
 @pytest.mark.parametrize("beta", [2.0, 0.5, 0.1])

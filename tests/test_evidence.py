@@ -650,6 +650,7 @@ FOR_OTHERS = {
         "_texts",
     },
     "ch15_itself": {"Leans.place"},
+    "ch16_budget": {"SecondThoughts.grade", "SecondThoughts.reference"},
     "ch16_planted": {"SecondThoughts.reference"},
     "ch16_puzzles": {"Puzzles.reference"},  # its demonstrator is another
     "ch16_shorter": {"AskedLength.demonstration", "AskedLength.reference"},  # its demonstrator is another

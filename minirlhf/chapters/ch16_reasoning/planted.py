@@ -140,29 +140,30 @@ def measured(policy: Trained, count: int, seed: int) -> dict[str, float]:
     after_bad, after_good = go_on(policy, prompts, bad, seed), go_on(policy, prompts, good, seed)
 
     def right(rest: Sequence[str]) -> float:
-        return _share([GAME.grade(prompt, text) == 1 for prompt, text in zip(prompts, rest, strict=True)])
+        return share([GAME.grade(prompt, text) == 1 for prompt, text in zip(prompts, rest, strict=True)])
 
     return {
         "right": own.reward.mean,
         "thinks": len(thinking) / count,
-        "takes_back": _share([NO in text.split() for text, _ in thinking]),
-        "right_with_no": _share([grade == 1 for text, grade in thinking if NO in text.split()]),
-        "right_without": _share([grade == 1 for text, grade in thinking if NO not in text.split()]),
+        "takes_back": share([NO in text.split() for text, _ in thinking]),
+        "right_with_no": share([grade == 1 for text, grade in thinking if NO in text.split()]),
+        "right_without": share([grade == 1 for text, grade in thinking if NO not in text.split()]),
         "mended": right(after_bad),
-        "noticed": _share([text.startswith(NO) for text in after_bad]),
-        "restored": _share(
+        "noticed": share([text.startswith(NO) for text in after_bad]),
+        "restored": share(
             [
                 rest.split()[1:2] == begun.split()[-1:]
                 for begun, rest in zip(good, after_bad, strict=True)
                 if rest.startswith(NO)
             ]
         ),
-        "carried": _share([follows(*each) for each in zip(prompts, bad, after_bad, strict=True)]),
-        "false_alarm": _share([text.startswith(NO) for text in after_good]),
+        "carried": share([follows(*each) for each in zip(prompts, bad, after_bad, strict=True)]),
+        "false_alarm": share([text.startswith(NO) for text in after_good]),
         "unplanted": right(after_good),
     }
 
 
-def _share(found: Sequence[bool]) -> float:
+def share(found: Sequence[bool]) -> float:
+    """How many are true, of all; 0 of none."""
     values: Tensor = torch.tensor(found, dtype=torch.float64)
     return float(values.mean()) if len(found) else 0.0
