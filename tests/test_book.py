@@ -15,7 +15,7 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
-from browser import STANDS, Browser
+from browser import Browser
 from pages import ACCESS, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
