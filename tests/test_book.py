@@ -329,10 +329,14 @@ def test_a_link_to_a_formula_leads_there_and_a_print_is_whole(page: str, site: P
         assert 0 <= browser.ask(f"{at}.top") <= browser.ask("innerHeight") - 100
         assert browser.ask("scrollY") > 2000
         browser.call("Page.navigate", url=(site / "ledger.html").as_uri())
-        browser.until("document.readyState == 'complete' && location.pathname.endsWith('ledger.html') && window.batches?.length > 0")
+        browser.until(
+            "document.readyState == 'complete' && location.pathname.endsWith('ledger.html') && window.batches?.length > 0"
+        )
         browser.ask("dispatchEvent(new Event('beforeprint'))")
         assert browser.ask(f"{LEFT}.length") == 0
-        assert browser.ask("Math.max(...batches.map(([count]) => count)) > document.querySelectorAll('.math').length / 4")
+        assert browser.ask(
+            "Math.max(...batches.map(([count]) => count)) > document.querySelectorAll('.math').length / 4"
+        )
     finally:
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=heard["identifier"])
 
