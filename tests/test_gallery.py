@@ -364,42 +364,63 @@ def test_bad_input_is_named(arguments, says, capsys):
 
 @pytest.fixture
 def remembered(monkeypatch):
-    """Runs of the quiz that cost nothing: the first curves that come to hand."""
+    """Runs of the quiz that cost nothing: the first curves that come to hand. What was asked, and whether it was broken."""
 
     asked = []
 
-    def run(self, seed):
-        asked.append(self)
-        return made_up(**{name: line(0.1, 0.9) for name in self.panel})
+    def remember(failure, broken):
+        asked.append((failure, broken))
+        return made_up(**{name: line(0.1, 0.9) for name in failure.panel})
 
-    monkeypatch.setattr(type(EVERY["sign"]), "run", run)
+    monkeypatch.setattr(type(EVERY["sign"]), "run", lambda self, seed: remember(self, True))
+    for kind in {type(f.healthy) for f in EVERY.values()}:
+        monkeypatch.setattr(
+            kind, "run", lambda self, seed: remember(next(f for f in EVERY.values() if f.healthy == self), False)
+        )
     return asked
 
 
+def choices(capsys):
+    """Letters and titles of a question."""
+    lines = [text for text in capsys.readouterr().out.splitlines() if re.match("  [A-E]  ", text)]
+    return {text[5:]: text[2] for text in lines}
+
+
 def test_the_quiz_counts_right_answers(remembered, monkeypatch, capsys):
+    truths = []
+
     def answer(prompt):
-        lines = [text for text in capsys.readouterr().out.splitlines() if text.startswith("  ")]
-        return next(text.split()[0] for text in lines if text.endswith(remembered[-1].title))
+        failure, broken = remembered[-1]
+        truths.append(failure.title if broken else command.NOTHING)
+        return choices(capsys)[truths[-1]]
 
     monkeypatch.setattr(builtins, "input", answer)
-    assert main(["gallery", "--quiz", "3"]) == 0
-    assert "3 of 3 right" in capsys.readouterr().out
+    assert main(["gallery", "--quiz", "20"]) == 0
+    assert "20 of 20 right" in capsys.readouterr().out
+    assert 0 < truths.count(command.NOTHING) < 10
+    monkeypatch.setattr(builtins, "input", lambda prompt: choices(capsys)[command.NOTHING])
+    assert main(["gallery", "--quiz", "20"]) == 1
+    assert f"{truths.count(command.NOTHING)} of 20 right" in capsys.readouterr().out
 
 
-def test_neither_the_metrics_of_a_panel_nor_the_number_of_choices_tells(remembered, monkeypatch, capsys):
-    """All runs of one kind show the same metrics, and each question has three answers or more, all of them of that kind."""
+def test_neither_the_metrics_of_a_panel_nor_the_choices_tell(remembered, monkeypatch, capsys):
+    """All runs of one kind show the same metrics; each question has four answers or more, of that kind; and of a critic all answers speak or none
+    where a run has none: where it has one, both faults of a critic are among them, and a healthy critic may be shown."""
     panels, kinds = {}, {f.title: type(f.healthy) for f in EVERY.values()}
+    critics = {f.title for f in EVERY.values() if f.healthy == online.WITH_CRITIC}
     monkeypatch.setattr(
-        command, "panel", lambda names, *_: panels.setdefault(kinds[remembered[-1].title], set()).add(tuple(names))
+        command, "panel", lambda names, *_: panels.setdefault(type(remembered[-1][0].healthy), set()).add(tuple(names))
     )
 
     def answer(prompt):
-        lines = [text for text in capsys.readouterr().out.splitlines() if text.startswith("  ")]
-        choices = [kinds[text.split(maxsplit=1)[1]] for text in lines]
-        assert len(choices) >= 3 and set(choices) == {kinds[remembered[-1].title]}
-        return lines[0].split()[0]
+        found, failure = choices(capsys), remembered[-1][0]
+        assert len(found) >= 4 and command.NOTHING in found
+        assert {kinds[title] for title in found if title != command.NOTHING} == {type(failure.healthy)}
+        assert len(critics & found.keys()) == (2 if failure.title in critics else 0)
+        return "A"
 
     monkeypatch.setattr(builtins, "input", answer)
+    assert len(critics) == 2
     assert main(["gallery", "--quiz", str(len(EVERY))]) in (0, 1)
     assert len(remembered) == len(EVERY) and {len(shown) for shown in panels.values()} == {1}
 

@@ -3,7 +3,7 @@
 minirlhf gallery                     all failures, one line each
 minirlhf gallery sign                run it beside the healthy one: the line, the metrics, cause, fix, what the doctor says
 minirlhf gallery sign --out runs/x   the same, and keep the metrics of both for `minirlhf plot` and `minirlhf doctor`
-minirlhf gallery --quiz 5            five panels: which line was changed?
+minirlhf gallery --quiz 5            five panels: which line was changed, if one was?
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 CHOICES = 5
+#: The answer to a panel of a healthy run, and the share of such panels.
+NOTHING, HEALTHY = "Nothing: the run is healthy", 0.2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -129,21 +131,42 @@ def quiz(count: int, seed: int) -> int:
     draws, every = random.Random(derive_seed("gallery quiz", seed)), list(gallery().values())
     right = 0
     for number, failure in enumerate(draws.sample(every, count), 1):
+        healthy = draws.random() < HEALTHY
         alike = [f for f in every if type(f.healthy) is type(failure.healthy)]
         names = list(dict.fromkeys(name for f in alike for name in f.panel))  # the same for all: a choice would tell
-        others = [f for f in alike if f is not failure and not set(f.findings) & set(failure.findings)]
-        choices = [failure, *draws.sample(others, min(CHOICES - 1, len(others)))]
+        others = _others(failure, alike)
+        draws.shuffle(others)
+        others = sorted(others, key=lambda f: _has_critic(f) != _has_critic(failure))[: CHOICES - 2]
+        choices = [failure.title, *(other.title for other in others), NOTHING]
         draws.shuffle(choices)
+        truth, told = (NOTHING, "This is the run without the fault") if healthy else (failure.title, failure.symptom)
         print(f"{number} of {count}. A run, first step to last:\n", flush=True)
-        panel(names, failure.run(seed + number), None)
+        panel(names, (failure.healthy if healthy else failure).run(seed + number), None)
         for letter, choice in zip("ABCDE", choices, strict=False):
-            print(f"  {letter}  {choice.title}")
+            print(f"  {letter}  {choice}")
         answer = ask("ABCDE"[: len(choices)])
-        good = choices["ABCDE".index(answer)] is failure
+        good = choices["ABCDE".index(answer)] == truth
         right += good
-        print(f"{'Right' if good else f'No: {failure.title}'}. {failure.symptom}\n")
+        print(f"{'Right' if good else f'No: {truth}'}. {told.rstrip('.')}.\n")
     print(f"{right} of {count} right")
     return 0 if right == count else 1
+
+
+def _others(failure: BrokenRun, alike: Sequence[BrokenRun]) -> list[BrokenRun]:
+    """Wrong answers: of runs that show the same metrics, and something else in them. Who speaks of a critic is asked for runs that have one:
+    elsewhere the answer would be known to be wrong. The two of them share a finding, and the gradient tells them apart."""
+    return [
+        other
+        for other in alike
+        if other is not failure
+        and (_has_critic(failure) or not _has_critic(other))
+        and ((_has_critic(failure) and _has_critic(other)) or not set(other.findings) & set(failure.findings))
+    ]
+
+
+def _has_critic(failure: BrokenRun) -> bool:
+    recipe = getattr(failure.healthy, "recipe", None)
+    return recipe is not None and recipe.credit.critic is not None
 
 
 def ask(letters: str) -> str:
