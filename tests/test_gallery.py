@@ -501,6 +501,15 @@ def test_the_command_of_a_question_runs(line, capsys):
         ("reproducible", "other_numbers"),
         ("reward stuck", "wrong_groups"),
         ("reward plateau", "wrong_groups"),
+        ("clip ratio high", "clip_ratio_high"),
+        ("clip fraction too large", "clip_ratio_high"),
+        ("empty completions", "shorter"),
+        ("completions are empty", "shorter"),
+        ("padding side", "padding_side"),
+        ("catastrophic forgetting", "forgets"),
+        ("model forgets", "forgets"),
+        ("kl stuck at 0", "adapters_and_reference"),
+        ("dpo loss negative", "negative_loss"),
     ],
 )
 def test_a_question_is_found_by_the_words_that_people_use(words, name, capsys):
