@@ -27,7 +27,8 @@ LOOK = r"""(() => {
     if (node.parentElement.closest(inert)) continue;
     const tex = /\\[a-zA-Z()[\]]|\$\$|\$[^$\n]*[\\^_{][^$\n]*\$/.test(text);
     const stray = (/\$$/.test(text) && isMath(node.nextSibling)) || (/^\$/.test(text) && isMath(node.previousSibling));
-    if (tex || stray || /\{\{|\}\}/.test(text)) raw.push(text.trim().slice(0, 80));
+    const star = /(?<![\w*])\*\p{L}[\p{L}\d -]*\*(?![\w*])/u.test(text);
+    if (tex || stray || star || /\{\{|\}\}/.test(text)) raw.push(text.trim().slice(0, 80));
   }
   const unknown = [...document.querySelectorAll("mjx-assistive-mml mtext")].filter((e) => e.textContent.includes("\\"));
   const errors = [...document.querySelectorAll("mjx-merror"), ...unknown];
@@ -165,7 +166,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], base: str, overflow: int) -> list[str]:
-    texts = [f"raw TeX or template: {t}" for t in look["raw"]]
+    texts = [f"raw TeX, template or Markdown: {t}" for t in look["raw"]]
     texts += [f"MathJax error: {t}" for t in look["math"]]
     texts += [f"no alternative text: {src[:120]}" for src in look["blind"]]
     texts += [f"broken image: {src[:120]}" for src in look["broken"]]

@@ -752,7 +752,8 @@ MATHJAX = (
 FAULTY = {
     "raw.html": ("", "<p>the policy \\(\\pi\\)</p>", "raw TeX"),
     "dollars.html": ("", "<p>costs $\\beta$</p>", "raw TeX"),
-    "braces.html": ("", "<p>in {{share}} of the runs</p>", "raw TeX or template"),
+    "braces.html": ("", "<p>in {{share}} of the runs</p>", "raw TeX, template"),
+    "stars.html": ("", "<p>the *reverse* KL</p>", "or Markdown: the *reverse* KL"),
     "macro.html": (MATHJAX, '<p><span class="math">\\(\\nosuchmacro\\)</span></p>', "MathJax error"),
     "console.html": ("", "<script>console.error('oh')</script>", "console error: oh"),
     "exception.html": ("", "<script>nothing.here()</script>", "exception: ReferenceError"),

@@ -21,7 +21,7 @@ from minirlhf.core import provenance
 from minirlhf.ledger.pages import homes, labels_in
 
 FIELD = re.compile(r"(Label|Source|Args|Attributes|Returns|Raises):\s*(.*)")
-ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}")
+ROLE_OR_LITERAL = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}|(?<![\w*])\*(\w[\w -]*)\*(?![\w*])")
 API = "api"
 
 
@@ -83,11 +83,12 @@ def _without_docstring(node: Any, lines: list[str]) -> tuple[str, str]:
 
 
 def inline(text: str) -> list[nodes.Node]:
-    """Text in which ``code`` and roles become literals; all else, mathematics above all, stays as it is."""
+    """Text in which ``code`` and roles become literals and *words* emphasis; all else, mathematics above all, stays as it is."""
     found: list[nodes.Node] = []
     at = 0
     for match in ROLE_OR_LITERAL.finditer(text):
-        found += [nodes.Text(text[at : match.start()]), nodes.literal("", match[1])]
+        marked = nodes.literal("", match[1]) if match[1] else nodes.emphasis("", match[2])
+        found += [nodes.Text(text[at : match.start()]), marked]
         at = match.end()
     return [*found, nodes.Text(text[at:])]
 
