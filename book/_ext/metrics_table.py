@@ -3,6 +3,7 @@
 from typing import Any
 
 from docutils import nodes
+from library import inline
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -38,9 +39,8 @@ def _entry(metric: Metric) -> nodes.definition_list_item:
 
 def _link(question: AskedQuestion) -> nodes.reference:
     """To its entry in the page of questions."""
-    return nodes.reference(
-        "", question.asked, refuri=f"questions.html#{nodes.make_id(f'question-{question.name}')}", internal=True
-    )
+    address = f"questions.html#{nodes.make_id(f'question-{question.name}')}"
+    return nodes.reference("", "", *inline(question.asked), refuri=address, internal=True)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
