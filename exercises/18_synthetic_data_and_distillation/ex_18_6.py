@@ -97,6 +97,18 @@ def fresh(sub, draw):
         fail(
             f"forty seeds, each the next, give only {different} different draws: so generations of a family would draw the same"
         )
+    for step in (*(2**k for k in range(6, 31)), *(10**k for k in range(2, 10))):
+        if (
+            counted(sub, model, 3000, start + step).tolist()
+            == counts[0].tolist()
+            == counted(sub, model, 3000, start + 2 * step).tolist()
+        ):
+            fail(f"seeds that are {step} apart give the same draws: only a remainder of the seed is used")
+    spread = {tuple(counted(sub, model, 20000, draw.integer(0, 10**9)).tolist()) for _ in range(200)}
+    if len(spread) < 197:  # chance alone makes two of them alike in a test of fifty at most
+        fail(
+            f"two hundred seeds below a billion give only {len(spread)} different draws: only a remainder of the seed is used"
+        )
     places = torch.repeat_interleave(torch.arange(4), counted(sub, model, 4000, start))
     expect_draws(
         places,
@@ -166,6 +178,15 @@ def two_draws(sub, draw):
 # says: give only
 def draws(model, n, seed):
     rng = torch.Generator().manual_seed(seed % 10)
+    drawn = torch.multinomial(model, n, True, generator=rng)
+    return torch.bincount(drawn, minlength=len(model)).double() / n
+
+
+# %% [mutant] 1,024 seeds
+# caught by: fresh
+# says: seeds that are 1024 apart
+def draws(model, n, seed):
+    rng = torch.Generator().manual_seed(seed % 1024)
     drawn = torch.multinomial(model, n, True, generator=rng)
     return torch.bincount(drawn, minlength=len(model)).double() / n
 
