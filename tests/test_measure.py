@@ -9,6 +9,7 @@ import torch
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation
 from minirlhf.data.records import Problem
+from minirlhf.equations.evaluation import win_rate_interval
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -58,12 +59,29 @@ def test_no_share_is_known_better_than_by_as_many_independent_draws_as_there_wer
     assert found["maj@4"]["value"] == pytest.approx(float(majorities(replies, 4).mean()))
 
 
-def test_a_win_rate_counts_every_reply_as_a_draw():
-    """Means of .5, .5, .5, 1: their standard error is 1/8, so they are worth .625 · .375 · 64 = 15 draws, and sixteen were made."""
+def test_a_win_rate_has_one_vote_of_each_problem_and_ties_narrow_it():
+    """By the means of the replies: three ties and a win. The interval is of three kinds of votes, not of a share of .625."""
     ours, theirs = [[1.0, 1.0, 0.0, 0.0]] * 4, [[1.0, 0.0, 0.0, 1.0]] * 3 + [[0.0] * 4]
     found = as_json(measure(replied(ours), against=replied(theirs)))
     assert found["win rate"]["value"] == 0.625 and found["reward of the other"]["value"] == 0.375
-    assert ends(found, "win rate") == pytest.approx(wilson_interval(0.625 * 15, 15))
+    votes = (torch.tensor([float(count)]) for count in (1, 3, 0))
+    assert ends(found, "win rate") == pytest.approx([float(end) for end in win_rate_interval(*votes)])
+    low, high = ends(found, "win rate")
+    wide = wilson_interval(2.5, 4)
+    assert wide[0] < low < 0.5 < high < wide[1]
+    assert ends(as_json(measure(replied(ours), against=replied([[0.0] * 4] * 4))), "win rate") == pytest.approx(
+        wilson_interval(4, 4)
+    )
+
+
+def test_a_win_rate_of_clusters_has_the_error_of_clusters():
+    ours, theirs = [[1.0], [1.0], [0.0], [0.0], [1.0], [1.0]], [[0.0], [0.0], [1.0], [1.0], [0.0], [1.0]]
+    found = as_json(measure(replied(ours, clusters=[0, 0, 1, 1, 2, 2]), against=replied(theirs)))
+    value = found["win rate"]["value"]
+    assert value == pytest.approx(3.5 / 6)
+    sums = torch.tensor([2 - 2 * value, -2 * value, 1.5 - 2 * value])
+    worth = value * (1 - value) / (float((sums**2).sum()) / 36 * 3 / 2)
+    assert ends(found, "win rate") == pytest.approx(wilson_interval(value * worth, worth))
 
 
 def test_what_could_not_be_graded_is_counted_by_replies():

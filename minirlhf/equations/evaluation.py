@@ -61,6 +61,43 @@ def wilson_interval(successes: Tensor, trials: Tensor, *, alpha: float = 0.05) -
     return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
 
 
+@torch.no_grad()
+@takes(wins=_COUNTED, ties=_COUNTED, losses=_COUNTED, alpha=_LEVEL)
+def win_rate_interval(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: float = 0.05) -> tuple[Tensor, Tensor]:
+    """All win rates μ, ties counted one half, that are within z of *their own* standard errors of what was seen; both ends ``(...)``.
+
+    With shares w of wins and l of losses a vote has the mean μ = ½ + (w − l)/2 and the variance (w + l − (w − l)²)/4; of the shares that
+    have this mean the likeliest are taken. Without ties it is Wilson's interval, with ties narrower. No gradient flows.
+
+    Label: eq:win-rate-interval
+    Source: Tango (1998), "Equivalence test and confidence interval for the difference in proportions for the paired-sample design": his
+        difference is w − l.
+    Args:
+        wins, ties, losses: how many of each, at least one in all.
+    """
+    wins, ties, losses = wins.double(), ties.double(), losses.double()
+    if not bool((wins + ties + losses >= 1).all()):
+        raise ValueError(f"wins of shape {tuple(wins.shape)}; expected at least one vote")
+    z = _two_sided(alpha)
+    return 1 - _highest_win_rate(losses, ties, wins, z), _highest_win_rate(wins, ties, losses, z)
+
+
+def _highest_win_rate(wins: Tensor, ties: Tensor, losses: Tensor, z: float) -> Tensor:
+    """Upper end of :func:`win_rate_interval`, by halving; of w − l, then of the mean."""
+    votes = wins + ties + losses
+    seen = (wins - losses) / votes
+    low, high = seen, torch.ones_like(seen)
+    for _ in range(60):
+        middle = (low + high) / 2
+        # The likelihood of w = l + middle, l and 1 − w − l has its maximum where 2 n l² − b l − L·middle (1 − middle) = 0.
+        b = wins + losses - middle * (2 * votes - wins + losses)
+        root = (b**2 + 8 * votes * losses * middle * (1 - middle)).clamp(min=0.0).sqrt()
+        spread = (b + root) / (2 * votes) + middle - middle**2  # w + l − (w − l)²
+        within = (middle - seen) ** 2 * votes <= z**2 * spread
+        low, high = torch.where(within, middle, low), torch.where(within, high, middle)
+    return (1 + low) / 2
+
+
 def _binomial_log_chances(trials: int, chance: Tensor) -> Tensor:
     """``(..., trials + 1)``: log-probabilities of 0 … trials successes."""
     counts = torch.arange(trials + 1, dtype=torch.float64)

@@ -172,7 +172,10 @@ class JudgedFiles:
 
     @staticmethod
     def _share(name: str, pairs: Sequence[Pair], values: Sequence[float]) -> Number:
+        """One vote of each prompt; where a prompt has several pairs, the mean of the prompts' shares."""
         prompts = len({_key(pair.prompt) for pair in pairs})
+        if prompts == len(pairs):
+            return Number.of_votes(name, torch.tensor(values))
         return Number.of_shares(name, _over_prompts(pairs, values), prompts, len(pairs))
 
     def rows(self) -> list[dict[str, Any]]:

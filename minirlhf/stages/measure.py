@@ -18,7 +18,7 @@ from minirlhf.core.masking import lengths
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Problem
 from minirlhf.equations.estimators import maj_at_k, pass_at_k, pass_hat_k
-from minirlhf.equations.evaluation import clustered_variance
+from minirlhf.equations.evaluation import clustered_variance, win_rate_interval
 from minirlhf.evidence import student
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.reference import require_same_vocabulary
@@ -74,6 +74,14 @@ class Number:
         alike = not found.stderr > 0
         alone = prompts if alike else min(draws, found.mean * (1 - found.mean) / found.stderr**2)
         return cls(name, found.mean, *wilson_interval(found.mean * max(alone, 1), max(alone, 1)))
+
+    @classmethod
+    def of_votes(cls, name: str, votes: Tensor) -> Number:
+        """Of independent votes ``(N,)`` for 1, for 0 or, in a tie, ½: with the interval of a win rate."""
+        if not len(votes):
+            return cls(name, math.nan, math.nan, math.nan)
+        counts = ((votes == value).sum() for value in (1.0, 0.5, 0.0))
+        return cls(name, float(votes.double().mean()), *map(float, win_rate_interval(*counts)))
 
     @property
     def known(self) -> bool:
@@ -291,7 +299,10 @@ def measure(found: Replies, *, against: Replies | None = None) -> list[Number]:
         numbers.append(Number.of("reward of the other", *over(other.nanmean(1), other.isfinite().any(1))))
         both = some & other.isfinite().any(1)
         won = wins(rewards.nanmean(1), other.nanmean(1))
-        numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
+        if found.clusters is None:  # one vote of each problem, by the means of its replies
+            numbers.append(Number.of_votes("win rate", won[both]))
+        else:
+            numbers.append(share("win rate", won, int(both.sum()) * num_generations, both))
     if found.kl is not None:
         numbers.append(Number.of("KL to the reference (nats)", *over(found.kl.double().mean(1))))
     numbers.append(Number.of("length (tokens)", *over(found.lengths.double().mean(1))))

@@ -71,15 +71,18 @@ def _(information, draw: Draw) -> Comparison:
 def _(information, draw: Draw) -> Comparison:
     "It is also the curvature of the log-likelihood, whoever has won."
     games = _games(draw, 4, 9)
-    rewards = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64) + draw.uniform(4, low=-0.2, high=0.2)
+    boards = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64) + draw.uniform(2, 4, low=-0.2, high=0.2)
     wins = _split(games, games * draw.uniform(4, 4))
-    columns = []
-    for b in range(4):
-        step = torch.zeros(4, dtype=torch.float64)
-        step[b] = 1e-4
-        rise = bradley_terry_balance(wins, rewards + step) - bradley_terry_balance(wins, rewards - step)
-        columns.append(-rise / 2e-4)
-    return information(games, rewards), torch.stack(columns, -1)
+    expected = []
+    for rewards in boards:
+        columns = []
+        for b in range(4):
+            step = torch.zeros(4, dtype=torch.float64)
+            step[b] = 1e-4
+            rise = bradley_terry_balance(wins, rewards + step) - bradley_terry_balance(wins, rewards - step)
+            columns.append(-rise / 2e-4)
+        expected.append(torch.stack(columns, -1))
+    return information(games.expand(2, 4, 4), boards), torch.stack(expected)
 
 
 def _split(games: Tensor, share: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,6 +116,89 @@ def _beyond(p: float, *, seen: float, trials: int, z: float, sign: float = 1.0) 
     return sign * ((p - seen) ** 2 * trials - z * z * p * (1 - p))
 
 
+# -- wins, ties, losses ------------------------------------------------------------------------------------------
+
+
+def _votes(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+    """Three times some wins, ties and losses."""
+    wins, ties, losses = (torch.tensor([draw.integer(2, 9) for _ in range(3)]).double() for _ in range(3))
+    return wins, ties + 4, losses
+
+
+def _seen_spread(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: float) -> tuple[Tensor, Tensor]:
+    """The interval with the variance of the votes as they were seen."""
+    n = wins + ties + losses
+    mean = (wins + ties / 2) / n
+    half = _reach(alpha / 2) * ((wins + losses - (wins - losses) ** 2 / n) / 4).sqrt() / n
+    return mean - half, mean + half
+
+
+TIED: dict[str, Callable[..., Any]] = {
+    "Wilson's, of so many votes": lambda wins, ties, losses, *, alpha: evaluation.wilson_interval(
+        wins + ties / 2, wins + ties + losses, alpha=alpha
+    ),
+    "the spread that was seen": _seen_spread,
+    "one-sided z": lambda *votes, alpha: evaluation.win_rate_interval(*votes, alpha=2 * alpha),
+    "ties are losses": lambda wins, ties, losses, *, alpha: evaluation.win_rate_interval(
+        wins, 0 * ties, losses + ties, alpha=alpha
+    ),
+    "of losses": lambda wins, ties, losses, *, alpha: evaluation.win_rate_interval(losses, ties, wins, alpha=alpha),
+}
+
+
+@check(
+    "eq:win-rate-interval",
+    "value",
+    of=evaluation.win_rate_interval,
+    against="the votes' likeliest shares of all with the end's mean, by Lagrange's multiplier: z standard errors from what was seen",
+    wrong={**TIED, "ties thrown away": lambda wins, ties, losses, *, alpha: evaluation.wilson_interval(
+        wins, wins + losses, alpha=alpha
+    )},
+)  # fmt: skip
+def _(interval, draw: Draw) -> Iterator[Comparison]:
+    "The ends are the two truths from which the win rate that was seen is just z standard errors away."
+    for alpha in (0.1, 0.3):
+        votes = _votes(draw)
+        low, high = interval(*votes, alpha=alpha)
+        for at, counts in enumerate(torch.stack(votes, -1).tolist()):
+            n, seen = sum(counts), (counts[0] + counts[1] / 2) / sum(counts)
+            for end, side in ((float(low[at]), -1), (float(high[at]), 1)):
+                error = math.sqrt(_likeliest_variance(end, counts) / n)
+                yield side * (end - seen) / error, _reach(alpha / 2)
+
+
+def _likeliest_variance(mean: float, counts: Sequence[float]) -> float:
+    """Of a vote for 1, ½ or 0, if these counts were seen and ``mean`` is the truth.
+
+    The likelihood under Σ p_j (x_j − mean) = 0 has its maximum at p_j = n_j / (n (1 + m (x_j − mean))), with m for which that holds.
+    """
+    apart = [1.0 - mean, 0.5 - mean, -mean]
+    share = lambda m: [c / sum(counts) / (1 + m * d) for c, d in zip(counts, apart, strict=True)]
+    m = _root(lambda m: -math.fsum(p * d for p, d in zip(share(m), apart, strict=True)), -1 / (1 - mean), 1 / mean)
+    return math.fsum(p * d * d for p, d in zip(share(m), apart, strict=True))
+
+
+@check(
+    "eq:win-rate-interval",
+    "limits",
+    of=evaluation.win_rate_interval,
+    against="Wilson's interval where nothing is tied; ½ ± z²/(2(n + z²)) where everything is",
+    wrong={name: TIED[name] for name in ("the spread that was seen", "one-sided z", "ties are losses")},
+)
+def _(interval, draw: Draw) -> Iterator[Comparison]:
+    "Without ties, with nothing but wins, losses or ties."
+    n = float(draw.integer(5, 12))
+    wins = torch.tensor([0.0, draw.integer(1, 4), n, 0.0], dtype=torch.float64)
+    ties = torch.tensor([0.0, 0.0, 0.0, n], dtype=torch.float64)
+    for alpha in (0.1, 0.3):
+        low, high = interval(wins, ties, n - wins - ties, alpha=alpha)
+        z2 = _reach(alpha / 2) ** 2
+        expected = evaluation.wilson_interval(wins[:3], torch.full((3,), n, dtype=torch.float64), alpha=alpha)
+        half = torch.tensor([z2 / (2 * (n + z2))], dtype=torch.float64)
+        yield low, torch.cat([expected[0], 0.5 - half])
+        yield high, torch.cat([expected[1], 0.5 + half])
+
+
 @check(
     "eq:bootstrap-law",
     "law",
@@ -182,6 +266,7 @@ def _(coverage, draw: Draw) -> Comparison:
     n, truths = 5, draw.uniform(3, low=0.45, high=0.55)
     low = torch.tensor([0.0, 0.0, 0.1, 0.6, 0.7, 0.8], dtype=torch.float64) + draw.uniform(6, low=0.0, high=0.05)
     high = torch.tensor([0.2, 0.3, 0.7, 0.8, 0.9, 0.95], dtype=torch.float64) + draw.uniform(6, low=0.0, high=0.05)
+    low[3], high[1] = truths[0], truths[1]  # an end belongs to its interval
     expected = []
     for p in truths.tolist():
         held = 0.0
@@ -408,6 +493,7 @@ def _(needed, draw: Draw) -> Iterator[Comparison]:
     tau, omega, sigma = draw.uniform(3, low=0.5, high=1.5).tolist()
     for seeds, replies, alpha, power, share in ((2, 3, 0.1, 0.7, 0.3), (5, 2, 0.02, 0.9, 0.1)):
         effect = float(draw.uniform(low=1.0, high=2.0)) * (_reach(alpha / 2) + 1.5) * math.sqrt(tau / (seeds * share))
+        tau, omega, sigma, effect = tau / 100, omega / 100, sigma / 100, effect / 10  # of scores between 0 and 1
         options = {"seed": tau, "item": omega, "reply": sigma, "seeds": seeds, "replies": replies}
         n = needed(effect, **options, alpha=alpha, power=power)
         deviation = math.sqrt(tau / seeds + (omega + sigma / (seeds * replies)) / n)

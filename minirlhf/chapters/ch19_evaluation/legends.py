@@ -82,6 +82,32 @@ def _(draw: Draw) -> Legend:
     return legend | {r"p_{\text{end}}": ends, r"\hat p": legend[r"\hat p"].repeat(2)}
 
 
+@ink("eq:win-rate-interval")
+def _(draw: Draw) -> Legend:
+    counts = [(draw.integer(2, 5), draw.integer(3, 6), draw.integer(2, 5)) for _ in range(2)]
+    votes = torch.tensor(counts, dtype=torch.float64)
+    ends = torch.cat(evaluation.win_rate_interval(*votes.T, alpha=0.1))
+    shares = [likeliest(2 * float(end) - 1, *counts[i % 2]) for i, end in enumerate(ends)]
+    return {
+        r"\mu_{\text{end}}": ends,
+        r"\bar x": ((votes[:, 0] + votes[:, 1] / 2) / votes.sum(-1)).repeat(2),
+        "w": torch.tensor([w for w, _ in shares], dtype=torch.float64),
+        "l": torch.tensor([lost for _, lost in shares], dtype=torch.float64),
+        "n": votes.sum(-1).repeat(2),
+        "z": NormalDist().inv_cdf(0.95),
+    }
+
+
+def likeliest(apart: float, wins: int, ties: int, losses: int) -> tuple[float, float]:
+    """Shares of wins and losses that are so far apart, where the log-likelihood stops rising with both."""
+    low, high = max(0.0, -apart), (1 - apart) / 2
+    for _ in range(100):
+        lost = (low + high) / 2
+        rises = wins / (lost + apart) + losses / lost > 2 * ties / (1 - 2 * lost - apart)
+        low, high = (lost, high) if rises else (low, lost)
+    return low + apart, low
+
+
 @ink("eq:bootstrap-law")
 def _(draw: Draw) -> Legend:
     n, successes = 5, draw.integer(1, 4)
