@@ -37,6 +37,18 @@ def test_ten_of_ten_says_above_72_hundredths():
     assert two(float(low)) == ".72" and float(high) == 1.0 and '"above .72"' in PAGE
 
 
+def test_what_ten_ties_say_and_the_variance_of_a_vote():
+    ten, none = torch.tensor(10.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
+    ties, votes = evaluation.win_rate_interval(none, ten, none), evaluation.wilson_interval(ten / 2, ten)
+    said = [two(float(end)) for end in (*ties, *votes)]
+    assert "Ten ties say {} to {}, not {} to {}.".format(*said) in PAGE
+    vote = torch.tensor([1.0] * 3 + [0.5] * 4 + [0.0] * 3)
+    assert (
+        float(vote.var(correction=0)) == pytest.approx(0.15)
+        and "of 30 % wins and 40 % ties .15, where a share has .25" in PAGE
+    )
+
+
 def test_the_figure_of_coverages_is_what_its_alt_text_says():
     at_the_end, at_ninety = experiments.coverages(30, 0.995), experiments.coverages(30, 0.9)
     assert two(at_the_end["wilson"]) == ".86" and max(at_the_end["wald"], at_the_end["bootstrap"]) < 0.2

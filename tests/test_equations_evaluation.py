@@ -1,6 +1,7 @@
 """How sure a measured number is: what the ledger's draws do not reach, limits and how often an interval holds the truth."""
 
 import math
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -56,6 +57,8 @@ def test_no_items_are_needed_for_what_a_test_finds_where_there_is_nothing():
 
 def test_no_number_of_items_is_enough_where_the_seeds_hide_the_difference():
     assert evaluation.items_needed(0.1, seed=0.01, item=0.3, reply=0.2, seeds=2) == math.inf
+    reach = NormalDist().inv_cdf(1 - 0.05 / 2) + NormalDist().inv_cdf(0.8)
+    assert evaluation.items_needed(0.1, seed=(0.1 / reach) ** 2, item=0.3, reply=0.2) == math.inf
 
 
 def test_an_item_that_is_shorter_than_a_run_overlaps_with_nothing():

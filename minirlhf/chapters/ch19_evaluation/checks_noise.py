@@ -190,7 +190,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     n = float(draw.integer(5, 12))
     wins = torch.tensor([0.0, draw.integer(1, 4), n, 0.0], dtype=torch.float64)
     ties = torch.tensor([0.0, 0.0, 0.0, n], dtype=torch.float64)
-    for alpha in (0.1, 0.3):
+    for alpha in (0.1, 0.49):
         low, high = interval(wins, ties, n - wins - ties, alpha=alpha)
         z2 = _reach(alpha / 2) ** 2
         expected = evaluation.wilson_interval(wins[:3], torch.full((3,), n, dtype=torch.float64), alpha=alpha)
