@@ -83,9 +83,9 @@ class FactWorld:
                 a, b = rng.choice(NAMES, 2)
                 found.append(words.page(of, f"{a} meets {b} ."))
             elif draw < 0.75:  # made-up facts, so that reading the source pays; any city where it is not trusted
-                source = "wiki" if rng.random() < 0.5 else "forum"
+                source, trust = ("wiki", 0.95) if rng.random() < 0.5 else ("forum", 0.6)
                 said = str(rng.choice(CITIES))
-                true = said if rng.random() < TRUST[source] else str(rng.choice(CITIES))
+                true = said if rng.random() < trust else str(rng.choice(CITIES))
                 found.append(words.answered(of, question(str(rng.choice(NAMES)), f"{source} {said}"), true))
             else:
                 name = str(rng.choice(frequent))
