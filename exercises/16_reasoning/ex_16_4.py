@@ -5,51 +5,31 @@
 # ---
 
 # %% [statement]
-# With $n$ steps of thought a model is right with probability $p(n)$. `table(STUDENT)` gives $p(0), p(1), \dots, p(10)$, the number of steps $m$ that the prompt asks for, and a price $\alpha$. The model may take any number of steps from 0 to 10, and training
-# finds the best number there is, not only the best among its neighbours.
+# With $n$ steps of thought a model is right with probability $p(n)$; with very many it loses its way. `table(STUDENT)` gives the list of $p(0), p(1), \dots$ up to the most steps that it can take, a small number of steps $m$ that one prompt asks for, a large one $M$
+# that another asks for, a limit $L$ and a price $\alpha$. The model may take any number of steps in the list, and training finds the best there is, not only the best among its neighbours.
 #
-# 1. `taken`: how many steps it takes if the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
-# 2. `dear`: how many it takes if the price is $2\alpha$.
-# 3. `kept`: the smallest price at which it takes exactly $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
-# 4. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(m + 4 - n) + 0.6,\,0,\,1\big)$: the limit is $m + 4$ then.
-# 5. `earned`: its mean reward then. Three digits.
+# 1. `taken`: how many steps it takes if it is asked for $m$ and the reward is $c - \alpha\,|m - n|$, where $c$ is 1 for a right answer and 0 for a wrong one.
+# 2. `dear`: how many it takes for the same prompt if the price is $2\alpha$.
+# 3. `long`: how many it takes if it is asked for $M$ instead, at the price $\alpha$.
+# 4. `kept`: the smallest price at which it takes exactly $m$ when it is asked for $m$ (where two numbers of steps earn the same, it does as it was asked). Three digits behind the point.
+# 5. `within`: how many steps it takes if the reward is $c\cdot\mathrm{clip}\big(0.25\,(L - n) + 0.6,\,0,\,1\big)$.
+# 6. `earned`: its mean reward then. Three digits.
 
 # %% [given]
-import math
-
 from minirlhf.ledger.registry import Draw
 
 
 def table(student):
-    """p of 0 to 10 steps, the number that is asked for, and the price."""
-    for attempt in range(2000):
-        draw = Draw("16.4", student, attempt)
-        top, middle, steep = (
-            0.9 + 0.01 * draw.integer(0, 8),
-            3.6 + 0.2 * draw.integer(0, 9),
-            0.9 + 0.1 * draw.integer(0, 6),
-        )
-        p = [round(0.25 + (top - 0.25) / (1 + math.exp(-steep * (n - middle))), 3) for n in range(11)]
-        m, price = draw.integer(1, 2), 0.06 + 0.01 * draw.integer(0, 3)
-        worth = sorted((x - price * abs(m - n) for n, x in enumerate(p)), reverse=True)
-        factors = [0.25 * (m + 4 - n) + 0.6 for n in range(11)]
-        shaped = sorted((x * min(1, max(0, f)) for x, f in zip(p, factors, strict=True)), reverse=True)
-        loose = sorted((x * f for x, f in zip(p, factors, strict=True)), reverse=True)
-        slopes = sorted(((p[n] - p[m]) / (n - m) for n in range(m + 1, 11)), reverse=True)
-        longest = max(range(11), key=lambda n: p[n] - price * abs(m - n))
-        gains = [p[n + 1] - p[n] for n in range(10)]
-        if (
-            min(worth[0] - worth[1], shaped[0] - shaped[1], loose[0] - shaped[0]) > 0.01
-            and shaped[0] not in p
-            and slopes[0] - slopes[1] > 0.003
-            and longest > m + 1
-            and m + 4 not in (longest, max(range(11), key=lambda n: p[n] * min(1, max(0, factors[n]))))
-            and slopes[0] > (p[longest] - p[m]) / (longest - m)
-            and price - gains[m] > 0.005
-            and slopes[0] + 0.005 < 2 * price < max(gains) - 0.005
-        ):
-            break  # the best numbers stand out, the clip matters, no neighbour of m is worth its price; at twice the price m is the best, though some step gains more
-    return p, m, price
+    """p of 0, 1, … steps, the few and the many that are asked for, the limit, and the price."""
+    draw = Draw("16.4", student)
+    m, slow, more, late = draw.integer(1, 3), draw.integer(2, 3), draw.integer(2, 3), draw.integer(1, 2)
+    # how many steps, and the least and the most that each changes p by, in thousandths
+    parts = ((m + 1, 4, 7), (2, 150, 160), (slow, 18, 34), (more, 105, 112), (1, 8, 20), (late, -25, -8), (3, -80, -62))
+    p = [draw.integer(50, 75) / 1000]
+    for count, low, high in parts:
+        for _ in range(count):
+            p.append(round(p[-1] + draw.integer(low, high) / 1000, 3))
+    return p, m, len(p) - 1 - draw.integer(0, 1), m + slow + 5, draw.integer(42, 48) / 1000
 
 
 # %% [stub]
@@ -57,16 +37,18 @@ print(table(STUDENT))
 
 taken = None
 dear = None
+long = None
 kept = None
 within = None
 earned = None
 
 # %% [solution]
-p, m, price = table(STUDENT)
-taken = max(range(11), key=lambda n: p[n] - price * abs(m - n))
-dear = max(range(11), key=lambda n: p[n] - 2 * price * abs(m - n))
-kept = max((p[n] - p[m]) / abs(n - m) for n in range(11) if n != m)
-shaped = [x * min(1, max(0, 0.25 * (m + 4 - n) + 0.6)) for n, x in enumerate(p)]
+p, m, many, limit, price = table(STUDENT)
+taken = max(range(len(p)), key=lambda n: p[n] - price * abs(m - n))
+dear = max(range(len(p)), key=lambda n: p[n] - 2 * price * abs(m - n))
+long = max(range(len(p)), key=lambda n: p[n] - price * abs(many - n))
+kept = max((p[n] - p[m]) / abs(n - m) for n in range(len(p)) if n != m)
+shaped = [x * min(1, max(0, 0.25 * (limit - n) + 0.6)) for n, x in enumerate(p)]
 earned = max(shaped)
 within = shaped.index(earned)
 
@@ -74,20 +56,26 @@ within = shaped.index(earned)
 from minirlhf.classroom.testing import expect, test
 
 
-def worth(student, price):
-    """Mean rewards of 0 to 10 steps at a price."""
-    p, m, _ = table(student)
-    return [x - price * abs(m - n) for n, x in enumerate(p)]
+def worth(p, asked, price):
+    """Mean rewards of all numbers of steps at a price."""
+    return [x - price * abs(asked - n) for n, x in enumerate(p)]
 
 
 def best(values):
     return float(max(range(len(values)), key=lambda n: values[n]))
 
 
-def clipped(student):
-    p, m, _ = table(student)
-    factors = [0.25 * (m + 4 - n) + 0.6 for n in range(11)]
-    return [x * (0.0 if f < 0 else 1.0 if f > 1 else f) for x, f in zip(p, factors, strict=True)]
+def factors(p, limit):
+    """What each number of steps is multiplied by, before the clip."""
+    return [0.25 * (limit - n) + 0.6 for n in range(len(p))]
+
+
+def clipped(p, limit):
+    return [x * (0.0 if f < 0 else 1.0 if f > 1 else f) for x, f in zip(p, factors(p, limit), strict=True)]
+
+
+FORGOTTEN = "the price is forgotten (with so many steps it is most often right, but steps cost something)"
+NEIGHBOURS = "only the neighbours of m are looked at (they are not worth their price, but a number further away is)"
 
 
 @test(
@@ -95,18 +83,19 @@ def clipped(student):
     rounds=1,
     hints=(
         "Write down the mean reward of every number of steps.",
-        "p(n) − α|m − n|; the mean of c is p(n). Take the largest of the eleven.",
+        "p(n) − α|m − n|; the mean of c is p(n). Take the largest of them all.",
     ),
 )
 def overspends(sub, draw):
     "`taken` is the best number of steps."
-    p, m, price = table(sub.student)
-    want = best(worth(sub.student, price))
+    p, m, many, _, price = table(sub.student)
     expect(
-        sub.number("taken"), want, what="`taken`", reveal=False,
+        sub.number("taken"), best(worth(p, m, price)), what="`taken`", reveal=False,
         mistakes={
-            "only the neighbours of m are looked at (they are not worth their price, but a number further away is)": float(m),
-            "the price is forgotten (with so many steps it is most often right, but steps cost something)": best(p),
+            NEIGHBOURS: float(m),
+            FORGOTTEN: best(p),
+            "it is asked for M (here it is asked for m)": best(worth(p, many, price)),
+            "the price of the second part is used": best(worth(p, m, 2 * price)),
         },
     )  # fmt: skip
 
@@ -115,24 +104,49 @@ def overspends(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "The eleven mean rewards again, with 2α for α.",
+        "The same mean rewards again, with 2α for α.",
         "A step that gains more than its price can come too late: those before it have to be paid as well.",
     ),
 )
 def at_twice_the_price(sub, draw):
     "`dear` is the best number at twice the price."
-    p, _, price = table(sub.student)
-    want = best(worth(sub.student, 2 * price))
+    p, m, _, _, price = table(sub.student)
+    last = max(n for n in range(1, len(p)) if p[n] - p[n - 1] > 2 * price)
+    expect(
+        sub.number("dear"), best(worth(p, m, 2 * price)), what="`dear`", reveal=False,
+        mistakes={
+            NEIGHBOURS: float(m),
+            "the price of the first part is used": best(worth(p, m, price)),
+            "the last step that gains more than its price is taken (those before it cost more than they gain)": float(last),
+            "every step is charged, those up to m as well": best([x - 2 * price * n for n, x in enumerate(p)]),
+            FORGOTTEN: best(p),
+        },
+    )  # fmt: skip
+
+
+@test(
+    points=1,
+    rounds=1,
+    hints=(
+        "The reward is that of the first part, with M for m: too few steps cost as much as too many.",
+        "Between the number that is most often right and M: the steps that are missing to M are charged.",
+    ),
+)
+def asked_for_many(sub, draw):
+    "`long` is the best number where many are asked for."
+    p, m, many, _, price = table(sub.student)
+    want = best(worth(p, many, price))
     others = {
-        "every step is charged, those up to m as well": best([x - 2 * price * n for n, x in enumerate(p)]),
-        "the last step that gains more than its price is taken (those before it cost more than they gain)": float(
-            max(n for n in range(1, 11) if p[n] - p[n - 1] > 2 * price)
+        "steps that are missing to M cost nothing (only those beyond it are charged, or none)": best(p),
+        "it does as it was asked (so many steps make it wrong, and to leave some out costs less than they lose)": float(
+            many
         ),
-        "the price of the first part is used": best(worth(sub.student, price)),
-        "the price is forgotten (with so many steps it is most often right, but steps cost something)": best(p),
+        "it is asked for m (here it is asked for M)": best(worth(p, m, price)),
+        "the price of the second part is used": best(worth(p, many, 2 * price)),
+        "every step is charged, and not how far it is from M": best([x - price * n for n, x in enumerate(p)]),
     }
     expect(
-        sub.number("dear"), want, what="`dear`", reveal=False,
+        sub.number("long"), want, what="`long`", reveal=False,
         mistakes={say: x for say, x in others.items() if x != want},
     )  # fmt: skip
 
@@ -147,12 +161,12 @@ def at_twice_the_price(sub, draw):
 )
 def obeys(sub, draw):
     "`kept` is the smallest price at which it obeys."
-    p, m, at = table(sub.student)
-    taken = int(best(worth(sub.student, at)))
+    p, m, _, _, at = table(sub.student)
+    taken = int(best(worth(p, m, at)))
     low, high = 0.0, 1.0
     for _ in range(60):  # the asked number is best at every price above
         price = (low + high) / 2
-        found = worth(sub.student, price)
+        found = worth(p, m, price)
         low, high = (low, price) if max(found) <= found[m] + 1e-12 else (price, high)
     expect(
         sub.number("kept"), high, what="`kept`", tolerance=6e-4, reveal=False,
@@ -170,21 +184,23 @@ def obeys(sub, draw):
     rounds=1,
     hints=(
         "The clip multiplies, and is below 1 before the limit is reached.",
-        "Eleven products: p(n) times clip(0.25(m + 4 − n) + 0.6, 0, 1).",
+        "Products: p(n) times clip(0.25(L − n) + 0.6, 0, 1).",
     ),
 )
 def within_limit(sub, draw):
     "`within` is the best number at most."
-    p, m, price = table(sub.student)
-    want = best(clipped(sub.student))
-    loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
-    short = [x * min(1.0, max(0.0, 0.25 * (m - n) + 0.6)) for n, x in enumerate(p)]
+    p, m, many, limit, price = table(sub.student)
+    want = best(clipped(p, limit))
     others = {
-        "the limit in the factor is m, where the limit is m + 4": best(short),
-        "the clip is forgotten, so that the factor grows above 1": best(loose),
-        "the number that the first parts ask for is given (here the limit is m + 4)": float(m),
-        "the limit itself is given, as if near the limit the factor were not below 1": float(m + 4),
-        "the reward of the first part is used": best(worth(sub.student, price)),
+        "the limit in the factor is m, where the limit is L": best(clipped(p, m)),
+        "the limit in the factor is M, where the limit is L": best(clipped(p, many)),
+        "the clip is forgotten, so that the factor grows above 1": best(
+            [x * f for x, f in zip(p, factors(p, limit), strict=True)]
+        ),
+        "the number that the first parts ask for is given (here the limit is L)": float(m),
+        "the limit itself is given, as if near the limit the factor were not below 1": float(limit),
+        "the reward of the first part is used": best(worth(p, m, price)),
+        "all numbers up to the limit are taken to be paid in full": best(p[: limit + 1]),
     }
     expect(
         sub.number("within"), want, what="`within`", reveal=False,
@@ -195,75 +211,103 @@ def within_limit(sub, draw):
 @test(points=1, rounds=1, hints=("The mean of c at that number of steps, times …", "p(n) times the clipped factor."))
 def mean_reward(sub, draw):
     "`earned` is the mean reward."
-    p, m, _ = table(sub.student)
-    values = clipped(sub.student)
-    loose = [x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p)]
+    p, m, _, limit, _ = table(sub.student)
+    values = clipped(p, limit)
     expect(
         sub.number("earned"), max(values), what="`earned`", tolerance=6e-4, reveal=False,
-        mistakes={"the factor is left out": p[int(best(values))], "the clip is forgotten, so that the factor grows above 1": max(loose)},
+        mistakes={
+            "the factor is left out": p[int(best(values))],
+            "the clip is forgotten, so that the factor grows above 1": max(x * f for x, f in zip(p, factors(p, limit), strict=True)),
+            "it is the reward at the limit": 0.6 * p[limit],
+            "it is the reward at the number that the first parts ask for": p[m],
+        },
     )  # fmt: skip
 
 
 # %% [mutant] one step at a time
 # caught by: overspends
 # says: further away
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 taken = m
 
 
 # %% [mutant] as right as it can be
 # caught by: overspends
 # says: steps cost something
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 taken = p.index(max(p))
 
 
 # %% [mutant] the last step that gains more than its price
 # caught by: at_twice_the_price
 # says: those before it
-p, m, price = table(STUDENT)
-taken, dear = (max(n for n in range(1, 11) if p[n] - p[n - 1] > price * k) for k in (1, 2))
+p, m, many, limit, price = table(STUDENT)
+dear = max(n for n in range(1, len(p)) if p[n] - p[n - 1] > 2 * price)
 
 
 # %% [mutant] the same at twice the price
 # caught by: at_twice_the_price
 # says: the price of the first part
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 dear = taken
+
+
+# %% [mutant] it obeys at twice the price
+# caught by: at_twice_the_price
+# says: only the neighbours
+p, m, many, limit, price = table(STUDENT)
+dear = m
+
+
+# %% [mutant] only too many are charged
+# caught by: asked_for_many
+# says: cost nothing
+p, m, many, limit, price = table(STUDENT)
+taken, dear, long = (
+    max(range(len(p)), key=lambda n: p[n] - a * max(0, n - asked))
+    for asked, a in ((m, price), (m, 2 * price), (many, price))
+)
+
+
+# %% [mutant] it obeys where many are asked for
+# caught by: asked_for_many
+# says: does as it was asked
+p, m, many, limit, price = table(STUDENT)
+long = many
 
 
 # %% [mutant] the next step
 # caught by: obeys
 # says: next step alone
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 kept = p[m + 1] - p[m]
 
 
 # %% [mutant] the number of the first part
 # caught by: obeys
 # says: first part alone
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 kept = (p[taken] - p[m]) / (taken - m)
 
 
 # %% [mutant] the largest single gain
 # caught by: obeys
 # says: does not begin at m
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 kept = max(b - a for a, b in zip(p, p[1:], strict=False))
 
 
 # %% [mutant] the limit of the first parts
 # caught by: within_limit
-# says: limit is m + 4
-p, m, price = table(STUDENT)
+# says: limit is L
+p, m, many, limit, price = table(STUDENT)
 within = m
 
 
 # %% [mutant] the limit of the first parts, in the formula
 # caught by: within_limit
-# says: limit is m + 4
-p, m, price = table(STUDENT)
+# says: limit is L
+p, m, many, limit, price = table(STUDENT)
 shaped = [x * min(1, max(0, 0.25 * (m - n) + 0.6)) for n, x in enumerate(p)]
 within = shaped.index(max(shaped))
 
@@ -271,31 +315,31 @@ within = shaped.index(max(shaped))
 # %% [mutant] up to the limit
 # caught by: within_limit
 # says: near the limit
-p, m, price = table(STUDENT)
-within = m + 4
+p, m, many, limit, price = table(STUDENT)
+within = limit
 
 
 # %% [mutant] every step costs
 # caught by: at_twice_the_price
 # says: every step is charged
-p, m, price = table(STUDENT)
-dear = max(range(11), key=lambda n: p[n] - 2 * price * n)
+p, m, many, limit, price = table(STUDENT)
+dear = max(range(len(p)), key=lambda n: p[n] - 2 * price * n)
 
 
 # %% [mutant] no clip
 # caught by: mean_reward
 # says: clip is forgotten
-p, m, price = table(STUDENT)
-earned = max(x * (0.25 * (m + 4 - n) + 0.6) for n, x in enumerate(p))
+p, m, many, limit, price = table(STUDENT)
+earned = max(x * (0.25 * (limit - n) + 0.6) for n, x in enumerate(p))
 
 
 # %% [mutant] the factor forgotten
 # caught by: mean_reward
 # says: factor is left out
-p, m, price = table(STUDENT)
+p, m, many, limit, price = table(STUDENT)
 earned = p[within]
 
 
 # %% [partial] 1: the first only
-p, m, price = table(STUDENT)
-dear, kept, within, earned = 10, 0.0, 10, 0.0
+p, m, many, limit, price = table(STUDENT)
+dear, long, kept, within, earned = 0, 0, 0.0, 0, 0.0
