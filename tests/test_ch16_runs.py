@@ -11,7 +11,7 @@ from minirlhf.chapters.ch16_reasoning import budget, guided, planted, puzzles, s
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
-from minirlhf.chapters.ch16_reasoning.tables import Coin, paid_by_a_coin
+from minirlhf.chapters.ch16_reasoning.tables import Coin, Pool, paid_by_a_coin, samples_to_goal
 from minirlhf.core.calling import evaluating
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_prompt
@@ -243,6 +243,18 @@ def test_the_strict_form_is_asked_for_whatever_the_answer(completion, form):
     assert puzzles.in_form(completion) == form
 
 
+def test_what_the_chains_of_puzzles_are():
+    """By hand: three chains and a bare answer; of ten verdicts eight are right, and seven should be a yes."""
+    puzzle = "A says part , B says A same C , C says all"
+    whole = puzzles.WORLD.reference(puzzle)
+    assert whole == "think try k k k no try k k n yes no try k n k yes no try k n n yes yes yes answer k n n"
+    said = [whole, "think answer k k k", "answer k n n", "think try k n n no no answer k k k"]
+    assert puzzles.thoughts([puzzle] * 4, said) == pytest.approx(
+        {"tries": 5 / 3, "asked": 10 / 3, "verdicts": 0.8, "agreeing": 0.7, "follows": 1 / 3, "hollow": 1 / 4}
+    )
+    assert set(puzzles.thoughts([puzzle] * 2, ["answer k n n", ""]).values()) == {0.0}
+
+
 def test_a_careless_demonstrator_is_always_right():
     """In half of the replies it keeps to the form."""
     rng = numpy_generator("careless")
@@ -356,6 +368,17 @@ def test_how_many_kinds_of_swaps_the_first_questions_hold(count, kinds):
         met |= set(zip([words[1], *positions(prompt)[:-1]], words[3:], strict=True))
     assert len(met) == kinds
     assert [positions(prompt)[-1] for prompt in WORLD.prompts("train")[:4]] == ["c", "a", "a", "a"]
+
+
+def test_filters_that_cannot_be_are_refused():
+    pool = Pool(size=20, most=2)
+    for filtering, chosen, message in (
+        ("offlin", {}, "expected one of"),
+        ("curriculum", {"pace": 0}, "at least 1"),
+        ("offline", {"kept": (9, 9)}, "no prompt"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            samples_to_goal(filtering, 1, pool, **chosen)
 
 
 def test_what_a_first_word_and_the_best_of_n_cost():

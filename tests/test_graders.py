@@ -47,6 +47,7 @@ BEHIND += (
 #: Behind a number without a blank: units, and products.
 GLUED_UNITS = (
     "Hz", "kHz", "kW", "kWh", "kJ", "GB", "MB", "Mb", "ms", "eV", "Pa", "kPa", "dB", "rpm", "cal", "USD", "yr", "yrs", "mo", "wk", "cc", "deg", "mol", "px", "fps", "gal", "qt", "pt", "tsp", "hp", "psi", "mph", "-day",
+    "nm", "um", "us", "GPa", "Nm", "MN", "rad", "ha", "atm", "bar", "ppm", "mpg", "KB", "GiB", "mAh", "kA", "Sv", "pcs", "ct", "CHF", "CAD", "kph", "AD", "CE", "-ft", "-in", "-lb", "-yr",
 )  # fmt: skip
 GLUED_PRODUCTS = (
     "pq", "uv", "dx", "rh", "gh", "ij", "pqr", "kw", "kj", "mb", "ab", "bc", "abc", "BX", "t", "r", "-m", "-pq",
@@ -374,6 +375,7 @@ TABLE = {
         *((f"44 {era}", "44", right) for era, right in (("BC", 1), ("AD", 1), ("bc", 0))),
         ("44BC", "44", 1),
         *((rf"\boxed{{7\text{{{unit}}}}}", "7", 1) for unit in (" K", " kW", "kW", " m")),
+        *((rf"\boxed{{300{kelvin}}}", "300", 1) for kelvin in (r"\,\mathrm{K}", r"~\text{K}", r" \text{K}")),
         *((rf"\boxed{{7\text{{{letter}}}}}", "7", 0) for letter in ("K", " k", " M", " B", " x", " e")),
         (r"\boxed{7\pi}", r"7\pi", 1),
         *(
@@ -408,6 +410,8 @@ TABLE = {
             )
         ),
         ("x>12", "x > 12", 1),
+        (r"\boxed{x \ge 10 000}", r"x \ge 10000", 1),
+        ("x > 1 0000", "x > 10000", 0),
         ("x > .5", "x>.5", 1),
         (r"\boxed{x or y}", "X or Y", 1),
         ("$7$ is wrong; it is 8", "7", 0),

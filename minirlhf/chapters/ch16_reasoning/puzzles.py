@@ -9,6 +9,7 @@ the others give a bare answer, begin their chain without ``think``, or say the a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -108,19 +109,54 @@ def train(name: str, begin: Trained, seed: int, plan: RLPlan = RL) -> Trained:
 
 def measured(policy: Trained, split: Split, count: int) -> dict[str, float]:
     """On the first puzzles of a split: right answers, replies in the strict form, such as are both, and chains, with or without their ``think``;
-    right answers also by :func:`difficulty`, and among chains and bare answers (0 where there are none)."""
+    right answers also by :func:`difficulty`, and among chains and bare answers; and :func:`thoughts`. 0 where there is nothing to count."""
     problems = task_problems(WORLD, split)[:count]
     result = evaluate(
         policy.model, problems, task_reward(WORLD), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=WORLD.max_completion_length), seed=1000,
     )  # fmt: skip
-    hard = np.array([difficulty(problem.prompt[-1]["content"]) for problem in result.problems])
+    prompts = [problem.prompt[-1]["content"] for problem in result.problems]
+    hard = np.array([difficulty(prompt) for prompt in prompts])
     right, form = result.rewards.numpy(), np.array(formed(result.problems, result.completions))
-    chains = np.array([text.startswith(("think", "try")) for text in result.completions])
+    chains = np.array([is_chain(text) for text in result.completions])
     numbers = {"right": _mean(right), "form": _mean(form), "both": _mean(right * form), "chains": _mean(chains)}
     numbers |= {f"right_{level}": _mean(right[hard == level]) for level in LEVELS}
-    return numbers | {"right_chains": _mean(right[chains]), "right_bare": _mean(right[~chains])}
+    numbers |= {"right_chains": _mean(right[chains]), "right_bare": _mean(right[~chains])}
+    return numbers | thoughts(prompts, result.completions)
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0
+def is_chain(text: str) -> bool:
+    """Whether a reply begins as a chain does, with or without its ``think``."""
+    return text.startswith(("think", "try"))
+
+
+def thoughts(prompts: Sequence[str], completions: Sequence[str]) -> dict[str, float]:
+    """What the chains among replies are: how many worlds each tries (``tries``) and how many verdicts it gives (``asked``); the share of verdicts
+    that are right (``verdicts``), and that should be a yes (``agreeing``); the share of chains behind whose last try the same kinds are answered (``follows``), and of all replies those
+    that are in the form and try nothing (``hollow``). 0 where there is nothing to count."""
+    texts = [(prompt, text) for prompt, text in zip(prompts, completions, strict=True) if is_chain(text)]
+    right, agreeing = [], []
+    for prompt, text in texts:
+        words = text.split()
+        for word, grade in zip(words, GAME.grade_steps(prompt, words), strict=True):
+            if not math.isnan(grade):
+                right.append(grade)
+                agreeing.append(float((word == "yes") == bool(grade)))
+    return {
+        "tries": _mean([float(text.split().count("try")) for _, text in texts]),
+        "asked": len(right) / max(len(texts), 1),
+        "verdicts": _mean(right),
+        "agreeing": _mean(agreeing),
+        "follows": _mean([_follows(text) for _, text in texts]),
+        "hollow": _mean([in_form(text) * ("try" not in text.split()) for text in completions]),
+    }
+
+
+def _follows(text: str) -> float:
+    thought, marked, kinds = text.rpartition("answer ")
+    _, tried, rest = thought.rpartition("try ")
+    return float(bool(marked and tried) and kinds.split() == rest.split()[: GAME.people])
+
+
+def _mean(values: np.ndarray | Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else 0.0

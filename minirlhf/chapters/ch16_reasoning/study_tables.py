@@ -1,23 +1,19 @@
-"""Narrowing, a coin as reward, and filters of difficulty: ``python -m minirlhf.chapters.ch16_reasoning.study_tables`` (a minute).
+"""Narrowing, and a coin as reward: ``python -m minirlhf.chapters.ch16_reasoning.study_tables`` (three minutes).
 
 Twenty seeds. pass@k before and after RL over 48 strategies, without and with a KL term, and with pay for a group's only success; a policy of two
-habits that is paid by a coin, with and without the clip, each coin used once or again; the samples that training needs when a half of the prompts is impossible, or none is.
-Writes ``study_tables.json``.
+habits that is paid by a coin, with and without the clip, each coin used once or again. Writes ``study_tables.json``.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from minirlhf.chapters.ch16_reasoning.tables import (
     Coin,
     Narrowing,
-    Pool,
     improve,
     paid_by_a_coin,
     pass_at,
-    samples_to_goal,
     solved_by,
 )
 from minirlhf.evidence import Study, settings
@@ -29,21 +25,10 @@ CLIPS = {"clip": 0.2, "free": None}
 USES = ("once", "again")
 #: Learning rates: at the first hardly a ratio of a batch reaches the clip, at the second about one in eighty does.
 RATES = {"slow": 0.5, "fast": 2.0}
-NARROWING, COIN, POOL = Narrowing(), Coin(), Pool()
-POOLS = {"half": 0.5, "none": 0.0}
-#: Filters, and what is chosen of them: how many of eight replies may be right, how many steps lead to the hardest prompts (of six on other seeds fifty was best with half of the prompts impossible, and second to twenty-five with none).
-FILTERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "all": ("all", {}),
-    "offline": ("offline", {"kept": (2, 6)}),
-    "offline_mixed": ("offline", {"kept": (1, 7)}),
-    "offline_hard": ("offline", {"kept": (1, 4)}),
-    "online": ("online", {}),
-    "curriculum": ("curriculum", {"pace": 400}),
-    "curriculum_fast": ("curriculum", {"pace": 50}),
-}
+NARROWING, COIN = Narrowing(), Coin()
 
 
-def one_seed(seed: int, narrowing: Narrowing = NARROWING, coin: Coin = COIN, pool: Pool = POOL) -> dict[str, float]:
+def one_seed(seed: int, narrowing: Narrowing = NARROWING, coin: Coin = COIN) -> dict[str, float]:
     """Everything with one seed."""
     table = solved_by(seed, narrowing)
     policies = {
@@ -62,18 +47,14 @@ def one_seed(seed: int, narrowing: Narrowing = NARROWING, coin: Coin = COIN, poo
                     left = paid_by_a_coin(share, epsilon, seed, plan, reused=use == "again")
                     key = f"coin_{name}_{use}_{pace}_{round(10 * share)}"
                     numbers |= {key: float(left.mean()), f"{key}_median": float(left.median())}
-    for name, impossible in POOLS.items():
-        for called, (filtering, chosen) in FILTERS.items():
-            found = samples_to_goal(filtering, seed, replace(pool, impossible=impossible), **chosen)
-            numbers |= {f"{name}_{called}_{key}": value for key, value in found.items()}
     return numbers
 
 
 def probe() -> dict[str, float | str]:
     """Little of each."""
     small = Narrowing(problems=30, strategies=6, steps=20, prompts=4, group=4)
-    few, part = Coin(runs=4, steps=5, batch=8), Pool(size=100, most=40)
-    return one_seed(1, small, few, part) | settings(narrowing=NARROWING, coin=COIN, pool=POOL)
+    few = Coin(runs=4, steps=5, batch=8)
+    return one_seed(1, small, few) | settings(narrowing=NARROWING, coin=COIN)
 
 
 STUDY = Study(one_seed, probe, seeds=20)

@@ -152,6 +152,10 @@ class Pool:
     refills: int = 8
 
 
+#: The ways to choose prompts that :func:`samples_to_goal` knows.
+FILTERING = ("all", "offline", "online", "curriculum")
+
+
 def samples_to_goal(
     filtering: str, seed: int, plan: Pool, *, kept: tuple[int, int] = (2, 6), pace: int = 400
 ) -> dict[str, float]:
@@ -160,7 +164,14 @@ def samples_to_goal(
     ``offline`` keeps the prompts of which the first model solves at least and at most so many of ``graded`` replies, as ``kept`` says; grading
     the pool is not counted. ``online`` samples groups until enough of them are mixed, and pays for the others. ``curriculum`` asks from easy to
     hard, the difficulties being known, and comes to the hardest after ``pace`` steps.
+
+    Raises:
+        ValueError: for another word, a pace below 1, or limits that keep no prompt.
     """
+    if filtering not in FILTERING:
+        raise ValueError(f"filtering = {filtering!r}; expected one of {', '.join(FILTERING)}")
+    if pace < 1:
+        raise ValueError(f"pace = {pace!r}; expected a number of steps, at least 1")
     draws = generator("pool", seed)
     difficulty = plan.spread * torch.randn(plan.size, generator=draws, dtype=torch.float64)
     never = torch.rand(plan.size, generator=draws) < plan.impossible
@@ -177,6 +188,8 @@ def samples_to_goal(
             torch.full((plan.size,), float(plan.graded)).double(), chance(everything), generator=draws
         )
         pool = everything[(solved >= kept[0]) & (solved <= kept[1])]
+        if not len(pool):
+            raise ValueError(f"kept = {kept!r}; no prompt of the pool is solved so often out of {plan.graded} times")
     ranked = difficulty.argsort()
     for step in range(plan.most):
         if filtering == "curriculum":  # a window of a fifth of the pool that moves from the easiest to the hardest

@@ -35,16 +35,17 @@ _WORD = re.compile(r"[a-zA-Z]{3,}|[A-Z]{2,}|(?=[0-9A-Z]*[0-9])(?=[0-9A-Z]*[A-Z])
 #: Units that may stand behind a number without a blank; where capitals tell a unit from a product (7kW, 7kw) they have to be there.
 _GLUED = (
     r"[ckmd]?m|[mk]?g|[mcd]?l|lbs?|oz|ft|in|yds?|mi|h|hrs?|min|secs?|[mn]?s|am|pm|mph|km/?h|rpm|fps|psi|a|d|c|f|k|w|v|j|n|st|nd|rd|th|men|x|ac|cc|"
-    r"k?cal|usd|eur|gbp|yrs?|mos?|wks?|deg|m?mol|px|gal|qts?|pts?|tsp|hp|[kmg]?hz|bce|-(?:day|min|[ck]m|kg)|"
-    r"(?-i:BC|[mkMG]W|[kM]J|[kMGT]B|[MG]b|[kM]?eV|[hkM]?Pa|dB|[mk]V|mA|kN|[kM]?Wh)"
+    r"k?cal|usd|eur|gbp|yrs?|mos?|wks?|deg|m?mol|px|gal|qts?|pts?|tsp|hp|[kmg]?hz|bce|[nu]m|[up]s|rad|ha|atm|bar|lx|lm|ppm|mpg|kph|pcs|pct|ct|yen|"
+    r"-(?:days?|min|[ckm]m|[km]g|ml|ft|in|lbs?|oz|yds?|yrs?|hrs?|secs?|mi|mph|gal|hp|px)|"
+    r"(?-i:BC|AD|CE|[mkKMG]W|[kM]J|[kKMGT]B|[KMG]iB|[MG]b|[kM]?eV|[hkMG]?Pa|dB|[mk]V|[mk]A|m?Ah|[kM]N|Nm|[kM]?Wh|[kMG]?Bq|m?Gy|m?Sv|CHF|JPY|CNY|CAD|AUD|INR)"
 )
 #: A product of letters behind a number, which is no unit: 7xy, 7 ab, 7-xy; not 7km.
 _PRODUCT = re.compile(
     rf"(?<=[0-9])(?: ?(?!(?:am|ac|cc|by|my|ax|bay|cab|(?-i:BC))\b)[abcxyz]{{2,3}}|[-=]? ?[xyz]|(?!(?:{_GLUED})\b)[-=]?[a-zA-Z]{{1,3}})(?![a-zA-Z])",
     re.IGNORECASE,
 )
-#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}.
-_FACTOR = re.compile(r"\{(?:K|\s*(?:[eijkMBxyz]|of))\s*\}")
+#: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}, 300 \mathrm{K}.
+_FACTOR = re.compile(r"(?<!\s)\\[a-z]+\{K\s*\}|\{\s*(?:[eijkMBxyz]|of)\s*\}")
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
 _UNIT = rf"(?<=[^\s(\[⦃,=])\s*(?:{_TEXT}\s*(?:\^\s*(?:\{{[^{{}}]*\}}|[0-9]))?\s*)+(?=$|[,.)\]⦄])"
 _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -193,7 +194,8 @@ def _same(given: str, wanted: str) -> bool:
 
 
 def _joint(text: str) -> str:
-    """A formula without blanks, but for those between digits."""
+    """A formula without blanks, but for those between digits; of these only such as part thousands go."""
+    text = re.sub(r"(?<=[0-9])\s+(?=[0-9]{3}(?![0-9]))", "", text)
     return re.sub(r"(?<![0-9.])\s+|\s+(?![0-9.])", "", text)
 
 
