@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, thoughts, trail
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, player, thoughts, trail
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
@@ -136,6 +136,43 @@ def test_a_mean_of_others_leaves_the_own_course_out():
             assert float(found) == pytest.approx(fmean(values) if values else float(returns[i, t]), abs=1e-12)
         alone += not place
     assert alone, "no course was ever alone at a place; the case was not tried"
+
+
+def test_the_tokens_of_a_turn_share_its_credit():
+    """The four conversations that the page credits by hand, in turns of two tokens with one of the tool's in between; the second group earns the same, twice as much."""
+    earned, turns = [[0.3, 0, 1], [0.3, 0, 0], [0, 0.3], [0, 0]], [3, 3, 2, 2]
+    mask, steps = torch.zeros(8, 8, dtype=torch.bool), torch.zeros(8, 8)
+    for row in range(8):
+        for turn in range(turns[row % 4]):
+            mask[row, 3 * turn : 3 * turn + 2] = True
+            steps[row, 3 * turn + 1] = earned[row % 4][turn] * (1 + row // 4)
+    ends = torch.zeros_like(mask)
+    ends[:, 1::3] = mask[:, 1::3]
+    found = player.credit_of_turns(torch.where(ends, steps, 0.0), ends, mask, num_generations=4)
+    by_hand = [[0.825, 0.675, 0.5], [-0.175, -0.325, -0.5], [-0.175, -0.025], [-0.475, -0.325]]
+    for row in range(8):
+        expected = torch.tensor(by_hand[row % 4]).repeat_interleave(2) * (1 + row // 4)
+        torch.testing.assert_close(found[row][mask[row]], expected)
+        assert not found[row][~mask[row]].any()
+
+
+def test_every_course_is_a_conversation_that_the_model_can_write():
+    """The words of the game are the tokenizer's, and who is shown a course is told what the game says."""
+    tokenizer = word_tokenizer(player.WORDS, chat_template=WORDS_AND_TOOLS)
+    some = adventure.played(adventure.taught(1.5), 60, 0.0, torch.Generator().manual_seed(0))
+    won = 0
+    for actions, going in zip(some.actions, some.mask, strict=True):
+        course = [ACTIONS[a] for a in actions[going].tolist()]
+        shown = player.demonstration(tokenizer, course)
+        text = tokenizer.decode(shown.input_ids)
+        state = State()
+        for action in course:
+            state = state.after(action)
+        assert "<unk>" not in text and (player.WON in text) == state.treasure == text.split()[-2].startswith("done")
+        said = tokenizer.decode([i for i, own in zip(shown.input_ids, shown.loss_mask, strict=True) if own])
+        assert [word for word in said.split() if word in player.CALLS.values()] == [player.CALLS[a] for a in course]
+        won += state.treasure
+    assert 0 < won < 60
 
 
 # -- the calculator --------------------------------------------------------------------------------------------------------

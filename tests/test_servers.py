@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import patience
 from minirlhf.chapters.ch17_tools import register
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import BadCall, read_calls
@@ -274,7 +275,10 @@ def test_the_courses_own_server():
     [
         ("hello", -32700),
         ("[" * 100_000, -32700),
+        (b'{"id": 1, "method": "\xff"}', -32700),
         ("[]", -32600),
+        ('{"id": null, "method": "ping"}', -32600),
+        ('{"id": true, "method": "ping"}', -32600),
         ('{"id": 1}', -32600),
         ('{"id": 1, "method": 5}', -32600),
         ('{"id": 1, "method": "roots/list"}', -32601),
@@ -289,6 +293,12 @@ def test_the_courses_own_server_refuses_by_the_protocols_numbers(line, code):
 
 def test_notices_are_not_answered():
     assert register.answered('{"jsonrpc": "2.0", "method": "notifications/initialized"}') is None
+
+
+def test_a_byte_that_is_no_text_does_not_end_the_courses_own_server():
+    asked, raw = '\udcff\n{"id": "a", "method": "ping"}\n', {"encoding": "utf-8", "errors": "surrogateescape"}
+    said = patience.finished([sys.executable, register.__file__], usually=0.5, input=asked, **raw).stdout.splitlines()
+    assert [json.loads(line).get("result") for line in said] == [None, {}]
 
 
 @pytest.mark.skipif(

@@ -87,8 +87,8 @@ def _text(arguments: Any, name: str) -> str:
     return found
 
 
-def answered(line: str) -> dict[str, Any] | None:
-    """The message that answers a line; None for a notice, which is not answered."""
+def answered(line: str | bytes) -> dict[str, Any] | None:
+    """The message that answers a line, whatever stands in it; None for a notice, which is not answered. A request's id is text or a whole number, never null."""
     number: Any = None
     try:
         try:
@@ -99,6 +99,8 @@ def answered(line: str) -> dict[str, Any] | None:
             raise Refused(NO_REQUEST, "this is no request")
         if "id" not in asked:
             return None
+        if type(asked["id"]) not in (str, int):
+            raise Refused(NO_REQUEST, "an id is text or a whole number")
         number, params = asked["id"], asked.get("params", {})
         if asked["method"] not in METHODS:
             raise Refused(NO_METHOD, f"there is no method {asked['method'][:40]!r}")
@@ -112,7 +114,7 @@ def answered(line: str) -> dict[str, Any] | None:
 
 def main() -> None:
     """Answer until the input ends."""
-    for line in sys.stdin:
+    for line in sys.stdin.buffer:  # bytes: one that is no UTF-8 is no JSON either, and ends nothing
         answer = answered(line)
         if answer is not None:
             print(json.dumps(answer), flush=True)
