@@ -131,6 +131,10 @@ def test_a_thought_calls_nothing():
         ("find(key={'" + "a" * 3_000 + "': 1, '" + "a" * 3_000 + "': 2})", "a' is given twice"),
         ('{"name": "find", "arguments": {"' + "a" * 3_000 + '": 1, "' + "a" * 3_000 + '": 2}}', "a' is given twice"),
         ("find(" + "a" * 3_000 + "=1, " + "a" * 3_000 + "=2)", "a' is given twice"),
+        (
+            '{"name": "find", "arguments": {"' + "\\u0001" * 300 + '": 1, "' + "\\u0001" * 300 + '": 2}}',
+            " is given twice",
+        ),
         ("find(key='a', count=0x" + "f" * 5_000 + ")", "more than 4000 digits"),
         ('{"name": "say", "arguments": [1]}', "an object of names"),
         ('{"name": 3}', '"name" and "arguments"'),

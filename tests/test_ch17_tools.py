@@ -4,20 +4,24 @@ import inspect
 import json
 import random
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 import torch
 
-from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, player, thoughts, trail
+from minirlhf import evidence
+from minirlhf.chapters.ch17_tools import adventure, calculators, facts, levels, player, study_turns, thoughts, trail
 from minirlhf.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
+from minirlhf.data.chat import WORDS_AND_TOOLS
 from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
 from minirlhf.feedback.tools import Toolbox, lookup
+from minirlhf.models.tokenizers import word_tokenizer
 
 ROOT = Path(__file__).parents[1]
 
@@ -136,6 +140,17 @@ def test_a_mean_of_others_leaves_the_own_course_out():
             assert float(found) == pytest.approx(fmean(values) if values else float(returns[i, t]), abs=1e-12)
         alone += not place
     assert alone, "no course was ever alone at a place; the case was not tried"
+
+
+def test_no_kind_of_credit_is_faster_or_slower_than_that_of_whole_courses():
+    """The page: of all differences that were looked at, with conversations not compared with themselves, none holds."""
+    pairs = [
+        (f"{world}_{pace}_{arm}_others_steps", f"{world}_{pace}_course_others_steps")
+        for world, pace, arm in product(study_turns.WORLDS, study_turns.RATES, study_turns.ARMS)
+        if arm != "course"
+    ]
+    found = evidence.Seen("ch17_turns").differences({name for pair in pairs for name in pair}, pairs)
+    assert len(found) == 18 and not any(difference.apart for difference in found.values())
 
 
 def test_the_tokens_of_a_turn_share_its_credit():

@@ -274,7 +274,7 @@ def _loaded(text: str, what: str, name: str = "") -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
         if twice:
-            raise ValueError(f"{twice[0][:80]!r} is given twice")
+            raise ValueError(f"{twice[0][:80]!r:.82} is given twice")
         return dict(pairs)
 
     try:
@@ -327,7 +327,7 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         keys = [key.value for key in inner.keys if isinstance(key, ast.Constant)] if isinstance(inner, ast.Dict) else []
         again = [key for key, times in Counter(key for key in keys if isinstance(key, str)).items() if times > 1]
         if again:  # another key than a text is refused as such; a long number cannot even be written
-            raise _Unreadable(f"{again[0][:80]!r} is given twice", name)
+            raise _Unreadable(f"{again[0][:80]!r:.82} is given twice", name)
 
     def bound(schema: Schema) -> Any:
         order = list(_arguments(schema)[0])
@@ -336,7 +336,7 @@ def _of_node(node: ast.Call, name: str) -> _Raw:
         pairs = [*zip(order, places, strict=False), *named]
         twice = [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]
         if twice:
-            raise _Unreadable(f"argument {twice[0][:80]!r} is given twice", name)
+            raise _Unreadable(f"argument {twice[0][:80]!r:.82} is given twice", name)
         return dict(pairs)
 
     return name, bound, None

@@ -43,10 +43,18 @@ SENTENCES = (
     "You are in the", *(f"{room}." for room in ROOMS), "A key lies here.", "A door to the east is locked.", "open.",
     "A treasure lies here.", "You have a key.", WON, "Nothing happens.", "error:",
 )  # fmt: skip
-WORDS = (*dict.fromkeys(" ".join(SENTENCES).split()), "play", "done", "<tool>", calls.OPEN, calls.CLOSE, *CALLS.values())
+WORDS = (
+    *dict.fromkeys(" ".join(SENTENCES).split()),
+    "play",
+    "done",
+    "<tool>",
+    calls.OPEN,
+    calls.CLOSE,
+    *CALLS.values(),
+)
 
 IMITATE = SFTConfig(max_steps=100, batch_size=32, learning_rate=3e-3)
-IMPROVE = OnlineConfig(max_steps=40, batch_size=1, num_generations=32, learning_rate=1e-3, max_completion_length=160)
+IMPROVE = OnlineConfig(max_steps=24, batch_size=1, num_generations=32, learning_rate=1e-3, max_completion_length=160)
 
 
 def credit_of_turns(steps: Tensor, ends: Tensor, mask: Tensor, *, num_generations: int) -> Tensor:
@@ -69,20 +77,16 @@ TURN = DR_GRPO.with_(credit=ProcessSupervision(credit_of_turns))
 
 
 class Game(ToolWorld):
-    """One adventure, played by every conversation of a group."""
+    """The one adventure, with bonuses, played by every conversation of a group."""
 
-    def __init__(self, tokenizer: Any, bonus: float) -> None:
-        example = {"prompt": conversation("play "), "bonus": bonus}
+    def __init__(self, tokenizer: Any) -> None:
+        example = {"prompt": conversation("play "), "bonus": BONUS}
         super().__init__([example], Adventure, tokenizer, form="python", max_turns=TURNS + 1)
 
     def metrics(self) -> dict[str, float]:
-        """``frac_won``: the share of the last courses that found the treasure."""
-        return super().metrics() | {"frac_won": self.won}
-
-    @property
-    def won(self) -> float:
-        """The same, of the last rollout."""
-        return statistics.fmean(any(answer.content == WON for answer in episode.answers) for episode in self.episodes)
+        """``frac_won``: the share of a step's courses that found the treasure."""
+        won = [any(answer.content == WON for answer in episode.answers) for episode in self.episodes]
+        return super().metrics() | {"frac_won": statistics.fmean(won)}
 
 
 def demonstration(tokenizer: Any, actions: list[str]) -> Tokens:
@@ -110,16 +114,8 @@ def imitator(seed: int, plan: SFTConfig = IMITATE, count: int = 3200) -> Trained
     return Trained(model, tokenizer, history)
 
 
-def improved(start: Trained, bonus: float, by_turn: bool, plan: OnlineConfig) -> Trained:
+def improved(start: Trained, by_turn: bool, plan: OnlineConfig) -> Trained:
     """A copy, trained on its own courses."""
     model = copy.deepcopy(start.model)
-    history = train_in_world(model, Game(start.tokenizer, bonus), TURN if by_turn else COURSE, plan, quiet=True)
+    history = train_in_world(model, Game(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
     return Trained(model, start.tokenizer, history)
-
-
-def success(trained: Trained, count: int = 400, plan: OnlineConfig = IMPROVE) -> float:
-    """The share of sampled courses that find the treasure."""
-    game = Game(trained.tokenizer, BONUS)
-    with torch.no_grad():
-        game.answers(trained.model, replace(plan, num_generations=count), [0], step=0, seed=9, version=0)
-    return game.won
