@@ -360,8 +360,8 @@ helps.reveal(options[top])
 
 # %%
 # figure: itself
-# alt: Left, gold against the distance from the first weights over six rounds, five seeds each. Judged by the newest weights or by the first, the runs rise to between 1.1 and 1.4 within three nats and then fall, most of them below where
-#   they began, at four to ten nats. With people's labels the runs are higher at the same distance and still rise at the end, below four nats. Right, the share of the policy's own pairs that are ordered rightly, by round: from about .7 it falls to near one half for both judges.
+# alt: Left, gold against the distance from the first weights over six rounds, five seeds each. Judged by the newest weights or by the first, the runs rise for two or three nats and then fall, most of them below where
+#   they began. With people's labels the runs are higher at the same distance, go less far and still rise at the end. Right, the share of the policy's own pairs that are ordered rightly, by round: it falls to near one half for both judges.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 for way, (label, colour, style) in ways.items():
     columns = {key: [itself.values(f"{way}_{key}_{n}") for n in range(7)] for key in ("gold", "kl", "right")}

@@ -26,7 +26,9 @@ from minirlhf.trainers.tools import ToolWorld
 
 plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-priced, unmasked, walked, player = map(evidence.Seen, ("ch17_cost", "ch17", "ch17_trail", "ch17_player"))  # several seeds
+priced, unmasked, walked, player = map(
+    evidence.Seen, ("ch17_cost", "ch17", "ch17_trail", "ch17_player")
+)  # several seeds
 predict = Predictions("17")
 
 
@@ -357,8 +359,8 @@ torch.testing.assert_close(first, third, rtol=0, atol=1e-12)
 
 # %%
 # figure: player
-# alt: Two panels, the share of courses that find the treasure over 24 steps, a thin line for each of eight seeds and a thick one for their mean. Left, at a learning rate of .001: from .01 to .84 with whole courses and .88 with turns, which are ahead on
-#   the way. Right, at .002: faster in both, to .83 and .93; single seeds fall back for some steps.
+# alt: Two panels, the share of courses that find the treasure over the steps, a thin line for each of eight seeds and a thick one for their mean. Left, at the smaller learning rate, both kinds of credit rise from nearly none to more than four
+#   in five; turns are ahead on the way. Right, at the larger one, both rise faster; single seeds fall back for some steps.
 fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained", sharey=True)
 for ax, (pace, rate) in zip(axes, {"slow": ".001", "fast": ".002"}.items(), strict=True):
     for arm, label, colour in (("course", "whole courses", "red"), ("turn", "turns", "blue")):

@@ -6,9 +6,9 @@ import json
 import os
 import sys
 
+import patience
 import pytest
 
-import patience
 from minirlhf.chapters.ch17_tools import register
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import BadCall, read_calls

@@ -76,7 +76,7 @@ COURSE = DR_GRPO
 TURN = DR_GRPO.with_(credit=ProcessSupervision(credit_of_turns))
 
 
-class Game(ToolWorld):
+class Played(ToolWorld):
     """The one adventure, with bonuses, played by every conversation of a group."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -117,5 +117,5 @@ def imitator(seed: int, plan: SFTConfig = IMITATE, count: int = 3200) -> Trained
 def improved(start: Trained, by_turn: bool, plan: OnlineConfig) -> Trained:
     """A copy, trained on its own courses."""
     model = copy.deepcopy(start.model)
-    history = train_in_world(model, Game(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
+    history = train_in_world(model, Played(start.tokenizer), TURN if by_turn else COURSE, plan, quiet=True)
     return Trained(model, start.tokenizer, history)
