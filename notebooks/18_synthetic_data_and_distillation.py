@@ -168,7 +168,7 @@ assert reciting.difference("right_32_wrong", "right_32_shown").apart
 assert reciting.difference("right_32_kl_own", "slips_32_kl_own").apart
 
 # %% [markdown]
-# **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many, but for the last row, whose student finds back now and then. The teacher goes on better after a slip of its own, but in four of five seeds the next word is mostly wrong, too. What it says after a slip was asked for in the last row only.
+# **What to notice.** After one slip nearly every word is wrong, and the formula for errors that feed on themselves foretells how many, but for the last row, whose student finds back now and then. The teacher goes on better after a slip of its own, but in four of five seeds the next word is mostly wrong, too; it is back some words later. What it says after a slip was asked for in the last row only.
 #
 # ## A hint, or a reward?
 #
@@ -226,7 +226,7 @@ assert not hinted.difference("own_reverse_other", "words_other").apart
 assert hinted.difference("own_reverse_right", "own_forward_right").apart
 
 # %% [markdown]
-# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward on own answers; on the hinted model's ten seeds do not settle it. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
+# **What to notice.** At equal answers the hint teaches more than the reward, since it speaks of every digit. Of the four ways that compare distributions, the reverse KL is better than the forward on own answers; on the hinted model's it is so at the edge of what ten seeds show. On the right, all ways with a hint forget some of what nobody practises; that the answers are the student's own does not prevent it.
 #
 # ## Generation after generation
 #

@@ -319,7 +319,21 @@ def test_with_its_own_chance_to_mend_the_formula_foretells_what_the_student_with
     found = synthetic.compounded_errors(wrong / slips.LENGTH, 1 - lost, length=slips.LENGTH)
     assert float(found) == pytest.approx(2.5, abs=0.05)
     page = Path(__file__).parents[1] / "book" / "18-synthetic-data-and-distillation.md"
-    assert "the formula foretells 2.5." in page.read_text(encoding="utf-8")
+    assert "the formula gives 2.5 of" in page.read_text(encoding="utf-8")
+
+
+def test_a_teacher_finds_back_after_a_slip_and_its_widest_student_does_not():
+    found = evidence.result("ch18_slips")
+    page = (Path(__file__).parents[1] / "book" / "18-synthetic-data-and-distillation.md").read_text(encoding="utf-8")
+
+    def lost(prefix):
+        """Of each seed: wrong words in a recitation that has one."""
+        wrong, whole = (evidence.values(found, f"{prefix}_{key}") for key in ("wrong", "whole"))
+        return [words / (1 - share) for words, share in zip(wrong, whole, strict=True)]
+
+    teacher, student = lost("teacher"), lost("right_64")
+    said = f"has {min(teacher):.1f} to {max(teacher):.1f} wrong words, one of the widest student's {min(student):.0f} to {max(student):.0f}."
+    assert said in page
 
 
 def test_a_student_learns_from_25600_sayings():

@@ -4,7 +4,7 @@
 
 The word after the last one is right as long as no slip was made. After a slip it is wrong, and so are all that follow: one has to look further
 back. The teacher has practised with slips that were put into recitations; after one of its own it is wrong less often than who never saw any,
-and in most seeds still mostly wrong. A student learns from what it is shown.
+and in most seeds still mostly wrong; two or three words later it is back. A student learns from what it is shown.
 """
 
 from __future__ import annotations
