@@ -123,6 +123,20 @@ def test_no_text_states_what_is_never_stated(fresh_seed):
     assert counts["frequent"] > 5 * counts["rare"] > 0 == counts["never"]
 
 
+@pytest.mark.parametrize("source", facts.TRUST)
+def test_in_the_texts_a_source_is_right_as_often_as_it_is_trusted_or_by_chance(source, fresh_seed):
+    """Where it is not trusted the answer is any of twelve cities, the one that was said included."""
+    of = facts.tokenizer()
+    texts = [
+        of.decode(text.input_ids, skip_special_tokens=True).split()
+        for text in facts.FactWorld.of(fresh_seed % 1000).texts(20_000)
+    ]
+    said = [words[1] == words[-1] for words in texts if words[0] == source]
+    expected = facts.TRUST[source] + (1 - facts.TRUST[source]) / len(facts.CITIES)
+    assert len(said) > 2500
+    assert abs(sum(said) / len(said) - expected) < 5 * (expected * (1 - expected) / len(said)) ** 0.5
+
+
 def test_half_of_each_group_is_tuned_on_and_the_other_half_tested():
     world = facts.FactWorld.of(3)
     tuned, tested = facts.halves(world)
