@@ -55,6 +55,7 @@ extensions = [
     "run_this",
     "read_aloud",
     "mathematics",
+    "dark_figures",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True

@@ -92,6 +92,20 @@ ACCESS = r"""(() => {
   for (const e of all("svg text")) { const r = e.getBoundingClientRect(); if (r.height && r.height < 8) found.push(`letters of ${r.height.toFixed(1)} pixels in a drawing: ${e.textContent.slice(0, 40)}`); }
   return [...new Set(found)].slice(0, 20);
 })()"""
+# What can be focused in the article and does not show it: nothing round it, or under it, that was not there before.
+FOCUS = r"""(() => {
+  const own = document.querySelector("article, .search-page") ?? document.body, found = new Set();
+  const look = (e) => { const s = getComputedStyle(e); return [s.outlineStyle === "none" ? "" : s.outlineWidth, s.boxShadow, s.border, s.backgroundColor].join(); };
+  for (const e of own.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")) {
+    if (e.disabled || !e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true })) continue;
+    document.activeElement?.blur();
+    const before = look(e);
+    e.focus({ focusVisible: true, preventScroll: true });
+    if (document.activeElement === e && look(e) === before) found.add(`focus is not seen: ${e.outerHTML.slice(0, 80)}`);
+  }
+  document.activeElement?.blur();
+  return [...found].slice(0, 20);
+})()"""
 # A header that is a formula holds its MathML, which is read aloud; axe counts words only.
 AXE = """axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
   .then(({violations}) => violations.flatMap(({id, nodes}) => nodes
@@ -138,7 +152,7 @@ def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> d
         found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
         found[page] += _links(look, base, folder)
         browser.resize(1280, 900)
-        found[page] += browser.ask(ACCESS)
+        found[page] += browser.ask(ACCESS) + browser.ask(FOCUS)
     return {page: sorted(set(texts)) for page, texts in found.items() if texts}
 
 

@@ -1,5 +1,6 @@
 """The book builds without a warning, and every page of it works in a browser; each guard is shown a fault that it must find."""
 
+import base64
 import importlib.util
 import json
 import os
@@ -14,9 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from browser import Browser
-from pages import ACCESS, faults, pages_of, served, violations
+from matplotlib import image as image_file
+from pages import ACCESS, FOCUS, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
 
@@ -353,6 +356,33 @@ def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
     assert seen["light"] > 200 and seen["dark"] < 60
 
 
+def shade(browser: Browser, image: str, path: Path) -> float:
+    """The lightness of most of a picture as it is on the screen, from 0 to 1."""
+    box = browser.ask(f"(() => {{ {image}.scrollIntoView({{block: 'center'}}); const b = {image}.getBoundingClientRect(); return [b.left + scrollX, b.top + scrollY, b.width, b.height]; }})()")  # fmt: skip
+    clip = dict(zip(("x", "y", "width", "height"), box, strict=True), scale=1)
+    path.write_bytes(base64.b64decode(browser.call("Page.captureScreenshot", format="png", clip=clip)["data"]))
+    return float(np.median(image_file.imread(path)[..., :3]))
+
+
+def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Path) -> None:
+    """On a chapter's page and a notebook's, light as drawn by day; what is said to be dark or pale stays so."""
+    seen = {}
+    browser.resize(1280, 900)
+    images = {"05-rlhf-problem": "figure img:not(.as-drawn)", "notebooks/05_rlhf_problem": "div.cell_output img:not(.as-drawn)", "06-nature-of-preferences": "img.as-drawn"}  # fmt: skip
+    for scheme in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for page, image in images.items():
+            browser.open((site / f"{page}.html").as_uri())
+            browser.ask("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
+            seen[scheme, page] = shade(browser, f"document.querySelector('article {image}')", tmp_path / "shot.png")
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    assert all(seen["light", page] > 0.9 for page in images), seen
+    turned, *_, kept = images
+    assert (
+        seen["dark", turned] < 0.2 and seen["dark", "notebooks/05_rlhf_problem"] < 0.2 and seen["dark", kept] > 0.6
+    ), seen
+
+
 KINDS = (
     "index",
     "05-rlhf-problem",
@@ -373,7 +403,7 @@ def test_a_page_of_each_kind_can_be_read_in_the_dark(site: Path, browser: Browse
     found = {}
     for kind in KINDS:
         browser.open((site / f"{kind}.html").as_uri())
-        found[kind] = browser.ask(ACCESS)
+        found[kind] = browser.ask(ACCESS) + browser.ask(FOCUS)
     browser.call("Emulation.setEmulatedMedia", features=[])
     assert {kind: faults for kind, faults in found.items() if faults} == {}
 
@@ -409,6 +439,25 @@ def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: 
     })""")
     browser.resize(1280, 900)
     assert pairs and all(below >= -1 and share > 0.98 and free >= -1 for below, share, free in pairs), pairs
+
+
+def test_figures_can_be_read_on_a_phone(site: Path, browser: Browser) -> None:
+    """A wide one scrolls instead of shrinking its letters, which are nine points, below eight pixels; the page stays as wide as the phone."""
+    browser.resize(390, 844)
+    try:
+        for page in ("05-rlhf-problem", "notebooks/05_rlhf_problem"):
+            browser.open((site / f"{page}.html").as_uri())
+            browser.ask("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
+            images = "[...document.querySelectorAll('article :is(figure, div.cell_output) img')].filter((i) => i.width)"
+            letters = browser.ask(
+                f"{images}.map((i) => [i.naturalWidth, i.width, 12.5 * i.width / (i.naturalWidth / 2)])"
+            )
+            assert letters and min(size for *_, size in letters) >= 8, letters
+            assert browser.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            reach = "(i) => { for (let e = i.parentElement; e; e = e.parentElement) if (e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX === 'auto') return true; return i.getBoundingClientRect().right <= innerWidth; }"
+            assert browser.ask(f"{images}.every({reach})")
+    finally:
+        browser.resize(1280, 900)
 
 
 def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
@@ -468,6 +517,26 @@ def test_the_cheat_sheet_prints_on_two_sides(site: Path, tmp_path: Path, system_
     told = [system_tool("pdfinfo"), str(tmp_path / "sheet.pdf")]
     info = subprocess.run(told, check=True, capture_output=True, text=True).stdout
     assert re.search(r"^Pages: +2$", info, re.M), info
+
+
+def test_boxes_of_code_stay_whole_in_print(tmp_path: Path, system_tool) -> None:
+    """With the book's style sheet: a box of ten lines stands on one sheet, and one of 120 leaves no end of a line or two."""
+    long = 20
+    box = '<div class="highlight-python"><div class="highlight"><pre>{}</pre></div></div>'
+    lines = [[f"{k}.{line}" for line in range(120 if k == long else 10)] for k in range(40)]
+    body = "".join(f"<p>{'word ' * 17 * (k % 5)}</p>" + box.format("\n".join(one)) for k, one in enumerate(lines))
+    head = f'<link rel="stylesheet" href="{(BOOK / "_static" / "book.css").as_uri()}"><style>pre {{border: 1px solid; padding: 1rem}}</style>'
+    (tmp_path / "code.html").write_text(HEAD.format(head=head, body=body), encoding="utf-8")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
+    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'code.pdf'}")
+    command = [system_tool("chromium"), *flags, *files, (tmp_path / "code.html").as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    command = [system_tool("pdftotext"), "-layout", str(tmp_path / "code.pdf"), "-"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    sheets = [re.findall(r"^ *(\d+)\.\d+ *$", sheet, re.M) for sheet in text.split("\f")]
+    parts = {k: [n for sheet in sheets if (n := sheet.count(str(k)))] for k in range(40)}
+    assert [k for k, n in parts.items() if k != long and n != [10]] == []
+    assert sum(parts[long]) == 120 and len(parts[long]) > 1 and min(parts[long]) >= 6
 
 
 def test_every_term_of_the_glossary_has_a_place_in_the_index(site: Path) -> None:
@@ -779,6 +848,7 @@ FAULTY = {
     "heading.html": ("", "<h1>a</h1><h3>b</h3>", "heading of level 3 after level 1"),
     "pale.html": ("", "<p style='color: #999'>pale</p>", "contrast 2.85"),
     "tiny.html": ("", "<svg aria-label='x' role='img'><text y='9' font-size='5'>x</text></svg>", "letters of"),
+    "unseen.html": ("<style>a {outline: 0 !important}</style>", "<a href='fine.html'>x</a>", "focus is not seen"),
     "scaffold.html": ("", "<article><pre># NBVAL_CHECK_OUTPUT</pre></article>", "scaffolding: NBVAL_CHECK_OUTPUT"),
     "wide.html": (
         "<meta name='viewport' content='width=device-width'>",
