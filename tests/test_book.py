@@ -373,6 +373,9 @@ def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Pa
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for page, image in images.items():
             browser.open((site / f"{page}.html").as_uri())
+            browser.ask(
+                "document.head.insertAdjacentHTML('beforeend', '<style>* {animation: none !important}</style>')"
+            )
             browser.ask("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
             seen[scheme, page] = shade(browser, f"document.querySelector('article {image}')", tmp_path / "shot.png")
     browser.call("Emulation.setEmulatedMedia", features=[])
@@ -458,6 +461,29 @@ def test_figures_can_be_read_on_a_phone(site: Path, browser: Browser) -> None:
             assert browser.ask(f"{images}.every({reach})")
     finally:
         browser.resize(1280, 900)
+
+
+LINES = r"""[...document.querySelectorAll("article section > p")].flatMap((p) => {
+  const range = document.createRange(), lines = new Map();
+  const walker = document.createTreeWalker(p, NodeFilter.SHOW_TEXT);
+  if (p.querySelector("mjx-container, code")) return [];
+  while (walker.nextNode()) for (let i = 0; i < walker.currentNode.length; i += 1) {
+    range.setStart(walker.currentNode, i);
+    range.setEnd(walker.currentNode, i + 1);
+    const top = Math.round(range.getBoundingClientRect().top / 8);
+    lines.set(top, (lines.get(top) ?? 0) + 1);
+  }
+  return [...lines.values()].slice(0, -1);
+})"""
+
+
+def test_a_line_has_about_72_letters(site: Path, browser: Browser) -> None:
+    """In a wide window, of prose without formulas; the last line of a paragraph is left out."""
+    browser.resize(1440, 900)
+    browser.open((site / "05-rlhf-problem.html").as_uri())
+    lines = browser.ask(LINES)
+    browser.resize(1280, 900)
+    assert len(lines) > 30 and 64 <= np.median(lines) <= 80, np.median(lines)
 
 
 def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
