@@ -1,6 +1,5 @@
 """The book builds without a warning, and every page of it works in a browser; each guard is shown a fault that it must find."""
 
-import base64
 import importlib.util
 import json
 import os
@@ -356,12 +355,16 @@ def test_dark_mode_is_dark(site: Path, browser: Browser) -> None:
     assert seen["light"] > 200 and seen["dark"] < 60
 
 
-def shade(browser: Browser, image: str, path: Path) -> float:
+def shade(browser: Browser, image: str, path: Path, dark: bool) -> float:
     """The lightness of most of a picture as it is on the screen, from 0 to 1."""
-    box = browser.ask(f"(() => {{ {image}.scrollIntoView({{block: 'center'}}); const b = {image}.getBoundingClientRect(); return [b.left + scrollX, b.top + scrollY, b.width, b.height]; }})()")  # fmt: skip
-    clip = dict(zip(("x", "y", "width", "height"), box, strict=True), scale=1)
-    path.write_bytes(base64.b64decode(browser.call("Page.captureScreenshot", format="png", clip=clip)["data"]))
-    return float(np.median(image_file.imread(path)[..., :3]))
+    browser.ask(f"{image}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    browser.look(path, 1280, 900, dark)
+    box = browser.ask(
+        f"(() => {{ const b = {image}.getBoundingClientRect(); return [b.top, b.bottom, b.left, b.right]; }})()"
+    )
+    top, bottom, left, right = (max(0, round(edge)) for edge in box)
+    assert 0 < top < bottom < 900 and right - left > 100, box
+    return float(np.median(image_file.imread(path)[top:bottom, left:right, :3]))
 
 
 def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Path) -> None:
@@ -377,7 +380,8 @@ def test_figures_are_dark_in_the_dark(site: Path, browser: Browser, tmp_path: Pa
                 "document.head.insertAdjacentHTML('beforeend', '<style>* {animation: none !important}</style>')"
             )
             browser.ask("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
-            seen[scheme, page] = shade(browser, f"document.querySelector('article {image}')", tmp_path / "shot.png")
+            shown = f"document.querySelector('article {image}')"
+            seen[scheme, page] = shade(browser, shown, tmp_path / "shot.png", scheme == "dark")
     browser.call("Emulation.setEmulatedMedia", features=[])
     assert all(seen["light", page] > 0.9 for page in images), seen
     turned, *_, kept = images
