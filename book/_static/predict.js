@@ -6,6 +6,11 @@
   const load = () => { try { return JSON.parse(localStorage.getItem(PLACE)) ?? {}; } catch { return {}; } };
   const save = (kept) => { try { localStorage.setItem(PLACE, JSON.stringify(kept)); } catch { /* a browser that keeps nothing */ } };
   const make = (tag, words, attributes = {}) => Object.assign(document.createElement(tag), { textContent: words, ...attributes });
+  const emphasised = (tag, words, attributes = {}) => { // a question is printed by a notebook, where *words* stand between stars
+    const made = make(tag, "", attributes);
+    words.split(/\*(\p{L}[\p{L}\d -]*)\*/u).forEach((part, i) => made.append(i % 2 ? make("em", part) : part));
+    return made;
+  };
 
   function fromNotebook(cell) { // the text that minirlhf.classroom.predictions has printed: a question, then lettered choices
     const found = [];
@@ -67,7 +72,7 @@
       if (others.length) {
         const list = make("ul", "");
         for (const one of others) {
-          const item = make("li", ""), link = make("a", one.question, { href: `#${one.form.id}` });
+          const item = make("li", ""), link = emphasised("a", one.question, { href: `#${one.form.id}` });
           item.append(link, ` ${one.choices.find(([letter]) => letter === one.answer)[1]}`);
           list.append(item);
         }
@@ -84,7 +89,7 @@
       const form = make("form", "", { className: "predict-form", id: `prediction-${number + 1}` });
       const field = make("fieldset", ""), verdict = make("p", "", { className: "predict-verdict" });
       verdict.setAttribute("role", "status");
-      field.append(make("legend", one.question));
+      field.append(emphasised("legend", one.question));
       for (const [letter, words] of one.choices) {
         const label = make("label", ""), input = make("input", "", { type: "radio", name: form.id, value: letter });
         label.append(input, ` ${words}`);
