@@ -47,6 +47,8 @@ def test_no_votes_have_no_interval():
 
 
 def test_no_items_are_needed_for_what_a_test_finds_where_there_is_nothing():
+    assert NormalDist().inv_cdf(0.75) + NormalDist().inv_cdf(0.25) == 0  # just as often
+    assert evaluation.items_needed(0.1, item=0.3, reply=0.2, alpha=0.5, power=0.25) == 0
     assert evaluation.items_needed(0.1, item=0.3, reply=0.2, alpha=0.1, power=0.05) == 0
     assert evaluation.items_needed(0.1, item=0.3, reply=0.2, alpha=0.1, power=0.04) == 0
     # α = .1 and power .2: 1.645 − .842 standard errors, and those are √(.5/n)
