@@ -146,12 +146,12 @@ def learn(ai, people):
     return weights
 
 
-# %% [mutant] half of each
+# %% [mutant] two parts of the AI, one of people
 # caught by: learns
 # says: below
 def learn(ai, people):
     a, b = bradley_terry(*ai), bradley_terry(*people)
-    return a / a.norm() + b / b.norm()
+    return 2 * a / a.norm() + b / b.norm()
 
 
 # %% [partial] 1: the AI alone
