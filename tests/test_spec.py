@@ -188,12 +188,22 @@ def test_the_share_of_replies_decides_and_not_how_many_prompts_lost_a_little():
     for lost, won in ((0, 0), (8, 0), (7, 3), (30, 41)):
         some = [-1.0] * lost + [1.0] * won + [0.0] * 20
         assert sign_flips(some) == pytest.approx(sign_test(won, lost), abs=1e-12)
-    values = [-0.25, 0.5, 0.75, -1.0, 1 / 3, 0.0]
+    of_alike = [[-0.25, 0.5, 0.75, -1.0, 1 / 3, 0.0]]
+    of_alike += [[k / replies for k in (-3, 1, 2, -1, 3, 1, 2, 3, -2, 2)] for replies in (9, 11, 16, 32)]
+    for values in of_alike:
+        sums = [
+            abs(sum(s * x for s, x in zip(signs, values, strict=True)))
+            for signs in itertools.product((1, -1), repeat=len(values))
+        ]
+        wanted = sum(x >= abs(sum(values)) - 1e-9 for x in sums) / len(sums)
+        assert sign_flips(values) == pytest.approx(wanted, abs=1e-12)
+    unlike = [10 / 31, 17 / 29, 9 / 23, -8 / 37, 21 / 41, 30 / 43]  # some replies were not graded: no common grid
     sums = [
-        abs(sum(s * x for s, x in zip(signs, values, strict=True))) for signs in itertools.product((1, -1), repeat=6)
+        abs(sum(s * x for s, x in zip(signs, unlike, strict=True))) for signs in itertools.product((1, -1), repeat=6)
     ]
-    wanted = sum(x >= abs(sum(values)) - 1e-9 for x in sums) / 64
-    assert sign_flips(values) == pytest.approx(wanted, abs=1e-12)
+    wanted = sum(x >= abs(sum(unlike)) - 1e-9 for x in sums) / 64
+    assert wanted <= sign_flips(unlike) <= wanted + 0.1
+    assert 0 <= sign_flips([1.0] * 300) < 1e-12
     many = [-0.25] * 40 + [1.0] * 12  # 10 replies in four lost, 12 won
     assert sign_test(12, 40) < 0.001 and sign_flips(many) > 0.5
     assert sign_flips([-x for x in many]) == sign_flips(many) and sign_flips([]) == 1
