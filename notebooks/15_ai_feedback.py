@@ -383,7 +383,7 @@ assert itself.exceeds("people_best", "itself_best") and itself.exceeds("itself_b
 assert all(itself.difference(f"{way}_right_0", f"{way}_right_6").apart for way in ("itself", "kept"))
 
 # %% [markdown]
-# A few rounds help, with either judge, and then gold falls; the two cannot be told apart. The policy goes where its judge errs: of pairs like those of the first round the judge orders seven in ten rightly, of the last ones hardly more than half. People, who see what is there, are still gaining at the end.
+# A few rounds help, with either judge, and then gold falls; the two cannot be told apart. The further the policy goes, the more its judge errs: of pairs like those of the first round the judge orders seven in ten rightly, of the last ones hardly more than half. (It need not be that the policy seeks its errors: on the pairs of the run with people's labels, of which it gives none, it errs nearly as often at the same distance.) People, who see what is there, are still gaining at the end.
 
 # %%
 predict.tally()

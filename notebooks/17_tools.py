@@ -373,7 +373,7 @@ axes[0].legend(frameon=False, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# Turns are ahead on the way at either rate, by less than eight seeds resolve. How much of it one sees depends on the rates: where each has the one that was better for it on two other seeds, .001 for whole courses and .002 for turns, the lead is twice as large.
+# Turns are ahead on the way at either rate, in seven of eight runs, by less than eight seeds resolve among six comparisons (the lead at .001, looked at by itself, would be told apart). How much of it one sees depends on the rates: where each has the one that was better for it on two other seeds, .001 for whole courses and .002 for turns, the lead is twice as large.
 
 # %%
 assert player.difference("turn_fast_mean", "course_slow_mean").apart

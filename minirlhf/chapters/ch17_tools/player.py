@@ -58,7 +58,10 @@ IMPROVE = OnlineConfig(max_steps=24, batch_size=1, num_generations=32, learning_
 
 
 def credit_of_turns(steps: Tensor, ends: Tensor, mask: Tensor, *, num_generations: int) -> Tensor:
-    """``(B, T)``: every token of turn k has the return from turn k on, less the mean of the group's conversations that have a turn k."""
+    """``(B, T)``: every token of turn k has the return from turn k on, less the mean of the group's conversations that have a turn k.
+
+    Every conversation must have a turn that ends (``ends`` has a True in each row).
+    """
     number = ends.long().cumsum(-1) - ends.long()  # (B, T), the turn of each sampled token, from 0
     most = int(ends.sum(-1).max())
     returns = torch.where(ends, turn_returns(steps, mask), 0.0)
