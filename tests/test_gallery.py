@@ -226,6 +226,9 @@ def test_memory_is_told_from_a_fall_in_the_first_tenth_by_the_two_losses_alone()
     held = [2.45, *line(2.5, 3.9, 39)]
     assert names(made_up(loss=[3.4, 2.2, 1.6, 1.4, *[1.33, 1.34] * 18], held_out_loss=held)) == []
     assert names(made_up(loss=line(3.4, 0.5), held_out_loss=held)) == ["memorises"]
+    rising = [1.7, 1.9, 2.1, *line(2.3, 3.7, 37)]  # learned within the first tenth, and no further
+    for at_once in ([2.5, 1.0, 0.2, 0.03, *[0.01] * 36], [2.5, 1.5, 0.9, 0.62, *[0.58, 0.57] * 18]):
+        assert names(made_up(loss=at_once, held_out_loss=rising)) == ["memorises"]
     seeds = evidence.read(evidence.results()["gallery"])["seeds"].values()
     for name, accused in (("no_end", []), ("memorised", ["memorises"])):
         for numbers in seeds:
@@ -241,7 +244,12 @@ def test_labels_that_often_disagree_are_learned_all_the_same():
 
 
 def test_how_far_a_run_has_come_is_not_held_against_the_one_that_goes_on_from_there():
-    for kl, accused in (([5.0] * 40, False), (line(0.5, 40), True), (line(0, 40), True)):
+    for kl, accused in (
+        ([5.0] * 40, False),
+        (line(0.5, 40), True),
+        (line(0, 40), True),
+        ([40.0, *line(0, 29, 39)], True),
+    ):
         rows = made_up(**{**ONLINE, "reward": [0.3, 0.31] * 20, "kl": kl}).rows
         late = History(rows=[{**row, "step": 10 * row["step"] + 100} for row in rows])
         assert ("kl_runs_away" in names(late)) == accused
@@ -561,6 +569,12 @@ def test_the_study_has_every_failure_as_it_is_now():
         for kind in ("broken", "healthy"):
             for metric in failure.panel:
                 assert all(len(row) >= 5 for row in pictures.kept(seen, kind, failure, metric))
+
+
+def test_it_is_the_mismatch_of_temperatures_that_costs_a_question_and_not_the_cold():
+    for numbers in pictures.result()["seeds"].values():
+        assert numbers["both_colder_reward"] >= 0.98 and numbers["both_colder_kl"] < 1e-9
+        assert numbers["broken_temperature_reward_11"] < 0.7
 
 
 def test_pictures_are_described_by_their_numbers():

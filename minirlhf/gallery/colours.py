@@ -45,6 +45,11 @@ def gold(asked: int, reply: Sequence[int]) -> float:
     return float(colours == [asked + 1] and reply.count(PLEASE) <= 1)
 
 
+def finished(asked: int, reply: Sequence[int]) -> float:
+    """Right, and ended by its own end."""
+    return gold(asked, reply) * (reply[-1] == END)
+
+
 def polite(asked: int, reply: Sequence[int]) -> float:
     """What a reward model might have learned: right replies are good, and so is every "please"."""
     return gold(asked, reply) + 0.4 * reply.count(PLEASE)
@@ -101,6 +106,7 @@ class Setup:
         recipe, config: the algorithm and its settings.
         grader: what is optimised; NaN means that it failed.
         end: the token that ends a reply.
+        longest: after so many words a reply is cut off.
         prompts_first: whether rewards reach the recipe in the order of the completions, prompt by prompt.
         sampling_temperature: of the sampler, if it is not the trainer's.
         moving_reference: whether the reference is the policy itself.
@@ -110,6 +116,7 @@ class Setup:
     config: OnlineConfig
     grader: Grader = gold
     end: int = END
+    longest: int = LONGEST
     prompts_first: bool = True
     sampling_temperature: float | None = None
     moving_reference: bool = False
@@ -130,7 +137,7 @@ class Setup:
             policy,
             world,
             self.recipe,
-            replace(self.config, seed=seed, max_completion_length=LONGEST),
+            replace(self.config, seed=seed, max_completion_length=self.longest),
             ref_model=policy if self.moving_reference else None,
             quiet=True,
         )

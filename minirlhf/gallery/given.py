@@ -84,6 +84,7 @@ class Preferences:
         config: the trainer's settings.
         pairs: how many.
         swapped: the share of the labels that are exchanged.
+        longer_wins: whether the longer reply is the chosen one, right or wrong.
         reference_is_start: whether the reference is the model that the run starts from; otherwise it is a blank one.
     """
 
@@ -92,6 +93,7 @@ class Preferences:
     config: OfflineConfig = OfflineConfig(max_steps=80, batch_size=32, learning_rate=1e-3)
     pairs: int = 600
     swapped: float = 0.0
+    longer_wins: bool = False
     reference_is_start: bool = True
 
     def with_(self, **changes: Any) -> Preferences:
@@ -100,7 +102,7 @@ class Preferences:
         rest = {k: v for k, v in changes.items() if k not in own}
         return replace(self, config=replace(self.config, **rest), **own)
 
-    def compared(self, count: int, seed: int, swapped: float) -> list[Compared]:
+    def compared(self, count: int, seed: int, swapped: float, longer_wins: bool) -> list[Compared]:
         """Pairs of replies to one question, a right and a wrong one."""
         draws = generator("colours pairs", seed)
         right, wrong = _sorted_replies(seed)
@@ -108,7 +110,7 @@ class Preferences:
         for number in range(count):
             question = number % len(QUESTIONS)
             good, bad = (_one_of(some[question], draws) for some in (right, wrong))
-            if float(torch.rand((), generator=draws)) < swapped:
+            if float(torch.rand((), generator=draws)) < swapped or (longer_wins and len(bad) > len(good)):
                 good, bad = bad, good
             found.append(pair(_tokens(question, good), _tokens(question, bad)))
         return found
@@ -118,14 +120,14 @@ class Preferences:
         model = reference()
         ref_model = reference() if self.reference_is_start else blank(1)
         recipe: Preference = get_preference(self.loss).with_(beta=self.beta)
-        held = HeldOut(self.compared(150, 10_001, 0.0), recipe, ref_model, pad_token_id=PAD)
+        held = HeldOut(self.compared(150, 10_001, 0.0, False), recipe, ref_model, pad_token_id=PAD)
 
         def measure() -> dict[str, float]:
             return {f"held_out_{name}": value for name, value in held.measure(model).items()}
 
         return train_offline(
             model,
-            self.compared(self.pairs, seed, self.swapped),
+            self.compared(self.pairs, seed, self.swapped, self.longer_wins),
             recipe,
             replace(self.config, seed=seed),
             pad_token_id=PAD,
@@ -169,6 +171,13 @@ FAILURES = (
     BrokenRun("memorised", IMITATION, ("examples", 24), ("loss", "held_out_loss", "grad_norm"), ("memorises",)),
     BrokenRun("no_end", IMITATION, ("ends", False), ("loss", "held_out_loss", "frac_terminated"), ("never_ends",)),
     BrokenRun("swapped", PAIRS, ("swapped", 1.0), ("accuracy", "held_out_accuracy", "margin"), ("labels_swapped",)),
+    BrokenRun(
+        "longer_wins",
+        PAIRS,
+        ("longer_wins", True),
+        ("accuracy", "held_out_accuracy", "chosen_reward"),
+        ("labels_swapped",),
+    ),
     BrokenRun("coin_flips", PAIRS, ("swapped", 0.5), ("loss", "accuracy", "grad_norm"), ("coin_toss",)),
     BrokenRun(
         "wrong_reference",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minirlhf.equations.advantages import group_zscore
 from minirlhf.equations.kl import k1
-from minirlhf.gallery.colours import BASE, QUESTIONS, Setup, by_length, gold, polite
+from minirlhf.gallery.colours import BASE, QUESTIONS, Setup, by_length, finished, gold, polite
 from minirlhf.gallery.failure import BrokenRun
 from minirlhf.recipes import PPO
 
@@ -48,6 +48,7 @@ def in_hundreds(asked: int, reply: Sequence[int]) -> float:
 
 TEN = BASE.with_(grader=ten_for_trying)
 WITH_CRITIC = Setup(PPO, BASE.config)
+FINISHED = BASE.with_(grader=finished)
 HELD = BASE.with_(beta=0.5)
 REWARD = ("reward", "neg_logp", "kl")
 
@@ -114,6 +115,13 @@ FAILURES = (
         ("end", QUESTIONS[0][0]),
         ("frac_terminated", "completion_length", "reward"),
         ("never_ends",),
+    ),
+    BrokenRun(
+        "limit_short",
+        FINISHED,
+        ("longest", 1),
+        ("reward", "frac_terminated", "gold"),
+        ("no_signal", "never_ends"),
     ),
     BrokenRun("failing_grader", BASE, ("grader", gives_up), ("frac_invalid", "reward", "gold"), ("grader_fails",)),
     BrokenRun("moving_reference", HELD, ("moving_reference", True), ("kl", "reward", "neg_logp"), ("reference_moves",)),

@@ -1,7 +1,7 @@
 """The gallery over five seeds: what the doctor says of every broken run, and whether it accuses healthy ones.
 
-``python -m minirlhf.gallery.study`` writes ``study.json`` (about ten minutes on one core). The rules' thresholds were set on seed 0; these
-five are others. Healthy runs are those beside the broken ones and every online recipe in the same world, as far as they learn it.
+``python -m minirlhf.gallery.study`` writes ``study.json`` (about ten minutes on one core). The rules' thresholds were set on seeds 0 to 2; these
+five are others. Healthy runs are those beside the broken ones, the control of ``temperature`` and every online recipe in the same world, as far as they learn it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from minirlhf.trainers.history import History
 
 #: Values of a curve that are kept, for the pictures.
 POINTS = 12
+
+#: The control of ``temperature``: as cold, and on both sides.
+BOTH_COLDER = BASE.with_(temperature=gallery()["temperature"].change[1])
 
 
 def thinned(history: History, name: str) -> list[float]:
@@ -53,12 +56,15 @@ def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
             healthy[failure.healthy] = _shortened(failure.healthy, most).run(seed)
         named = {finding.name for finding in diagnose(broken)}
         numbers[f"named_{failure.name}"] = float(bool(named & set(failure.findings)))
-        numbers[f"findings_{failure.name}"] = float(len(named))
+        numbers[f"besides_{failure.name}"] = float(len(named - set(failure.findings)))
         numbers |= curves(f"broken_{failure.name}", broken, failure)
         numbers |= curves(f"healthy_{beside(failure)}", healthy[failure.healthy], failure)
     for name, recipe in RECIPES.items():
         if not isinstance(recipe.credit, ProcessSupervision):  # nobody grades steps here
             healthy[name] = _shortened(Setup(recipe, BASE.config), most).run(seed)
+    healthy["both at .6"] = _shortened(BOTH_COLDER, most).run(seed)
+    numbers["both_colder_reward"] = Curves(healthy["both at .6"]).last("reward")
+    numbers["both_colder_kl"] = healthy["both at .6"]["kl"][0]
     learned, stuck = ([h for h in healthy.values() if _stuck(h) == is_stuck] for is_stuck in (False, True))
     numbers["healthy_runs"] = float(len(learned))
     numbers["accused"] = float(sum(bool(diagnose(history)) for history in learned))

@@ -286,7 +286,7 @@ def kl_runs_away(c: Curves) -> str:
     gained = c.last("reward") - c.first("reward")
     return (
         f"kl {high:.1f} nats on the mean, for a change of {gained:+.2f} in reward"
-        if high - c["kl"][0] > 3 and not c.rises("reward")
+        if high - min(c.part("kl", 0.0, 0.1)) > 3 and not c.rises("reward")
         else ""
     )
 
@@ -357,13 +357,14 @@ def loss_jumps(c: Curves) -> str:
 
 def memorises(c: Curves) -> str:
     """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned,
-    and after the first tenth, in which every loss falls."""
+    and after the first tenth, in which every loss falls; or it is far below the best that was had on the rest. Where the end is missing from the
+    labels, the rest gets less likely too, and the training loss stops at a half of that best or more."""
     held, late = c["held_out_loss"], c.last("held_out_loss")
     lowest, turned = min(held), max(held.index(min(held)) / len(held), 0.1)
     then = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
     return (
         f"held_out_loss {lowest:.2f} at best, {late:.2f} at the end; {c.path('loss')}"
-        if late > 1.1 * lowest and c.last("loss") < min(0.8 * late, 0.9 * then)
+        if late > 1.1 * lowest and (c.last("loss") < min(0.8 * late, 0.9 * then) or c.last("loss") < 0.45 * lowest)
         else ""
     )
 
@@ -371,7 +372,7 @@ def memorises(c: Curves) -> str:
 def labels_swapped(c: Curves) -> str:
     return (
         f"held_out_accuracy {c.last('held_out_accuracy'):.2f}, accuracy {c.last('accuracy'):.2f}"
-        if c.last("held_out_accuracy") < 0.4 and c.last("accuracy") > 0.6
+        if c.last("held_out_accuracy") < min(0.5, c.last("accuracy") - 0.2)
         else ""
     )
 
@@ -414,7 +415,7 @@ RULES = (
     DiagnosisRule("critic_clipped", "every step of the critic is clipped", ("critic_grad_norm",), critic_clipped),
     DiagnosisRule("loss_jumps", "the loss jumps", ("loss",), loss_jumps),
     DiagnosisRule("memorises", "examples are learned by heart", ("loss", "held_out_loss"), memorises, ("never_ends",)),
-    DiagnosisRule("labels_swapped", "chosen and rejected are exchanged", ("accuracy", "held_out_accuracy"), labels_swapped),
+    DiagnosisRule("labels_swapped", "the labels say something else than those of the pairs kept apart: exchanged, or given for another reason", ("accuracy", "held_out_accuracy"), labels_swapped),
     DiagnosisRule("coin_toss", "the preferences are not learned", ("loss", "margin"), coin_toss),
     DiagnosisRule("pushes_apart", "the loss is satisfied by forbidding", ("margin", "rejected_logp", "chosen_reward"), pushes_apart),
 )  # fmt: skip
