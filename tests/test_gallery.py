@@ -573,7 +573,7 @@ def test_the_study_has_every_failure_as_it_is_now():
 
 def test_it_is_the_mismatch_of_temperatures_that_costs_a_question_and_not_the_cold():
     for numbers in pictures.result()["seeds"].values():
-        assert numbers["both_colder_reward"] >= 0.98 and numbers["both_colder_kl"] < 1e-9
+        assert numbers["both_colder_reward"] >= 0.98 and numbers["both_colder_kl"] < 1e-6
         assert numbers["broken_temperature_reward_11"] < 0.7
 
 
