@@ -243,6 +243,13 @@ def test_labels_that_often_disagree_are_learned_all_the_same():
     assert names(made_up(**noisy, margin=[0.01, -0.01] * 20)) == ["coin_toss"]
 
 
+def test_labels_learned_by_heart_leave_a_half_and_are_not_called_exchanged():
+    """Few labels that say nothing: training accuracy rises to .95, and held-out accuracy is a coin's."""
+    for held, accused in ((0.53, False), (0.46, False), (0.36, True), (0.1, True)):
+        run = made_up(loss=line(0.69, 0.2), margin=line(0, 3), accuracy=line(0.5, 0.95), held_out_accuracy=[held] * 40)
+        assert ("labels_swapped" in names(run)) == accused
+
+
 def test_how_far_a_run_has_come_is_not_held_against_the_one_that_goes_on_from_there():
     for kl, accused in (
         ([5.0] * 40, False),

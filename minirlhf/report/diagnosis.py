@@ -358,7 +358,7 @@ def loss_jumps(c: Curves) -> str:
 def memorises(c: Curves) -> str:
     """What is learned by heart gets likelier while the rest gets less likely: the training loss still falls when the other has turned,
     and after the first tenth, in which every loss falls; or it is far below the best that was had on the rest. Where the end is missing from the
-    labels, the rest gets less likely too, and the training loss stops at a half of that best or more."""
+    labels, the rest gets less likely too, and the training loss stops at about a half of that best (.47 to .50 in the gallery)."""
     held, late = c["held_out_loss"], c.last("held_out_loss")
     lowest, turned = min(held), max(held.index(min(held)) / len(held), 0.1)
     then = statistics.fmean(c.part("loss", turned, min(turned + 0.1, 1.0)))
@@ -372,7 +372,7 @@ def memorises(c: Curves) -> str:
 def labels_swapped(c: Curves) -> str:
     return (
         f"held_out_accuracy {c.last('held_out_accuracy'):.2f}, accuracy {c.last('accuracy'):.2f}"
-        if c.last("held_out_accuracy") < min(0.5, c.last("accuracy") - 0.2)
+        if c.last("held_out_accuracy") < min(0.45, c.last("accuracy") - 0.2)  # labels learned by heart leave a half
         else ""
     )
 

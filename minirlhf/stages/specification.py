@@ -184,7 +184,7 @@ class Held:
 
     @property
     def worse(self) -> bool:
-        """Whether fewer replies keep it than those of the other model."""
+        """Whether fewer replies keep it than those of the other model, by more than chance explains."""
         return self.change is not None and self.change.difference.value < 0 and self.change.chance < ALPHA
 
     @property
