@@ -777,8 +777,8 @@ assert after.gold > before.gold + 0.3 and seen.holds("dpo_gold", above=before.go
 # alt: Four panels over the steps of a DPO run: the loss falls from ln 2; implicit rewards of chosen and rejected replies both fall, the rejected one further;
 #   the share of pairs in the right order rises; log-probabilities of both chosen and rejected replies fall.
 history = aligned.history
-fig, axes = plt.subplots(1, 4, figsize=(11, 2.7), layout="constrained")
-steps = history["step"]
+fig, axes = plt.subplots(2, 2, figsize=(9, 4.8), sharex=True, layout="constrained")
+axes, steps = axes.ravel(), history["step"]
 axes[0].plot(steps, smooth(history["loss"], 10), color=PALETTE["black"])
 axes[0].axhline(math.log(2), color="0.6", lw=0.8, ls=":")
 axes[0].set_title("loss")
@@ -787,11 +787,11 @@ for which, colour in (("chosen", "blue"), ("rejected", "orange")):
     axes[3].plot(steps, smooth(history[f"{which}_logp"], 10), color=PALETTE[colour], label=which)
 axes[1].plot(steps, smooth(history["margin"], 10), color=PALETTE["green"], label="margin")
 axes[1].set_title("implicit reward")
-axes[1].legend(frameon=False, fontsize=7, loc="center right", bbox_to_anchor=(1, 0.62))
+axes[1].legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.62))
 axes[2].plot(steps, smooth(history["accuracy"], 10), color=PALETTE["purple"])
 axes[2].set_title("share in the right order")
 axes[3].set_title("log-probability of a reply, nats")
-for ax in axes:
+for ax in axes[2:]:
     ax.set_xlabel("step")
 plt.show()
 

@@ -61,6 +61,28 @@ def test_the_committed_notebook_is_that_of_its_source(source: Path) -> None:
 NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "nine": 9}
 
 
+COLUMN = 744  # pixels: the column of a page in a window of 1280
+NAMED = {"xx-small": 0.579, "x-small": 0.694, "small": 0.833, "smaller": 0.833}  # as matplotlib has them
+
+
+@each_source
+def test_letters_in_figures_can_be_read(source: Path) -> None:
+    """None is below 7.5 pixels where the page has shrunk the figure to its column; the figures are drawn with 100 pixels an inch."""
+    made = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    usual = [float(size) for size in re.findall(r'"font\.size": ([\d.]+)', source.read_text(encoding="utf-8"))]
+    assert len(usual) == 1
+    small = {}
+    for cell in made["cells"]:
+        if not cell["id"].startswith("figure-"):
+            continue
+        asked = re.findall(r"""(?:fontsize|labelsize)=["']?([\w.-]+)""", "".join(cell["source"]))
+        sizes = [NAMED[s] * usual[0] if s in NAMED else float(s) for s in asked if s in NAMED or s[0].isdigit()]
+        shown = min(1.0, COLUMN / float(cell["metadata"]["mystnb"]["image"]["width"].removesuffix("px")))
+        small[cell["id"]] = min([*usual, *sizes]) / 72 * 100 * shown
+    assert {name: round(pixels, 1) for name, pixels in small.items() if pixels < 7.5} == {}
+    assert small
+
+
 @each_source
 def test_no_text_for_readers_is_lost_in_a_code_cell(source: Path) -> None:
     """A forgotten ``# %% [markdown]`` leaves headings and paragraphs as comments of a cell that may not even be shown."""
