@@ -72,7 +72,7 @@ class Verdicts(SphinxDirective):
             nodes.paragraph(
                 text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
                 f"runs. In these runs it has {int(sum(besides))} suspicions that are not among the right ones, some of them consequences of the fault and some of them wrong; in {elsewhere} of "
-                f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones (that beside *The limit cuts the replies short* is the plain one again and counts twice), the one with sampler and trainer both at .6, and every "
+                f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones (that beside “The limit cuts the replies short” is the plain one again and counts twice), the one with sampler and trainer both at .6, and every "
                 f"online recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
                 f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "
                 f"alarms holds for runs that succeed and for no others: of those left out it suspects {accused_stuck}, and a slow run is "
