@@ -122,7 +122,48 @@ def test_a_chain_is_cut_and_read():
     assert [budget.first_cup(text) for text in ("answer b", "d", "bc a", "", "answer")] == ["b", "d", "a", None, None]
     assert budget.errs_before(prompt, "think c d d b b a b")  # an error at the fourth step, carried on
     assert not budget.errs_before(prompt, "think c d d b a c b")  # at the last
-    assert not budget.errs_before(prompt, "think c d d b a c")
+    for uneven in (
+        "think c d d b a c",
+        "think c d d b a b",
+        "think c d d b b a a b",
+    ):  # the last follows in two of them
+        assert not budget.errs_before(prompt, uneven)
+
+
+def test_what_is_counted_of_chains_that_are_cut_or_told_to_wait(monkeypatch):
+    """A policy by hand: four chains right, one wrong at its last step, one before, one a position short."""
+    prompts = budget.games(7)
+    paths = [[prompt.split()[1], *positions(prompt)] for prompt in prompts]
+    other = lambda cup: next(c for c in "abcd" if c != cup)
+    paths[4][-1] = other(paths[4][-1])
+    paths[5][5] = other(paths[5][5])
+    paths[5][6] = positions(f"ball {paths[5][5]} swaps {prompts[5].split()[-1]}")[0]
+    paths[6] = [*paths[6][:-2], other(paths[6][-1])]
+    after_own, after_planted = (0, 1, 2, 4), (0, 1, 2, 3, 4)  # right answers behind "no"
+
+    def go_on(policy, asked, begun, seed):
+        said = []
+        for i, (prompt, text) in enumerate(zip(asked, begun, strict=True)):
+            if text == "think":
+                said.append(" ".join([*paths[i], "answer", paths[i][-1]]))
+            elif text.endswith("answer"):
+                said.append(f"answer {text.split()[-2]}")
+            else:
+                assert text.endswith(" no")
+                good = i in (after_own if text.split()[1:-1] == paths[i] else after_planted)
+                end = positions(prompt)[-1]
+                said.append(f"answer {end if good else other(end)}")
+        return said
+
+    monkeypatch.setattr(budget, "go_on", go_on)
+    waits = budget.when_told_to_wait(None, 7, 0)
+    assert waits == pytest.approx(
+        {"whole": 4 / 7, "waited": 4 / 7, "ends": 4 / 7, "spoiled": 1 / 4, "rescued": 1 / 3, "before": 1 / 3, "uneven": 1 / 3, "mended": 5 / 7}
+    )  # fmt: skip
+    cuts = budget.when_cut(None, 4, 0)
+    assert cuts["whole"] == 1 and all(
+        cuts[f"last_{k}"] == 1 and cuts[f"right_{k}"] == cuts[f"luck_{k}"] for k in range(7)
+    )
 
 
 @pytest.mark.parametrize("beta", [2.0, 0.5, 0.1])

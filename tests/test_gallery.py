@@ -245,8 +245,10 @@ def test_labels_that_often_disagree_are_learned_all_the_same():
 
 def test_labels_learned_by_heart_leave_a_half_and_are_not_called_exchanged():
     """Few labels that say nothing: training accuracy rises to .95, and held-out accuracy is a coin's."""
-    for held, accused in ((0.53, False), (0.46, False), (0.36, True), (0.1, True)):
-        run = made_up(loss=line(0.69, 0.2), margin=line(0, 3), accuracy=line(0.5, 0.95), held_out_accuracy=[held] * 40)
+    for learned, held, accused in ((0.95, 0.53, False), (0.95, 0.46, False), (0.95, 0.36, True), (0.95, 0.1, True), (0.52, 0.36, False)):  # fmt: skip
+        run = made_up(
+            loss=line(0.69, 0.2), margin=line(0, 3), accuracy=line(0.5, learned), held_out_accuracy=[held] * 40
+        )
         assert ("labels_swapped" in names(run)) == accused
 
 

@@ -377,6 +377,8 @@ TABLE = {
         *((rf"\boxed{{7\text{{{unit}}}}}", "7", 1) for unit in (" K", " kW", "kW", " m")),
         (r"\$5 \text{K}", "5", 0),
         (r"\boxed{\$5\text{ K}}", "5", 0),
+        (r"\$-5 \text{K}", "-5", 0),
+        (r"\boxed{\$5 \text{ K per year}}", "5", 0),
         (r"\boxed{\$5\text{ cash}}", "5", 1),
         *((rf"\boxed{{300{kelvin}}}", "300", 1) for kelvin in (r"\,\mathrm{K}", r"~\text{K}", r" \text{K}")),
         *((rf"\boxed{{7\text{{{letter}}}}}", "7", 0) for letter in ("K", " k", " M", " B", " x", " e")),

@@ -197,12 +197,12 @@ def test_the_share_of_replies_decides_and_not_how_many_prompts_lost_a_little():
         ]
         wanted = sum(x >= abs(sum(values)) - 1e-9 for x in sums) / len(sums)
         assert sign_flips(values) == pytest.approx(wanted, abs=1e-12)
-    unlike = [10 / 31, 17 / 29, 9 / 23, -8 / 37, 21 / 41, 30 / 43]  # some replies were not graded: no common grid
-    sums = [
-        abs(sum(s * x for s, x in zip(signs, unlike, strict=True))) for signs in itertools.product((1, -1), repeat=6)
-    ]
-    wanted = sum(x >= abs(sum(unlike)) - 1e-9 for x in sums) / 64
-    assert wanted <= sign_flips(unlike) <= wanted + 0.1
+    for parts in ([-3, 1, 2, -1, 3, 1, 2, 3, -2, 2], [300, -100, 200, 100, -300, 200, 100, 100, 300, -100]):
+        for replies in (907, 977, 1009, 1103):  # on no grid: rounding must not break a tie in favour of a small p
+            sums = [abs(sum(s * x for s, x in zip(signs, parts, strict=True))) for signs in itertools.product((1, -1), repeat=10)]  # fmt: skip
+            wanted = sum(x >= abs(sum(parts)) for x in sums) / len(sums)
+            found = sign_flips([x / replies for x in [*parts, *[0] * 500]])  # what does not differ costs nothing
+            assert found >= wanted - 1e-12 and (max(parts) == 3 or found <= wanted + 0.001)
     assert 0 <= sign_flips([1.0] * 300) < 1e-12
     many = [-0.25] * 40 + [1.0] * 12  # 10 replies in four lost, 12 won
     assert sign_test(12, 40) < 0.001 and sign_flips(many) > 0.5

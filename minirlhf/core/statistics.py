@@ -44,20 +44,22 @@ def sign_flips(differences: Sequence[float]) -> float:
     """Two-sided p-value of the sum of these numbers, from −1 to 1, if the sign of each were a coin toss; of −1, 0 and 1 it is :func:`sign_test`.
 
     Where the sign test counts, this adds: many small losses may be made up for by a few large gains. It is exact if swapping the two models
-    would change nothing, and for many items also where only their means are alike. All differences must be fractions with one denominator
-    of at most 840, as those of means of equally many replies are; if they are not, they are rounded, and the p-value is an upper bound.
+    would change nothing, and for many items also where only their means are alike. It takes fractions with one denominator
+    of at most 840, as means of equally many replies have; others are rounded, and the p-value is an upper bound.
 
     Source: Fisher (1935), "The design of experiments", section 21.
     """
     sizes = torch.tensor(differences, dtype=torch.float64)
     grids = (grid for grid in range(1, GRID + 1) if bool(((grid * sizes).round() - grid * sizes).abs().max() < 1e-6))
-    exact = next(grids, None) if len(sizes) else 1
-    signed = ((exact or GRID) * sizes).round().long()
+    grid = next(grids, GRID) if len(sizes) else 1
+    signed = (grid * sizes).round().long()
+    rounded = float((grid * sizes - signed).abs().sum())
+    lost = int(2 * rounded + 1e-9)  # by so many steps rounding may part two sums that are alike
     width = 2 * int(signed.abs().sum()) + 1
     wave = torch.ones(width, dtype=torch.float64)  # the characteristic function of the sum: a product of cosines
     places = torch.arange(width)
     for size, times in zip(*signed.abs().unique(return_counts=True), strict=True):
         wave *= torch.cos(2 * math.pi / width * (places * size % width).double()) ** times
     chance = torch.fft.ifft(wave).real  # of the sum, modulo the width
-    seen = abs(int(signed.sum())) - (0 if exact else len(signed))  # half a step of rounding in each of both sums
+    seen = abs(int(signed.sum())) - lost
     return min(1.0, max(0.0, float(chance[torch.minimum(places, width - places) >= seen].sum())))

@@ -47,11 +47,11 @@ _PRODUCT = re.compile(
 #: In upright letters, and yet no unit: 7\mathrm{e}, 7\text{k}, 7\% \text{ of } x; not 300\text{ K}, 300 \mathrm{K}.
 _FACTOR = re.compile(r"(?<!\s)\\[a-z]+\{K\s*\}|\{\s*(?:[eijkMBxyz]|of)\s*\}")
 #: Behind a sum of money a K is a thousand and no kelvin.
-_MONEY = re.compile(r"[$€£¥]\s*[0-9.,]+\s*$")
+_MONEY = re.compile(r"[$€£¥]\s*-?[0-9.,]+\s*$")
 
 
 def _thousands(found: re.Match[str]) -> bool:
-    return re.search(r"\{\s*K\s*\}", found[0]) is not None and _MONEY.search(found.string, 0, found.start()) is not None
+    return re.search(r"\{\s*K\b", found[0]) is not None and _MONEY.search(found.string, 0, found.start()) is not None
 
 
 #: A unit: text behind a value, with a power of its own, up to the end of the part.
