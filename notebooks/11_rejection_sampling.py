@@ -300,7 +300,7 @@ alike = "rejection sampling and GRPO with eight updates, which ten seeds cannot 
 cheap.reveal(alike if first != "grpo" and not lead.apart else names[first])
 
 # %%
-begin = Trained(*zoo.load("shell-game-sft", quiet=True))
+begin = Trained(*zoo.load("shell-game-sft"))
 few = RejectionConfig(**{**vars(shell.REJECTION), "max_steps": 56, "learning_rate": RATES["raft"]})
 [one] = [shell.by_rejection(begin, config) for config in progress([few], "training")]
 print("one run: " + ", ".join(f"{reward:.2f}" for reward in one["reward"]))
@@ -335,7 +335,7 @@ assert max(one["reward"]) > 0.5 and told.holds("raft_reward_4000", above=0.5)
 
 # %%
 task = tasks.get("assistant")
-model, tokenizer = zoo.load("assistant-sft", quiet=True)
+model, tokenizer = zoo.load("assistant-sft")
 problems, grade = task_problems(task, "test")[:64], task_reward(task)
 sampling = Sampling(max_completion_length=task.max_completion_length)
 drawn = candidates(model, problems, grade, tokenizer=tokenizer, sampling=sampling, num_generations=16)
@@ -358,10 +358,10 @@ learned = predict(
 # %%
 config = RejectionConfig(learning_rate=1e-3, max_completion_length=task.max_completion_length)
 after = {}
-for name in progress(("per_prompt", "random"), "training"):
+for name in ("per_prompt", "random"):
     copied = copy.deepcopy(model)
     training = RejectionConfig(**{**vars(config), "selection": name})
-    train_rejection(copied, task_problems(task, "train"), grade, training, tokenizer=tokenizer, quiet=True)
+    train_rejection(copied, task_problems(task, "train"), grade, training, tokenizer=tokenizer)
     result = evaluate(copied, problems, grade, tokenizer=tokenizer, sampling=sampling, ref_model=model)
     after[name] = float(result.reward.mean)
     print(f"{name:11} true reward {result.reward}   KL {result.divergence} nats   e.g. {result.completions[0]!r}")

@@ -23,8 +23,8 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 exact, told = evidence.Seen("ch15"), evidence.Seen("ch15_judges")  # several seeds of what runs below
 revised, itself = evidence.Seen("ch15_revising"), evidence.Seen("ch15_itself")
 predict = Predictions("15")
-writer = Trained(*zoo.load("assistant-sft", quiet=True))
-judge = Trained(*zoo.load("assistant-judge", quiet=True))
+writer = Trained(*zoo.load("assistant-sft"))
+judge = Trained(*zoo.load("assistant-judge"))
 
 
 def mean(values):

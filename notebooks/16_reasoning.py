@@ -26,7 +26,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
 told, paid = evidence.Seen("ch16_inference"), evidence.Seen("ch16_rewards")  # several seeds of what runs below
 lengths, exact = evidence.Seen("ch16_length"), evidence.Seen("ch16_narrowing")
 predict = Predictions("16")
-begin = Trained(*zoo.load("shell-game-sft", quiet=True))
+begin = Trained(*zoo.load("shell-game-sft"))
 
 
 def mean(values):

@@ -14,7 +14,6 @@ import torch
 from minirlhf import evidence
 from minirlhf.chapters.ch22_character_and_product import character
 from minirlhf.classroom.predictions import Predictions
-from minirlhf.core.progress import progress
 from minirlhf.data.tasks.assistant import ASSISTANT
 from minirlhf.equations import release
 from minirlhf.recipes.offline import PREFERENCES
@@ -83,12 +82,11 @@ better = predict(
 recipe = PREFERENCES["dpo"].with_(beta=character.BETA)
 plan = pipeline.AlignPlan(recipe, replace(character.DPO, seed=SEED))
 imitate = replace(character.IMITATE, seed=SEED)
-models = {"before": start}
-for name in progress(("self-ranked", "prompted"), "two ways"):
-    if name == "prompted":
-        models[name] = character.imitated(start, character.prompted(start, found.prompts, seed=SEED + 1), imitate)
-    else:
-        models[name] = pipeline.align(start, found.pairs(start.tokenizer, found.scores), plan, quiet=True)
+models = {
+    "before": start,
+    "self-ranked": pipeline.align(start, found.pairs(start.tokenizer, found.scores), plan),
+    "prompted": character.imitated(start, character.prompted(start, found.prompts, seed=SEED + 1), imitate),
+}
 asked = ASSISTANT.prompts("test")
 said = {name: [y for [y] in character.replies(model, asked, seed=SEED)] for name, model in models.items()}
 told = {name: character.measured(asked, answers) for name, answers in said.items()}

@@ -200,6 +200,11 @@ def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser
 def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, browser: Browser) -> None:
     """On a notebook's page and in a chapter; what was right is counted, and all can be forgotten."""
     form, verdict, tally = ".predict-form", "document.querySelector('.predict-verdict').textContent", ".predict-tally"
+
+    def predict(choice: str, number: int = 0) -> None:
+        browser.ask(f"document.querySelectorAll('{form}')[{number}].querySelector('[value={choice}]').click()")
+        browser.ask(f"document.querySelectorAll('{form}')[{number}].querySelector('.predict-commit').click()")
+
     with served(site) as base:
         page = base + "notebooks/05_rlhf_problem.html"
         browser.open(page)
@@ -208,24 +213,52 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         after = "document.querySelectorAll('.predict-after[hidden]').length"
         covered = browser.ask(after)
         assert covered > 0 and "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
-        browser.ask(f"document.querySelector('{form} [value=a]').click()")
+        predict("a")
+        assert browser.ask("document.activeElement.className") == "predict-verdict"
         assert browser.ask(verdict) == "It came out otherwise: it rises, then falls."
         assert browser.ask(after) < covered
         assert browser.ask("document.querySelector('div.cell.tag_predicted details').open")
-        browser.ask(f"document.querySelectorAll('{form}')[1].querySelector('[value=c]').click()")
+        predict("c", 1)
         assert "You predicted 1 of 2; 4 are still open." in browser.ask(
             f"document.querySelector('{tally}').textContent"
         )
         browser.open(page)
         assert browser.until(verdict).startswith("It came out otherwise")
         browser.ask(f"document.querySelector('{tally} button').click()")
-        browser.until(
-            f"document.readyState == 'complete' && /6 questions/.test(document.querySelector('{tally}')?.textContent)"
-        )
+        assert "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
+        assert browser.ask(after) == covered and browser.ask(verdict) == ""
         browser.open(base + "20-overoptimization.html")
-        browser.ask(f"document.querySelector('{form} [value=b]').click()")
+        predict("b")
         assert browser.ask(verdict) == "So it came out."
         assert browser.ask("document.querySelector('.predict details').open")
+        told = f"document.querySelector('{tally} p').textContent"
+        assert browser.ask(told) == "You predicted 1 of 1."
+        browser.open(page)
+        assert browser.ask(told) == ("6 questions on this page ask for a prediction. In the whole book so far: 1 of 1.")
+        browser.open(base + "20-overoptimization.html")
+        browser.ask("document.querySelector('.predict-again').click()")
+        assert not browser.ask("document.querySelector('.predict details').open") and browser.ask(verdict) == ""
+
+
+def test_to_choose_is_not_to_commit(site: Path, browser: Browser) -> None:
+    """Keys walk over the choices on the way to one of them; only the button, or Enter, gives the answer."""
+    browser.open((site / "20-overoptimization.html").as_uri())
+    browser.ask("localStorage.clear()")
+    browser.open((site / "20-overoptimization.html").as_uri())
+    browser.ask("document.querySelector('.predict-commit').click()")
+    verdict = "document.querySelector('.predict-verdict').textContent"
+    opened = "document.querySelector('.predict details').open"
+    assert browser.ask(verdict) == "Choose an answer first." and not browser.ask(opened)
+    browser.ask("document.querySelector('.predict-form input').focus()")
+    for key, code in (("ArrowDown", 40), ("ArrowUp", 38), ("ArrowDown", 40)):
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+    assert browser.ask("document.querySelector('.predict-form input:checked').value") == "b" and not browser.ask(opened)
+    for kind, text in (("keyDown", "\r"), ("keyUp", "")):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text=text
+        )
+    assert browser.until(opened) and browser.ask(verdict) == "So it came out."
 
 
 def test_helps_for_reading_work(site: Path, browser: Browser) -> None:

@@ -77,6 +77,16 @@ def test_everything_shown_has_a_value_and_everything_computed_is_shown(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_slider_says_what_it_is_set_to(name):
+    """No two of its places have the same name, and none is rounded by more than three digits show."""
+    for control in figure(name).controls:
+        if isinstance(control, figures.Slider):
+            assert len(set(control.texts)) == len(control.values) and control.start in control.values
+            said = [float(text.replace("−", "-")) for text in control.texts]
+            assert said == pytest.approx(list(control.values), rel=5e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_leaves_its_axes(name):
     """The axes do not move, so they have to hold every curve at every setting; a hundredth of them may stand over."""
     for state, want in zip(states(name), wanted(name), strict=True):

@@ -339,6 +339,7 @@ def test_what_is_folded_follows_from_the_cells(source: Path) -> None:
     ("old", "new", "said"),
     [
         ("print(ends)\n\n# %% [markdown]\n# Look", "assert ends\n\n# %% [markdown]\n# Look", "asserts stand in a cell of their own"),
+        ("ends = [1, 3]", "ends = [1, 3]\nend = dict(quiet=True)", "quiet=True hides the bar"),
         ("plt.plot(ends);\n\n# %%\nif", "also = plt.plot(ends);\n\n# %%\nprint(also)\n\n# %%\nif", "uses 'also' of a cell that draws"),
         ('rises.reveal("yes" if ends[1] > ends[0] else "no")', "pass", "the prediction 'rises' has no answer"),
         ("print(ends)\n\n# %%\n# figure: again", 'rises.reveal("yes")\n\n# %%\n# figure: again', "'rises' is not first asked"),

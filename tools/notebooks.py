@@ -187,7 +187,7 @@ def fold(notebook, path: Path) -> None:
 
     * The first code cell (imports and settings): folded on the site.
     * A cell that draws: its code is folded everywhere. It may bind nothing that a visible cell uses.
-    * A cell of nothing but asserts: folded, and not on the site. No visible cell asserts.
+    * A cell of nothing but asserts: folded, and not on the site. No visible cell asserts, nor silences what trains.
     * From a prediction to the text after its answer: output folded; on the site behind "Predict first, then open".
 
     Raises:
@@ -209,6 +209,8 @@ def fold(notebook, path: Path) -> None:
             cell.metadata.update({"jupyter": {"source_hidden": True}, "cellView": "form"})
         elif any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
             raise Refused(f"{path.name}, cell {cell.id}: asserts stand in a cell of their own, which is folded away")
+        elif any(isinstance(node, ast.keyword) and ast.unparse(node) == "quiet=True" for node in ast.walk(tree)):
+            raise Refused(f"{path.name}, cell {cell.id}: quiet=True hides the bar that a reader waits for")
         elif strays := sorted(used & drawn):
             raise Refused(f"{path.name}, cell {cell.id} uses {strays[0]!r} of a cell that draws, which is folded away")
         drawn = drawn | bound if draws else drawn - bound

@@ -15,13 +15,13 @@ PLACE = "_static/figures"  # of the scripts, in the finished site
 
 
 class TouchDirective(SphinxDirective):
-    """The figure, and what to try with it: the content, Markdown, stands below."""
+    """The figure, and what to ask of it: the content, Markdown, stands above its controls, to be read before they are moved."""
 
     required_arguments = 1
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The figure as HTML, in a container with its caption."""
+        """The figure as HTML, in a container, with the question between its heading and its controls."""
         try:
             figure = figures.load(self.arguments[0])
         except ValueError as error:
@@ -29,8 +29,10 @@ class TouchDirective(SphinxDirective):
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.py"))
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.js"))
         folder = "../" * self.env.docname.count("/") + PLACE
-        whole = nodes.container("", nodes.raw("", figures.html(figure, folder), format="html"), classes=["touch-whole"])
+        heading, controls, rest = figures.html(figure, folder).partition('<div class="touch-controls"')
+        whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
         self.state.nested_parse(self.content, self.content_offset, whole)
+        whole += nodes.raw("", controls + rest, format="html")
         return [whole]
 
 

@@ -1,8 +1,8 @@
-/* Predict, commit, reveal. A question of a notebook or of a chapter becomes a form; what came out opens when an answer is chosen, and the paragraphs that
-   tell it with it. Answers are kept in this browser and go nowhere else. Without JavaScript question and result stand there as text. */
+/* Predict, commit, reveal. A question of a notebook or of a chapter becomes a form; what came out opens when an answer is committed, and the paragraphs that
+   tell it with it. To choose is not to commit, because with the keyboard one chooses on the way to another choice. Answers are kept in this browser and go nowhere else. Without JavaScript question and result stand there as text. */
 (() => {
   "use strict";
-  const PLACE = "minirlhf-predictions";
+  const PLACE = "minirlhf-predicted"; // by question, the letter and whether it was right
   const load = () => { try { return JSON.parse(localStorage.getItem(PLACE)) ?? {}; } catch { return {}; } };
   const save = (kept) => { try { localStorage.setItem(PLACE, JSON.stringify(kept)); } catch { /* a browser that keeps nothing */ } };
   const make = (tag, words, attributes = {}) => Object.assign(document.createElement(tag), { textContent: words, ...attributes });
@@ -64,11 +64,12 @@
     tally.setAttribute("aria-live", "polite");
 
     function count() {
-      if (asked.length < 2) return;
-      const done = asked.filter((one) => kept[one.question]), right = done.filter((one) => kept[one.question] === one.answer);
-      tally.replaceChildren(make("p", done.length ? `You predicted ${right.length} of ${done.length}` +
-        (done.length < asked.length ? `; ${asked.length - done.length} are still open.` : ".") : `${asked.length} questions on this page ask for a prediction.`));
-      const others = done.filter((one) => kept[one.question] !== one.answer);
+      const done = asked.filter((one) => kept[one.question]), right = done.filter((one) => kept[one.question].right), left = asked.length - done.length;
+      const everywhere = Object.values(kept), told = asked.length === 1 ? "One question on this page asks" : `${asked.length} questions on this page ask`;
+      tally.replaceChildren(make("p", (done.length ? `You predicted ${right.length} of ${done.length}` +
+        (left ? `; ${left} ${left === 1 ? "is" : "are"} still open.` : ".") : `${told} for a prediction.`) +
+        (everywhere.length > done.length ? ` In the whole book so far: ${everywhere.filter((one) => one.right).length} of ${everywhere.length}.` : "")));
+      const others = done.filter((one) => !kept[one.question].right);
       if (others.length) {
         const list = make("ul", "");
         for (const one of others) {
@@ -79,8 +80,8 @@
         tally.append(make("p", "What came out otherwise:"), list);
       }
       if (done.length) {
-        const forget = make("button", "forget my answers", { type: "button" });
-        forget.addEventListener("click", () => { asked.forEach((one) => delete kept[one.question]); save(kept); location.reload(); });
+        const forget = make("button", "forget my answers on this page", { type: "button" });
+        forget.addEventListener("click", () => { asked.forEach((one) => { delete kept[one.question]; one.stand(null); }); save(kept); count(); });
         tally.append(forget);
       }
     }
@@ -95,23 +96,44 @@
         label.append(input, ` ${words}`);
         field.append(label);
       }
-      form.append(field, verdict);
+      verdict.tabIndex = -1; // what came out has the focus that the button loses
+      const give = make("button", "commit", { type: "submit", className: "predict-commit" });
+      const again = make("button", "ask me again", { type: "button", className: "predict-again", hidden: true });
+      form.append(field, give, verdict, again);
       one.form = form;
       one.cell.hidden = true;
       one.cell.before(form);
       const later = hidden(one.result);
       const show = () => later.forEach((paragraph) => { paragraph.hidden = false; });
-      function commit(letter) {
+      const stand = (letter) => { // as it stands with this answer, or with none
         const [, right] = one.choices.find(([l]) => l === one.answer);
-        form.querySelectorAll("input").forEach((input) => { input.disabled = true; input.checked = input.value === letter; });
-        verdict.textContent = letter === one.answer ? "So it came out." : `It came out otherwise: ${right}.`;
-        one.result.open = true;
-        show();
+        form.querySelectorAll("input").forEach((input) => { input.disabled = Boolean(letter); input.checked = input.value === letter; });
+        verdict.textContent = !letter ? "" : letter === one.answer ? "So it came out." : `It came out otherwise: ${right}.`;
+        give.hidden = Boolean(letter);
+        again.hidden = !letter;
+        one.result.open = Boolean(letter);
+        if (letter) show(); else later.forEach((paragraph) => { paragraph.hidden = true; });
+      };
+      one.stand = stand;
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        const letter = form.querySelector("input:checked")?.value;
+        if (!letter) { verdict.textContent = "Choose an answer first."; return; }
+        kept[one.question] = { letter, right: letter === one.answer };
+        save(kept);
+        stand(letter);
         count();
-      }
-      form.addEventListener("change", (event) => { kept[one.question] = event.target.value; save(kept); commit(event.target.value); });
+        verdict.focus({ preventScroll: true });
+      });
+      again.addEventListener("click", () => {
+        delete kept[one.question];
+        save(kept);
+        stand(null);
+        count();
+        form.querySelector("input").focus({ preventScroll: true });
+      });
       one.result.addEventListener("toggle", () => { if (one.result.open) show(); });
-      if (kept[one.question]) commit(kept[one.question]);
+      if (kept[one.question]) stand(kept[one.question].letter);
       else if (!one.result.open) later.forEach((paragraph) => { paragraph.hidden = true; });
     });
     count();

@@ -2,7 +2,8 @@
 
 from figures import Figure, Mark, Panel, Reading, Slider
 
-BETAS = [round(0.05 * 80 ** (i / 60), 4) for i in range(61)]  # 0.05 to 4
+# 0.0526 to 4, eight to an octave, ¼, ½, 1 and 2 among them; and in place of 0.771 the price of half a nat, of which the text speaks
+BETAS = [0.7648 if k == -3 else float(f"{2 ** (k / 8):.3g}") for k in range(-34, 17)]
 
 
 def data():
@@ -57,7 +58,7 @@ FIGURE = Figure(
     alt="Bars: the forty replies of the poem under the reference and under the best policy for β = 1, which has moved a little to replies with"
     " more reward. Curves over the KL to the reference: what the best policy earns rises all the way, what it is worth rises to about"
     " .72 at half a nat and falls below zero beyond three.",
-    controls=[Slider("beta", "β", BETAS, start=BETAS[41], form=".2f")],
+    controls=[Slider("beta", "β", BETAS, start=1.0, form=".3g")],
     panels=[
         Panel(
             "how likely each reply is",

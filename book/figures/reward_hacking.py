@@ -2,7 +2,7 @@
 
 from figures import Figure, Mark, Panel, Reading, Slider
 
-STRENGTHS = [0.0, *(round(10 ** (-1.7 + 3.2 * i / 47), 4) for i in range(48))]
+STRENGTHS = [0.0, *(float(f"{2 ** (k / 4):.3g}") for k in range(-22, 21))]  # 0.0221 to 32, and all powers of 2 between
 DRAWS = 5
 
 
@@ -70,7 +70,7 @@ FIGURE = Figure(
     alt="Left, over the square root of the KL: the learned reward rises all the way; gold rises with it, peaks, and falls. Right, bars: how often each of seven"
     " words is in a reply, under the reference and under the policy.",
     controls=[
-        Slider("push", "push, 1/β", STRENGTHS, start=STRENGTHS[24], form=".2f"),
+        Slider("push", "push, 1/β", STRENGTHS, start=0.707, form=".3g"),
         Slider("draw", "draw of 400 comparisons", list(range(1, DRAWS + 1)), start=1),
     ],
     panels=[
