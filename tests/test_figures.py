@@ -58,7 +58,7 @@ def browser(tmp_path_factory, system_tool):
         patch.syspath_prepend(str(EXT))
         touch.scripts(folder / "scripts", seed=own_seed("figures"))
     for name in NAMES:
-        text = figures.html(figure(name), "scripts")
+        text = "".join(figures.html(figure(name), "scripts"))
         page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>{text}</html>'
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     with Browser(system_tool("chromium"), tmp_path_factory.mktemp("profile")) as opened, served(folder) as base:

@@ -15,10 +15,12 @@ import importlib.util
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "figures"
@@ -112,6 +114,44 @@ class Reading:
     digits: int | None = 3
 
 
+At = Callable[..., Values]  # the oracle's values where a figure starts, but for what is given
+
+
+class _Prose(Formatter):
+    """Numbers as the book's sentences write them: .90, −1.2."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        text = format(value, format_spec)
+        if isinstance(value, str):
+            return text
+        return re.sub(r"^(−?)0\.", r"\1.", text.replace("-", "−"))
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a reader is asked to predict before the figure is moved. Nobody states the answer: the oracle computes it as the page is built.
+
+    Attributes:
+        question: a sentence or two; it may hold fields for the numbers that ``answer`` finds.
+        choices: two to ten, of which one comes out.
+        answer: the choice that came out, and numbers and words by name; from a function that gives the oracle's values at a setting.
+        told: what came out and why, in Markdown with fields for these numbers.
+    """
+
+    question: str
+    choices: Sequence[str]
+    answer: Callable[[At], tuple[str, dict[str, Any]]]
+    told: str
+
+    def settled(self, at: At) -> tuple[str, str, str]:
+        """Question, answer and what is told, as the oracle has it."""
+        answer, found = self.answer(at)
+        if answer not in self.choices:
+            raise ValueError(f"what came out, {answer!r}, is none of the choices {list(self.choices)}")
+        question, told = (_Prose().vformat(text, (), found) for text in (self.question, self.told))
+        return question, answer, told
+
+
 @dataclass(frozen=True)
 class Figure:
     """What ``book/figures/NAME.py`` calls ``FIGURE``.
@@ -124,6 +164,7 @@ class Figure:
         readings: what is written beside it.
         data: what the computation starts from, in JSON's types; called once.
         oracle: the values of all series and readings, computed by the library from the data and a state.
+        ask: what is to be predicted before it is moved.
         tolerance: how far a number in the browser may be from Python's, relative to the larger of it and 1.
     """
 
@@ -134,6 +175,7 @@ class Figure:
     readings: Sequence[Reading]
     data: Callable[[], dict[str, Any]]
     oracle: Callable[[dict[str, Any], State], Values]
+    ask: Ask
     tolerance: float = 1e-9
     name: str = field(default="", compare=False)
 
@@ -146,6 +188,11 @@ class Figure:
         """``count`` states, drawn at random."""
         generator = random.Random(f"{self.name} {seed}")
         return [{c.name: generator.choice(list(c.values)) for c in self.controls} for _ in range(count)]
+
+    def asked(self) -> tuple[str, str, str]:
+        """Question, answer and what is told of :attr:`ask`."""
+        data = self.data()
+        return self.ask.settled(lambda **changes: self.oracle(data, self.start | changes))
 
     @property
     def promised(self) -> set[str]:
@@ -311,8 +358,8 @@ def _legend(panel: Panel) -> str:
     return f'<p class="touch-legend">{"".join(told)}</p>'
 
 
-def html(figure: Figure, folder: str) -> str:
-    """The figure for a page; ``folder`` is where its scripts are."""
+def html(figure: Figure, folder: str) -> tuple[str, str]:
+    """The figure for a page, its heading and the rest, between which a page may say more; ``folder`` is where its scripts are."""
     data = figure.data()
     values = figure.oracle(data, figure.start)
     readings = [
@@ -337,9 +384,12 @@ def html(figure: Figure, folder: str) -> str:
         "size": {"across": RIGHT - LEFT, "up": BOTTOM - TOP, "radius": RADIUS},
     }
     held = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return (
+    heading = (
         f'<div class="touch" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{escape(figure.title)}">'
-        f'<p class="touch-heading">{escape(figure.title)}</p><div class="touch-controls" hidden>'
+        f'<p class="touch-heading">{escape(figure.title)}</p>'
+    )
+    body = (
+        '<div class="touch-controls" hidden>'
         + "".join(map(_control, figure.controls))
         + '<button type="button">back to the start</button></div>'
         + f'<div class="touch-panels" role="img" aria-label="{escape(figure.alt)}">'
@@ -350,6 +400,7 @@ def html(figure: Figure, folder: str) -> str:
         + f'<script type="application/json">{held}</script></div>'
         + f'<script defer src="{folder}/touch.js"></script><script defer src="{folder}/{figure.name}.js"></script>'
     )
+    return heading, body
 
 
 def proof(figure: Figure, seed: int, count: int = 12) -> str:

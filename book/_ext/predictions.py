@@ -19,6 +19,19 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 
+def form(question: str, choices: list[str], answer: str, folded: nodes.Element) -> list[nodes.Node]:
+    """Plain HTML round a folded result, which ``predict.js`` makes a form of."""
+    letter = "abcdefghij"[choices.index(answer)]
+    items = "".join(f"<li>{escape(choice)}</li>" for choice in choices)
+    begin = f'<div class="predict" data-answer="{letter}"><p class="predict-question">{escape(question)}</p><ol type="a">{items}</ol>'
+    return [nodes.raw("", begin, format="html"), folded, nodes.raw("", "</div>", format="html")]
+
+
+def result() -> nodes.Element:
+    """The folded result, empty."""
+    return details("", summary("", "What came out"), classes=["fold"])
+
+
 class PredictDirective(SphinxDirective):
     """The question, its choices, and the folded result."""
 
@@ -31,7 +44,7 @@ class PredictDirective(SphinxDirective):
     }
 
     def run(self) -> list[nodes.Node]:
-        """Plain HTML round a folded result."""
+        """The form round what came out."""
         choices = [choice.strip() for choice in self.options.get("choices", "").split("|")]
         if not 2 <= len(choices) <= 10 or not all(choices):
             raise self.error(f":choices: expected two to ten, separated by |; got {self.options.get('choices')!r}")
@@ -39,12 +52,9 @@ class PredictDirective(SphinxDirective):
             raise self.error(f":answer: expected one of {choices}; got {self.options.get('answer')!r}")
         if not self.content:
             raise self.error("the content says what came out; there is none")
-        letter = "abcdefghij"[choices.index(self.options["answer"])]
-        items = "".join(f"<li>{escape(choice)}</li>" for choice in choices)
-        folded = details("", summary("", "What came out"), classes=["fold"])
+        folded = result()
         self.state.nested_parse(self.content, self.content_offset, folded)
-        begin = f'<div class="predict" data-answer="{letter}"><p class="predict-question">{escape(self.arguments[0])}</p><ol type="a">{items}</ol>'
-        return [nodes.raw("", begin, format="html"), folded, nodes.raw("", "</div>", format="html")]
+        return form(self.arguments[0], choices, self.options["answer"], folded)
 
 
 def script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

@@ -1,11 +1,15 @@
-"""``{touch} NAME``: a figure that the reader sets, computed in the browser and held to the library; see :mod:`figures`."""
+"""``{touch} NAME``: a figure that the reader sets, computed in the browser and held to the library; see :mod:`figures`.
+
+Above it stand what is asked before anything is moved, and what to try, which is the directive's content."""
 
 import shutil
 from pathlib import Path
 from typing import Any
 
 import figures
+import predictions
 from docutils import nodes
+from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -15,24 +19,28 @@ PLACE = "_static/figures"  # of the scripts, in the finished site
 
 
 class TouchDirective(SphinxDirective):
-    """The figure, and what to ask of it: the content, Markdown, stands above its controls, to be read before they are moved."""
+    """The figure; between its heading and its controls, what to predict and what to try (the content, Markdown)."""
 
     required_arguments = 1
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The figure as HTML, in a container, with the question between its heading and its controls."""
+        """The figure as HTML, in a container, with the question and the content above its controls."""
         try:
             figure = figures.load(self.arguments[0])
+            question, answer, told = figure.asked()
         except ValueError as error:
             raise self.error(str(error)) from None
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.py"))
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.js"))
         folder = "../" * self.env.docname.count("/") + PLACE
-        heading, controls, rest = figures.html(figure, folder).partition('<div class="touch-controls"')
+        folded = predictions.result()
+        self.state.nested_parse(StringList([told], source=f"{figure.name}.py"), self.content_offset, folded)
+        heading, body = figures.html(figure, folder)
         whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
+        whole += predictions.form(question, list(figure.ask.choices), answer, folded)
         self.state.nested_parse(self.content, self.content_offset, whole)
-        whole += nodes.raw("", controls + rest, format="html")
+        whole += nodes.raw("", body, format="html")
         return [whole]
 
 

@@ -1,6 +1,6 @@
 """Best-of-n on the poem: its exact law, and what it costs beside the best policy of the same distance."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 NS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 BETAS = [round(0.05 * 200 ** (i / 60), 4) for i in range(61)]
@@ -56,6 +56,14 @@ def oracle(data, state):
     }
 
 
+def predicted(at):
+    """Which n is worth most, and what the most tries earn."""
+    by_n = {n: at(n=n) for n in NS}
+    best = max(NS, key=lambda n: by_n[n]["worth"])
+    found = {"worth": by_n[best]["worth"], "reward": by_n[best]["reward"], "best": best}
+    return f"{best:,}", found | {"last": by_n[NS[-1]]["worth"], "most": by_n[NS[-1]]["reward"]}
+
+
 FIGURE = Figure(
     title="The best of n: the law of the reply that is kept",
     alt="Bars over the reward: of single replies most earn 0 or 1; of the best of four most earn 1 or 1.5. Curves over the KL: the reward of best-of-n runs just below"
@@ -93,4 +101,10 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Which n is worth most?",
+        ["1", "4", "32", "1,024"],
+        predicted,
+        "{best}, with {worth:.2f}. From there to 1,024 the reward rises from {reward:.2f} to {most:.2f}, and the worth falls to {last:.2f}.",
+    ),
 )

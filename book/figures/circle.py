@@ -2,7 +2,7 @@
 
 import random
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 GAMES = 600
 EVERY = 5
@@ -48,6 +48,17 @@ def oracle(data, state):
     }
 
 
+ASKED = ["nearly nine of ten", "one half", "something between"]
+
+
+def predicted(at):
+    """What the fit says of a full circle, and whether ratings notice it."""
+    full, none = at(turn=FIGURE.controls[0].values[-1]), at(turn=0.0)
+    said, truth = full["model"][0], full["truth"][0]
+    answer = ASKED[1] if abs(said - 0.5) < 0.01 else ASKED[0] if abs(said - truth) < 0.05 else ASKED[2]
+    return answer, {"truth": truth, "said": said, "gap": full["gap"], "flat": none["gap"]}
+
+
 FIGURE = Figure(
     title="A circle that no rating can say",
     alt="Left, bars: a beats b, b beats c and c beats a in seven of ten games each; Bradley–Terry says one half for every pair. Right: Elo ratings of"
@@ -85,5 +96,12 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Turn the circle as far as it goes: each player beats the next in {truth:.2f} of the games. What does the fit of Bradley–Terry say of a against b?",
+        ASKED,
+        predicted,
+        "{said:.2f}, of each pair: everybody wins as often as they lose, and a difference of strengths can say nothing else. Elo does not notice either: the"
+        " ratings end {gap:.0f} points apart, and {flat:.0f} where every game is a coin's.",
+    ),
     tolerance=1e-7,  # the fit of Bradley–Terry ends at a tolerance of its own
 )

@@ -1,6 +1,6 @@
 """What a ratio may do: the surrogate and the weight of a token's gradient, by method."""
 
-from figures import Choice, Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
 
 RATIOS = [round((i + 0.25) / 50, 4) for i in range(150)]  # never exactly where a clip begins
 
@@ -50,6 +50,16 @@ def oracle(data, state):
     here = {f"{name}_here": found[name][-1] for name in ("ppo", "cispo", "sapo", "gspo")}
     points = [[state["ratio"]] * 4, list(here.values())]
     return {name: [data["ratios"], values[:-1]] for name, values in found.items()} | here | {"here": points}
+
+
+METHODS = ["PPO", "CISPO", "SAPO", "GSPO"]
+
+
+def predicted(at):
+    """Who pushes hardest at a token that is far too likely and told off."""
+    ratio = min(FIGURE.controls[-1].values, key=lambda r: abs(r - 2.5))
+    pulls = {name: at(sign="negative", ratio=ratio)[f"{name.lower()}_here"] for name in METHODS}
+    return min(METHODS, key=pulls.__getitem__), {name.lower(): pull for name, pull in pulls.items()}
 
 
 LIMIT = 4
@@ -103,4 +113,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "A token with a negative advantage has come to a ratio of 2.5. Which method pushes it down hardest?",
+        METHODS,
+        predicted,
+        "PPO, with {ppo:.2f}: it takes the smaller of both surrogates, and here that is the one without a clip. CISPO's weight stops at {cispo:.2f},"
+        " SAPO's gate leaves {sapo:.2f}, and for GSPO one token among others hardly moves the reply's ratio: {gspo:.2f}.",
+    ),
 )

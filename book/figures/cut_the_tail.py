@@ -1,6 +1,6 @@
 """One next token: what temperature, top-k, top-p and min-p leave of twelve words."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 WORDS = ["red", "blue", "grey", "tan", "dark", "big", "wet", "near", "late", "ten", "soup", "of"]
 LOGITS = [3.1, 2.83, 2.37, 1.62, 1.09, 0.71, 0.13, -0.37, -1.04, -1.71, -2.46, -3.02]
@@ -32,6 +32,13 @@ def oracle(data, state):
         "entropy": float(exact.entropy(probs[probs > 0])),
         "first": float(probs[0]),
     }
+
+
+def predicted(at):
+    """Whether the same top-p leaves as many words when it is hotter."""
+    cool, hot = (at(temperature=t, top_p=0.9)["tokens"] for t in (1.0, 2.0))
+    answer = "as many" if hot == cool else "more" if hot > cool else "fewer"
+    return answer, {"cool": cool, "hot": hot, "narrow": at(temperature=2.0, min_p=0.1)["tokens"]}
 
 
 FIGURE = Figure(
@@ -66,4 +73,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "At temperature 1 a top-p of .9 leaves {cool} of the twelve words. How many does the same top-p leave at temperature 2?",
+        ["fewer", "as many", "more"],
+        predicted,
+        "{hot}. Heat moves probability into the tail, so that more words are needed for nine tenths of it. Min-p at .1, whose bar falls with the"
+        " likeliest word's probability, leaves {narrow}.",
+    ),
 )

@@ -1,6 +1,6 @@
 """By how much each method multiplies a prompt's gradient, exactly, for groups of any size."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 RATES = [round(0.01 * i, 2) for i in range(1, 100)]
 
@@ -38,6 +38,23 @@ def oracle(data, state):
         "alike": alike,
         "here": [[state["rate"]] * 3, [found[f"{n}_here"] for n in ("grpo", "dr", "maxrl")]],
     }
+
+
+ASKED = ["the rarely solved ones", "the rarely missed ones", "none: the ratio of the two is the same everywhere"]
+
+
+def predicted(at):
+    """Where GRPO's weight is more than Dr. GRPO's, beyond a common factor."""
+    ratios = {}
+    for size in (2, 64):
+        values = at(size=size)
+        rows = (values["grpo_weight"][1], values["dr_weight"][1])
+        ratios[size] = [a / b for a, b in zip(*rows, strict=True)]
+    two, many = ratios[2], ratios[64]
+    middle = RATES.index(0.5)
+    even = max(two) < 1.001 * min(two)
+    answer = ASKED[2] if even else ASKED[0] if two[0] > two[-1] else ASKED[1]
+    return answer, {"factor": two[middle], "edge": many[0], "middle": many[middle]}
 
 
 FIGURE = Figure(
@@ -84,4 +101,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Two replies per prompt. To which prompts does GRPO listen more than Dr. GRPO, beyond a factor that all have in common?",
+        ASKED,
+        predicted,
+        "A group of two that is not all alike has one right and one wrong reply, so that there is one deviation to divide by, and a factor of {factor:.1f} is all. With 64 the"
+        " ratio is {edge:.1f} at a pass rate of .01 (and of .99) and {middle:.1f} at one half.",
+    ),
 )

@@ -1,6 +1,6 @@
 """One pair, three answers: where DPO moves the probability, step by step, when answers share features."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 STEPS = 400
 RATE = 0.5
@@ -47,6 +47,22 @@ def oracle(data, state):
         "p_chosen": now[0],
         "p_third": now[2],
     }
+
+
+ASKED = ["the way that is walked", "how fast the way is walked", "where the way ends"]
+
+
+def predicted(at):
+    """What a smaller β changes: the way, as pairs of two probabilities, its end, or only how soon one is where on it."""
+    import numpy as np
+
+    start, small = at(beta=1.0), at(beta=0.1)
+    third, chosen = (np.array(start[name][1]) for name in ("third", "chosen"))
+    assert (np.diff(third) > 0).all()
+    beside = np.abs(np.interp(small["third"][1], third, chosen) - small["chosen"][1]).max()
+    need = [next(n for n, p in enumerate(v["third"][1]) if p > 0.5) for v in (start, small)]
+    answer = ASKED[0] if beside > 0.005 else ASKED[1] if need[1] > 2 * need[0] else ASKED[2]
+    return answer, {"large": need[0], "small": need[1], "end": small["third"][1][-1]}
 
 
 FIGURE = Figure(
@@ -96,4 +112,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "With β = 1, “sure”, which no pair mentions, ends with nearly all of the probability. What does β = .1 change?",
+        ASKED,
+        predicted,
+        "How fast. Every step lies along the same dashed line, and the loss of one pair has no lowest point on it. “Sure” has half of the probability after {large} steps"
+        " with β = 1 and after {small} with .1, and {end:.2f} after 400.",
+    ),
 )

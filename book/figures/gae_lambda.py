@@ -1,6 +1,6 @@
 """Credit along one reply: what each token is told for each λ and γ, and what the answer is made of."""
 
-from figures import Choice, Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
 
 CRITICS = {
     "right": [0.50, 0.55, 0.60, 0.20, 0.25, 0.30, 0.70, 0.80, 0.90, 1.00],
@@ -45,6 +45,14 @@ def oracle(data, state):
     }
 
 
+def predicted(at):
+    """What the third token is told where only the end counts."""
+    credit = {lam: at(lam=lam)["third"] for lam in FIGURE.controls[0].values}
+    last = max(lam for lam, told in credit.items() if told < 0)
+    answer = "blame" if credit[1.0] < 0 else "praise" if credit[1.0] > 0 else "nothing"
+    return answer, {"end": credit[1.0], "step": credit[0.0], "last": last}
+
+
 FIGURE = Figure(
     title="Who gets the credit? Set λ, and look at the third token",
     alt="Left, bars over ten tokens: the credit of each for λ = .95. Behind the third token the critic's value falls from .6 to .2, and yet it is told +.27; its step"
@@ -85,4 +93,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Behind the third token the chance of success falls from .6 to .2; in the end all goes well. What does a right critic tell this token for λ = 1?",
+        ["blame", "praise", "nothing"],
+        predicted,
+        "Praise, {end:.2f}: with λ = 1 the whole rest of the reply is its credit, and 1 came where .6 was expected. With λ = 0 it is blamed, {step:.2f}, for the"
+        " step that it made. Up to λ = {last:.2f} blame wins.",
+    ),
 )

@@ -1,6 +1,6 @@
 """Two tokens: what k1, k2 and k3 are on average, and where each pulls when it is minimised."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 LOGITS = [round(-4 + 0.1 * i, 1) for i in range(81)]
 
@@ -42,6 +42,17 @@ def oracle(data, state):
     found["value_here"] = [[state["logit"]] * 2, [values["kl"][-1], values["k2"][-1]]]
     found["slope_here"] = [[state["logit"]] * 4, [slopes[n][-1] for n in ("kl", "k1", "k2", "k3")]]
     return found
+
+
+def predicted(at):
+    """Which estimate pulls as the KL does, on average."""
+    values = at()
+    slopes = {k: values[f"{k}_slope"][1] for k in ("k1", "k2", "k3")}
+    truth = values["kl_slope"][1]
+    apart = {k: max(abs(a - b) for a, b in zip(slope, truth, strict=True)) for k, slope in slopes.items()}
+    [answer] = [k for k, gap in apart.items() if gap < 1e-9]
+    assert max(abs(slope) for slope in slopes["k1"]) < 1e-9
+    return answer, {"pull": values["k3_slope_here"], "truth": values["kl_slope_here"]}
 
 
 FIGURE = Figure(
@@ -92,4 +103,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "The samples are given, and the estimate itself is put into the loss. Which one pulls, on average, as the KL does?",
+        ["k1", "k2", "k3"],
+        predicted,
+        "k2, at every logit, though as a value it is not the KL. k1 pulls nowhere. k3 comes to rest where the KL does and pulls otherwise on"
+        " the way, {pull:.2f} for {truth:.2f} at the start.",
+    ),
 )

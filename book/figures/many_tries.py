@@ -1,6 +1,6 @@
 """One problem, 24 replies, some of them right: at least one, all, or a vote of k."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 SAMPLES = 24
 
@@ -31,6 +31,17 @@ def oracle(data, state):
     here = {"some": some[k - 1], "every": every[k - 1], "vote": vote[k - 1]}
     curves = {"some_curve": [ks, some], "every_curve": [ks, every], "vote_curve": [ks, vote]}
     return curves | here | {"here": [[k] * 3, list(here.values())], "counts": counts.tolist() + [0] * (9 - len(counts))}
+
+
+ASKED = ["it rises towards 1", "it stays about where it is", "it falls towards 0"]
+
+
+def predicted(at):
+    """What becomes of the vote where all wrong replies agree."""
+    alike, spread = at(kinds=1)["vote_curve"][1], at(kinds=3)["vote_curve"][1]
+    answer = ASKED[0] if alike[-1] > 0.9 else ASKED[2] if alike[-1] < 0.1 else ASKED[1]
+    need = next(c for c in range(SAMPLES + 1) if at(kinds=1, correct=c)["vote_curve"][1][-1] > 0.5)
+    return answer, {"first": alike[0], "last": alike[-1], "spread": spread[-1], "need": need}
 
 
 FIGURE = Figure(
@@ -69,4 +80,11 @@ FIGURE = Figure(
     readings=[Reading("some", "pass@k"), Reading("vote", "maj@k"), Reading("every", "pass^k")],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Nine of 24 replies are right, and now all 15 wrong ones agree. What becomes of the vote as k grows?",
+        ASKED,
+        predicted,
+        "It falls from {first:.2f} to {last:.2f}: a vote finds what is said most. Spread over three answers the same wrong replies leave it {spread:.2f} of all 24. Where they"
+        " agree it needs {need} right ones.",
+    ),
 )

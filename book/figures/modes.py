@@ -1,6 +1,6 @@
 """A student with one hump, a teacher with two: which student is nearest, by divergence."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 PLACES = 61
 BETAS = [round(0.02 + 0.04 * i, 2) for i in range(25)]  # 0.02 to 0.98
@@ -51,6 +51,16 @@ def oracle(data, state):
     }
 
 
+def predicted(at):
+    """How the nearest student passes from one KL to the other, at two distances of the humps."""
+    far, near = at(apart=2.4)["middle"], at(apart=2.0)["middle"]
+    steps = [abs(b - a) for a, b in zip(far[1], far[1][1:], strict=False)]
+    large = [n for n, step in enumerate(steps) if step > 0.4 * sum(steps)]
+    answer = {0: "little by little", 1: "in one jump", 2: "in two jumps, one for each hump"}[len(large)]
+    found = {"jump": max(steps), "low": far[0][large[0]], "high": far[0][large[0] + 1]} if large else {}
+    return answer, found | {"near": max(near[1]) - min(near[1])}
+
+
 FIGURE = Figure(
     title="Cover both, or choose one? Between the two KLs",
     alt="Left: the teacher has two humps, at −1.2 and 1.2, the left one higher. The nearest student for β = .5 is wide and lies between them, at −.3. Right, over β:"
@@ -89,4 +99,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "The humps stand 2.4 apart. From one KL to the other, how does the nearest student pass from the middle onto one hump?",
+        ["little by little", "in one jump", "in two jumps, one for each hump"],
+        predicted,
+        "In one jump of {jump:.1f}, between {low:.2f} and {high:.2f}: two quite different students are equally near there. With humps"
+        " 2.0 apart nothing jumps: the place of the nearest moves by {near:.0f}.",
+    ),
 )

@@ -1,6 +1,6 @@
 """Chapter 05's forty replies: the best policy at each price of KL, what it earns, and what that is worth."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 # 0.0526 to 4, eight to an octave, ¼, ½, 1 and 2 among them; and in place of 0.771 the price of half a nat, of which the text speaks
 BETAS = [0.7648 if k == -3 else float(f"{2 ** (k / 8):.3g}") for k in range(-34, 17)]
@@ -53,6 +53,22 @@ def oracle(data, state):
     }
 
 
+ASKED = ["what the reference likes best", "the reply with the most reward", "the reply that is worth most"]
+
+
+def predicted(at):
+    """What is said where KL costs least."""
+    values = FIGURE.data()
+    cheap = at(beta=FIGURE.controls[0].values[0])
+    first, earns, worth = (
+        values["replies"][max(range(len(column)), key=column.__getitem__)]
+        for column in (values["ref_logps"], values["rewards"], values["gold"])
+    )
+    kinds = dict(zip(ASKED, (first, earns, worth), strict=True))
+    [answer] = [kind for kind, reply in kinds.items() if reply == cheap["likeliest"]]
+    return answer, {"said": cheap["likeliest"], "worth": cheap["worth"], "better": worth, "most": max(values["gold"])}
+
+
 FIGURE = Figure(
     title="What does a nat cost? Set the price β, and the best policy follows",
     alt="Bars: the forty replies of the poem under the reference and under the best policy for β = 1, which has moved a little to replies with"
@@ -95,4 +111,10 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "At the lowest price, at the left end: what does the best policy say most often?",
+        ASKED,
+        predicted,
+        "“{said}”: the most reward, and a worth of {worth:.2f}. The reply that is worth most, “{better}” with {most:.2f}, is passed on the way there.",
+    ),
 )

@@ -1,6 +1,6 @@
 """Seven words, a reward model learned from 400 comparisons, and the best policy for it at every price."""
 
-from figures import Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
 STRENGTHS = [0.0, *(float(f"{2 ** (k / 4):.3g}") for k in range(-22, 21))]  # 0.0221 to 32, and all powers of 2 between
 DRAWS = 5
@@ -65,6 +65,27 @@ def oracle(data, state):
     }
 
 
+ASKED = ["the same reply from all five", "fewer than five replies, some of them shared", "five different replies"]
+
+
+def predicted(at):
+    """Whether reward models that were learned alike are hacked alike."""
+    ends = [at(draw=draw, push=STRENGTHS[-1]) for draw in range(1, DRAWS + 1)]
+    said = [end["said"] for end in ends]
+    peaks = [max(at(draw=draw)["gold"][1]) for draw in range(1, DRAWS + 1)]
+    kinds = len(set(said))
+    worth = [end["worth"] for end in ends]
+    found = {
+        "first": at(push=0.0)["worth"],
+        "kinds": kinds,
+        "low": min(peaks),
+        "high": max(peaks),
+        "worst": min(worth),
+        "best": max(worth),
+    }
+    return ASKED[0 if kinds == 1 else 2 if kinds == DRAWS else 1], found
+
+
 FIGURE = Figure(
     title="Push, and watch the replies: over-optimisation of a learned reward",
     alt="Left, over the square root of the KL: the learned reward rises all the way; gold rises with it, peaks, and falls. Right, bars: how often each of seven"
@@ -105,4 +126,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "Five reward models, each from its own 400 comparisons, are pushed to the end. What is said most in the end?",
+        ASKED,
+        predicted,
+        "{kinds} different ones: which words are overrated is the luck of the comparisons. That gold falls is not: it begins at {first:.2f}, is {low:.2f} to {high:.2f} at its"
+        " highest, and {worst:.2f} to {best:.2f} in the end.",
+    ),
 )

@@ -2,7 +2,7 @@
 
 import random
 
-from figures import Choice, Figure, Mark, Panel, Reading, Slider
+from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
 
 SIZE, MOST, STEPS = 5, 60, 50
 WAYS = ("value iteration: sweeps", "Q-learning: fifties of steps")
@@ -72,6 +72,14 @@ def oracle(data, state):
     }
 
 
+def predicted(at):
+    """By how much fewer sweeps a shorter horizon needs."""
+    needed = [next(n for n, error in zip(*at(gamma=g)["errors"], strict=True) if error < 0.1) for g in (0.9, 0.5)]
+    share = needed[1] / needed[0]
+    answer = "nearly as many" if share > 0.75 else "about half as many" if share > 0.35 else "a quarter or fewer"
+    return answer, {"far": needed[0], "near": needed[1]}
+
+
 FIGURE = Figure(
     title="What a cell is worth, sweep by sweep or step by step",
     alt="Left: a map of five by five cells; squares show what each is worth after six sweeps, largest in the second cell of the top row, and arrows the best actions."
@@ -110,4 +118,11 @@ FIGURE = Figure(
     ],
     data=data,
     oracle=oracle,
+    ask=Ask(
+        "With γ = .9 it takes {far} sweeps until every cell is within a tenth of its value. How many does it take with γ = .5?",
+        ["nearly as many", "about half as many", "a quarter or fewer"],
+        predicted,
+        "{near}. A sweep multiplies the largest error by at most γ, so that the number of sweeps goes as one over −log γ, which is .69 for a half and"
+        " .11 for nine tenths; and the first error is smaller, too.",
+    ),
 )
