@@ -232,7 +232,7 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         assert browser.ask(verdict) == "So it came out."
         assert browser.ask("document.querySelector('.predict details').open")
         told = f"document.querySelector('{tally} p').textContent"
-        assert browser.ask(told) == "You predicted 1 of 1."
+        assert browser.ask(told) == "You predicted 1 of 1; 1 is still open."
         browser.open(page)
         assert browser.ask(told) == ("6 questions on this page ask for a prediction. In the whole book so far: 1 of 1.")
         browser.open(base + "20-overoptimization.html")

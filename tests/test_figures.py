@@ -87,6 +87,21 @@ def test_a_slider_says_what_it_is_set_to(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_is_asked_is_answered_by_the_oracle(name):
+    """The question and what is told are whole sentences, the numbers are filled in, and the answer is one of the choices."""
+    question, answer, told = figure(name).asked()
+    assert question.endswith("?") and told.endswith(".") and not set("{}") & set(question + told)
+    assert answer in figure(name).ask.choices and len(set(figure(name).ask.choices)) == len(figure(name).ask.choices)
+
+
+def test_an_answer_that_is_no_choice_is_refused():
+    ask = figures.Ask("Which of {n}?", ["a", "b"], lambda at: (at(k=3), {"n": -0.5}), "{n:.2f}.")
+    assert ask.settled(lambda k: "b") == ("Which of −.5?", "b", "−.50.")
+    with pytest.raises(ValueError, match="'c'"):
+        ask.settled(lambda k: "c")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_leaves_its_axes(name):
     """The axes do not move, so they have to hold every curve at every setting; a hundredth of them may stand over."""
     for state, want in zip(states(name), wanted(name), strict=True):
