@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from browser import Browser
+from commands import complaint
 from matplotlib import image as image_file
 from pages import ACCESS, FOCUS, faults, pages_of, served, violations
 from patience import finished
@@ -287,6 +288,22 @@ def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
         browser.ask("document.querySelector('.copy-button').click()")
         assert browser.until("/copied|selected/.test(document.querySelector('.copy-button').textContent)")
         browser.ask("localStorage.clear()")
+
+
+def test_what_a_chapter_says_to_run_can_be_copied_and_run(site: Path, browser: Browser) -> None:
+    """The line below the title and the way to the exercises: each command has its button, is complete, and ends before its sentence does."""
+    with served(site) as base:
+        for page in (PAGES[5], PAGES[13]):
+            browser.open(base + f"{page}.html")
+            here = "[...document.querySelectorAll('p.run-this code, article .highlight-shell pre')]"
+            told = [line for text in browser.ask(f"{here}.map(e => e.textContent)") for line in text.splitlines()]
+            runs = [command for command in told if command.startswith("minirlhf ")]
+            assert {command.split()[1] for command in runs} >= {"verify", "release", "check"}
+            assert [command for command in runs if complaint(command) or command.endswith(".")] == []
+            (notebook,) = (command.split()[-1] for command in told if command.startswith("jupyter "))
+            assert (ROOT / notebook).is_file()
+            bare = f"{here}.filter(e => !(e.matches('code') ? e.nextElementSibling : e.parentElement.querySelector('button'))?.matches('.copy-button'))"
+            assert browser.ask(f"{bare}.map(e => e.textContent)") == []
 
 
 SOUGHT = {

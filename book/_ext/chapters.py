@@ -155,14 +155,12 @@ class ExercisesDirective(SphinxDirective):
         except UserError as problem:
             raise self.error(str(problem)) from None
         one = "." in self.arguments[0]
-        return [*([] if one else [self._how(self.arguments[0])]), *(self._one(e) for e in found)]
+        return [*([] if one else self._how(self.arguments[0])), *(self._one(e) for e in found)]
 
-    def _how(self, chapter: str) -> nodes.Node:
-        command = f"minirlhf release --chapter {chapter} --out ."
-        return nodes.paragraph(
-            *("", "", nodes.Text("Get them as a notebook and as a Python file, to be filled in: ")),
-            *(nodes.literal("", command), nodes.Text(". Each says how to check it, as often as you like.")),
-        )
+    def _how(self, chapter: str) -> list[nodes.Node]:
+        told = "Get them as a notebook and as a Python file, to be filled in, and check your answers there as often as you like:"
+        commands = f"minirlhf release --chapter {chapter} --out mine\ncd mine\nminirlhf check {chapter}"
+        return [nodes.paragraph(text=told), nodes.literal_block(commands, commands, language="shell")]
 
     def _one(self, e: exercise.Exercise) -> nodes.Node:
         self.env.note_dependency(str(e.path))

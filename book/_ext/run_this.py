@@ -32,11 +32,14 @@ class RunThis(SphinxPostTransform):
             link = make_refnode(self.app.builder, self.env.docname, notebook, "", nodes.Text("notebook"))
             parts.append([link, nodes.Text(" "), nodes.literal("", f"jupyter lab {notebook}.ipynb")])
         parts.append([nodes.Text("proofs "), nodes.literal("", f"minirlhf verify --chapter {number}")])
-        parts.append([nodes.Text("exercises "), nodes.literal("", f"minirlhf check {number:02d}")])
+        parts.append(
+            [nodes.Text("exercises "), nodes.literal("", f"minirlhf release --chapter {number:02d} --out mine")]
+        )
         if (Path(self.app.srcdir) / "slides" / f"{number:02d}.md").is_file():
             address = f"slides/{number:02d}.html"
             parts.append([nodes.reference("", "slides", refuri=address, internal=True)])
-        line = nodes.paragraph("", "Run this: ", classes=["run-this"])
+        line = nodes.paragraph("", "Run this, in the repository's folder, after ", classes=["run-this"])
+        line += [nodes.literal("", "source .venv/bin/activate"), nodes.Text(": ")]
         for i, part in enumerate(parts):
             line += [nodes.Text(" · "), *part] if i else part
         return line

@@ -13,7 +13,7 @@
   };
 
   function copies(part) { // navigator.clipboard is missing where a page was opened from a file
-    for (const block of part.querySelectorAll("div.highlight > pre")) {
+    for (const block of part.querySelectorAll("div.highlight > pre, p.run-this > code")) {
       if (block.closest(".output")) continue;
       const words = block.textContent, copy = button("copy-button", "copy", "copy this code");
       copy.addEventListener("click", async () => {
@@ -26,6 +26,11 @@
         }
         setTimeout(() => { copy.textContent = "copy"; }, 1500);
       });
+      if (block.matches("code")) {
+        copy.setAttribute("aria-label", `copy ${words}`);
+        block.after(copy);
+        continue;
+      }
       block.parentElement.classList.add("can-be-copied");
       block.parentElement.append(copy);
     }

@@ -1,0 +1,41 @@
+"""Every command that a page or the README prints can be run as it stands: it parses, and a run knows its data and its folder."""
+
+from pathlib import Path
+
+import pytest
+from commands import complaint, printed
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "book" / "slides").glob("*.md"))]
+
+
+def test_every_command_can_be_run_as_it_stands():
+    found = [(path.name, command) for path in TEXTS for command in printed(path.read_text(encoding="utf-8"))]
+    assert len(found) > 100
+    assert [command for _, command in found if command.endswith(" .")] == [], (
+        "the point would be read as the sentence's"
+    )
+    wrong = {(name, command): why for name, command in found if (why := complaint(command)) is not None}
+    assert wrong == {}, "complete it, or say `--flag` of `minirlhf command`"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("minirlhf train online --recipe dapo --epsilon-high 0.3", "no output folder"),
+        ("minirlhf train online --recipe dapo --out runs/dapo", "neither --data nor --task"),
+        ("minirlhf train online --recipe dappo --task shell_game --out runs/dapo", "dappo"),
+        ("minirlhf judge --length-controlled", "required"),
+        ("minirlhf release --chapter", "expected one argument"),
+        ("minirlhf check 05 --wach", "unknown argument --wach"),
+        ("minirlhf chek 05", "no command"),
+        ("minirlhf data inspekt", "invalid choice"),
+    ],
+)
+def test_one_that_cannot_is_found(command, why):
+    assert why in (complaint(command) or "")
+
+
+def test_commands_are_found_in_lines_and_blocks():
+    text = "Say `minirlhf\nrecipes` or\n```shell\nls && minirlhf check \\\n  05 || echo no\n```\nand ``minirlhf no``."
+    assert list(printed(text)) == ["minirlhf recipes", "minirlhf check 05"]
