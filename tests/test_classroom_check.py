@@ -63,6 +63,7 @@ def test_a_wrong_answer_gets_a_counterexample_and_one_more_hint_each_time():
     assert f"Hint 1 of 2: {tests['optimum'].hints[0]}" in first
     second, third = (repr(check("05.1", best_policy=greedy, best_value=value)) for _ in range(2))
     for later in (second, third):
+        assert f"  Hint 1 of 2: {tests['optimum'].hints[0]}\n" in later, "a later mistake may be another one"
         assert f"Hint 2 of 2: {tests['optimum'].hints[1]}" in later
     other = repr(check("05.1", best_policy=policy, best_value=lambda ref, rewards, beta: rewards.max()))
     assert f"Hint 1 of 2: {tests['value'].hints[0]}" in other

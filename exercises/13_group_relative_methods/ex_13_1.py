@@ -80,11 +80,11 @@ def graded(draw):
 
 
 @test(
-    points=2,
+    points=1,
+    against="Python's own statistics, reward by reward",
     hints=(
         "Mean and standard deviation have one value per prompt. Which axis is the group, and does the result still line up with the rewards?",
-        "Keep the reduced axis (`keepdim=True`), take the deviation with divisor G (`correction=0`), and put zeros where the largest reward of the "
-        "group is its smallest.",
+        "Keep the reduced axis (`keepdim=True`), take the deviation with divisor G (`correction=0`), and mind where the small number is added.",
     ),
 )
 def relative(sub, draw):
@@ -109,8 +109,37 @@ def relative(sub, draw):
             "the small number is added under the root": centred
             / (rewards.var(-1, correction=0, keepdim=True) + 1e-4).sqrt(),
             "the rewards are centred, not scaled": centred,
+            "the mean is the group's, the deviation that of the whole batch": centred
+            / (rewards.std(correction=0) + 1e-4),
+            "the small number is a lower bound, and is not added": centred
+            / rewards.std(-1, correction=0, keepdim=True).clamp(min=1e-4),
             "the variance divides, not the deviation": variance,
         },
+    )
+
+
+@test(
+    points=1,
+    hints=(
+        "In float32 the mean of seven equal numbers need not be that number. What does 10⁻⁴ make of a rounding error of 10⁻⁴?",
+        "Ask the rewards themselves whether the group is alike: its largest is its smallest. There put zeros.",
+    ),
+)
+def alike(sub, draw):
+    "`advantages` gives a group of equal rewards zeros, exactly, in float32 as well."
+    rewards = (1000 * draw.uniform(12, 1, low=0.1, high=1.0)).float().expand(12, 7).contiguous()
+    got = sub.advantages(rewards)
+    rounded = rewards - rewards.mean(-1, keepdim=True)
+    expect(
+        got,
+        torch.zeros(12, 7, dtype=torch.float64),
+        what="the advantages of groups of equal rewards",
+        given={"rewards of a group": rewards[0]},
+        mistakes={
+            "the rounding error of the mean is divided by nearly nothing": rounded
+            / (rewards.std(-1, correction=0, keepdim=True) + 1e-4)
+        },
+        tolerance=0.0,
     )
 
 
@@ -139,6 +168,7 @@ def written_out(logps, old_logps, ref_logps, a, epsilon, beta, worse=min):
 
 @test(
     points=2,
+    against="the formula, token by token",
     hints=(
         "Take a token with A < 0 and a ratio far above 1. Does the clip hide it, or does the minimum keep the unclipped term?",
         "Rows are prompt-major, so `advantages.reshape(-1, 1)` lines up with them. Minimum of the two products, not the product of a clipped ratio.",
@@ -240,6 +270,13 @@ def advantages(rewards):
 # says: the sample deviation
 def advantages(rewards):
     return (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
+
+
+# %% [mutant] a group that is all alike is divided by a small number
+# caught by: alike
+# says: rounding error
+def advantages(rewards):
+    return (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, correction=0, keepdim=True) + 1e-4)
 
 
 # %% [mutant] the maximum

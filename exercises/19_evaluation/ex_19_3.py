@@ -36,7 +36,9 @@ def compare(ours, theirs, passages):
 
 
 # %% [tests]
+import itertools
 import math
+import statistics
 
 import torch
 
@@ -81,6 +83,11 @@ def mistaken(found):
     apart = math.hypot(error([(a, p) for a, _, p in found]), error([(b, p) for _, b, p in found]))
     groups = [[x for x, q in d if q == p] for p in {p for _, p in d}]
     own = [math.fsum(some) / len(some) for some in groups]
+    spread = [
+        statistics.variance(side) for side in (*zip(*((a, b) for a, b, _ in found), strict=True), [x for x, _ in d])
+    ]
+    stretches = [[x for x, _ in some] for _, some in itertools.groupby(d, key=lambda item: item[1])]
+    runs = math.sqrt(math.fsum(math.fsum(x - mean for x in some) ** 2 for some in stretches)) / n
     within = math.fsum((x - m) ** 2 for some, m in zip(groups, own, strict=True) for x in some)
     return {
         "the divisor is n (n − 1), where the formula has n²": error(d) * math.sqrt(n / (n - 1)),
@@ -96,6 +103,17 @@ def mistaken(found):
         / len(groups),
         "the deviations are those from the passage's own mean": math.sqrt(within) / n,
         "items about one passage are taken to be independent": alone,
+        "items are taken to be independent, with divisor n − 1": math.sqrt(spread[2] / n),
+        "items are taken to be independent, and the two models to have answered other items": math.sqrt(
+            (spread[0] + spread[1]) / n
+        ),
+        "the same, with divisor n in the variances": math.sqrt((spread[0] + spread[1]) * (n - 1)) / n,
+        "the differences are not centred before they are added up": math.sqrt(
+            math.fsum(math.fsum(some) ** 2 for some in groups)
+        )
+        / n,
+        "means of the passages are squared, and not sums": math.sqrt(math.fsum((m - mean) ** 2 for m in own)) / n,
+        "a passage ends where the next item is about another one": runs,
         "the two models are taken to have answered other items": apart,
         "that is the variance": error(d) ** 2,
         "that is the error of the sum": error(d) * n,

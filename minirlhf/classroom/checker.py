@@ -68,14 +68,13 @@ class Verdict:
                     f"  ✓ proved against {r.test.against}: {r.test.rounds} fresh inputs, worst error {r.worst:.0e}"
                 )
         if failed:
-            lines += [f"  {failed.test.asks}", f"  {failed.message}", *(f"    {line}" for line in failed.lines)]
-        if self.hint:
-            lines.append(f"  {self.hint}")
+            lines += [f"  {failed.asks}", f"  {failed.message}", *(f"    {line}" for line in failed.lines)]
+        lines += [f"  {hint}" for hint in self.hint.splitlines()]
         return "\n".join(lines)
 
 
 class Hints:
-    """How often each test has failed, kept between sessions: the first failure gets the first hint, the next the second."""
+    """How often each test has failed, kept between sessions: the first failure gets the first hint, each later one both."""
 
     def __init__(self) -> None:
         self.path = cache_folder() / "hints.json"
@@ -96,8 +95,7 @@ class Hints:
         if failed and not failed.unanswered:
             key = f"{outcome.exercise.id} {failed.test.name} {failed.probe}".rstrip()
             counts[key] = counts.get(key, 0) + 1
-            number = min(counts[key], 2)
-            hint = f"Hint {number} of 2: {failed.hints[number - 1]}"
+            hint = "\n".join(f"Hint {n} of 2: {text}" for n, text in enumerate(failed.hints[: counts[key]], 1))
         with contextlib.suppress(OSError):  # where the cache cannot be written, each failure counts as the first
             self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(f".{os.getpid()}")

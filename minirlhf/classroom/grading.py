@@ -43,6 +43,11 @@ class TestResult:
     probe: str = ""  # the kind of probe that failed, if it was one
 
     @property
+    def asks(self) -> str:
+        """What it asks: the test's sentence, or, of a failed probe, its own."""
+        return f"Asked beyond the tests: {probes.ASKS[self.probe]}" if self.probe else self.test.asks
+
+    @property
     def hints(self) -> tuple[str, str]:
         """Two hints, the second nearer to the answer."""
         return probes.HINTS[self.probe] if self.probe else self.test.hints
@@ -321,6 +326,7 @@ def feedback(report: Report) -> str:
             proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
             lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]
             if not r.passed:
+                lines += [f"  {r.asks}"] if r.probe else []
                 lines += [f"  {_code(r.message)}", ""]
                 lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
                 lines += [] if r.unanswered else [f"  *Hint: {r.hints[0]}*"]

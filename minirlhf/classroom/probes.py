@@ -86,6 +86,17 @@ HINTS = {
     ),
 }
 
+ASKS = {
+    "inputs": "what is handed to a function stays as it is.",
+    "integers": "integers and bools come back as such.",
+    "keywords": "another value of an argument.",
+    "size": "inputs of another size.",
+    "values": "inputs that are no whole numbers.",
+    "float32": "inputs in float32.",
+    "nan": "NaN behind the mask.",
+    "gradient": "the gradient of the answer.",
+}
+
 
 class Probed(Failure):
     """A failed probe. ``kind`` is which; its hints are ``HINTS[kind]``."""
@@ -104,6 +115,13 @@ class ProbeCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     test: str = ""
+    parameters: tuple[str, ...] = ()  # the function's, by position
+
+    def label(self, key: int | str) -> str:
+        """What the learner calls an argument."""
+        if isinstance(key, str):
+            return key
+        return self.parameters[key] if key < len(self.parameters) else f"argument {key + 1}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,8 @@ class Recorder:
         self.test = ""
 
     def _asked(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        self.calls.append(ProbeCall(name, copied(args), copied(kwargs), self.test))
+        parameters = tuple(inspect.signature(self.namespace[name]).parameters)
+        self.calls.append(ProbeCall(name, copied(args), copied(kwargs), self.test, parameters))
         return copied(args), copied(kwargs)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -418,7 +437,7 @@ def ask(probe: Probe, submission: Submission) -> None:
     """
     call, wrt = probe.call, [key for key, *_ in probe.gradients]
     given: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
-    shown = tuple(f"{_label(key)} = {show(value)}" for key, value in given.items())
+    shown = tuple(f"{call.label(key)} = {show(value)}" for key, value in given.items())
     where = f"`{call.name}`{f' {probe.said}' if probe.said else ''}"
     try:
         answer = submission.examine(call.name, call.args, call.kwargs, wrt)
@@ -438,10 +457,6 @@ def ask(probe: Probe, submission: Submission) -> None:
         _compare(probe.kind, answer["result"], probe.want, f"the result of {where}", shown, probe.tolerance)
 
 
-def _label(key: int | str) -> str:
-    return f"argument {key + 1}" if isinstance(key, int) else key
-
-
 def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
     before: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
     args = answer["args"] if isinstance(answer["args"], list | tuple) else ()
@@ -450,7 +465,9 @@ def _unchanged(call: ProbeCall, answer: dict[str, Any]) -> None:
     for key, value in before.items():
         if not same(after.get(key), value):
             lines = (f"before: {show(value)}", f"after:  {show(after.get(key))}")
-            raise Probed("inputs", f"`{call.name}` has changed its {_label(key)}, which belongs to the caller", lines)
+            raise Probed(
+                "inputs", f"`{call.name}` has changed its {call.label(key)}, which belongs to the caller", lines
+            )
 
 
 def _whole(probe: Probe, got: Any, where: str, shown: tuple[str, ...]) -> None:
