@@ -2,6 +2,7 @@
 
 Above it stand what is asked before anything is moved, and what to try, which is the directive's content."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.osutil import relative_uri
 
 SCRIPT = Path(__file__).resolve().parents[1] / "_static" / "touch.js"
 PLACE = "_static/figures"  # of the scripts, in the finished site
@@ -44,6 +46,24 @@ class TouchDirective(SphinxDirective):
         return [whole]
 
 
+PLACED = re.compile(r"^```\{touch\} (\w+)$", re.MULTILINE)
+
+
+class TouchListDirective(SphinxDirective):
+    """``{touch-list}``: every figure of a chapter that can be touched, by its title, in the book's order."""
+
+    def run(self) -> list[nodes.Node]:
+        """A list of links."""
+        found = []
+        for page in sorted(Path(self.env.srcdir).glob("[0-9][0-9]-*.md")):
+            self.env.note_dependency(str(page))
+            to_page = relative_uri(self.env.docname + ".html", page.stem + ".html")
+            for name in PLACED.findall(page.read_text("utf-8")):
+                link = nodes.reference("", figures.load(name).title, internal=True, refuri=f"{to_page}#touch-{name}")
+                found.append(nodes.list_item("", nodes.paragraph("", f"{int(page.stem[:2])} · ", link)))
+        return [nodes.bullet_list("", *found, classes=["touch-list"])]
+
+
 def scripts(out: Path, seed: int) -> None:
     """Put the scripts of all figures, and what Python found, where the pages look for them."""
     out.mkdir(parents=True, exist_ok=True)
@@ -67,5 +87,6 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("touch", TouchDirective)
+    app.add_directive("touch-list", TouchListDirective)
     app.connect("build-finished", finish)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
