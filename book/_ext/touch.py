@@ -14,7 +14,6 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.osutil import relative_uri
 
 SCRIPT = Path(__file__).resolve().parents[1] / "_static" / "touch.js"
 PLACE = "_static/figures"  # of the scripts, in the finished site
@@ -57,7 +56,7 @@ class TouchListDirective(SphinxDirective):
         found = []
         for page in sorted(Path(self.env.srcdir).glob("[0-9][0-9]-*.md")):
             self.env.note_dependency(str(page))
-            to_page = relative_uri(self.env.docname + ".html", page.stem + ".html")
+            to_page = self.env.app.builder.get_relative_uri(self.env.docname, page.stem)
             for name in PLACED.findall(page.read_text("utf-8")):
                 link = nodes.reference("", figures.load(name).title, internal=True, refuri=f"{to_page}#touch-{name}")
                 found.append(nodes.list_item("", nodes.paragraph("", f"{int(page.stem[:2])} · ", link)))
