@@ -33,6 +33,7 @@ from minirlhf.equations.reward_losses import (
 from minirlhf.feedback.judge import Verdicts
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
+from minirlhf.stages.judging import WORDS, grown
 
 WORLD = tasks.get("assistant")
 SUMS = word_tokenizer(RUNNING_SUM.words)
@@ -169,11 +170,11 @@ def test_what_a_judges_verdicts_add_up_to():  # the chosen reply is the first of
 
 def test_a_judge_keeps_what_the_start_knows_and_draws_its_own_words():
     start = pipeline.fresh(WORLD, seed=0)
-    one, other = judging.grown(WORLD.words, start, 0), judging.grown(WORLD.words, start, 1)
+    one, other = grown(WORLD.words, start, 0), grown(WORLD.words, start, 1)
     weights = [m.get_input_embeddings().weight for m in (start.model, one.model, other.model)]
     known = len(weights[0])
     assert torch.equal(weights[1][:known], weights[0]) and torch.equal(weights[1][:known], weights[2][:known])
-    assert len(weights[1]) == known + len(judging.WORDS) and not torch.equal(weights[1][known:], weights[2][known:])
+    assert len(weights[1]) == known + len(WORDS) and not torch.equal(weights[1][known:], weights[2][known:])
 
 
 # -- real pairs --------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from minirlhf import evidence
-from minirlhf.chapters.ch16_reasoning import budget, guided, planted, puzzles, shorter
+from minirlhf.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
@@ -132,7 +133,7 @@ def test_a_chain_is_cut_and_read():
 
 def test_what_is_counted_of_chains_that_are_cut_or_told_to_wait(monkeypatch):
     """A policy by hand: four chains right, one wrong at its last step, one before, one a position short."""
-    prompts = budget.games(7)
+    _, prompts = planted.games(7)
     paths = [[prompt.split()[1], *positions(prompt)] for prompt in prompts]
     other = lambda cup: next(c for c in "abcd" if c != cup)
     paths[4][-1] = other(paths[4][-1])
@@ -428,3 +429,33 @@ def test_what_a_first_word_and_the_best_of_n_cost():
     assert sum(math.log(1 / share) for share in shares) / len(shares) == pytest.approx(1.79, abs=5e-3)
     assert math.log(4) - 3 / 4 == pytest.approx(0.64, abs=5e-3)
     assert math.log(16) - 15 / 16 == pytest.approx(1.84, abs=5e-3)
+
+
+def test_tokens_of_the_largest_covariance_are_left_out():
+    """Against a sum over tokens by hand; what stands behind a reply's end, here the largest of all, takes no part."""
+    draws = generator("covariance")
+    mask = torch.rand(6, 7, generator=draws) < 0.8
+    logps, advantages = (torch.randn(6, 7, generator=draws) for _ in range(2))
+    logps, advantages = (x.masked_fill(~mask, -100.0) for x in (logps, advantages))
+    rows = [tuple(i) for i in mask.nonzero().tolist()]
+    means = [sum(float(x[i]) for i in rows) / len(rows) for x in (logps, advantages)]
+    ranked = sorted(rows, key=lambda i: -(float(logps[i]) - means[0]) * (float(advantages[i]) - means[1]))
+    kept = entropy.without_largest_covariance(logps, SimpleNamespace(mask=mask), advantages, covariance_share=0.1)
+    out = {tuple(i) for i in (kept == 0).nonzero().tolist()}
+    assert len(out) == round(0.1 * len(rows)) >= 3 and out == set(ranked[: len(out)])
+    assert set(kept.flatten().tolist()) == {0.0, 1.0}
+
+
+def test_what_is_told_of_a_run_that_reaches_its_goal_or_never_does():
+    history = {
+        "reward": [0.0, 0.5, 1.0, 1.0, 0.5], "neg_logp": [5.0, 4.0, 3.0, 2.0, 1.0],
+        "thinks": [0.0, 0.0, 1.0, 1.0, 1.0], "clip_fraction": [0.0, 0.1, 0.2, 0.3, 0.4],
+    }  # fmt: skip
+    found = entropy.told(history, (2, 5), 2, 0.9)
+    assert found == pytest.approx(
+        {
+            "neg_logp_2": 4.5, "neg_logp_5": 1.5, "right_2": 0.25, "right_5": 0.75, "thinks_2": 0.0, "thinks_5": 1.0,
+            "clipped": 0.2, "until": 4.0, "neg_logp_then": 2.5, "area": 0.6,
+        }
+    )  # fmt: skip
+    assert entropy.told(history, (2,), 2, 1.1)["until"] == 5

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
-from minirlhf.core.randomness import generator
-from minirlhf.data.chat import Message, conversation, encode
 from minirlhf.data.records import Comparison
 from minirlhf.data.types import PreferencePair
-from minirlhf.feedback.judge import Judge, Verdicts, lessons
-from minirlhf.models.loading import fit_vocabulary
-from minirlhf.models.tiny import INIT_STD
-from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.feedback.judge import Judge, Verdicts
+from minirlhf.stages.judging import ASK, compared, taught
 from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.loop import Watch
 from minirlhf.trainers.sft import SFTConfig, train_sft
-
-#: The question in words of the world; replies are called by their place, verdicts by letters.
-ASK = "{question} first: {first} second: {second} better?"
-VERDICTS = ("[[A]]", "[[B]]", "[[C]]")
-WORDS = ("first:", "second:", "better?", *VERDICTS)
 
 
 @dataclass(frozen=True)
@@ -35,25 +23,6 @@ class JudgePlan:
         max_steps=450, batch_size=64, learning_rate=2e-3, lr_scheduler_type="linear", warmup_steps=20
     )
     looks: int = 3
-
-
-def grown(world: tuple[str, ...], start: Trained, seed: int) -> Trained:
-    """A copy of the start that knows the words of a judge as well; their embeddings are drawn."""
-    tokenizer, model = word_tokenizer((*world, *WORDS)), copy.deepcopy(start.model)
-    fit_vocabulary(model, tokenizer)
-    with torch.no_grad():
-        rows = model.get_input_embeddings().weight[-len(WORDS) :]
-        rows.copy_(INIT_STD * torch.randn(rows.shape, generator=generator("judge's words", seed)))
-    return Trained(model, tokenizer)
-
-
-def compared(pairs: Sequence[PreferencePair]) -> list[Comparison]:
-    """As records, which judges read."""
-    return [Comparison(conversation(p.prompt), _said(p.chosen), _said(p.rejected)) for p in pairs]
-
-
-def _said(text: str) -> list[Message]:
-    return [{"role": "assistant", "content": text}]
 
 
 def judged(judge: Trained, held: Sequence[Comparison]) -> Verdicts:
@@ -95,8 +64,6 @@ def train_judge(
         return looks[-1]
 
     watch = Watch(config.max_steps // plan.looks, look)
-    taught = [encode(judge.tokenizer, lesson.messages, first_turn=1) for lesson in lessons(compared(said), ask=ASK)]
-    train_sft(
-        judge.model, taught, config, pad_token_id=judge.tokenizer.pad_token_id, name="judge", watch=watch, quiet=quiet
-    )
+    lessons, pad = taught(judge.tokenizer, said), judge.tokenizer.pad_token_id
+    train_sft(judge.model, lessons, config, pad_token_id=pad, name="judge", watch=watch, quiet=quiet)
     return looks

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minirlhf.chapters.ch08_reward_models.assistant_rewards import quality, trained
-from minirlhf.chapters.ch08_reward_models.judging import JudgePlan, grown, train_judge
+from minirlhf.chapters.ch08_reward_models.judging import JudgePlan, train_judge
 from minirlhf.data import tasks
 from minirlhf.evidence import Study, brief, settings, starts
 from minirlhf.stages import pipeline, zoo
+from minirlhf.stages.judging import grown
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.reward import RewardConfig
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minirlhf.chapters.ch16_reasoning.planted import GAME, NO, go_on, share, wrong
+from minirlhf.chapters.ch16_reasoning.planted import GAME, NO, games, go_on, share, wrong
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.tasks.shell_game import CUPS, NUM_SWAPS, positions
-from minirlhf.feedback.rewards import task_problems
 from minirlhf.stages.pipeline import Trained
 
 
@@ -33,11 +32,6 @@ def errs_before(prompt: str, chain: str) -> bool:
     if len(path) != NUM_SWAPS + 1:
         return False
     return positions(f"ball {path[-2]} swaps {prompt.split()[-1]}") == path[-1:]
-
-
-def games(count: int) -> list[str]:
-    """Prompts that no model has been trained on."""
-    return [problem.prompt[-1]["content"] for problem in task_problems(GAME, "test")[:count]]
 
 
 def chains(policy: Trained, prompts: Sequence[str], seed: int) -> list[str]:
@@ -68,7 +62,7 @@ def when_cut(policy: Trained, count: int, seed: int) -> dict[str, float]:
     ``whole``: right answers of the uncut chains. ``right_k``: the right cup is named where the chain was cut after ``k`` swaps; ``last_k``: the cup that is
     named is the chain's last position; ``luck_k``: the ball is in the end where it is after ``k`` swaps.
     """
-    prompts = games(count)
+    _, prompts = games(count)
     own = chains(policy, prompts, seed)
     numbers = {"whole": share(_right(prompts, own))}
     for swaps in range(NUM_SWAPS + 1):
@@ -90,7 +84,7 @@ def when_told_to_wait(policy: Trained, count: int, seed: int) -> dict[str, float
     it; ``uneven``: how many have not seven positions. ``mended``: right answers
     where every position was right but the last, which was made wrong.
     """
-    prompts = games(count)
+    _, prompts = games(count)
     own = chains(policy, prompts, seed)
     thoughts = [text.split(" answer")[0] for text in own]
     ends = [text.split()[-1] == positions(prompt)[-1] for prompt, text in zip(prompts, thoughts, strict=True)]

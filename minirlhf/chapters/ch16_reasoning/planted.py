@@ -19,6 +19,7 @@ from torch import Tensor
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation, encode_prompt, ends_of
+from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import CUPS, NUM_SWAPS, positions
 from minirlhf.feedback.rewards import task_problems, task_reward
@@ -85,6 +86,12 @@ SFT = SFTPlan(6400, SFTConfig(max_steps=500, batch_size=64, learning_rate=3e-3, 
 RL = RLPlan(DR_GRPO, OnlineConfig(max_steps=60, batch_size=16, num_generations=8, learning_rate=5e-4))
 
 
+def games(count: int) -> tuple[list[Problem], list[str]]:
+    """Games that no model has been trained on, as problems and as prompts."""
+    problems = task_problems(GAME, "test")[:count]
+    return problems, [problem.prompt[-1]["content"] for problem in problems]
+
+
 def openings(prompts: Sequence[str], seed: int) -> tuple[list[str], list[str]]:
     """The beginnings of chains up to one of the first five positions after a swap: with a wrong cup there, and as it should be."""
     rng = numpy_generator("planted", seed)
@@ -128,8 +135,7 @@ def measured(policy: Trained, count: int, seed: int) -> dict[str, float]:
     is ``no``), ``restored`` (of these, the word after it is the right cup), ``carried`` (the wrong position is followed to its end).
     ``false_alarm``: ``no`` behind the right position at the same place; ``unplanted``: right answers from there.
     """
-    problems = task_problems(GAME, "test")[:count]
-    prompts = [problem.prompt[-1]["content"] for problem in problems]
+    problems, prompts = games(count)
     own = evaluate(
         policy.model, problems, task_reward(GAME), tokenizer=policy.tokenizer,
         sampling=Sampling(max_completion_length=BASES["plain"].max_completion_length), seed=1000,

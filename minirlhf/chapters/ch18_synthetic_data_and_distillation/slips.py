@@ -24,7 +24,7 @@ from minirlhf.models.forward import completion_logits
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.tiny import tiny_config
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes.distill import DISTILLATIONS
+from minirlhf.recipes.distill import DISTILLATIONS, Distillation
 from minirlhf.trainers.distill import DistillConfig, divergence_on, train_distill
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
@@ -78,12 +78,23 @@ def teacher(circle: Circle, school: SFTConfig = SCHOOL) -> Any:
     return model.eval()
 
 
-def student(circle: Circle, of: Any, *, width: int, slips: float, lessons: DistillConfig) -> Any:
-    """A new model that has learned from the teacher's distributions, by the forward KL, along right recitations or along disturbed ones."""
+def student(
+    circle: Circle,
+    of: Any,
+    *,
+    width: int,
+    slips: float,
+    lessons: DistillConfig,
+    recipe: Distillation = DISTILLATIONS["kd"],
+) -> Any:
+    """A new model that has learned from the teacher's distributions, by the forward KL, along right recitations or along disturbed ones.
+
+    Another ``recipe`` compares otherwise, or along recitations that the student samples.
+    """
     model, end = circle.model(width), circle.tokenizer
     rows = circle.recitations("lessons", lessons.max_steps * lessons.batch_size, slips)
     train_distill(
-        model, of, rows, DISTILLATIONS["kd"], replace(lessons, seed=circle.seed), eos_token_id=end.eos_token_id,
+        model, of, rows, recipe, replace(lessons, seed=circle.seed), eos_token_id=end.eos_token_id,
         pad_token_id=end.pad_token_id, quiet=True,
     )  # fmt: skip
     return model.eval()
