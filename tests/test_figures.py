@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import random
+import shutil
 import sys
 import time
 
@@ -57,9 +58,11 @@ def browser(tmp_path_factory, system_tool):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXT))
         touch.scripts(folder / "scripts", seed=own_seed("figures"))
+    shutil.copy(EXT.parent / "_static" / "book.css", folder)
     for name in NAMES:
         text = "".join(figures.html(figure(name), "scripts"))
-        page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>{text}</html>'
+        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title><link rel="stylesheet" href="book.css">'
+        page = f'<!doctype html><html lang="en">{head}<body style="max-width: 850px; font-family: sans-serif">{text}</html>'
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     with Browser(system_tool("chromium"), tmp_path_factory.mktemp("profile")) as opened, served(folder) as base:
         opened.base = base
@@ -191,6 +194,22 @@ def test_the_mark_tells_a_right_figure_from_a_wrong_one(name, browser):
         document.querySelector('.touch-mark').open = true; }})()"""
     )
     assert browser.until(f"/Python at/.test({summary}) && {summary}").startswith("✗")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_word_is_cut_or_runs_into_another(name, width, browser):
+    """Of the axes and titles, at the width of a column and of a phone."""
+    browser.resize(width, 900)
+    browser.open(f"{browser.base}{name}.html")
+    found = browser.ask("""[...document.querySelectorAll("svg.touch-panel")].flatMap((panel) => {
+      const frame = panel.getBoundingClientRect(), texts = [...panel.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
+      const cut = texts.filter(([, r]) => r.left < frame.left - 1.5 || r.right > frame.right + 1.5 || r.bottom > frame.bottom + 0.5).map(([text]) => `cut: ${text}`);
+      const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
+      return [...cut, ...texts.flatMap(([text, a], i) => texts.slice(i + 1).filter(([, b]) => !apart(a, b)).map(([other]) => `${text} runs into ${other}`))];
+    })""")
+    browser.resize(1280, 900)
+    assert found == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -73,6 +73,7 @@ class Mark:
         kind: "line", "points", "bars", "squares" or "arrows".
         colour: 0 to 5, a place of the palette.
         dashed: a line of strokes; of bars their outline only.
+        wide: a broad pale line, for what others are to lie on.
     """
 
     series: str
@@ -80,6 +81,12 @@ class Mark:
     kind: str = "line"
     colour: int = 0
     dashed: bool = False
+    wide: bool = False
+
+    @property
+    def classes(self) -> str:
+        """For the style sheet, of what is drawn and of its sign in the legend."""
+        return f"touch-{self.kind} touch-c{self.colour}" + " touch-dashed" * self.dashed + " touch-wide" * self.wide
 
 
 @dataclass(frozen=True)
@@ -222,8 +229,9 @@ def names() -> list[str]:
 
 # -- drawing -----------------------------------------------------------------------------------------------------
 
-WIDTH, HEIGHT = 360, 250
+WIDTH, HEIGHT = 364, 254
 LEFT, RIGHT, TOP, BOTTOM = 50, 350, 26, 208  # the axes' place in it
+LETTER = 6.6  # width of one, on average
 EDGE = 6  # what stands at an end of an axis is not cut in half
 RADIUS = 3.5
 
@@ -302,10 +310,15 @@ def svg(panel: Panel, values: Values) -> str:
         at = [(x, name) for x, name in enumerate(panel.names) if name]
     else:
         at = [(x, _tick(x)) for x in ticks(*sorted(panel.xlim), "x" in panel.log)]
-    for x, text in at:
-        px = LEFT + (RIGHT - LEFT) * _place(x, *panel.xlim, "x" in panel.log)
+    places = [LEFT + (RIGHT - LEFT) * _place(x, *panel.xlim, "x" in panel.log) for x, _ in at]
+    # Words that would run into one another stand on two lines, by turns.
+    rows = 2 if panel.names and any(
+        (len(a[1]) + len(b[1]) + 1) * LETTER / 2 > q - p for a, b, p, q in zip(at, at[1:], places, places[1:], strict=False)
+    ) else 1  # fmt: skip
+    for n, ((_, text), px) in enumerate(zip(at, places, strict=True)):
         out.append(f'<path class="touch-axis" d="M{px:.1f} {BOTTOM}v4"/>')
-        out.append(f'<text text-anchor="middle" x="{px:.1f}" y="{BOTTOM + 17}">{escape(text)}</text>')
+        down = BOTTOM + (17 if rows == 1 else 14 + 12 * (n % 2))
+        out.append(f'<text text-anchor="middle" x="{px:.1f}" y="{down}">{escape(text)}</text>')
     for y in ticks(*sorted(panel.ylim), "y" in panel.log):
         py = BOTTOM - (BOTTOM - TOP) * _place(y, *panel.ylim, "y" in panel.log)
         out.append(f'<path class="touch-grid" d="M{LEFT} {py:.1f}H{RIGHT}"/>')
@@ -318,9 +331,8 @@ def svg(panel: Panel, values: Values) -> str:
     box = f'x="{LEFT - EDGE}" y="{TOP - EDGE}" width="{RIGHT - LEFT + 2 * EDGE}" height="{BOTTOM - TOP + 2 * EDGE}"'
     out.append(f'<svg {box} viewBox="{-EDGE} {-EDGE} {RIGHT - LEFT + 2 * EDGE} {BOTTOM - TOP + 2 * EDGE}">')
     for mark in panel.marks:
-        classes = f"touch-{mark.kind} touch-c{mark.colour}" + " touch-dashed" * mark.dashed
         out.append(
-            f'<path class="{classes}" data-series="{mark.series}" d="{shape(panel, mark, values[mark.series])}"/>'
+            f'<path class="{mark.classes}" data-series="{mark.series}" d="{shape(panel, mark, values[mark.series])}"/>'
         )
     out.append("</svg>")
     return f'<svg class="touch-panel" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(out)}</svg>'
@@ -350,11 +362,7 @@ def _control(control: Slider | Choice) -> str:
 
 
 def _legend(panel: Panel) -> str:
-    told = [
-        f'<span><i class="touch-c{m.colour}{" touch-dashed" * m.dashed}"></i>{escape(m.label)}</span>'
-        for m in panel.marks
-        if m.label
-    ]
+    told = [f'<span><i class="{m.classes}"></i>{escape(m.label)}</span>' for m in panel.marks if m.label]
     return f'<p class="touch-legend">{"".join(told)}</p>'
 
 

@@ -22,6 +22,7 @@ touch.compute.best_of = ({ ref, rewards, gold, levels, ns, betas }, { n }) => {
     here: [[here[0], here[0]], [here[1], here[2]]],
     kl: here[0],
     bound: Math.log(n) - (n - 1) / n,
+    gap: Math.log(n) - (n - 1) / n - here[0],
     reward: here[1],
     worth: here[2],
   };

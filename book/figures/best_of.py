@@ -51,6 +51,7 @@ def oracle(data, state):
         "here": [[distance] * 2, [reward, worth]],
         "kl": distance,
         "bound": best_of_n_kl(state["n"]),
+        "gap": best_of_n_kl(state["n"]) - distance,
         "reward": reward,
         "worth": worth,
     }
@@ -87,8 +88,8 @@ FIGURE = Figure(
             (-1, 3),
             [
                 Mark("frontier", "the highest reward at this KL", "line", 5, dashed=True),
-                Mark("best", "reward of best-of-n", "line", 0),
-                Mark("worths", "its worth in truth", "line", 1),
+                Mark("best", "reward of best-of-n", "line", 1),
+                Mark("worths", "its worth in truth", "line", 2),
                 Mark("here", "", "points", 5),
             ],
         ),
@@ -96,6 +97,7 @@ FIGURE = Figure(
     readings=[
         Reading("kl", "KL in nats"),
         Reading("bound", "log n − (n − 1)/n"),
+        Reading("gap", "more than the KL by"),
         Reading("reward", "reward"),
         Reading("worth", "worth"),
     ],

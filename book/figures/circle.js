@@ -31,6 +31,7 @@ touch.compute.circle = ({ luck, every }, { turn, lead, k }) => {
     elo_b: of(1),
     elo_c: of(2),
     cycle: sum(odds),
+    found: (x - y) / 2,
     gap: Math.max(...ratings) - Math.min(...ratings),
     wrong: Math.max(...truth.map((p, i) => Math.abs(p - model[i]))),
   };

@@ -43,6 +43,7 @@ def oracle(data, state):
         "truth": chances.tolist(),
         "model": said,
         "cycle": float(odds.sum()),
+        "found": float(fitted[0] - fitted[2]) / 2,
         "gap": max(path[-1]) - min(path[-1]),
         "wrong": max(abs(x - y) for x, y in zip(said, chances.tolist(), strict=True)),
     }
@@ -92,7 +93,8 @@ FIGURE = Figure(
     readings=[
         Reading("cycle", "log-odds around the circle"),
         Reading("wrong", "largest error of the fit"),
-        Reading("gap", "Elo, first to last", 0),
+        Reading("found", "lead that the fit finds", 2),
+        Reading("gap", "Elo, best less worst", 0),
     ],
     data=data,
     oracle=oracle,

@@ -1,6 +1,7 @@
-// Surrogates and gradient weights over a token's ratio. GSPO's ratio is the geometric mean over the reply, its ε is the paper's 3e-4.
-touch.compute.clip_gates = ({ ratios }, { sign, epsilon, epsilon_high, tokens, ratio }) => {
+// Surrogates and gradient weights over a token's ratio. GSPO's ratio is the geometric mean over the reply, its range one of its own.
+touch.compute.clip_gates = ({ ratios, ranges }, { sign, epsilon, epsilon_high, tokens, gspo, ratio }) => {
   const { sigmoid } = touch.math;
+  const [below, above] = ranges[gspo];
   const A = sign === "positive" ? 1 : -1, tau = A > 0 ? 1 : 1.05;
   const clip = (x, low, high) => Math.min(Math.max(x, low), high);
   const gate = (r, low, high) => (A > 0 ? r < high : r > low) ? r * A : 0; // where the minimum still moves
@@ -13,11 +14,13 @@ touch.compute.clip_gates = ({ ratios }, { sign, epsilon, epsilon_high, tokens, r
     ppo: (r) => gate(r, 1 - epsilon, 1 + epsilon_high),
     cispo: (r) => Math.min(r, 1 + epsilon_high) * A,
     sapo: (r) => 4 * soft(r) * (1 - soft(r)) * r * A,
-    gspo: (r) => gate(r ** (1 / tokens), 1 - 3e-4, 1 + 3e-4),
+    gspo: (r) => gate(r ** (1 / tokens), 1 - below, 1 + above),
   };
   const found = {};
   for (const [name, f] of Object.entries(curve)) found[name] = [ratios, ratios.map(f)];
-  const here = ["ppo", "cispo", "sapo", "gspo"].map((name) => curve[name](ratio));
-  [found.ppo_here, found.cispo_here, found.sapo_here, found.gspo_here] = here;
-  return { ...found, here: [here.map(() => ratio), here] };
+  for (const name of ["ppo", "cispo", "sapo", "gspo"]) {
+    found[`${name}_here`] = curve[name](ratio);
+    found[`${name}_at`] = [[ratio], [found[`${name}_here`]]];
+  }
+  return found;
 };

@@ -2,12 +2,13 @@
 
 from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
 
+GSPO = {"3e-4 below, 4e-4 above": (3e-4, 4e-4), ".01": (0.01, 0.01), ".05": (0.05, 0.05), ".2": (0.2, 0.2)}
 RATIOS = [round((i + 0.25) / 50, 4) for i in range(150)]  # never exactly where a clip begins
 
 
 def data():
     """The ratios at which the curves are computed."""
-    return {"ratios": RATIOS}
+    return {"ratios": RATIOS, "ranges": GSPO}
 
 
 def oracle(data, state):
@@ -38,7 +39,8 @@ def oracle(data, state):
         both(policy_losses.sapo),
     )
     cispo = both(policy_losses.cispo, epsilon_high=state["epsilon_high"])
-    gspo = both(policy_losses.gspo, tokens=state["tokens"])
+    low, high = data["ranges"][state["gspo"]]
+    gspo = both(policy_losses.gspo, tokens=state["tokens"], epsilon=low, epsilon_high=high)
     found = {"free_value": free[0], "ppo_value": ppo[0], "sapo_value": sapo[0]}
     found |= {
         "free": free[1],
@@ -48,8 +50,8 @@ def oracle(data, state):
         "gspo": [state["tokens"] * weight for weight in gspo[1]],
     }
     here = {f"{name}_here": found[name][-1] for name in ("ppo", "cispo", "sapo", "gspo")}
-    points = [[state["ratio"]] * 4, list(here.values())]
-    return {name: [data["ratios"], values[:-1]] for name, values in found.items()} | here | {"here": points}
+    points = {f"{name}_at": [[state["ratio"]], [found[name][-1]]] for name in ("ppo", "cispo", "sapo", "gspo")}
+    return {name: [data["ratios"], values[:-1]] for name, values in found.items()} | here | points
 
 
 METHODS = ["PPO", "CISPO", "SAPO", "GSPO"]
@@ -66,19 +68,18 @@ LIMIT = 4
 FIGURE = Figure(
     title="What may a ratio do? Clips, gates and their gradients",
     alt="Left, over the ratio from 0 to 3, for a positive advantage: PPO's surrogate rises to 1.2 and stays there, SAPO's bends slowly, the unclipped one is a straight line."
-    " Right, the weight of the gradient: PPO's drops to 0 at 1.2, CISPO's stays at 1.2, SAPO's is largest at about 2 and fades, GSPO's is near 1 below a ratio of 1 and 0 above it.",
+    " Right, the weight of the gradient: PPO's drops to 0 at 1.2, CISPO's stays at 1.2, SAPO's is largest at about 2 and fades, GSPO's, for a reply of two tokens, follows the root of the ratio and drops to 0 at 1.44.",
     controls=[
         Choice("sign", "advantage", ["positive", "negative"], "positive"),
         Slider("epsilon", "ε below", [round(0.05 * i, 2) for i in range(1, 19)], start=0.2, form=".2f"),
         Slider("epsilon_high", "ε above", [round(0.05 * i, 2) for i in range(1, 31)], start=0.2, form=".2f"),
-        Slider("tokens", "tokens of the reply (GSPO)", [1, 4, 16, 64, 256, 1024, 4096], start=16),
-        Slider(
-            "ratio", "a token at ratio", [round((i + 0.25) / 50, 3) for i in range(0, 150, 3)], start=1.505, form=".3f"
-        ),
+        Slider("tokens", "tokens of the reply (GSPO)", [1, 2, 4, 16, 64, 256, 1024, 4096], start=2),
+        Choice("gspo", "ε of GSPO", list(GSPO), ".2"),
+        Slider("ratio", "a token at ratio", [round(0.01 + 0.1 * i, 2) for i in range(30)], start=1.51, form=".2f"),
     ],
     panels=[
         Panel(
-            "what it earns, for an advantage of 1",
+            "what is maximised, at an advantage of ±1",
             "ratio π/π_old of the token",
             "surrogate",
             (0, 3),
@@ -86,7 +87,7 @@ FIGURE = Figure(
             [
                 Mark("free_value", "no clip", "line", 5, dashed=True),
                 Mark("ppo_value", "PPO", "line", 0),
-                Mark("sapo_value", "SAPO", "line", 2),
+                Mark("sapo_value", "SAPO, where only the slope matters", "line", 1),
             ],
         ),
         Panel(
@@ -98,10 +99,13 @@ FIGURE = Figure(
             [
                 Mark("free", "no clip", "line", 5, dashed=True),
                 Mark("ppo", "PPO", "line", 0),
-                Mark("cispo", "CISPO", "line", 1),
-                Mark("sapo", "SAPO", "line", 2),
+                Mark("cispo", "CISPO", "line", 2),
+                Mark("sapo", "SAPO", "line", 1),
                 Mark("gspo", "GSPO, the other tokens at 1", "line", 3),
-                Mark("here", "", "points", 5),
+                *(
+                    Mark(f"{name}_at", "", "points", colour)
+                    for name, colour in (("ppo", 0), ("cispo", 2), ("sapo", 1), ("gspo", 3))
+                ),
             ],
         ),
     ],
@@ -118,6 +122,6 @@ FIGURE = Figure(
         METHODS,
         predicted,
         "PPO, with {ppo:.2f}: it takes the smaller of both surrogates, and here that is the one without a clip. CISPO's weight stops at {cispo:.2f},"
-        " SAPO's gate leaves {sapo:.2f}, and for GSPO one token among others hardly moves the reply's ratio: {gspo:.2f}.",
+        " SAPO's gate leaves {sapo:.2f}, and GSPO takes the root, in a reply of two: {gspo:.2f}.",
     ),
 )

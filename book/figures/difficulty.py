@@ -73,8 +73,8 @@ FIGURE = Figure(
             (0, 1),
             (0.4, 100),
             [
-                Mark("grpo_weight", "GRPO", "line", 0),
-                Mark("dr_weight", "Dr. GRPO, RLOO but for a factor", "line", 1, dashed=True),
+                Mark("grpo_weight", "GRPO", "line", 1),
+                Mark("dr_weight", "Dr. GRPO, RLOO but for a factor", "line", 0, dashed=True),
                 Mark("maxrl_weight", "MaxRL", "line", 2),
                 Mark("here", "", "points", 5),
             ],
@@ -87,8 +87,8 @@ FIGURE = Figure(
             (0, 1),
             (0, 1),
             [
-                Mark("grpo_speed", "", "line", 0),
-                Mark("dr_speed", "", "line", 1, dashed=True),
+                Mark("grpo_speed", "", "line", 1),
+                Mark("dr_speed", "", "line", 0, dashed=True),
                 Mark("maxrl_speed", "", "line", 2),
             ],
         ),

@@ -1,6 +1,6 @@
 // DPO on one pair: θ moves along the difference of the two answers' features, by a weight that shrinks as the margin grows.
-touch.compute.displacement = ({ chosen, third, steps, rate }, { along, across, beta, step }) => {
-  const { softmax, sigmoid, dot, range } = touch.math;
+touch.compute.displacement = ({ chosen, third, shown, rate }, { along, across, beta, step }) => {
+  const { softmax, sigmoid, dot } = touch.math;
   const features = [chosen, [along, across], third];
   const difference = chosen.map((v, i) => v - features[1][i]);
   const first = softmax([0, 0, 0]); // θ = 0
@@ -8,12 +8,12 @@ touch.compute.displacement = ({ chosen, third, steps, rate }, { along, across, b
   const rates = features.map((f) => dot(f.map((v, i) => v - mean[i]), difference));
   let theta = [0, 0];
   const curves = [];
-  for (let n = 0; n <= steps; n++) {
+  for (let n = 0; n <= shown.at(-1); n++) {
     curves.push(softmax(features.map((f) => dot(f, theta))));
     const weight = beta * sigmoid(-beta * dot(theta, difference)); // the margin: the reference has none
     theta = theta.map((v, i) => v + rate * weight * difference[i]);
   }
-  const xs = range(steps + 1), now = curves[step], of = (i) => [xs, curves.map((p) => p[i])];
+  const now = curves[step], of = (i) => [shown, shown.map((n) => curves[n][i])];
   return {
     chosen: of(0),
     rejected: of(1),

@@ -22,6 +22,7 @@ touch.compute.kl_estimators = ({ logits }, { ref, logit }) => {
   }
   return {
     ...found,
+    other_slope: [logits, logits.map((z) => sigmoid(z) - ref)], // of KL(π_ref‖π)
     kl_here: here.kl[0],
     k2_here: here.k2[0],
     value_here: [[logit, logit], [here.kl[0], here.k2[0]]],

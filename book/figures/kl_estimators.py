@@ -39,6 +39,10 @@ def oracle(data, state):
     }
     found |= {f"{n}_slope_here": v[-1] for n, v in slopes.items()}
     found |= {"kl_here": values["kl"][-1], "k2_here": values["k2"][-1]}
+    other = share * (ref[0, 0] - pair[:, 0]) + (1 - share) * (
+        ref[0, 1] - pair[:, 1]
+    )  # KL from the reference to the policy
+    found["other_slope"] = [xs, slope(other)[:-1]]
     found["value_here"] = [[state["logit"]] * 2, [values["kl"][-1], values["k2"][-1]]]
     found["slope_here"] = [[state["logit"]] * 4, [slopes[n][-1] for n in ("kl", "k1", "k2", "k3")]]
     return found
@@ -58,7 +62,7 @@ def predicted(at):
 FIGURE = Figure(
     title="The same estimate as a value and as a loss",
     alt="Left, over the policy's logit: the mean of k1 and that of k3 are the KL itself, that of k2 is larger far away. Right, the mean gradient of each as a"
-    " loss: k2's is the KL's own, k1's is 0 everywhere, k3's is another one, a straight pull that ends at the difference of probabilities.",
+    " loss: k2's is the KL's own, k1's is 0 everywhere, k3's is that of the other KL, from the reference to the policy, which ends at the difference of probabilities.",
     controls=[
         Slider("ref", "reference says “yes” with", [round(0.05 * i, 2) for i in range(1, 20)], start=0.8, form=".2f"),
         Slider("logit", "policy's logit of “yes”", LOGITS, start=-1.0, form=".1f"),
@@ -71,10 +75,10 @@ FIGURE = Figure(
             (-4, 4),
             (0, 5),
             [
+                Mark("kl_value", "KL(π‖π_ref)", "line", 5, wide=True),
                 Mark("k2_value", "k2", "line", 1),
                 Mark("k3_value", "k3", "line", 2),
-                Mark("k1_value", "k1", "line", 3),
-                Mark("kl_value", "KL(π‖π_ref)", "line", 5, dashed=True),
+                Mark("k1_value", "k1", "line", 3, dashed=True),
                 Mark("value_here", "", "points", 5),
             ],
         ),
@@ -85,10 +89,11 @@ FIGURE = Figure(
             (-4, 4),
             (-1, 1),
             [
+                Mark("kl_slope", "slope of KL(π‖π_ref)", "line", 5, wide=True),
+                Mark("other_slope", "slope of KL(π_ref‖π)", "line", 4, wide=True),
                 Mark("k2_slope", "k2", "line", 1),
                 Mark("k3_slope", "k3", "line", 2),
-                Mark("k1_slope", "k1", "line", 3),
-                Mark("kl_slope", "slope of KL(π‖π_ref)", "line", 5, dashed=True),
+                Mark("k1_slope", "k1", "line", 3, dashed=True),
                 Mark("slope_here", "", "points", 5),
             ],
         ),
@@ -96,7 +101,7 @@ FIGURE = Figure(
     readings=[
         Reading("kl_here", "KL = mean of k1 = mean of k3"),
         Reading("k2_here", "mean of k2"),
-        Reading("kl_slope_here", "slope of the KL"),
+        Reading("kl_slope_here", "slope: of the KL"),
         Reading("k1_slope_here", "of k1"),
         Reading("k2_slope_here", "of k2"),
         Reading("k3_slope_here", "of k3"),
@@ -107,7 +112,7 @@ FIGURE = Figure(
         "The samples are given, and the estimate itself is put into the loss. Which one pulls, on average, as the KL does?",
         ["k1", "k2", "k3"],
         predicted,
-        "k2, at every logit, though as a value it is not the KL. k1 pulls nowhere. k3 comes to rest where the KL does and pulls otherwise on"
+        "k2, at every logit, though as a value it is not the KL. k1 pulls nowhere. k3 pulls as the other KL does: it comes to rest at the same place and pulls otherwise on"
         " the way, {pull:.2f} for {truth:.2f} at the start.",
     ),
 )

@@ -50,13 +50,13 @@ FIGURE = Figure(
     " one of k replies is right rises from .38 to 1, that all are right falls to 0, and the vote rises from .38 to 1.",
     controls=[
         Slider("correct", "right replies of 24", list(range(SAMPLES + 1)), start=9),
-        Slider("kinds", "different wrong answers", list(range(1, 9)), start=3),
+        Slider("kinds", "different wrong answers, at most", list(range(1, 9)), start=3),
         Slider("k", "replies that are used, k", list(range(1, SAMPLES + 1)), start=8),
     ],
     panels=[
         Panel(
             "what the 24 replies say",
-            "answer",
+            "the right answer, and wrong ones by number",
             "replies",
             (-0.7, 8.7),
             (0, SAMPLES),

@@ -2,16 +2,15 @@
 
 from figures import Ask, Figure, Mark, Panel, Reading, Slider
 
-PLACES = 61
 BETAS = [round(0.02 + 0.04 * i, 2) for i in range(25)]  # 0.02 to 0.98
-MEANS = [round(-3 + 0.15 * i, 2) for i in range(41)]
+MEANS = [round(-2.24 + 0.08 * i, 2) for i in range(57)]
 WIDTHS = [round(0.3 * 1.12**i, 4) for i in range(20)]
 
 
 def data():
-    """Sixty-one places, and the students among whom the nearest is looked for."""
+    """Places along a line, and the students among whom the nearest is looked for."""
     return {
-        "places": [round(-3 + 0.1 * i, 1) for i in range(PLACES)],
+        "places": [round(-6 + 0.15 * i, 2) for i in range(81)],
         "means": MEANS,
         "widths": WIDTHS,
         "betas": BETAS,
@@ -35,19 +34,26 @@ def oracle(data, state):
         at = int(far.argmin())
         return at, float(far[at])
 
+    def moments(p):
+        mean = (p * x).sum(-1)
+        return mean, ((p * x**2).sum(-1) - mean**2).sqrt()
+
     found = [nearest(beta)[0] for beta in data["betas"]]
     at, least = nearest(state["beta"])
-    mean, width = grid[at]
+    means, widths = (part.tolist() for part in moments(students.softmax(-1)))
+    mean, width = moments(teacher.softmax(-1))
     return {
         "teacher_line": [data["places"], teacher.softmax(-1).tolist()],
         "student": [data["places"], students[at].softmax(-1).tolist()],
-        "middle": [data["betas"], [grid[n][0] for n in found]],
-        "upper": [data["betas"], [grid[n][0] + grid[n][1] for n in found]],
-        "lower": [data["betas"], [grid[n][0] - grid[n][1] for n in found]],
-        "here": [[state["beta"]], [mean]],
-        "mean": mean,
-        "width": width,
-        "divergence": least,
+        "middle": [data["betas"], [means[n] for n in found]],
+        "upper": [data["betas"], [means[n] + widths[n] for n in found]],
+        "lower": [data["betas"], [means[n] - widths[n] for n in found]],
+        "here": [[state["beta"]], [means[at]]],
+        "mean": means[at],
+        "width": widths[at],
+        "teacher_mean": float(mean),
+        "teacher_width": float(width),
+        "divergence": least / (state["beta"] * (1 - state["beta"])),
     }
 
 
@@ -63,24 +69,24 @@ def predicted(at):
 
 FIGURE = Figure(
     title="Cover both, or choose one? Between the two KLs",
-    alt="Left: the teacher has two humps, at −1.2 and 1.2, the left one higher. The nearest student for β = .5 is wide and lies between them, at −.3. Right, over β:"
+    alt="Left: the teacher has two humps, at −1.2 and 1.2, the left one higher. The nearest student for b = .5 is wide and lies between them, at −.24. Right, over b:"
     " up to about .7 the nearest student stays there; then it jumps onto the left hump and is narrow.",
     controls=[
-        Slider("beta", "β of the divergence", BETAS, start=0.5, form=".2f"),
+        Slider("beta", "b of the divergence", BETAS, start=0.5, form=".2f"),
         Slider("apart", "humps apart by", [round(0.2 * i, 1) for i in range(1, 21)], start=2.4, form=".1f"),
     ],
     panels=[
         Panel(
             "the teacher and the nearest student",
-            "what is said, from −3 to 3",
+            "what is said",
             "probability",
-            (-3, 3),
+            (-6, 6),
             (0, 0.16),
             [Mark("student", "student", "line", 0), Mark("teacher_line", "teacher", "line", 5, dashed=True)],
         ),
         Panel(
-            "where the nearest student stands, for every β",
-            "β: forward KL at 0, reverse KL at 1",
+            "where the nearest student stands, for every b",
+            "b: forward KL at 0, reverse KL at 1",
             "mean ± deviation",
             (0, 1),
             (-4, 4),
@@ -93,9 +99,11 @@ FIGURE = Figure(
         ),
     ],
     readings=[
-        Reading("mean", "mean", 2),
+        Reading("mean", "student: mean", 2),
         Reading("width", "deviation", 2),
-        Reading("divergence", "divergence, in nats"),
+        Reading("teacher_mean", "teacher: mean", 2),
+        Reading("teacher_width", "deviation", 2),
+        Reading("divergence", "D_b / b(1 − b), in nats"),
     ],
     data=data,
     oracle=oracle,

@@ -92,7 +92,7 @@ FIGURE = Figure(
     " words is in a reply, under the reference and under the policy.",
     controls=[
         Slider("push", "push, 1/β", STRENGTHS, start=0.707, form=".3g"),
-        Slider("draw", "draw of 400 comparisons", list(range(1, DRAWS + 1)), start=1),
+        Slider("draw", "reward model, each from its own 400 comparisons", list(range(1, DRAWS + 1)), start=2),
     ],
     panels=[
         Panel(
@@ -102,8 +102,8 @@ FIGURE = Figure(
             (0, 4.5),
             (-1, 5),
             [
-                Mark("proxy", "learned reward", "line", 0),
-                Mark("gold", "gold", "line", 1, dashed=True),
+                Mark("proxy", "learned reward", "line", 1, dashed=True),
+                Mark("gold", "gold", "line", 2),
                 Mark("here", "", "points", 5),
             ],
         ),
@@ -121,7 +121,7 @@ FIGURE = Figure(
         Reading("kl", "KL in nats", 2),
         Reading("earned", "learned reward", 2),
         Reading("worth", "gold", 2),
-        Reading("said", "likeliest words", None),
+        Reading("said", "likeliest words, in any order", None),
         Reading("share", "with probability"),
     ],
     data=data,

@@ -85,10 +85,16 @@ FIGURE = Figure(
     alt="Left: a map of five by five cells; squares show what each is worth after six sweeps, largest in the second cell of the top row, and arrows the best actions."
     " Right: the largest error falls from 24 towards 0 over sixty sweeps.",
     controls=[
-        Choice("way", "how", list(WAYS), WAYS[0]),
-        Slider("work", "so many", list(range(MOST + 1)), start=6),
+        Choice("way", "method", list(WAYS), WAYS[0]),
+        Slider("work", "sweeps, or fifties of steps", list(range(MOST + 1)), start=6),
         Slider("gamma", "γ", [round(0.5 + 0.05 * i, 2) for i in range(9)] + [0.93], start=0.9, form=".2f"),
-        Slider("alpha", "learning rate (Q-learning)", [round(0.1 * i, 1) for i in range(1, 11)], start=0.5, form=".1f"),
+        Slider(
+            "alpha",
+            "learning rate, of Q-learning only",
+            [round(0.1 * i, 1) for i in range(1, 11)],
+            start=0.5,
+            form=".1f",
+        ),
     ],
     panels=[
         Panel(
@@ -112,7 +118,7 @@ FIGURE = Figure(
         ),
     ],
     readings=[
-        Reading("corner", "last cell, now", 2),
+        Reading("corner", "cell at the bottom right, now", 2),
         Reading("truth", "in truth", 2),
         Reading("error", "largest error"),
     ],
