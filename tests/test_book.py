@@ -138,7 +138,9 @@ HEAVIEST = 400_000  # bytes of a page without its pictures
 @pytest.mark.every_chapter
 def test_no_page_is_heavy(site: Path) -> None:
     """What weighs stands in files of its own: pictures, and what the marks hold. The one page is the whole book."""
-    heavy = {page: size for page in pages_of(site) if (size := (site / page).stat().st_size) > HEAVIEST}
+    sizes = {page: (site / page).stat().st_size for page in pages_of(site)}
+    print("kB: " + ", ".join(f"{page} {sizes[f'{page}.html'] / 1000:.0f}" for page in (*PAGES.values(), "ledger")))
+    heavy = {page: size for page, size in sizes.items() if size > HEAVIEST}
     heavy.pop("one-page.html", None)
     assert heavy == {}
 
@@ -366,6 +368,7 @@ def test_what_is_in_the_window_is_typeset_first(page: str, site: Path, tmp_path:
         fresh.until("window.batches?.length > 0")
         spent = {m["name"]: m["value"] for m in fresh.call("Performance.getMetrics")["metrics"]}["TaskDuration"]
         above = "(e) => e.getClientRects().length && e.getBoundingClientRect().top < innerHeight"
+        print(f"{page}: {spent:.2f} s of computing until the window stands, {SETTLES} allowed")
         assert 0 < spent <= SETTLES and fresh.ask(f"{LEFT}.filter({above}).length") == 0
         assert fresh.ask(f"{LEFT}.length") > 0
         fresh.ask("release()")
@@ -565,7 +568,11 @@ def test_the_pdf_is_a_book(site: Path, system_tool) -> None:
     listed = {m[1]: int(m[2]) for sheet in sheets[:15] for m in re.finditer(r"^ *\d+ (\S.*?) {2,}(\d+)$", sheet, re.M)}
     for title in titles:
         assert title in " ".join(sheets[listed[title] - 1].split()), title
-    assert b"/Outlines" in pdf.read_bytes()
+    inside = pdf.read_bytes()
+    outline = re.search(rb"/Type /Outlines.*?/Count (\d+)", inside, re.S)
+    marked = [t for t in titles if re.search(rb"/Title \([^\n]*" + re.escape(t.encode()), inside)]
+    assert outline and marked == titles
+    print(f"{len(sheets)} sheets, {int(outline[1])} bookmarks, {len(listed)} lines of contents")
 
 
 def test_the_epub_is_whole(site: Path) -> None:

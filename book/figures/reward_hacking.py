@@ -92,7 +92,7 @@ FIGURE = Figure(
     " words is in a reply, under the reference and under the policy.",
     controls=[
         Slider("push", "push, 1/β", STRENGTHS, start=0.707, form=".3g"),
-        Slider("draw", "reward model, each from its own 400 comparisons", list(range(1, DRAWS + 1)), start=2),
+        Slider("draw", "reward model", list(range(1, DRAWS + 1)), start=2),
     ],
     panels=[
         Panel(
