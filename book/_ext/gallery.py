@@ -64,17 +64,17 @@ class Verdicts(SphinxDirective):
         ]
         named, besides = each("named"), each("besides")
         elsewhere = sum(not right and some > 0 for right, some in zip(named, besides, strict=True))
-        learned, accused, stuck, accused_stuck = (
+        learned, accused, stuck, accused_stuck, copies = (
             sum(map(int, evidence.values(seen, name)))
-            for name in ("healthy_runs", "accused", "stuck_runs", "accused_stuck")
+            for name in ("healthy_runs", "accused", "stuck_runs", "accused_stuck", "copies")
         )
         return [
             nodes.paragraph(
                 text=f"Over the seeds of this page it names one of the right suspicions in {sum(map(int, named))} of {len(named)} broken "
                 f"runs. In these runs it has {int(sum(besides))} suspicions that are not among the right ones, some of them consequences of the fault and some of them wrong; in {elsewhere} of "
-                f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones (that beside “The limit cuts the replies short” is the plain one again and counts twice), the one with sampler and trainer both at .6, and every "
+                f"the {len(named) - int(sum(named))} that it misses it suspects only something else. Of {learned} healthy ones it accuses {accused}. Healthy are the runs beside the broken ones, the one with sampler and trainer both at .6, and every "
                 f"online recipe in the same world, with the settings of the gallery and as long as its runs, if nine replies in ten are right "
-                f"in the last fifth of the run. {stuck} runs of these were not that far and are left out, so that the share of false "
+                f"in the last fifth of the run; of runs whose every number is the same, as where an algorithm's own line has nothing to do here, one is counted ({copies} copies are left out). {stuck} runs of these were not that far and are left out, so that the share of false "
                 f"alarms holds for runs that succeed and for no others: of those left out it suspects {accused_stuck}, and a slow run is "
                 "not a broken one. Runs of offline training are two of each seed, one of fine-tuning and one of DPO."
             )

@@ -1,12 +1,14 @@
 """The gallery over five seeds: what the doctor says of every broken run, and whether it accuses healthy ones.
 
 ``python -m minirlhf.gallery.study`` writes ``study.json`` (about ten minutes on one core). The rules' thresholds were set on seeds 0 to 2; these
-five are others. Healthy runs are those beside the broken ones, the control of ``temperature`` and every online recipe in the same world, as far as they learn it.
+five are others. Healthy runs are those beside the broken ones, the control of ``temperature`` and every online recipe in the same world, as far as they learn it;
+runs whose every number is that of another one (``masked_grpo`` masks nothing here and is ``grpo``) are counted once.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -46,6 +48,19 @@ def curves(prefix: str, history: History, failure: BrokenRun) -> dict[str, float
     }
 
 
+def lengths(seed: int) -> dict[str, float]:
+    """The pairs of ``longer_wins`` as they are before the longer reply is chosen: the share of equal length, the share whose right reply is the shorter
+    (these are exchanged), and the same share of those that differ in length."""
+    pairs = PAIRS.compared(PAIRS.pairs, seed, swapped=0.0, longer_wins=False)
+    right, wrong = ([len(p.answers[which].input_ids) for p in pairs] for which in (0, 1))
+    ties, shorter = (sum(map(how, right, wrong)) for how in (operator.eq, operator.lt))
+    return {
+        "pairs_of_equal_length": ties / len(pairs),
+        "pairs_right_is_shorter": shorter / len(pairs),
+        "unequal_right_is_shorter": shorter / (len(pairs) - ties),
+    }
+
+
 def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
     """Every failure and what it is the failure of, and every recipe; ``most``: steps of a run."""
     numbers: dict[str, float] = {}
@@ -65,12 +80,14 @@ def one_seed(seed: int, most: int | None = None) -> dict[str, float]:
     healthy["both at .6"] = _shortened(BOTH_COLDER, most).run(seed)
     numbers["both_colder_reward"] = Curves(healthy["both at .6"]).last("reward")
     numbers["both_colder_kl"] = healthy["both at .6"]["kl"][0]
-    learned, stuck = ([h for h in healthy.values() if _stuck(h) == is_stuck] for is_stuck in (False, True))
+    different = {repr(history.rows): history for history in healthy.values()}.values()
+    numbers["copies"] = float(len(healthy) - len(different))
+    learned, stuck = ([h for h in different if _stuck(h) == is_stuck] for is_stuck in (False, True))
     numbers["healthy_runs"] = float(len(learned))
     numbers["accused"] = float(sum(bool(diagnose(history)) for history in learned))
     numbers["stuck_runs"] = float(len(stuck))
     numbers["accused_stuck"] = float(sum(bool(diagnose(history)) for history in stuck))
-    return numbers
+    return numbers | lengths(seed)
 
 
 def _shortened(run: Any, most: int | None) -> Any:
