@@ -218,7 +218,7 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         assert covered > 0 and "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
         predict("a")
         assert browser.ask("document.activeElement.className") == "predict-verdict"
-        assert browser.ask(verdict) == "It came out otherwise: it rises, then falls."
+        assert browser.ask(verdict) == "✗ It came out otherwise: it rises, then falls."
         assert browser.ask(after) < covered
         assert browser.ask("document.querySelector('div.cell.tag_predicted details').open")
         predict("c", 1)
@@ -226,13 +226,13 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
             f"document.querySelector('{tally}').textContent"
         )
         browser.open(page)
-        assert browser.until(verdict).startswith("It came out otherwise")
+        assert browser.until(verdict).startswith("✗ It came out otherwise")
         browser.ask(f"document.querySelector('{tally} button').click()")
         assert "6 questions" in browser.ask(f"document.querySelector('{tally}').textContent")
         assert browser.ask(after) == covered and browser.ask(verdict) == ""
         browser.open(base + "20-overoptimization.html")
         predict("b")
-        assert browser.ask(verdict) == "So it came out."
+        assert browser.ask(verdict) == "✓ So it came out."
         assert browser.ask("document.querySelector('.predict details').open")
         told = f"document.querySelector('{tally} p').textContent"
         assert browser.ask(told) == "You predicted 1 of 1; 1 is still open."
@@ -241,6 +241,50 @@ def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, 
         browser.open(base + "20-overoptimization.html")
         browser.ask("document.querySelector('.predict-again').click()")
         assert not browser.ask("document.querySelector('.predict details').open") and browser.ask(verdict) == ""
+
+
+@pytest.mark.every_chapter
+def test_nothing_tells_what_comes_out_before_it_is_predicted(site: Path, browser: Browser) -> None:
+    """On notebooks' pages: what stands between a result and the next code or heading waits, and all of it opens with the answer."""
+    told = """[...document.querySelectorAll(".predict-form")].map((form, n) => {
+      const left = [...document.querySelectorAll("div.cell.tag_predicted")].filter((cell) => {
+        let next = cell.nextElementSibling;
+        return next?.matches("p, ul, ol") && !next.hidden && !cell.querySelector("details").open;
+      });
+      return left.map((cell) => cell.nextElementSibling.textContent.slice(0, 60));
+    }).flat()"""
+    for name in ("16_reasoning", "01_introduction", "09_regularisation"):
+        page = (site / "notebooks" / f"{name}.html").as_uri()
+        browser.open(page)
+        browser.ask("localStorage.clear()")
+        browser.open(page)
+        assert browser.ask(told) == [], name
+        forms = browser.ask("document.querySelectorAll('.predict-form').length")
+        for number in range(forms):
+            form = f"document.querySelectorAll('.predict-form')[{number}]"
+            browser.ask(f"{form}.querySelector('input').click()")
+            browser.ask(f"{form}.querySelector('.predict-commit').click()")
+        closed = "[...document.querySelectorAll('div.cell.tag_predicted details')].filter((fold) => !fold.open).length"
+        assert (
+            browser.ask(closed) == 0 and browser.ask("document.querySelectorAll('.predict-after[hidden]').length") == 0
+        )
+        browser.ask("localStorage.clear()")
+
+
+def test_a_result_that_was_seen_first_is_no_prediction(site: Path, browser: Browser) -> None:
+    """Who opens it and then chooses is told so, and counted nowhere."""
+    browser.open((site / "20-overoptimization.html").as_uri())
+    browser.ask("localStorage.clear()")
+    browser.open((site / "20-overoptimization.html").as_uri())
+    counted = browser.ask("document.querySelector('.predict-tally p').textContent")
+    browser.ask("document.querySelector('.predict details').open = true")
+    browser.ask("document.querySelector('.predict-form [value=b]').click()")
+    browser.until("document.querySelector('.predict details').open")
+    browser.ask("new Promise((done) => setTimeout(done, 50))")  # until the page has heard of it
+    browser.ask("document.querySelector('.predict-commit').click()")
+    assert "does not count" in browser.ask("document.querySelector('.predict-verdict').textContent")
+    assert browser.ask("document.querySelector('.predict-tally p').textContent") == counted
+    browser.ask("localStorage.clear()")
 
 
 def test_to_choose_is_not_to_commit(site: Path, browser: Browser) -> None:
@@ -261,7 +305,7 @@ def test_to_choose_is_not_to_commit(site: Path, browser: Browser) -> None:
         browser.call(
             "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text=text
         )
-    assert browser.until(opened) and browser.ask(verdict) == "So it came out."
+    assert browser.until(opened) and browser.ask(verdict) == "✓ So it came out."
 
 
 def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
@@ -290,6 +334,44 @@ def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
         browser.ask("document.querySelector('.copy-button').click()")
         assert browser.until("/copied|selected/.test(document.querySelector('.copy-button').textContent)")
         browser.ask("localStorage.clear()")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", [PAGES[5], PAGES[16], PAGES[22]])
+def test_a_chapter_helps_on_a_desk_and_on_a_phone(page: str, width: int, site: Path, browser: Browser) -> None:
+    """Commands and slides are named, a section is ticked, code is copied whole, an equation is shown inside the window, by the keyboard."""
+    browser.resize(width, 844)
+    try:
+        browser.open((site / f"{page}.html").as_uri())
+        browser.ask("localStorage.clear()")
+        browser.open((site / f"{page}.html").as_uri())
+        line = "document.querySelector('p.run-this')"
+        said = browser.ask(f"[...{line}.querySelectorAll('code')].map((e) => e.textContent)")
+        number = int(page[:2])
+        assert f"minirlhf verify --chapter {number}" in said
+        slides = browser.ask(f"[...{line}.querySelectorAll('a')].map((e) => e.getAttribute('href'))")
+        assert f"slides/{number:02d}.html" in slides and (BOOK / "slides" / f"{number:02d}.md").is_file()
+        ticks = "document.querySelectorAll('.section-tick')"
+        assert browser.ask(f"[...{ticks}].every((e) => e.getBoundingClientRect().right <= innerWidth)")
+        browser.ask(f"{ticks}[1].click()")
+        assert browser.ask(f"{ticks}[1].getAttribute('aria-pressed')") == "true"
+        assert browser.ask("document.querySelectorAll('a.is-read').length") == 1
+        code = "document.querySelector('.copy-button').parentElement.querySelector('pre')"
+        browser.ask("document.querySelector('.copy-button').click()")
+        how = browser.until("document.querySelector('.copy-button').textContent.match(/copied|selected/)?.[0]")
+        assert how == "copied" or browser.ask(f"getSelection().toString().trim() === {code}.innerText.trim()")
+        link = "document.querySelector('article p a[href^=\"#equation-\"]')"
+        browser.ask(f"{link}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        browser.ask("new Promise((done) => setTimeout(done, 100))")  # scrolling hides what is shown
+        browser.ask(f"{link}.focus()")
+        shown = "document.querySelector('.equation-shown')"
+        at = browser.ask(
+            f"(({{left, right, top, bottom}}) => [left, right, top, bottom])({shown}.getBoundingClientRect())"
+        )
+        assert not browser.ask(f"{shown}.hidden") and at[0] >= 0 and at[1] <= width and 0 <= at[2] < at[3] <= 844, at
+        browser.ask("localStorage.clear()")
+    finally:
+        browser.resize(1280, 900)
 
 
 def test_what_a_chapter_says_to_run_can_be_copied_and_run(site: Path, browser: Browser) -> None:

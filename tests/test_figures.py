@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import random
+import re
 import shutil
 import sys
 import time
@@ -102,6 +103,41 @@ def test_an_answer_that_is_no_choice_is_refused():
     assert ask.settled(lambda k: "b") == ("Which of −.5?", "b", "−.50.")
     with pytest.raises(ValueError, match="'c'"):
         ask.settled(lambda k: "c")
+
+
+# What a page says of a setting: figure, what is set, what is read there, and the words of a page that say the same.
+SAID = [
+    ("price_of_kl", {"beta": 1.0}, "kl", ".295", "09-regularisation"),
+    ("price_of_kl", {"beta": 1.0}, "worth", ".706", "09-regularisation"),
+    ("price_of_kl", {"beta": 0.7648}, "kl", "half a nat on the poem, $\\beta = .7648$", "05-rlhf-problem"),
+    ("price_of_kl", {"beta": 0.25}, "worth", "has fallen to .03 at $\\beta = ¼$", "05-rlhf-problem"),
+    ("best_of", {"n": 4}, "reward", "at $n = 4$ it earns 1.460", "11-rejection-sampling"),
+    ("best_of", {"n": 4}, "worth", ".898 against .714 at $n = 4$", "11-rejection-sampling"),
+    ("best_of", {"n": 16}, "reward", "2.012 for $n = 16$", "11-rejection-sampling"),
+    ("best_of", {"n": 256}, "reward", "2.699 for $n = 256$", "11-rejection-sampling"),
+    ("displacement", {}, "rate_chosen", "−0.043", "14-direct-alignment"),
+    ("displacement", {}, "rate_rejected", "−0.143", "14-direct-alignment"),
+    ("displacement", {}, "rate_third", "0.187", "14-direct-alignment"),
+    ("displacement", {}, "p_third", "After 1,000 steps the policy says \"sure\" with probability {quoted}`14 0.98`", "14-direct-alignment"),
+    ("reward_hacking", {"push": 32.0}, "said", "\"fact fact fact fact fact\"", "20-overoptimization"),
+]  # fmt: skip
+NUMBER = r"(?<![\w.])[−-]?\d*\.\d+"
+
+
+@pytest.mark.parametrize("name, changes, reading, words, page", SAID)
+def test_a_figure_says_what_its_page_says(name, changes, reading, words, page):
+    """At the settings of which the text speaks, which can be set, and from those with which the figure starts."""
+    assert words in (EXT.parent / f"{page}.md").read_text("utf-8")
+    for control in figure(name).controls:
+        assert control.name not in changes or changes[control.name] in control.values
+    found = figure(name).oracle(data(name), figure(name).start | changes)[reading]
+    numbers = [text.replace("−", "-") for text in re.findall(NUMBER, words)]
+    if words.startswith("half a nat"):
+        assert found == pytest.approx(0.5, abs=5e-4)
+    elif numbers:
+        assert any(found == pytest.approx(float(n), abs=0.51 * 10 ** -len(n.split(".")[1])) for n in numbers)
+    else:
+        assert found == words.strip('"')
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -303,9 +303,14 @@ def _tick(value: float) -> str:
     return f"{value:g}".replace("-", "−")
 
 
+def _text(words: str) -> str:
+    """Words with the apostrophes that print has, for HTML."""
+    return escape(words.replace("'", "’"))
+
+
 def svg(panel: Panel, values: Values) -> str:
     """A panel as it stands with these values."""
-    out = [f'<text class="touch-title" x="0" y="13">{escape(panel.title)}</text>']
+    out = [f'<text class="touch-title" x="0" y="13">{_text(panel.title)}</text>']
     if panel.names:
         at = [(x, name) for x, name in enumerate(panel.names) if name]
     else:
@@ -324,9 +329,9 @@ def svg(panel: Panel, values: Values) -> str:
         out.append(f'<path class="touch-grid" d="M{LEFT} {py:.1f}H{RIGHT}"/>')
         out.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{py + 4:.1f}">{_tick(y)}</text>')
     out.append(f'<path class="touch-axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    out.append(f'<text text-anchor="middle" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 5}">{escape(panel.x)}</text>')
+    out.append(f'<text text-anchor="middle" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 5}">{_text(panel.x)}</text>')
     out.append(
-        f'<text text-anchor="middle" transform="translate(11 {(TOP + BOTTOM) / 2}) rotate(-90)">{escape(panel.y)}</text>'
+        f'<text text-anchor="middle" transform="translate(11 {(TOP + BOTTOM) / 2}) rotate(-90)">{_text(panel.y)}</text>'
     )
     box = f'x="{LEFT - EDGE}" y="{TOP - EDGE}" width="{RIGHT - LEFT + 2 * EDGE}" height="{BOTTOM - TOP + 2 * EDGE}"'
     out.append(f'<svg {box} viewBox="{-EDGE} {-EDGE} {RIGHT - LEFT + 2 * EDGE} {BOTTOM - TOP + 2 * EDGE}">')
@@ -347,7 +352,7 @@ def _said(reading: Reading, value: Any) -> str:
 
 
 def _control(control: Slider | Choice) -> str:
-    name, label = escape(control.name), escape(control.label)
+    name, label = escape(control.name), _text(control.label)
     if isinstance(control, Choice):
         options = "".join(
             f"<option{' selected' if value == control.start else ''}>{escape(value)}</option>"
@@ -362,7 +367,7 @@ def _control(control: Slider | Choice) -> str:
 
 
 def _legend(panel: Panel) -> str:
-    told = [f'<span><i class="{m.classes}"></i>{escape(m.label)}</span>' for m in panel.marks if m.label]
+    told = [f'<span><i class="{m.classes}"></i>{_text(m.label)}</span>' for m in panel.marks if m.label]
     return f'<p class="touch-legend">{"".join(told)}</p>'
 
 
@@ -371,7 +376,7 @@ def html(figure: Figure, folder: str) -> tuple[str, str]:
     data = figure.data()
     values = figure.oracle(data, figure.start)
     readings = [
-        f'<div><dt>{escape(r.label)}</dt><dd data-value="{r.name}">{_said(r, values[r.name])}</dd></div>'
+        f'<div><dt>{_text(r.label)}</dt><dd data-value="{r.name}">{_said(r, values[r.name])}</dd></div>'
         for r in figure.readings
     ]
     spec = {
@@ -393,14 +398,14 @@ def html(figure: Figure, folder: str) -> tuple[str, str]:
     }
     held = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     heading = (
-        f'<div class="touch" id="touch-{figure.name}" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{escape(figure.title)}">'
-        f'<p class="touch-heading">{escape(figure.title)}</p>'
+        f'<div class="touch" id="touch-{figure.name}" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{_text(figure.title)}">'
+        f'<p class="touch-heading">{_text(figure.title)}</p>'
     )
     body = (
         '<div class="touch-controls" hidden>'
         + "".join(map(_control, figure.controls))
         + '<button type="button">back to the start</button></div>'
-        + f'<div class="touch-panels" role="img" aria-label="{escape(figure.alt)}">'
+        + f'<div class="touch-panels" role="img" aria-label="As it starts. {_text(figure.alt)}">'
         + "".join(f"<div>{svg(panel, values)}{_legend(panel)}</div>" for panel in figure.panels)
         + f'</div><dl class="touch-readings" aria-live="polite">{"".join(readings)}</dl>'
         + '<details class="proof-mark touch-mark" hidden><summary>computed in your browser · hold it against Python</summary>'

@@ -2,7 +2,7 @@
    tell it with it. To choose is not to commit, because with the keyboard one chooses on the way to another choice. Answers are kept in this browser and go nowhere else. Without JavaScript question and result stand there as text. */
 (() => {
   "use strict";
-  const PLACE = "minirlhf-predicted"; // by question, the letter and whether it was right
+  const PLACE = "minirlhf-predicted"; // by question: the letter, whether it was right, whether the result was seen first
   const load = () => { try { return JSON.parse(localStorage.getItem(PLACE)) ?? {}; } catch { return {}; } };
   const save = (kept) => { try { localStorage.setItem(PLACE, JSON.stringify(kept)); } catch { /* a browser that keeps nothing */ } };
   const make = (tag, words, attributes = {}) => Object.assign(document.createElement(tag), { textContent: words, ...attributes });
@@ -43,14 +43,17 @@
     return null;
   }
 
-  function hidden(result) { // the paragraphs directly behind the result, which tell it
-    const found = [];
-    const cell = result.closest("div.cell, .predict");
-    for (let next = cell?.nextElementSibling; next?.tagName === "P" && cell.matches("div.cell"); next = next.nextElementSibling) {
-      next.classList.add("predict-after");
-      found.push(next);
+  function behind(result, others) { // what else tells the result: folds that follow it, but for another question's, and the text behind them
+    const folds = [], texts = [], cell = result.closest("div.cell");
+    let next = cell?.nextElementSibling;
+    for (; next?.matches("div.cell.tag_predicted") && !others.some((other) => next.contains(other)); next = next.nextElementSibling) {
+      folds.push(...next.querySelectorAll("details"));
     }
-    return found;
+    for (; ["P", "UL", "OL"].includes(next?.tagName); next = next.nextElementSibling) {
+      next.classList.add("predict-after");
+      texts.push(next);
+    }
+    return { folds, texts };
   }
 
   function start() {
@@ -60,12 +63,15 @@
       ...[...document.querySelectorAll(".predict[data-answer]")].map(fromChapter),
     ];
     if (!asked.length) return;
+    for (const cell of document.querySelectorAll("div.cell")) { // the page has a tally of its own
+      if (cell.querySelector(".cell_input")?.textContent.trim() === "predict.tally()") cell.hidden = true;
+    }
     const tally = make("div", "", { className: "predict-tally" });
     tally.setAttribute("aria-live", "polite");
 
     function count() {
-      const done = asked.filter((one) => kept[one.question]), right = done.filter((one) => kept[one.question].right), left = asked.length - done.length;
-      const everywhere = Object.values(kept), told = asked.length === 1 ? "One question on this page asks" : `${asked.length} questions on this page ask`;
+      const done = asked.filter((one) => kept[one.question] && !kept[one.question].seen), right = done.filter((one) => kept[one.question].right), left = asked.filter((one) => !kept[one.question]).length;
+      const everywhere = Object.values(kept).filter((one) => !one.seen), told = asked.length === 1 ? "One question on this page asks" : `${asked.length} questions on this page ask`;
       tally.replaceChildren(make("p", (done.length ? `You predicted ${right.length} of ${done.length}` +
         (left ? `; ${left} ${left === 1 ? "is" : "are"} still open.` : ".") : `${told} for a prediction.`) +
         (everywhere.length > done.length ? ` In the whole book so far: ${everywhere.filter((one) => one.right).length} of ${everywhere.length}.` : "")));
@@ -79,7 +85,7 @@
         }
         tally.append(make("p", "What came out otherwise:"), list);
       }
-      if (done.length) {
+      if (asked.some((one) => kept[one.question])) {
         const forget = make("button", "forget my answers on this page", { type: "button" });
         forget.addEventListener("click", () => { asked.forEach((one) => { delete kept[one.question]; one.stand(null); }); save(kept); count(); });
         tally.append(forget);
@@ -103,15 +109,22 @@
       one.form = form;
       one.cell.hidden = true;
       one.cell.before(form);
-      const later = hidden(one.result);
+      const { folds, texts: later } = behind(one.result, asked.filter((other) => other.result !== one.result).map((other) => other.result));
       const show = () => later.forEach((paragraph) => { paragraph.hidden = false; });
+      let seen = false; // was the result opened before an answer was given? Then it is no prediction and does not count
       const stand = (letter) => { // as it stands with this answer, or with none
         const [, right] = one.choices.find(([l]) => l === one.answer);
-        form.querySelectorAll("input").forEach((input) => { input.disabled = Boolean(letter); input.checked = input.value === letter; });
-        verdict.textContent = !letter ? "" : letter === one.answer ? "So it came out." : `It came out otherwise: ${right}.`;
+        form.querySelectorAll("input").forEach((input) => {
+          input.disabled = Boolean(letter);
+          input.checked = input.value === letter;
+          input.parentElement.classList.toggle("came-out", Boolean(letter) && input.value === one.answer);
+        });
+        verdict.textContent = (!letter ? "" : letter === one.answer ? "\u2713 So it came out." : `\u2717 It came out otherwise: ${right}.`) +
+          (letter && kept[one.question]?.seen ? " (Seen first, so it does not count.)" : "");
+        verdict.classList.toggle("is-right", letter === one.answer);
         give.hidden = Boolean(letter);
         again.hidden = !letter;
-        one.result.open = Boolean(letter);
+        [one.result, ...folds].forEach((fold) => { fold.open = Boolean(letter); });
         if (letter) show(); else later.forEach((paragraph) => { paragraph.hidden = true; });
       };
       one.stand = stand;
@@ -119,7 +132,7 @@
         event.preventDefault();
         const letter = form.querySelector("input:checked")?.value;
         if (!letter) { verdict.textContent = "Choose an answer first."; return; }
-        kept[one.question] = { letter, right: letter === one.answer };
+        kept[one.question] = { letter, right: letter === one.answer, seen };
         save(kept);
         stand(letter);
         count();
@@ -132,7 +145,11 @@
         count();
         form.querySelector("input").focus({ preventScroll: true });
       });
-      one.result.addEventListener("toggle", () => { if (one.result.open) show(); });
+      one.result.addEventListener("toggle", () => {
+        if (!one.result.open) return;
+        show();
+        seen ||= !kept[one.question];
+      });
       if (kept[one.question]) stand(kept[one.question].letter);
       else if (!one.result.open) later.forEach((paragraph) => { paragraph.hidden = true; });
     });
