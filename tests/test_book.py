@@ -356,9 +356,11 @@ def test_a_chapter_helps_on_a_desk_and_on_a_phone(page: str, width: int, site: P
         browser.ask(f"{ticks}[1].click()")
         assert browser.ask(f"{ticks}[1].getAttribute('aria-pressed')") == "true"
         assert browser.ask("document.querySelectorAll('a.is-read').length") == 1
-        code = "document.querySelector('.copy-button').parentElement.querySelector('pre')"
-        browser.ask("document.querySelector('.copy-button').click()")
-        how = browser.until("document.querySelector('.copy-button').textContent.match(/copied|selected/)?.[0]")
+        code = "document.querySelector('div.highlight .copy-button').parentElement.querySelector('pre')"
+        browser.ask("document.querySelector('div.highlight .copy-button').click()")
+        how = browser.until(
+            "document.querySelector('div.highlight .copy-button').textContent.match(/copied|selected/)?.[0]"
+        )
         assert how == "copied" or browser.ask(f"getSelection().toString().trim() === {code}.innerText.trim()")
         link = "document.querySelector('article p a[href^=\"#equation-\"]')"
         browser.ask(f"{link}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
