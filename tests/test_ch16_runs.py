@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from minirlhf import evidence
-from minirlhf.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter
+from minirlhf.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter, study_guided
 from minirlhf.chapters.ch16_reasoning import credit_tables as tables
 from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
@@ -459,3 +459,12 @@ def test_what_is_told_of_a_run_that_reaches_its_goal_or_never_does():
         }
     )  # fmt: skip
     assert entropy.told(history, (2,), 2, 1.1)["until"] == 5
+
+
+def test_a_share_of_none_that_think_is_recorded_as_none_right(monkeypatch):
+    tries = SimpleNamespace(
+        prompts=["p", "q"], texts=[["answer a"] * 2] * 2, right=torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    )
+    for name, found in (("learn", {}), ("sample_tries", tries), ("scores", {})):
+        monkeypatch.setattr(study_guided, name, lambda *given, found=found: found)
+    assert study_guided.one_seed(0, SimpleNamespace()) == {"sampled": 0.25, "sampled_thinks": 0.0, "aloud": 0.0}

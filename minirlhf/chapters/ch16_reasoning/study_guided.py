@@ -10,6 +10,7 @@ from dataclasses import replace
 from minirlhf.chapters.ch16_reasoning.decoding_tables import least_kl
 from minirlhf.chapters.ch16_reasoning.guided import Weigh, by_exponential, by_value, guided
 from minirlhf.chapters.ch16_reasoning.inference import InferencePlan, accuracy, learn, sample_tries, scores
+from minirlhf.chapters.ch16_reasoning.planted import share
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.evidence import Study, brief, settings, starts, trace
 from minirlhf.stages import pipeline
@@ -27,7 +28,7 @@ WEIGHTS: dict[str, Weigh] = {
 def one_seed(
     seed: int, begin: Trained | None = None, plan: InferencePlan = PLAN, counts: tuple[int, ...] = (4, 16)
 ) -> dict[str, float]:
-    """Right answers, and replies that think aloud, of every way to decode."""
+    """Right answers, and replies that think aloud, of every way to decode; ``aloud`` is 0 where no sample thinks."""
     if begin is None:
         begin = pipeline.sft_from_scratch(WORLD, pipeline.with_seed(SHELL_GAME_SFT, seed), quiet=True)
     plan = replace(plan, outcome=replace(plan.outcome, seed=seed), process=replace(plan.process, seed=seed))
@@ -39,17 +40,17 @@ def one_seed(
         for texts, row in zip(tries.texts, tries.right, strict=True)
         for text, right in zip(texts, row, strict=True)
     ]
-    aloud = [right for right, thinks in thinking if thinks]
-    numbers = {"sampled": sampled, "sampled_thinks": len(aloud) / len(thinking), "aloud": sum(aloud) / len(aloud)}
+    aloud = [right == 1 for right, thinks in thinking if thinks]
+    numbers = {"sampled": sampled, "sampled_thinks": len(aloud) / len(thinking), "aloud": share(aloud)}
     for name, head in heads.items():
         for count in counts:
             numbers[f"{name}_best_{count}"] = accuracy(tries, said[name], count, "best", seed, plan.subsets)
         for how, weigh in WEIGHTS.items():
             drawn = guided(begin, head, tries.prompts, weigh, seed=seed)
             right = [WORLD.grade(prompt, text) for prompt, text in zip(tries.prompts, drawn.texts, strict=True)]
-            share = sum(right) / len(right)
-            numbers |= {f"{name}_{how}": share, f"{name}_{how}_kl": drawn.kl}
-            numbers[f"{name}_{how}_least"] = least_kl(sampled, share)
+            found = sum(right) / len(right)
+            numbers |= {f"{name}_{how}": found, f"{name}_{how}_kl": drawn.kl}
+            numbers[f"{name}_{how}_least"] = least_kl(sampled, found)
             numbers[f"{name}_{how}_thinks"] = sum(text.startswith("think") for text in drawn.texts) / len(right)
     return numbers
 
