@@ -66,7 +66,7 @@ FIGURE = Figure(
         Panel(
             "what each token is told",
             "token",
-            "advantage",
+            "advantage, or value",
             (-0.7, 9.7),
             (-0.6, 1.1),
             [
