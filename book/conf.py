@@ -56,6 +56,7 @@ extensions = [
     "read_aloud",
     "mathematics",
     "dark_figures",
+    "scaffolding",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True

@@ -42,7 +42,7 @@ LOOK = r"""(() => {
     cut: [...document.querySelectorAll("div.math mjx-container, section > mjx-container")]
       .filter((e) => e.scrollWidth > e.clientWidth + 1)
       .map((e) => (e.closest("[id]") || document.body).id + ", by " + (e.scrollWidth - e.clientWidth) + " pixels"),
-    scaffold: (document.querySelector("article")?.innerText ?? "").match(/NBVAL_CHECK_OUTPUT|^# (?:figure|alt|table): .*|\bTODO\b|\bFIXME\b|lorem ipsum/gm) ?? [],
+    scaffold: (document.querySelector("article")?.innerText ?? "").match(/NBVAL_CHECK_OUTPUT|^# (?:figure|alt|table): .*|\bTODO\b|\bFIXME\b|lorem ipsum|^\w+\.reveal\(|predict\.tally\(\)|No predictions were made/gm) ?? [],
     title: document.title,
   };
 })()"""

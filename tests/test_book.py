@@ -184,6 +184,15 @@ def test_the_ledger_is_filtered(site: Path, browser: Browser) -> None:
     assert 0 < browser.ask(f"{shown}.length") < of_chapter
 
 
+OPEN_BEHIND = """() => [...document.querySelectorAll("div.cell.tag_predicted")].flatMap((cell) => {
+    const found = [];
+    let next = cell.nextElementSibling;
+    for (; next && /^(P|UL|OL)$/.test(next.tagName); next = next.nextElementSibling) found.push(next);
+    const leads = found.length > 1 && next?.matches(".predict-form");
+    return found.slice(0, leads ? -1 : undefined).filter((one) => !one.hidden).map((one) => one.textContent.slice(0, 60));
+})"""
+
+
 @pytest.mark.every_chapter
 def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser: Browser) -> None:
     """Each becomes a form, and each result that is asked for stays closed until then."""
@@ -198,6 +207,14 @@ def test_every_question_of_a_notebook_waits_for_a_prediction(site: Path, browser
             assert forms == asked >= 3, notebook.stem
             results = "[...document.querySelectorAll('div.cell.tag_predicted details')]"
             assert browser.ask(f"{results}.filter(d => d.textContent.includes('Answer: ') && d.open).length") == 0
+            # Nothing that tells stands open behind a closed result: what follows it, to the next question, is hidden but for one paragraph.
+            assert browser.ask(f"({OPEN_BEHIND})()") == [], notebook.stem
+            shut = "document.querySelectorAll('div.cell.tag_predicted details.hide:not(.above-input, [open])').length"
+            assert browser.ask(shut) > 0
+            browser.ask(
+                "document.querySelectorAll('.predict-form').forEach(f => { f.querySelector('input').click(); f.requestSubmit(); })"
+            )
+            assert browser.ask(shut) == 0 == browser.ask("document.querySelectorAll('.predict-after[hidden]').length")
 
 
 def test_a_result_opens_when_it_is_predicted_and_the_answer_is_kept(site: Path, browser: Browser) -> None:
@@ -1028,6 +1045,7 @@ FAULTY = {
     "pale.html": ("", "<p style='color: #999'>pale</p>", "contrast 2.85"),
     "tiny.html": ("", "<svg aria-label='x' role='img'><text y='9' font-size='5'>x</text></svg>", "letters of"),
     "unseen.html": ("<style>a {outline: 0 !important}</style>", "<a href='fine.html'>x</a>", "focus is not seen"),
+    "computed.html": ("", "<article><pre>x = 1\nbark.reveal(x)</pre></article>", "scaffolding: bark.reveal("),
     "scaffold.html": ("", "<article><pre># NBVAL_CHECK_OUTPUT</pre></article>", "scaffolding: NBVAL_CHECK_OUTPUT"),
     "wide.html": (
         "<meta name='viewport' content='width=device-width'>",
