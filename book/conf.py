@@ -15,7 +15,7 @@ from minirlhf.chapters import chapters  # noqa: E402
 
 project = "minirlhf"
 author = "the minirlhf authors"
-copyright = "the minirlhf authors"
+copyright = "2026, the minirlhf authors"
 html_title = "minirlhf: RLHF with every equation checked"
 
 # Chapters whose every check must have its equation on the page: a manifest says when a chapter is done.
@@ -100,6 +100,8 @@ html_theme_options = {
         "notebook_interface": "jupyterlab",
     },
     "navbar_persistent": [],
+    "footer_content_items": ["copyright.html", "extra-footer.html"],
+    "extra_footer": f'<p>Text and code under the <a href="{REPOSITORY}/blob/{BRANCH}/LICENSE">MIT licence</a>.</p>',
     "show_toc_level": 2,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",

@@ -95,7 +95,8 @@
   }
 
   function ticks() {
-    const sections = [...document.querySelectorAll("article section > section[id]")].filter((s) => s.querySelector(":scope > h2"));
+    const furniture = /^(summary|common-bugs|names-elsewhere|exercises|references)/; // what every chapter ends with is looked up
+    const sections = [...document.querySelectorAll("article section > section[id]")].filter((s) => s.querySelector(":scope > h2") && !furniture.test(s.id));
     const page = document.querySelector("article section[id]")?.id;
     if (!/^\/?.*\d\d-[\w-]+\.html$/.test(location.pathname) || sections.length < 2) return; // chapters only
     const kept = load(), name = (section) => `${page}#${section.id}`;
@@ -112,23 +113,29 @@
         save(kept);
         show();
       });
-      section.append(tick);
+      const end = document.createElement("p");
+      end.className = "section-end";
+      end.append(tick);
+      section.append(end);
       show();
     }
   }
 
-  function scrolls() { // what scrolls is reached by the keyboard, too
-    const reach = (formulas) => {
-      for (const formula of formulas) {
-        const shown = formula.matches("div") && formula.querySelector(":scope > mjx-container");
-        if (!shown) continue;
-        if (shown.scrollWidth > shown.clientWidth) shown.tabIndex = 0; else shown.removeAttribute("tabindex");
-      }
+  function scrolls() { // what scrolls across is reached by the keyboard, too, and fades where it goes on
+    const WIDE = "div.math > mjx-container, div.highlight > pre, .figure-across, .pst-scrollable-table-container";
+    const edges = (part) => {
+      const left = part.scrollLeft > 1, right = part.scrollLeft + part.clientWidth < part.scrollWidth - 1;
+      part.classList.toggle("more-left", left);
+      part.classList.toggle("more-right", right);
+      if (left || right) part.tabIndex = 0; else if (part.matches("mjx-container")) part.removeAttribute("tabindex");
     };
-    const all = () => reach(document.querySelectorAll("div.math"));
-    document.addEventListener("minirlhf:typeset", (event) => reach(event.detail)); // mathematics.js
-    window.MathJax?.startup?.promise?.then(all); // on the one page
-    addEventListener("resize", all);
+    const all = (place = document) => [...place.querySelectorAll(WIDE)].forEach(edges);
+    document.addEventListener("minirlhf:typeset", (event) => event.detail.filter((e) => e.matches("div")).forEach(all)); // mathematics.js
+    document.addEventListener("toggle", (event) => all(event.target), true);
+    document.addEventListener("scroll", ({ target }) => { if (target.matches?.(WIDE)) edges(target); }, { capture: true, passive: true });
+    window.MathJax?.startup?.promise?.then(() => all()); // on the one page
+    addEventListener("resize", () => all());
+    all();
   }
 
   document.addEventListener("DOMContentLoaded", () => { copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
