@@ -15,7 +15,7 @@ from minirlhf.chapters import chapters  # noqa: E402
 
 project = "minirlhf"
 author = "the minirlhf authors"
-copyright = "2026, the minirlhf authors"
+copyright = "2026, the minirlhf authors; text and code under the MIT licence"
 html_title = "minirlhf: RLHF with every equation checked"
 
 # Chapters whose every check must have its equation on the page: a manifest says when a chapter is done.
@@ -57,6 +57,7 @@ extensions = [
     "mathematics",
     "dark_figures",
     "scaffolding",
+    "phone_figures",
 ]
 exclude_patterns = ["_ext", "_static", "slides", "derivations", "notebooks/*.py", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -100,8 +101,7 @@ html_theme_options = {
         "notebook_interface": "jupyterlab",
     },
     "navbar_persistent": [],
-    "footer_content_items": ["copyright.html", "extra-footer.html"],
-    "extra_footer": f'<p>Text and code under the <a href="{REPOSITORY}/blob/{BRANCH}/LICENSE">MIT licence</a>.</p>',
+    "footer_content_items": ["copyright.html"],
     "show_toc_level": 2,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",

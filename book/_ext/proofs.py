@@ -250,9 +250,7 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
         ),
         classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
     )
-    numbers = f" · worst error {written(found.error)}" + (
-        f" · {seen} of {tried} noticed" if found.misprints else ""
-    )
+    numbers = f" · worst error {written(found.error)}" + (f" · {seen} of {tried} noticed" if found.misprints else "")
     folded[0] += nodes.inline("", numbers, classes=["mark-numbers"])  # a phone has no room for them
     return folded
 
@@ -307,7 +305,9 @@ def _compact(labels: list[str], page: str, seed: int) -> list[nodes.Node]:
 def _entry(label: str, page: str, home: str, seed: int) -> nodes.Node:
     """One equation: number, label, how well it holds, the formula, and what its checks claim."""
     done, worst = outcomes(label, seed), _worst(label, seed).result
-    numbers = f"{count(len(done), 'check')}, worst error {written(worst.error)}, tolerance {written(worst.check.tolerance)}"
+    numbers = (
+        f"{count(len(done), 'check')}, worst error {written(worst.error)}, tolerance {written(worst.check.tolerance)}"
+    )
     entry = nodes.container(classes=["ledger-entry", f"of-chapter-{checked_by(home)}"])
     entry += nodes.paragraph(
         *("", "", equation_link(label, page), nodes.Text(" "), nodes.literal("", label)),

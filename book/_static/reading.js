@@ -138,6 +138,36 @@
     all();
   }
 
-  document.addEventListener("DOMContentLoaded", () => { copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
+  function panels() { // phone_figures.py says where a wide figure is cut; the style sheet shows the parts on a phone and the whole elsewhere
+    for (const whole of document.querySelectorAll("img.wide")) {
+      const at = [...whole.classList].filter((name) => name.startsWith("cut-")).map((name) => Number(name.slice(4)) / 1000);
+      if (!at.length) {
+        const across = document.createElement("div"), shown = whole.closest("figure > a") ?? whole;
+        across.className = "figure-across";
+        shown.replaceWith(across);
+        across.append(shown);
+        continue;
+      }
+      const parts = document.createElement("span");
+      parts.className = "figure-panels";
+      parts.setAttribute("aria-hidden", "true"); // the whole is still there for those who hear it
+      const cut = () => {
+        const wide = parseFloat(whole.style.width || whole.getAttribute("width")) || whole.naturalWidth;
+        [0, ...at].forEach((from, i) => {
+          const share = (at[i] ?? 1) - from, part = document.createElement("span");
+          part.className = `figure-panel ${whole.classList.contains("as-drawn") ? "as-drawn" : ""}`;
+          Object.assign(part.style, {
+            maxWidth: `${share * wide}px`, aspectRatio: `${share * whole.naturalWidth} / ${whole.naturalHeight}`,
+            backgroundImage: `url("${whole.src}")`, backgroundSize: `${100 / share}% 100%`, backgroundPosition: `${(100 * from) / (1 - share)}% 0`,
+          });
+          parts.append(part);
+        });
+        whole.after(parts);
+      };
+      if (whole.complete) cut(); else whole.addEventListener("load", cut);
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { panels(); copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
   addEventListener("load", scrolls);
 })();
