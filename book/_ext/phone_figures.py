@@ -7,6 +7,8 @@ a wide figure that cannot be cut scrolls.
 """
 
 import functools
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +51,14 @@ def cuts(picture: np.ndarray) -> list[float]:
     for i in reversed(range(len(parts) - 1)):  # the names of rows, however long, belong to what is on their right
         if not has_axis(inked[:, slice(*parts[i])]):
             parts[i : i + 2] = [(parts[i][0], parts[i + 1][1])]
-    return [(a[1] + b[0]) / 2 / width for a, b in zip(parts, parts[1:], strict=False)]
+    return [(a[1] + b[0]) / 2 / width for a, b in itertools.pairwise(parts)]
 
 
 @functools.cache
-def cuts_of(path: Path) -> tuple[float, ...]:
-    """The same of a file."""
-    return tuple(cuts(image_file.imread(path)))
+def measured(path: Path) -> tuple[int, tuple[float, ...]]:
+    """The width of a file in pixels, and where it is cut."""
+    picture = image_file.imread(path)
+    return picture.shape[1], tuple(cuts(picture))
 
 
 class Wide(SphinxPostTransform):
@@ -71,9 +74,10 @@ class Wide(SphinxPostTransform):
             path = Path(self.app.srcdir) / image["uri"].lstrip("/")
             if path.suffix != ".png" or not path.is_file():
                 continue
-            shown = float(str(image.get("width") or image_file.imread(path).shape[1]).removesuffix("px"))
-            if shown > FITS:
-                image["classes"] += ["wide", *(f"cut-{round(1000 * cut)}" for cut in cuts_of(path))]
+            width, places = measured(path)
+            asked = re.fullmatch(r"(\d+)(?:px)?", str(image.get("width", "")))
+            if (int(asked[1]) if asked else width) > FITS:
+                image["classes"] += ["wide", *(f"cut-{round(1000 * place)}" for place in places)]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
