@@ -102,6 +102,7 @@ html_theme_options = {
     },
     "navbar_persistent": [],
     "footer_content_items": ["copyright.html"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "show_toc_level": 2,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",

@@ -53,6 +53,23 @@ PHONE = r"""(() => {
     .filter((e) => e.getBoundingClientRect().width && e.closest(block) && right(e) > right(e.closest(block)) + 1)
     .map((e) => e.closest(block).textContent.trim().slice(0, 50));
 })()"""
+# How a page is set: nothing is cut without a sign, no comma falls to the next line, a box's title is as wide as the box.
+SET = r"""(() => {
+  const found = [], start = (e) => e.textContent.trim().replace(/\s+/g, " ").slice(0, 50);
+  for (const e of document.querySelectorAll("article *, .search-page *")) {
+    if (e.scrollWidth <= e.clientWidth + 8 || !e.clientWidth || !/auto|scroll/.test(getComputedStyle(e).overflowX)) continue;
+    if (e.scrollLeft + e.clientWidth < e.scrollWidth - 8 && !e.classList.contains("more-right")) found.push(`goes on to the right without a sign: ${e.tagName.toLowerCase()}.${e.className} ${start(e)}`);
+  }
+  for (const e of document.querySelectorAll("p span.math")) {
+    const next = e.nextSibling;
+    if (next?.nodeType === 3 && /^[.,;:!?)\]”’]/.test(next.nodeValue) && getComputedStyle(e.parentElement).whiteSpace !== "nowrap") found.push(`may fall to the next line: ${next.nodeValue.slice(0, 30)}`);
+  }
+  for (const e of document.querySelectorAll(".admonition > .admonition-title")) {
+    const free = e.parentElement.clientWidth - e.getBoundingClientRect().width;
+    if (e.clientWidth && free > 2) found.push(`title ends ${free.toFixed(0)} pixels before its box: ${start(e)}`);
+  }
+  return found.slice(0, 20);
+})()"""
 # Rules of accessibility for what is ours, the article, in either mode. What axe-core knows besides is asked by `violations`.
 ACCESS = r"""(() => {
   const own = document.querySelector("article, .search-page") ?? document.body, found = [];
@@ -145,11 +162,12 @@ def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> d
     for page in pages:
         browser.resize(1280, 900)
         heard = browser.open(base + page)
-        look = browser.ask(LOOK)
+        look, badly = browser.ask(LOOK), browser.ask(SET)
         browser.resize(390, 844)
         overflow = browser.ask(OVERFLOW)
         found[page] = _of_one(look, heard.complaints, heard.requests, base, overflow)
         found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
+        found[page] += badly + [f"on a phone: {text}" for text in browser.ask(SET)]
         found[page] += _links(look, base, folder)
         browser.resize(1280, 900)
         found[page] += browser.ask(ACCESS) + browser.ask(FOCUS)

@@ -19,6 +19,7 @@ import pytest
 from browser import Browser
 from commands import complaint
 from matplotlib import image as image_file
+from matplotlib import pyplot as plt
 from pages import ACCESS, FOCUS, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
@@ -598,35 +599,80 @@ def test_axe_is_heard(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_number_of_an_equation_cuts_nothing_on_a_phone(site: Path, browser: Browser) -> None:
-    """It stands below the formula, which has the whole width."""
+    """It stands below the formula, which has the whole width, in one row with the marks, closed or open, which do not cover it."""
+    look = """[...document.querySelectorAll("div.math:has(> .eqno)")].map((e) => {
+      const number = e.querySelector(".eqno").firstChild, words = document.createRange(), formula = e.querySelector("mjx-container").getBoundingClientRect();
+      words.selectNode(number);
+      const box = words.getBoundingClientRect(), marks = [...e.nextElementSibling.querySelectorAll("summary")].map((m) => m.getBoundingClientRect());
+      const free = Math.min(...marks.map((m) => Math.max(m.left - box.right, m.top - box.bottom)));
+      return [box.top - formula.bottom, formula.width / e.clientWidth, free, Math.max(...marks.map((m) => m.bottom)) - box.bottom];
+    })"""
     browser.resize(390, 844)
     browser.open((site / "05-rlhf-problem.html").as_uri())
-    pairs = browser.ask("""[...document.querySelectorAll("div.math:has(> .eqno)")].map((e) => {
-      const number = e.querySelector(".eqno").getBoundingClientRect(), formula = e.querySelector("mjx-container").getBoundingClientRect();
-      const mark = e.nextElementSibling.querySelector("summary").getBoundingClientRect();
-      return [number.top - formula.bottom, formula.width / e.clientWidth, mark.top - number.bottom];
-    })""")
+    closed = browser.ask(look)
+    browser.ask("document.querySelectorAll('details.proof-mark').forEach((mark) => { mark.open = true; })")
+    opened = browser.ask(look)
     browser.resize(1280, 900)
-    assert pairs and all(below >= -1 and share > 0.98 and free >= -1 for below, share, free in pairs), pairs
+    assert closed and all(below >= -1 and share > 0.98 and free >= 0 for below, share, free, _ in closed + opened), (
+        closed
+    )
+    assert all(height < 12 for *_, height in closed), closed  # pixels: no second row
 
 
 def test_figures_can_be_read_on_a_phone(site: Path, browser: Browser) -> None:
-    """A wide one scrolls instead of shrinking its letters, which are nine points, below eight pixels; the page stays as wide as the phone."""
+    """What is narrow is seen whole, of what is wide the panels, each as wide as the phone; what has no panels scrolls and says so.
+
+    Letters of nine points are at least seven pixels high, of wide figures eight; the page stays as wide as the phone.
+    """
+    cut = "[...document.querySelectorAll('article .figure-panels')].filter((p) => p.getClientRects().length)"
     browser.resize(390, 844)
+    panels, whole, across = [], [], []
     try:
-        for page in ("05-rlhf-problem", "notebooks/05_rlhf_problem"):
+        for page in ("index", "05-rlhf-problem", "20-overoptimization", "notebooks/05_rlhf_problem", "gallery"):
             browser.open((site / f"{page}.html").as_uri())
             browser.ask("document.querySelectorAll('article details').forEach((d) => { d.open = true; })")
-            images = "[...document.querySelectorAll('article :is(figure, div.cell_output) img')].filter((i) => i.width)"
-            letters = browser.ask(
-                f"{images}.map((i) => [i.naturalWidth, i.width, 12.5 * i.width / (i.naturalWidth / 2)])"
-            )
-            assert letters and min(size for *_, size in letters) >= 8, letters
+            browser.until("[...document.images].every((i) => i.complete)")
             assert browser.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-            reach = "(i) => { for (let e = i.parentElement; e; e = e.parentElement) if (e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX === 'auto') return true; return i.getBoundingClientRect().right <= innerWidth; }"
-            assert browser.ask(f"{images}.every({reach})")
+            panels += browser.ask(f"""{cut}.map((p) => [...p.children].map((part) => {{
+                const box = part.getBoundingClientRect(), share = 100 / parseFloat(part.style.backgroundSize);
+                return [share, box.width / (share * p.previousElementSibling.naturalWidth / 2), box.right - innerWidth];
+            }}))""")
+            seen = "[...document.querySelectorAll('article :is(figure, div.cell_output, div.shown) img')].filter((i) => i.width > 100)"
+            found = browser.ask(
+                f"{seen}.map((i) => [i.naturalWidth / 2, i.getBoundingClientRect().width, i.getBoundingClientRect().right - innerWidth, Boolean(i.closest('.figure-across.more-right'))])"
+            )
+            whole += [one for one in found if not one[3]]
+            across += [one for one in found if one[3]]
     finally:
         browser.resize(1280, 900)
+    assert len(panels) > 20 and all(sum(share for share, *_ in parts) == pytest.approx(1, abs=0.01) for parts in panels)
+    assert all(12.5 * scale >= 8 and over <= 0 for parts in panels for _, scale, over in parts), panels
+    assert whole and all(12.5 * shown / wide >= 7 and over <= 0 for wide, shown, over, _ in whole), whole
+    assert all(12.5 * shown / wide >= 8 for wide, shown, *_ in across), across
+
+
+def test_a_figure_is_cut_between_its_panels(tmp_path: Path) -> None:
+    """Not between a panel and the names of its axis or rows; drawn here, and cut where the axes are not."""
+    spec = importlib.util.spec_from_file_location("phone_figures", BOOK / "_ext" / "phone_figures.py")
+    assert spec and spec.loader
+    phone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(phone)
+    for count in (1, 2, 3):
+        figure, axes = plt.subplots(1, count, figsize=(4 * count, 3), layout="constrained", squeeze=False)
+        for k, axis in enumerate(axes[0]):
+            axis.spines[["top", "right"]].set_visible(False)
+            if k:
+                axis.plot([0, 1], [0, 1])
+                axis.set_ylabel("what it is worth")
+            else:
+                axis.barh(["a row with quite a long name", "a row with another name"], [1, 2])
+        figure.savefig(tmp_path / "figure.png", dpi=100)
+        ends = [axis.get_tightbbox().transformed(figure.transFigure.inverted()) for axis in axes[0]]
+        plt.close(figure)
+        _, found = phone.measured(tmp_path / "figure.png")
+        phone.measured.cache_clear()
+        assert len(found) == count - 1
+        assert all(left.x1 < at < right.x0 for left, at, right in zip(ends, found, ends[1:], strict=False)), found
 
 
 LINES = r"""[...document.querySelectorAll("article section > p")].flatMap((p) => {
@@ -1037,6 +1083,17 @@ FAULTY = {
         MATHJAX + "<meta name='viewport' content='width=device-width'><style>body {overflow: hidden}</style>",
         f"<p>as \\({'x+' * 60}x\\) says</p>",
         "formula in a line wider than a phone",
+    ),
+    "across.html": (
+        "",
+        f"<article><pre style='overflow: auto; width: 20em'>{'x ' * 60}</pre></article>",
+        "goes on to the right without a sign",
+    ),
+    "comma.html": (MATHJAX, '<p>at <span class="math">\\(\\pi\\)</span>, too</p>', "may fall to the next line: , too"),
+    "box.html": (
+        "",
+        "<div class='admonition'><p class='admonition-title' style='width: 9em'>a</p></div>",
+        "pixels before its box: a",
     ),
     "control.html": ("", "<input type='text'>", "control without a label"),
     "mute.html": ("", "<button><i></i></button>", "nothing to read on it"),

@@ -1,9 +1,9 @@
 """Figures on a phone: one of several panels is cut between them, and the panels stand below one another (``reading.js``).
 
 A figure of up to ``FITS`` pixels fits a phone as it is. In a wider one the panels are found here, in the picture: between two panels there is
-a strip of paper from top to bottom, and within one there is none, because its axes run through. What is narrow, the name of an axis
-or a scale of colours, belongs to the panel that is nearer, and rather to the one on its right. The places of the cuts become classes, ``cut-523`` for 52.3 % of the width;
-a wide figure that cannot be cut scrolls.
+a strip of paper from top to bottom, and within one there is none, because its axes run through. What is narrow, such as the name of an
+axis, belongs to the panel that is nearer, and rather to the one on its right. The places of the cuts become classes, ``cut-523`` for
+52.3 % of the width; a wide figure that cannot be cut scrolls.
 """
 
 import functools
@@ -31,7 +31,7 @@ def runs(inked: np.ndarray) -> list[tuple[int, int]]:
 
 def has_axis(inked: np.ndarray) -> bool:
     """Does a line run through most of this part of a picture? Words have none."""
-    return any(b - a > inked.shape[1] / 2 for row in inked[inked.any(axis=1)] for a, b in runs(row))
+    return any(b - a > 0.5 * inked.shape[1] for row in inked[inked.any(axis=1)] for a, b in runs(row))
 
 
 def cuts(picture: np.ndarray) -> list[float]:

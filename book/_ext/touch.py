@@ -5,11 +5,12 @@ Above it stand what is asked before anything is moved, and what to try, which is
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import figures
 import predictions
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -24,6 +25,7 @@ class TouchDirective(SphinxDirective):
 
     required_arguments = 1
     has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {"unasked": directives.flag}  # where nobody is asked to predict
 
     def run(self) -> list[nodes.Node]:
         """The figure as HTML, in a container, with the question and the content above its controls."""
@@ -39,7 +41,8 @@ class TouchDirective(SphinxDirective):
         self.state.nested_parse(StringList([told], source=f"{figure.name}.py"), self.content_offset, folded)
         heading, body = figures.html(figure, folder)
         whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
-        whole += predictions.form(question, list(figure.ask.choices), answer, folded)
+        if "unasked" not in self.options:
+            whole += predictions.form(question, list(figure.ask.choices), answer, folded)
         self.state.nested_parse(self.content, self.content_offset, whole)
         whole += nodes.raw("", body, format="html")
         return [whole]
