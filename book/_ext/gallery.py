@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import phone_figures
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -36,7 +38,12 @@ class Gallery(SphinxDirective):
         entry += nodes.literal_block(text=f"{failure.line}\n\n{failure.source}".strip(), language="python")
         target = folder / f"gallery-{failure.name}.svg"
         pictures.save(failure, seen, target)
-        entry += nodes.image(uri=f"/_generated/{target.name}", alt=pictures.alt(failure, seen), width="100%")
+        drawn = pictures.draw(failure, seen)
+        drawn.canvas.draw()
+        cut = phone_figures.classes(phone_figures.cuts(np.asarray(drawn.canvas.buffer_rgba()) / 255))
+        entry += nodes.image(
+            uri=f"/_generated/{target.name}", alt=pictures.alt(failure, seen), width="100%", classes=cut
+        )
         lines = nodes.field_list()
         named = evidence.values(seen, f"named_{failure.name}")
         doctor = (

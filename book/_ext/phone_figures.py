@@ -9,6 +9,7 @@ axis, belongs to the panel that is nearer, and rather to the one on its right. T
 import functools
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def measured(path: Path) -> tuple[int, tuple[float, ...]]:
     return picture.shape[1], tuple(cuts(picture))
 
 
+def classes(places: Iterable[float]) -> list[str]:
+    """Of a wide image that is cut there."""
+    return ["wide", *(f"cut-{round(1000 * place)}" for place in places)]
+
+
 class Wide(SphinxPostTransform):
     """When what a notebook shows has become images."""
 
@@ -77,7 +83,7 @@ class Wide(SphinxPostTransform):
             width, places = measured(path)
             asked = re.fullmatch(r"(\d+)(?:px)?", str(image.get("width", "")))
             if (int(asked[1]) if asked else width) > FITS:
-                image["classes"] += ["wide", *(f"cut-{round(1000 * place)}" for place in places)]
+                image["classes"] += classes(places)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -152,12 +152,12 @@
       parts.className = "figure-panels";
       parts.setAttribute("aria-hidden", "true"); // the whole is still there for those who hear it
       const cut = () => {
-        const wide = parseFloat(whole.style.width || whole.getAttribute("width")) || whole.naturalWidth;
+        const asked = /^(\d+)(?:px)?$/.exec(whole.style.width || whole.getAttribute("width") || ""), wide = asked ? Number(asked[1]) : whole.naturalWidth;
         [0, ...at].forEach((from, i) => {
           const share = (at[i] ?? 1) - from, part = document.createElement("span");
           part.className = `figure-panel ${whole.classList.contains("as-drawn") ? "as-drawn" : ""}`;
           Object.assign(part.style, {
-            maxWidth: `${share * wide}px`, aspectRatio: `${share * whole.naturalWidth} / ${whole.naturalHeight}`,
+            maxWidth: `${1.3 * share * wide}px`, aspectRatio: `${share * whole.naturalWidth} / ${whole.naturalHeight}`,
             backgroundImage: `url("${whole.src}")`, backgroundSize: `${100 / share}% 100%`, backgroundPosition: `${(100 * from) / (1 - share)}% 0`,
           });
           parts.append(part);
