@@ -122,7 +122,7 @@
   }
 
   function scrolls() { // what scrolls across is reached by the keyboard, too, and fades where it goes on
-    const WIDE = "div.math > mjx-container, div.highlight > pre, .figure-across, .pst-scrollable-table-container";
+    const WIDE = "div.math > mjx-container, div.highlight > pre, .figure-across, figure.map, .recipe-table, .pst-scrollable-table-container";
     const edges = (part) => {
       const left = part.scrollLeft > 1, right = part.scrollLeft + part.clientWidth < part.scrollWidth - 1;
       part.classList.toggle("more-left", left);
