@@ -30,6 +30,10 @@ LOOK = r"""(() => {
     const star = /(?<![\w*])\*\p{L}[\p{L}\d -]*\*(?![\w*])/u.test(text);
     if (tex || stray || star || /\{\{|\}\}/.test(text)) raw.push(text.trim().slice(0, 80));
   }
+  for (const e of document.querySelectorAll("[title], [aria-label], meta[name=description], .equation-shown")) { // what is shown without being typeset
+    const said = [e.title, e.getAttribute("aria-label"), e.content].filter((text) => typeof text === "string" && /\\[a-zA-Z]|\bfrac\b|\bsim pi\b/.test(text));
+    if (!e.closest("mjx-container")) raw.push(...said.map((text) => text.slice(0, 80)));
+  }
   const unknown = [...document.querySelectorAll("mjx-assistive-mml mtext")].filter((e) => e.textContent.includes("\\"));
   const errors = [...document.querySelectorAll("mjx-merror"), ...unknown];
   const images = [...document.querySelectorAll("img, svg[role=img]:not([aria-hidden=true])")];

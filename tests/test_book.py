@@ -20,7 +20,7 @@ from browser import Browser
 from commands import complaint
 from matplotlib import image as image_file
 from matplotlib import pyplot as plt
-from pages import ACCESS, FOCUS, faults, pages_of, served, violations
+from pages import ACCESS, FOCUS, anchors, faults, pages_of, served, violations
 from patience import finished
 from plan import of_chapter
 
@@ -327,15 +327,11 @@ def test_to_choose_is_not_to_commit(site: Path, browser: Browser) -> None:
 
 
 def test_helps_for_reading_work(site: Path, browser: Browser) -> None:
-    """Every term tells its meaning, a reference shows its equation, a ticked section stays ticked, code can be copied."""
+    """A reference shows its equation, a ticked section stays ticked, code can be copied."""
     with served(site) as base:
         page = base + "05-rlhf-problem.html"
         browser.open(page)
         browser.ask("localStorage.clear()")
-        terms = "[...document.querySelectorAll('article a[href*=\"#term-\"]')]"
-        assert (
-            browser.ask(f"{terms}.length") >= 5 and browser.ask(f"{terms}.filter(a => a.title.length < 10).length") == 0
-        )
         link = "document.querySelector('article p a[href^=\"#equation-\"]')"
         browser.ask(f"{link}.dispatchEvent(new Event('mouseenter'))")
         shown = "document.querySelector('.equation-shown')"
@@ -410,6 +406,78 @@ def test_what_a_chapter_says_to_run_can_be_copied_and_run(site: Path, browser: B
             assert browser.ask(f"{bare}.map(e => e.textContent)") == []
 
 
+LINK = "document.querySelector('article {}')"
+POPOVER = "document.querySelector('.equation-shown')"
+TEX = re.compile(
+    r"\\[A-Za-z]+|\b(?:frac|mathrm|mathbb|operatorname|piref|piold)\b|\b(?:sim|mid|cdot) (?:pi|theta|beta)\b"
+)
+
+
+def test_no_popover_holds_tex(site: Path) -> None:
+    """What the pages say of terms, and in titles, has its formulas in letters; each term of a chapter says what it means."""
+    told = 0
+    for page in PAGES.values():
+        text = (site / f"{page}.html").read_text(encoding="utf-8")
+        article = text[text.index("<article") : text.rindex("</article>")]
+        assert [title for title in re.findall(r'\btitle="([^"]*)"', text) if TEX.search(title)] == []
+        terms = re.findall(r'<a [^>]*href="glossary\.html#term-[^>]*>', article)
+        assert [link for link in terms if not re.search(r'title="[^"]{10,}', link)] == []
+        assert [link for link in terms if "…" in re.sub(r" …\"", "", link)] == [], "a formula that has no letters"
+        told += len(terms)
+    assert told > 100
+
+
+def test_terms_and_equations_are_shown_to_mouse_keyboard_and_finger(site: Path, browser: Browser) -> None:
+    """Of this page and of others, from a folder too; a finger's second touch follows the link; what is wide can be scrolled."""
+    term, foreign = LINK.format('a[href*="#term-"]'), LINK.format('a[href^="12-policy-gradients.html#equation-"]')
+    heard = browser.open((site / f"{PAGES[13]}.html").as_uri())
+    focus = "(() => {{ const a = {0}; a.focus(); return a.title; }})()"
+    assert browser.ask(focus.format(term)) == ""
+    assert browser.until(f"!{POPOVER}.hidden && {POPOVER}.textContent.length > 10")
+    assert browser.ask(f"{term}.getAttribute('aria-describedby') === {POPOVER}.id")
+    browser.ask(f"{term}.blur()")
+    assert browser.until(f"{POPOVER}.hidden")
+    browser.ask(focus.format(foreign))
+    assert browser.until(f"!{POPOVER}.hidden && {POPOVER}.querySelector('mjx-container mjx-math') !== null")
+    assert browser.ask(f"{POPOVER}.querySelectorAll('mjx-merror').length") == 0
+    browser.ask(f"{foreign}.blur()")
+    assert browser.until(f"{POPOVER}.hidden")
+    touch = f"""(() => {{
+      const go = new MouseEvent('click', {{bubbles: true, cancelable: true}});
+      {term}.dispatchEvent(new PointerEvent('pointerdown', {{bubbles: true, pointerType: 'touch'}}));
+      addEventListener('click', (event) => {{ window.stayed = event.defaultPrevented; event.preventDefault(); }}, {{once: true}});
+      {term}.dispatchEvent(go);
+      return window.stayed;
+    }})()"""
+    assert browser.ask(touch) is True
+    assert browser.until(f"!{POPOVER}.hidden")
+    assert browser.ask(touch) is False
+    assert heard.complaints == []
+    browser.resize(390, 844)
+    browser.open((site / f"{PAGES[5]}.html").as_uri())
+    wide = LINK.format('a[href="#equation-eq-rlhf-objective"]:not(.headerlink)')
+    browser.ask(f"{wide}.focus({{preventScroll: true}})")
+    assert browser.until(f"!{POPOVER}.hidden")
+    room = f"(() => {{ const e = {POPOVER}; e.scrollLeft = 1e4; const f = e.querySelector('mjx-math'); return e.getBoundingClientRect().right - f.getBoundingClientRect().right; }})()"
+    assert browser.ask(room) >= 0 and browser.ask(f"{POPOVER}.getBoundingClientRect().right") <= 390
+    browser.resize(1280, 900)
+
+
+def test_every_equation_that_a_page_refers_to_can_be_shown(site: Path) -> None:
+    """Those of other pages stand in the script of equations."""
+    text = (site / "_static" / "equations.js").read_text(encoding="utf-8")
+    known = json.loads(text.removeprefix("window.minirlhfEquations = ").rstrip().removesuffix(";"))
+    asked = set()
+    for page in PAGES.values():
+        asked |= set(
+            re.findall(r'href="([\w-]+\.html#equation-[^"]*)"', (site / f"{page}.html").read_text(encoding="utf-8"))
+        )
+    assert len(asked) > 30 and asked - known.keys() == set()
+    assert all(tex.startswith(r"\[") or r"\begin" in tex for tex in known.values())
+
+
+# What a student types, and the chapter that should lead; where several are as good, any of them. Judged before the search was asked, but for
+# "why KL": a reader would begin with chapter 5, where the search puts the chapter that is all about it first.
 SOUGHT = {
     "Bellman": "03",
     "GAE": "04",
@@ -421,19 +489,114 @@ SOUGHT = {
     "constitution": "15",
     "distillation": "18",
     "overoptimization": "20",
+    "reward hacking": "20",
+    "Elo": "06",
+    "advantage": "03 04",
+    "dpo loss": "14",
+    "KL penalty": "05 09",
+    "why KL": "05 09",
+    "how to choose beta": "05 09",
+    "reference model": "05",
+    "importance sampling": "04 12",
+    "value function": "03",
+    "policy gradient theorem": "04",
+    "what is a reward model": "08",
+    "temperature": "02",
+    "top-p": "02",
+    "Dr. GRPO": "13",
+    "DAPO": "13",
+    "PPO clip": "04",
+    "IPO": "14",
+    "KTO": "14",
+    "process reward model": "08",
+    "LoRA": "10",
+    "chat template": "10",
+    "pass@k": "11 16 19",
+    "tool call": "17",
+    "prompt injection": "17",
+    "inter-annotator agreement": "07",
+    "confidence interval": "19",
+    "Q-learning": "03",
+    "entropy collapse": "13 16",
+    "model collapse": "18",
+    "RLAIF": "15",
+    "self-consistency": "16",
+    "what is perplexity": "02",
+    "Goodhart": "20",
+    "Arrow's theorem": "06",
+    "GSPO": "13",
+    "packing": "10",
+    "TRPO": "04",
+    "on-policy vs off-policy": "05",
+    "LLM as a judge": "08 15",
+    "rejection sampling": "11",
+    "discount factor": "03",
+}
+# In Chinese: the entry of the glossary that answers, and the chapter that leads.
+MEANT = {
+    "优势函数": "term-advantage 03 04",
+    "优势": "term-advantage 03 04",
+    "KL散度": "term-KL-divergence 02 05 09",
+    "奖励模型": "term-reward-model 08",
+    "强化学习": "term-reinforcement-learning 03",
+    "温度": "term-temperature 02",
+    "近端策略优化": "term-proximal-policy-optimisation 04",
+    "直接偏好优化": "term-direct-preference-optimisation 14",
+    "拒绝采样": "term-rejection-sampling 11",
+    "工具调用": "term-tool-call 17",
 }
 
 
-def test_search_ranks_chapters_first(site: Path, browser: Browser) -> None:
-    """From a folder, where a page may fetch nothing: the chapter of a subject leads, with the words round what was found."""
-    found = {}
-    for words in SOUGHT:
-        heard = browser.open((site / "search.html").as_uri() + f"?q={words}")
-        found[words] = browser.until("[...document.querySelectorAll('#search-found > li > p > a')].slice(0, 5).map(a => a.getAttribute('href'))")  # fmt: skip
-        assert heard.complaints == []
-        assert browser.ask("document.querySelector('#search-found li mark')?.textContent.length > 0")
-    first = {words: pages[0][:2] for words, pages in found.items()}
-    assert first == SOUGHT, found
+def answer(browser: Browser, words: str) -> tuple[list[str], list[str], str]:
+    """Asked on a page that is open: where the first pages lead, where the meanings do, and all that is shown."""
+    browser.ask(f"minirlhfSearch({json.dumps(words)})")
+    links = "[...document.querySelectorAll('{}')].slice(0, 5).map(a => a.getAttribute('href'))"
+    return (
+        browser.ask(links.format("#search-found > li > p > a")),
+        browser.ask(links.format("#search-meaning a")),
+        browser.ask("['search-meaning', 'search-found'].map(id => document.getElementById(id).innerText).join(' ')"),
+    )
+
+
+def test_search_leads_to_the_chapter_of_a_subject(site: Path, browser: Browser) -> None:
+    """From a folder, where a page may fetch nothing, with the words round what was found and no TeX among them."""
+    heard = browser.open((site / "search.html").as_uri() + "?q=GRPO")
+    assert browser.until("document.querySelector('#search-found li mark')?.textContent.length > 0")
+    answers = {words: answer(browser, words) for words in SOUGHT}
+    assert {words: a[0][:3] for words, a in answers.items() if a[0][0][:2] not in SOUGHT[words].split()} == {}
+    assert {words: TEX.findall(a[2]) for words, a in answers.items() if TEX.search(a[2].replace(r"\boxed", ""))} == {}
+    assert heard.complaints == []
+
+
+def test_search_understands_chinese_and_says_what_a_term_means(site: Path, browser: Browser) -> None:
+    """The entry of the glossary, at its own place, and the chapters by its English name; an English term is told as well."""
+    browser.open((site / "search.html").as_uri() + "?q=GRPO")
+    entries = anchors(site / "glossary.html")
+    for words, told in MEANT.items():
+        pages, meanings, _ = answer(browser, words)
+        anchor, *chapters_ = told.split()
+        assert meanings[0] == f"glossary.html#{anchor}" and anchor in entries, (words, meanings)
+        assert pages[0][:2] in chapters_, (words, pages)
+    for words, anchor in {
+        "KL divergence": "term-KL-divergence",
+        "value functions": "term-value",
+        "GAE": "term-generalised-advantage-estimation",
+    }.items():
+        assert answer(browser, words)[1][:1] == [f"glossary.html#{anchor}"]
+
+
+def test_the_index_of_the_search_holds_what_a_reader_sees(site: Path) -> None:
+    """No TeX but what is printed as code, no lost reference, no key of a citation; each section's anchor is there."""
+    text = (site / "_static" / "search-data.js").read_text(encoding="utf-8")
+    pages = json.loads(text.removeprefix("window.minirlhfPages = ").rstrip().removesuffix(";"))
+    printed = {("16-reasoning", r"\boxed"), ("own-derivation", r"\pi")}
+    for page, kind, sections in pages:
+        for anchor, title, said, *_ in sections:
+            tex = {(page, sign) for sign in TEX.findall(f"{title} {said}")} - printed
+            assert kind in ("library", "notebook") or not tex, tex
+            assert anchor in anchors(site / f"{page}.html"), (page, anchor)
+            assert not re.search(r"\beq:[a-z]", said) or kind != "chapter", (page, anchor)
+            assert title, (page, anchor)
 
 
 def test_a_search_in_vain_says_so(site: Path, browser: Browser) -> None:
@@ -1064,6 +1227,12 @@ MATHJAX = (
 FAULTY = {
     "raw.html": ("", "<p>the policy \\(\\pi\\)</p>", "raw TeX"),
     "dollars.html": ("", "<p>costs $\\beta$</p>", "raw TeX"),
+    "title.html": ("", "<p title='\\KL(p), an average'>the KL</p>", "raw TeX, template or Markdown: \\KL(p)"),
+    "described.html": (
+        "<meta name='description' content='the mean is frac 1 n'>",
+        "",
+        "raw TeX, template or Markdown: the mean",
+    ),
     "braces.html": ("", "<p>in {{share}} of the runs</p>", "raw TeX, template"),
     "stars.html": ("", "<p>the *reverse* KL</p>", "or Markdown: the *reverse* KL"),
     "macro.html": (MATHJAX, '<p><span class="math">\\(\\nosuchmacro\\)</span></p>', "MathJax error"),

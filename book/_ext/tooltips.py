@@ -1,15 +1,26 @@
-"""A term that links to the glossary says in its tooltip what it means, so that nobody has to leave the page for it."""
+"""A term that links to the glossary says what it means, so that nobody has to leave the page for it.
+
+It is a plain ``title``, with its formulas in letters; ``reading.js`` shows it as it shows equations, so that keyboard and touch reach it too.
+"""
 
 from typing import Any
 
 from docutils import nodes
+from plain_formulas import letters
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 PAGE = "glossary"
-MOST = 300  # letters of a tooltip
+MOST = 700  # letters of a tooltip: all meanings of a word that has several
+
+
+def said(node: nodes.Node) -> str:
+    """The text of a paragraph, in which formulas are letters."""
+    if isinstance(node, nodes.math):
+        return letters(node.astext()) or "…"
+    return node.astext() if isinstance(node, nodes.Text) else "".join(map(said, node.children))
 
 
 def meanings(env: BuildEnvironment) -> dict[str, str]:
@@ -19,7 +30,7 @@ def meanings(env: BuildEnvironment) -> dict[str, str]:
         return found
     for glossary in env.get_doctree(PAGE).findall(addnodes.glossary):
         for item in glossary.findall(nodes.definition_list_item):
-            text = next((p.astext() for p in item.findall(nodes.paragraph)), "")
+            text = next((said(p) for p in item.findall(nodes.paragraph)), "")
             short = text if len(text) <= MOST else f"{text[:MOST].rsplit(' ', 1)[0]} …"
             found |= {anchor: short for term in item.findall(nodes.term) for anchor in term["ids"]}
     return found

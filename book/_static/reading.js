@@ -1,4 +1,4 @@
-/* Small helps for reading: code can be copied, an equation of this page is shown where it is referred to, and a section can be ticked off.
+/* Small helps for reading: code can be copied, an equation or a term is shown where it is referred to, and a section can be ticked off.
    Ticks are kept in this browser and go nowhere else; without JavaScript none of this is there, and nothing is missing. */
 (() => {
   "use strict";
@@ -66,32 +66,94 @@
     }, true);
   }
 
-  function equations() {
+  /* What a link to an equation or to a term leads to, beside the link: under the mouse, at the focus of the keyboard, and at the first touch
+     of a finger, whose second follows the link. Equations of other pages stand in a script that is loaded when the first is asked for. */
+  const HERE = document.currentScript.src;
+  let others;
+  function elsewhere() {
+    others ??= new Promise((yes, no) => {
+      const script = document.createElement("script");
+      script.src = new URL("equations.js", HERE).href;
+      script.addEventListener("load", () => yes(window.minirlhfEquations));
+      script.addEventListener("error", () => { others = undefined; no(new Error("equations.js is not there")); });
+      document.head.append(script);
+    });
+    return others;
+  }
+  async function inside(link, meaning) { // what is shown; nothing where there is nothing
+    if (meaning) return [Object.assign(document.createElement("p"), { textContent: meaning })];
+    const place = link.getAttribute("href");
+    if (place.startsWith("#")) {
+      const equation = document.getElementById(place.slice(1));
+      if (equation) window.minirlhfTypeset?.(equation);
+      const target = equation?.querySelector("mjx-container");
+      return target && [target.cloneNode(true)];
+    }
+    const tex = window.MathJax?.typeset && (await elsewhere())[link.href.slice(new URL("../", HERE).href.length)];
+    if (!tex) return undefined;
+    const formula = Object.assign(document.createElement("div"), { className: "math", textContent: tex });
+    document.body.append(formula); // MathJax measures what stands on the page
+    window.MathJax.typeset([formula]);
+    formula.remove();
+    return [...formula.children];
+  }
+  function popovers() {
     const shown = document.createElement("div");
-    Object.assign(shown, { className: "equation-shown", hidden: true });
+    Object.assign(shown, { className: "equation-shown", hidden: true, id: "equation-shown" });
     shown.setAttribute("role", "tooltip");
-    shown.id = "equation-shown";
     document.body.append(shown);
-    const hide = () => { shown.hidden = true; };
-    for (const link of document.querySelectorAll('article a[href^="#equation-"]:not(.headerlink)')) {
-      const show = () => {
-        const equation = document.getElementById(link.getAttribute("href").slice(1));
-        if (equation) window.minirlhfTypeset?.(equation);
-        const target = equation?.querySelector("mjx-container");
-        if (!target) return;
-        shown.replaceChildren(target.cloneNode(true));
-        const at = link.getBoundingClientRect();
-        shown.hidden = false;
-        shown.style.left = `${Math.max(8, Math.min(at.left, innerWidth - shown.offsetWidth - 8))}px`;
-        shown.style.top = at.bottom + shown.offsetHeight + 12 < innerHeight ? `${at.bottom + 6}px` : `${at.top - shown.offsetHeight - 6}px`;
+    let at = null, leaving;
+    const hide = () => {
+      clearTimeout(leaving);
+      at?.removeAttribute("aria-describedby");
+      at = null;
+      shown.hidden = true;
+    };
+    const leave = () => { clearTimeout(leaving); leaving = setTimeout(hide, 200); }; // time to reach what is shown, and to scroll it
+    const put = (link, parts) => {
+      shown.replaceChildren(...parts);
+      shown.hidden = false;
+      link.setAttribute("aria-describedby", shown.id);
+      beside(link);
+    };
+    const beside = (link) => {
+      const box = link.getBoundingClientRect();
+      shown.style.left = `${Math.max(8, Math.min(box.left, innerWidth - shown.offsetWidth - 8))}px`;
+      shown.style.top = box.bottom + shown.offsetHeight + 12 < innerHeight ? `${box.bottom + 6}px` : `${box.top - shown.offsetHeight - 6}px`;
+    };
+    for (const link of document.querySelectorAll('article a[href*="#equation-"]:not(.headerlink), article a[href*="glossary.html#term-"][title]')) {
+      const meaning = link.title; // the browser's own would stand beside ours
+      link.removeAttribute("title");
+      const show = async () => {
+        clearTimeout(leaving);
+        if (at === link) return;
+        hide();
+        at = link;
+        const parts = await inside(link, meaning).catch(() => undefined);
+        if (at === link && parts) put(link, parts);
       };
       link.addEventListener("mouseenter", show);
       link.addEventListener("focus", show);
-      link.addEventListener("mouseleave", hide);
-      link.addEventListener("blur", hide);
+      link.addEventListener("mouseleave", leave);
+      link.addEventListener("blur", leave);
+      let finger = false, open = false;
+      link.addEventListener("pointerdown", (event) => { finger = event.pointerType === "touch"; open = at === link && !shown.hidden; });
+      link.addEventListener("click", (event) => {
+        if (!finger || open) return;
+        event.preventDefault();
+        show();
+      });
     }
+    shown.addEventListener("mouseenter", () => clearTimeout(leaving));
+    shown.addEventListener("mouseleave", leave);
+    shown.addEventListener("pointerdown", () => setTimeout(() => clearTimeout(leaving)));
+    addEventListener("pointerdown", (event) => { if (at && !shown.contains(event.target) && !at.contains(event.target)) hide(); });
     addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-    addEventListener("scroll", hide, { passive: true });
+    addEventListener("scroll", () => { // the keyboard scrolls to what it reaches
+      const box = at?.getBoundingClientRect();
+      if (!box || shown.hidden) return;
+      if (box.bottom < 0 || box.top > innerHeight) hide(); else beside(at);
+    }, { passive: true });
   }
 
   function ticks() {
@@ -168,6 +230,6 @@
     }
   }
 
-  document.addEventListener("DOMContentLoaded", () => { panels(); copies(document.querySelector("article") ?? document.body); marks(); equations(); ticks(); });
+  document.addEventListener("DOMContentLoaded", () => { panels(); copies(document.querySelector("article") ?? document.body); marks(); popovers(); ticks(); });
   addEventListener("load", scrolls);
 })();
