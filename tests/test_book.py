@@ -404,6 +404,8 @@ def test_what_a_chapter_says_to_run_can_be_copied_and_run(site: Path, browser: B
             assert (ROOT / notebook).is_file()
             bare = f"{here}.filter(e => !(e.matches('code') ? e.nextElementSibling : e.parentElement.querySelector('button'))?.matches('.copy-button'))"
             assert browser.ask(f"{bare}.map(e => e.textContent)") == []
+            own = "[...document.querySelectorAll('p.run-this .copy-button')].map(b => getComputedStyle(b).display)"
+            assert set(browser.ask(own)) == {"inline-block"}, "a button on a line of its own"
 
 
 LINK = "document.querySelector('article {}')"
