@@ -947,6 +947,18 @@ def test_boxes_of_code_stay_whole_in_print(tmp_path: Path, system_tool) -> None:
     assert sum(parts[long]) == 120 and len(parts[long]) > 1 and min(parts[long]) >= 6
 
 
+def test_a_page_printed_by_itself_begins_with_its_title(site: Path, tmp_path: Path, system_tool) -> None:
+    """Its first sheet does, and no button of the screen stands on paper."""
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=30000")
+    files = (f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={tmp_path / 'page.pdf'}")
+    command = [system_tool("chromium"), *flags, *files, (site / f"{PAGES[5]}.html").as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    command = [system_tool("pdftotext"), "-layout", str(tmp_path / "page.pdf"), "-"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.split("\n")[0].strip() == "5. The RLHF problem"
+    assert not re.search(r"\b(?:copy|mark as read|commit|back to the start)\b *(?:$|[·:])", text, re.M)
+
+
 def test_every_term_of_the_glossary_has_a_place_in_the_index(site: Path) -> None:
     """The first link of an entry leads to the glossary, the others to where the book speaks of it."""
     page = (site / "terms.html").read_text(encoding="utf-8")
