@@ -26,7 +26,7 @@ from plan import of_chapter
 
 from minirlhf import evidence
 from minirlhf.chapters import chapters, load_checks
-from minirlhf.ledger.pages import scientific
+from minirlhf.ledger.pages import written
 from minirlhf.ledger.registry import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,13 +124,13 @@ def test_the_ledger_s_page_shows_what_the_checks_give(site: Path) -> None:
     marks, equations = proof_marks(site / "one-page.html")
     assert marks == [str(SEED)] * equations
     ledger = load_checks()
-    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code><span class="proof-numbers">(\d+) checks?, worst error (\S+), tolerance'
+    entry = r'<div class="ledger-entry of-chapter-(\d+)[^>]*>.*?<span class="pre">(eq:[a-z0-9-]+)</span></code><span class="proof-numbers">(\d+) checks?, worst error ([^,]+), tolerance'
     shown = re.findall(entry, (site / "ledger.html").read_text(encoding="utf-8"), re.S)
     assert len(shown) == equations
     for chapter, label, count, error in shown:
         results = [run(c, SEED) for c in ledger.select([label])]
         worst = max(results, key=lambda r: r.error / r.check.tolerance)
-        assert (int(chapter), int(count), error) == (worst.check.chapter, len(results), scientific(worst.error)), label
+        assert (int(chapter), int(count), error) == (worst.check.chapter, len(results), written(worst.error)), label
 
 
 HEAVIEST = 400_000  # bytes of a page without its pictures

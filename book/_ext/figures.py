@@ -398,7 +398,7 @@ def html(figure: Figure, folder: str) -> tuple[str, str]:
     }
     held = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     heading = (
-        f'<div class="touch" id="touch-{figure.name}" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{_text(figure.title)}">'
+        f'<div class="touch" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{_text(figure.title)}">'
         f'<p class="touch-heading">{_text(figure.title)}</p>'
     )
     body = (

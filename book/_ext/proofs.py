@@ -134,15 +134,6 @@ def count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def written(number: float) -> str:
-    """As on paper, and never broken at the end of a line: ``1.6 × 10⁻¹⁶``."""
-    digits, _, power = reader.scientific(number).partition("e")
-    if power in ("", "0"):
-        return digits
-    ten = "10" + power.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return ten if digits == "1" else f"{digits}\u00a0×\u00a0{ten}"
-
-
 def listing(thing: Callable[..., Any]) -> list[nodes.Node]:
     """File, line and code of a function."""
     where, code = reader.source(thing)
@@ -162,9 +153,9 @@ def _one(outcome: CheckOutcome, placed: dict[str, str], page: str) -> nodes.defi
         link = equation_link(c.follows, page) if c.follows in placed else nodes.literal("", c.follows)
         against += [nodes.Text(" Follows "), link, nodes.Text(".")]
     numbers = (
-        f"Worst error {written(outcome.result.error)}, tolerance {written(c.tolerance)}."
+        f"Worst error {reader.written(outcome.result.error)}, tolerance {reader.written(c.tolerance)}."
         f" Wrong on purpose, and rejected: "
-        + "; ".join(f"{name} (error {written(variant.error)})" for name, variant in outcome.wrong.items())
+        + "; ".join(f"{name} (error {reader.written(variant.error)})" for name, variant in outcome.wrong.items())
         + "."
     )
     body = nodes.definition("", said, against, nodes.paragraph("", numbers, classes=["proof-numbers"]))
@@ -201,7 +192,7 @@ def print_summary(seed: int) -> nodes.Node:
     worst = max((one.error for one in found), default=0.0)
     return nodes.paragraph(
         "",
-        f"Of {len(done)} printed formulas {len(found)} are evaluated, with a worst error of {written(worst)}; "
+        f"Of {len(done)} printed formulas {len(found)} are evaluated, with a worst error of {reader.written(worst)}; "
         f"{how.total()} misprints of them were made for this page: {how['value']} gave a wrong value, {how['refused']} could not be "
         f"read, {how['harmless']} would be true as well. {count(len(done) - len(found), 'formula')} are read only.",
     )
@@ -250,7 +241,9 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
         ),
         classes=("proof-mark", "print-mark", "passed" if found.passed else "failed"),
     )
-    numbers = f" · worst error {written(found.error)}" + (f" · {seen} of {tried} noticed" if found.misprints else "")
+    numbers = f" · worst error {reader.written(found.error)}" + (
+        f" · {seen} of {tried} noticed" if found.misprints else ""
+    )
     folded[0] += nodes.inline("", numbers, classes=["mark-numbers"])  # a phone has no room for them
     return folded
 
@@ -295,8 +288,8 @@ def _compact(labels: list[str], page: str, seed: int) -> list[nodes.Node]:
         worst = _worst(label, seed).result
         texts = [
             str(len(outcomes(label, seed))),
-            written(worst.error),
-            written(worst.check.tolerance),
+            reader.written(worst.error),
+            reader.written(worst.check.tolerance),
         ]
         rows.append([equation_link(label, page), nodes.literal("", label), *map(nodes.Text, texts)])
     return [table(["Equation", "Label", "Checks", "Worst error", "Tolerance"], rows, [12, 40, 12, 18, 18])]
@@ -305,9 +298,7 @@ def _compact(labels: list[str], page: str, seed: int) -> list[nodes.Node]:
 def _entry(label: str, page: str, home: str, seed: int) -> nodes.Node:
     """One equation: number, label, how well it holds, the formula, and what its checks claim."""
     done, worst = outcomes(label, seed), _worst(label, seed).result
-    numbers = (
-        f"{count(len(done), 'check')}, worst error {written(worst.error)}, tolerance {written(worst.check.tolerance)}"
-    )
+    numbers = f"{count(len(done), 'check')}, worst error {reader.written(worst.error)}, tolerance {reader.written(worst.check.tolerance)}"
     entry = nodes.container(classes=["ledger-entry", f"of-chapter-{checked_by(home)}"])
     entry += nodes.paragraph(
         *("", "", equation_link(label, page), nodes.Text(" "), nodes.literal("", label)),

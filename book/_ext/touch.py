@@ -42,6 +42,7 @@ class TouchDirective(SphinxDirective):
         heading, body = figures.html(figure, folder)
         whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
         if "unasked" not in self.options:
+            whole["ids"].append(f"touch-{figure.name}")
             whole += predictions.form(question, list(figure.ask.choices), answer, folded)
         self.state.nested_parse(self.content, self.content_offset, whole)
         whole += nodes.raw("", body, format="html")

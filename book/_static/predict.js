@@ -43,16 +43,15 @@
     return null;
   }
 
-  function behind(result, others) { // what else tells the result: folds that follow it, but for another question's, and the text behind them
+  function behind(result, others) { // what else tells the result: the folds round it, but for another question's, and the text behind them
     const folds = [], texts = [], cell = result.closest("div.cell");
+    const more = (one) => one?.matches("div.cell.tag_predicted") && !others.some((other) => one.contains(other));
+    for (let one = cell?.previousElementSibling; more(one); one = one.previousElementSibling) folds.push(...one.querySelectorAll("details"));
     let next = cell?.nextElementSibling;
-    for (; next?.matches("div.cell.tag_predicted") && !others.some((other) => next.contains(other)); next = next.nextElementSibling) {
-      folds.push(...next.querySelectorAll("details"));
-    }
-    for (; ["P", "UL", "OL"].includes(next?.tagName); next = next.nextElementSibling) {
-      next.classList.add("predict-after");
-      texts.push(next);
-    }
+    for (; more(next); next = next.nextElementSibling) folds.push(...next.querySelectorAll("details"));
+    for (; ["P", "UL", "OL"].includes(next?.tagName); next = next.nextElementSibling) texts.push(next);
+    if (texts.length > 1 && next?.matches("div.cell.tag_prediction, .predict-form")) texts.pop(); // it leads up to the next question
+    texts.forEach((one) => one.classList.add("predict-after"));
     return { folds, texts };
   }
 

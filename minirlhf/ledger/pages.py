@@ -54,6 +54,15 @@ def scientific(x: float) -> str:
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
 
 
+def written(number: float) -> str:
+    """As on paper, and never broken at the end of a line: ``1.6 × 10⁻¹⁶``."""
+    digits, _, power = scientific(number).partition("e")
+    if power in ("", "0"):
+        return digits
+    ten = "10" + power.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ten if digits == "1" else f"{digits}\u00a0×\u00a0{ten}"
+
+
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
