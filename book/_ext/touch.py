@@ -61,7 +61,7 @@ class TouchListDirective(SphinxDirective):
         for page in sorted(Path(self.env.srcdir).glob("[0-9][0-9]-*.md")):
             self.env.note_dependency(str(page))
             to_page = self.env.app.builder.get_relative_uri(self.env.docname, page.stem)
-            for name in PLACED.findall(page.read_text("utf-8")):
+            for name in (n for n in PLACED.findall(page.read_text("utf-8")) if n in figures.names()):
                 link = nodes.reference("", figures.load(name).title, internal=True, refuri=f"{to_page}#touch-{name}")
                 found.append(nodes.list_item("", nodes.paragraph("", f"{int(page.stem[:2])} · ", link)))
         return [nodes.bullet_list("", *found, classes=["touch-list"])]
