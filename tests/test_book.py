@@ -835,10 +835,16 @@ def test_a_figure_is_cut_between_its_panels(tmp_path: Path) -> None:
         figure.savefig(tmp_path / "figure.png", dpi=100)
         ends = [axis.get_tightbbox().transformed(figure.transFigure.inverted()) for axis in axes[0]]
         plt.close(figure)
-        _, found = phone.measured(tmp_path / "figure.png")
-        phone.measured.cache_clear()
-        assert len(found) == count - 1
+        picture = image_file.imread(tmp_path / "figure.png")
+        found, told = phone.cuts(picture), phone.classes(picture)
+        assert len(found) == count - 1 == sum(name.startswith("cut-") for name in told)
         assert all(left.x1 < at < right.x0 for left, at, right in zip(ends, found, ends[1:], strict=False)), found
+        picture[: len(picture) // 3, : round(found[0] * picture.shape[1]) if found else 0] = (
+            1  # a part that begins lower down
+        )
+        rows = [tuple(map(int, name.split("-")[2:])) for name in phone.classes(picture) if name.startswith("rows-")]
+        assert len(rows) == (count if count > 1 else 0) and all(0 <= top < end <= 1000 for top, end in rows)
+        assert not rows or (rows[0][0] >= 333 and all(top < 100 for top, _ in rows[1:]))
 
 
 LINES = r"""[...document.querySelectorAll("article section > p")].flatMap((p) => {

@@ -40,7 +40,7 @@ class Gallery(SphinxDirective):
         pictures.save(failure, seen, target)
         drawn = pictures.draw(failure, seen)
         drawn.canvas.draw()
-        cut = phone_figures.classes(phone_figures.cuts(np.asarray(drawn.canvas.buffer_rgba()) / 255))
+        cut = phone_figures.classes(np.asarray(drawn.canvas.buffer_rgba()) / 255)
         entry += nodes.image(
             uri=f"/_generated/{target.name}", alt=pictures.alt(failure, seen), width="100%", classes=cut
         )

@@ -3,13 +3,14 @@
 A figure of up to ``FITS`` pixels fits a phone as it is. In a wider one the panels are found here, in the picture: between two panels there is
 a strip of paper from top to bottom, and within one there is none, because its axes run through. What is narrow, such as the name of an
 axis, belongs to the panel that is nearer, and rather to the one on its right. The places of the cuts become classes, ``cut-523`` for
-52.3 % of the width; a wide figure that cannot be cut scrolls.
+52.3 % of the width, and the rows between which each part stands; a wide figure that cannot be cut scrolls.
 """
 
 import functools
 import itertools
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,28 @@ def cuts(picture: np.ndarray) -> list[float]:
     return [(a[1] + b[0]) / 2 / width for a, b in itertools.pairwise(parts)]
 
 
+def heights(picture: np.ndarray, places: Sequence[float]) -> list[tuple[float, float]]:
+    """Where the ink of each part begins and ends, as shares of the height: a legend is lower than the panel beside it."""
+    tall, width = picture.shape[:2]
+    inked = (np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02).any(axis=2)
+    ends = [round(place * width) for place in (0, *places, 1)]
+    rows = [np.flatnonzero(inked[:, a:b].any(axis=1)) for a, b in itertools.pairwise(ends)]
+    return [(int(row[0]) / tall, (int(row[-1]) + 1) / tall) for row in rows]
+
+
+def classes(picture: np.ndarray) -> list[str]:
+    """Of a wide image: where it is cut, and between which rows each part stands, ``rows-1-120-480`` for the second one."""
+    places = cuts(picture)
+    rows = heights(picture, places) if places else []
+    parts = (f"rows-{i}-{math.floor(1000 * a)}-{math.ceil(1000 * b)}" for i, (a, b) in enumerate(rows))
+    return ["wide", *(f"cut-{round(1000 * place)}" for place in places), *parts]
+
+
 @functools.cache
-def measured(path: Path) -> tuple[int, tuple[float, ...]]:
-    """The width of a file in pixels, and where it is cut."""
+def measured(path: Path) -> tuple[int, tuple[str, ...]]:
+    """The width of a file in pixels, and the classes of a wide one."""
     picture = image_file.imread(path)
-    return picture.shape[1], tuple(cuts(picture))
-
-
-def classes(places: Iterable[float]) -> list[str]:
-    """Of a wide image that is cut there."""
-    return ["wide", *(f"cut-{round(1000 * place)}" for place in places)]
+    return picture.shape[1], tuple(classes(picture))
 
 
 class Wide(SphinxPostTransform):
@@ -80,10 +93,10 @@ class Wide(SphinxPostTransform):
             path = Path(self.app.srcdir) / image["uri"].lstrip("/")
             if path.suffix != ".png" or not path.is_file():
                 continue
-            width, places = measured(path)
+            width, cut = measured(path)
             asked = re.fullmatch(r"(\d+)(?:px)?", str(image.get("width", "")))
             if (int(asked[1]) if asked else width) > FITS:
-                image["classes"] += classes(places)
+                image["classes"] += cut
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -217,10 +217,13 @@
         const asked = /^(\d+)(?:px)?$/.exec(whole.style.width || whole.getAttribute("width") || ""), wide = asked ? Number(asked[1]) : whole.naturalWidth;
         [0, ...at].forEach((from, i) => {
           const share = (at[i] ?? 1) - from, part = document.createElement("span");
+          const rows = [...whole.classList].find((name) => name.startsWith(`rows-${i}-`)), [top, end] = rows ? rows.split("-").slice(2).map((n) => n / 1000) : [0, 1];
+          const tall = end - top;
           part.className = `figure-panel ${whole.classList.contains("as-drawn") ? "as-drawn" : ""}`;
           Object.assign(part.style, {
-            maxWidth: `${1.3 * share * wide}px`, aspectRatio: `${share * whole.naturalWidth} / ${whole.naturalHeight}`,
-            backgroundImage: `url("${whole.src}")`, backgroundSize: `${100 / share}% 100%`, backgroundPosition: `${(100 * from) / (1 - share)}% 0`,
+            maxWidth: `${1.3 * share * wide}px`, aspectRatio: `${share * whole.naturalWidth} / ${tall * whole.naturalHeight}`,
+            backgroundImage: `url("${whole.src}")`, backgroundSize: `${100 / share}% ${100 / tall}%`,
+            backgroundPosition: `${(100 * from) / (1 - share)}% ${tall < 1 ? (100 * top) / (1 - tall) : 0}%`,
           });
           parts.append(part);
         });
