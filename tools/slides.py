@@ -57,6 +57,14 @@ def renderer():
     return MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=mathematics)
 
 
+HELD = re.compile(r"([(\[“‘]*)(<span class=\"math inline\">.*?</span>)([.,;:!?)\]”’…-]*)", re.DOTALL)
+
+
+def held(page: str) -> str:
+    """HTML in which no line is broken between a formula and the signs that touch it."""
+    return HELD.sub(lambda m: f'<span class="held">{m[0]}</span>' if m[1] or m[3] else m[0], page)
+
+
 def take_figures(text: str, out: Path) -> str:
     """``![alt](05:frontier)`` with the image written beside the deck.
 
@@ -87,7 +95,9 @@ def deck(source: Path, out: Path, mathjax: dict, place: str) -> Path:
     if not 3 <= len(parts) <= 5 or title is None:
         raise Refused(f"{source.name}: expected 3 to 5 slides, the first with '# title'; found {len(parts)}")
     markdown = renderer()
-    slides = "\n".join(f'<section id="{i}">\n{markdown.render(part)}</section>' for i, part in enumerate(parts, 1))
+    slides = "\n".join(
+        f'<section id="{i}">\n{held(markdown.render(part))}</section>' for i, part in enumerate(parts, 1)
+    )
     text = PAGE.format(title=html.escape(title[1]), mathjax=json.dumps(mathjax), place=place, slides=slides)
     target = out / f"{source.stem}.html"
     target.write_text(text, encoding="utf-8")
