@@ -14,9 +14,9 @@ from typing import Any
 from minirlhf.evidence import code
 from minirlhf.recipes.spelling import NOTHING, dotted, leaves
 
-#: How far a change of machine may move a number of a probe. Measured with SSE instead of the default in PyTorch, MKL and oneDNN: of 932
-#: numbers of the eleven probes none moved by more than 9e-4 of itself or, near 0, 5e-6, and no sampled token was another. A sign, a mask or
-#: a step less moves some by tens of percents.
+#: How far a change of machine may move a number of a probe. Measured with AVX2 instead of AVX-512 in PyTorch, MKL and oneDNN: of the 7,200
+#: numbers of the 90 probes none moved by more than 1.6e-3 of itself or, near 0, 2e-5, and no sampled token was another (with SSE alone
+#: some are, in seven probes). A sign, a mask or a step less moves some by tens of percents.
 RELATIVE, ABSOLUTE = 3e-3, 2e-5
 
 #: Between the name of a plan and a path in it, in what :func:`settings` calls a setting; and what a new setting may be without a change:

@@ -70,7 +70,10 @@ def one_seed(seed: int, base: SFTConfig = BASE, tune: SFTConfig = TUNE, rows: in
 def probe() -> dict[str, float | str]:
     """A few steps of each."""
     short = replace(TUNE, max_steps=BEFORE + 5, batch_size=4)
-    return one_seed(0, replace(BASE, max_steps=2, batch_size=4), short, 20) | settings(base=BASE, tune=TUNE)
+    numbers = one_seed(0, replace(BASE, max_steps=2, batch_size=4), short, 20)
+    # After 25 steps at .06 it differs by .2 to .3 percent between kinds of processors.
+    del numbers["nll_rank_4_rate_3"]
+    return numbers | settings(base=BASE, tune=TUNE)
 
 
 STUDY = Study(one_seed, probe, seeds=10)

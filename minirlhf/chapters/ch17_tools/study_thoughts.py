@@ -19,7 +19,9 @@ def one_seed(seed: int, plan: SFTConfig = SHOWN, count: int = 150) -> dict[str, 
 
 def probe() -> dict[str, float | str]:
     """A few steps of each."""
-    numbers = one_seed(0, replace(SHOWN, max_steps=40), 4)
+    found = one_seed(0, replace(SHOWN, max_steps=40), 4)
+    # The longest way has 120 steps, after which two kinds of processors give one of the four questions another answer.
+    numbers = {name: x for name, x in found.items() if not (name.startswith("longer") and name.endswith("right"))}
     for way in WAYS:
         numbers |= trace(way, shown(way, replace(SHOWN, max_steps=3, seed=1), count=60).history)
     return numbers | settings(plan=SHOWN)
