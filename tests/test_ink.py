@@ -12,7 +12,7 @@ import torch
 from minirlhf.chapters import chapters, load_checks, load_legends
 from minirlhf.ledger import pages
 from minirlhf.ledger.ink import misprints, proof
-from minirlhf.ledger.ink.displays import displays
+from minirlhf.ledger.ink.displays import displays, fences
 from minirlhf.ledger.ink.items import InkError, digest, tokens
 from minirlhf.ledger.ink.reader import InkReader
 
@@ -299,3 +299,12 @@ def test_every_formula_has_a_legend_or_a_pin_and_nearly_all_are_evaluated():
     early = {label for label, one in KNOWN.legends.items() if any(name in one.build.__module__ for name in unwritten)}
     assert (KNOWN.legends.keys() | KNOWN.pins.keys()) - early == PRINTED.keys()
     assert len(KNOWN.legends.keys() - early) >= 0.9 * len(PRINTED)
+
+
+def test_what_opens_with_an_answer_is_text():
+    """Its formulas are read, a block of code inside it is code, and what stands behind it is found at its own lines."""
+    page = "````{predict} up\nSo\n\n$$\na = 1\n$$ (eq:a)\n\n```python\n$$\nb = 2\n$$ (eq:b)\n```\n````\n\n$$\nc = 3\n$$ (eq:c)\n"
+    assert [(found.label, found.line) for found in displays(page)] == [("eq:a", 4), ("eq:c", 15)]
+    assert [(found.info, found.line, found.last) for found in fences(page)] == [("python", 8, 12)]
+    with pytest.raises(InkError, match="1: ```` is never closed"):
+        list(fences("````{predict} up\nSo\n```python\nx\n```\n"))

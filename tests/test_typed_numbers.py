@@ -45,6 +45,7 @@ def said(markdown: str) -> list[tuple[str, str]]:
         ("$$\nx = 12.5\n$$ (eq:x-99)\n\nand 77", ["77"]),
         ("```python\nx = 12.5\n```\n\n```{library} minirlhf.a.b12\n```\n", []),
         ("```{note}\nAbout 55 of them.\n```", ["55"]),
+        ("````{predict} up\nAbout 55 of them.\n\n```python\nx = 12.5\n```\n````\n\nAnd 66.", ["55", "66"]),
         ("Llama 2 and GPT-3 in section 12, page 44.", []),
         ("A rate of 2e-4.", ["2e-4"]),
     ],

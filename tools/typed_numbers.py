@@ -33,7 +33,7 @@ VOUCHERS = ("cited", "setting", "check", "output", "allowed", "open")
 
 #: Directives whose body is prose; of others nothing is read.
 CAPTIONS = {"nbfigure", "figure"}
-PROSE = {"note", "tip", "warning", "important", "admonition", "dropdown", "seealso", "hint"}
+PROSE = {"note", "tip", "warning", "important", "admonition", "dropdown", "seealso", "hint", "predict"}
 NUMBER = re.compile(r"(?<![\w.])(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:e[-−]?\d+)?(?![\w])")
 WORDS = "none|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|all|\\d+"
 COUNT = re.compile(

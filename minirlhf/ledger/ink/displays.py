@@ -31,22 +31,29 @@ class Fence(NamedTuple):
 
 
 def fences(markdown: str) -> Iterator[Fence]:
-    """All fenced blocks of code in order.
+    """All fenced blocks of code in order; what opens when a question is answered, ``{predict}``, is text, and its blocks count.
 
     Raises:
         InkError: one that is never closed; the message begins with its line.
     """
     mark, info, first = "", "", 0
     inner: list[str] = []
+    around: list[tuple[str, int]] = []  # marks of what is text all the same, and the lines on which they open
     for number, line in enumerate(markdown.splitlines(), 1):
         found = _FENCE.match(line)
-        if not mark and found:
+        if not mark and found and line[found.end() :].strip().startswith("{predict}"):
+            around.append((found.group(1), number))
+        elif not mark and found and around and found.group(1) == around[-1][0] and not line[found.end() :].strip():
+            around.pop()
+        elif not mark and found:
             mark, info, first, inner = found.group(1), line[found.end() :].strip(), number, []
         elif mark and found and found.group(1).startswith(mark) and not line[found.end() :].strip():
             yield Fence(info, "\n".join(inner) + "\n", first, number)
             mark = ""
         elif mark:
             inner.append(line)
+    if around and not mark:
+        mark, first = around[-1]
     if mark:
         raise InkError(f"{first}: {mark} is never closed")
 
