@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from minirlhf.classroom import exercise as sources
-from minirlhf.classroom import nested, probes, proof
+from minirlhf.classroom import beside, nested, probes, proof
 from minirlhf.classroom.grading import run_tests
 from minirlhf.core.errors import UserError
 
@@ -151,6 +151,17 @@ def test_a_function_that_fails_its_own_test_is_not_probed(exercise, fresh_seed):
     outcome = graded(exercise, "def loss(logps, mask, scale=2.0): return float(scale * logps[mask].mean())", fresh_seed)
     assert [r.passed for r in outcome.results] == [False, True]
     assert outcome.first_failure.probe == "" and outcome.first_failure.hints == ("One.", "Two.")
+
+
+def test_a_function_that_says_the_same_to_all_is_asked_on(exercise):
+    """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
+    lucky, right = 0, beside.solution(exercise, "ada")
+    for seed in range(80):
+        calls = probes.plan(exercise, seed, "ada").calls["best"]
+        said = [right["best"](*c.args).item() for c in calls]
+        assert len(set(said)) > 1
+        lucky += len(calls) > 3
+    assert lucky > 0, "of 80 draws, some have the largest number three times at one place"
 
 
 def switched_off(exercise, line):

@@ -47,6 +47,7 @@ from minirlhf.ledger.registry import Draw
 ORDER = ("inputs", "integers", "nan", "keywords", "size", "values", "float32", "gradient")  # as a learner meets them
 FEW = 3  # calls of a function; its tests are run on further inputs where they make fewer
 CALLS = 5  # per function: the first one of each test, then others
+MOST = 12  # runs of a test for a function that has said the same to all: a wrong answer may be this constant
 VARIATIONS = 2  # of a number, of those that change the answer; and zero where it has a default
 TOLERANCE = 1e-4
 FLOAT32_TOLERANCE = 2e-3
@@ -155,6 +156,7 @@ class Recorder:
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
         self.namespace, self.student = namespace, student
         self.calls: list[ProbeCall] = []
+        self.answers: dict[ProbeCall, Any] = {}
         self.test = ""
 
     def _asked(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
@@ -165,7 +167,21 @@ class Recorder:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
         args, kwargs = self._asked(name, args, kwargs)
-        return copied(self.namespace[name](*args, **kwargs))
+        answer = copied(self.namespace[name](*args, **kwargs))
+        self.answers[self.calls[-1]] = copied(answer)
+        return answer
+
+    def differing(self, calls: Sequence[ProbeCall], among: Sequence[ProbeCall]) -> list[ProbeCall]:
+        """Which calls ``among`` others have another answer than all of ``calls``, if these have one in common; else none."""
+        told = [self.answers[c] for c in calls if c in self.answers]
+        if not told or not all(same(answer, told[0]) for answer in told):
+            return []
+        return [c for c in among if c in self.answers and not same(self.answers[c], told[0])]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the function has been called, and has answered the same each time."""
+        told = [answer for call, answer in self.answers.items() if call.name == name]
+        return bool(told) and all(same(answer, told[0]) for answer in told)
 
     def gradient(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: int) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
@@ -214,11 +230,13 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
     recorder = Recorder(solution(exercise, student), student)
     functions = [name for name, kind in exercise.asks.items() if kind == "function"]
     tests = [t for t in exercise.tests if t.probed]
-    for number in range(max((t.rounds for t in tests), default=0)):
+    for number in range(MOST):
         counts = {name: sum(c.name == name for c in recorder.calls) for name in functions}
         few = {c.test for c in recorder.calls if counts[c.name] < FEW}
+        constant = {c.test for c in recorder.calls if recorder.is_constant(c.name)}
         for test in tests:
-            if number == 0 or (test.name in few and number < test.rounds):
+            again = (test.name in few and number < test.rounds) or (test.name in constant and test.rounds > 1)
+            if number == 0 or again:
                 recorder.test = test.name
                 test.run(Asked(recorder, Beside(exercise, student, {})), Draw(seed, exercise.id, test.name, number))
     found: dict[str, tuple[Probe, ...]] = {}
@@ -229,7 +247,8 @@ def _plan(key: _Key, seed: int, student: str) -> ProbePlan:
         mine = [c for c in recorder.calls if c.name == name]
         called_by[name] = tuple(dict.fromkeys(c.test for c in mine))
         first = list({c.test: c for c in reversed(mine)}.values())[::-1]
-        calls[name] = tuple([*first, *(c for c in mine if c not in first)][:CALLS])
+        most = [*first, *(c for c in mine if c not in first)][:CALLS]
+        calls[name] = (*most, *recorder.differing(most, mine)[:1])
         made = _Making(exercise, recorder, name, mine)
         for call in calls[name]:
             made.derive(call)
