@@ -163,7 +163,7 @@ plt.show()
 # %% [markdown]
 # **What to notice.**
 #
-# * Half way, rewards are all positive and the bare reward raises *everything* that was sampled: four times the noise of a baseline for nothing. The
+# * Half way, only a tenth of the replies earn 0, and the bare reward raises *all others* that were sampled: four times the noise of a baseline for nothing. The
 #   table's second column is the *length* of the mean: the group mean holds one's own reward and shrinks the gradient to (G − 1)/G, which is all it does.
 # * ReMax was worse than nothing at the start, where the greedy reply ("yes .") earns 0, and as good as the others half way.
 # * Only dividing by the group's standard deviation turns the gradient: a little, here.
@@ -197,7 +197,7 @@ one_mean.reveal(noises[advantages.batch_center] / noises[advantages.leave_one_ou
 
 # %% [markdown]
 # The batch mean compares the replies to a hard question with those to an easy one: everything said to the easy prompt looks good. Dividing by the batch's deviation as well makes four samples
-# *noisier than no baseline*, because the deviation of four rewards is a matter of luck, and it turns the gradient a little.
+# *noisier than no baseline*, because each reward moves the deviation that divides it, and it turns the gradient a little.
 #
 # The row `reinforce_pp` whitens over tokens, as the paper does, and not over replies: a long reply then counts more in mean and deviation.
 
@@ -320,8 +320,8 @@ for name, gradient in {
     print(f"{name:14} {cosine:10.3f} {float(gradient.norm() / uphill.norm()):8.2f}")
 
 # %% [markdown]
-# Only k1 in the reward is $\nabla J$. In the loss, k1 has no gradient at all on average: it is as if there were no KL. k2 and k3 in the loss pull at each token for its own
-# charge and not for where it leads.
+# Only k1 in the reward is $\nabla J$. In the loss, k1 has no gradient at all on average: it is as if there were no KL. k2 in the loss pulls at each token for its own
+# charge and not for where it leads; with the charges after it, it would be $\nabla J$. k3 has the gradient of another divergence, KL(reference‖π) at each token.
 #
 # ## What else is paid
 #
@@ -982,7 +982,7 @@ assert gallery["temperature 0.7, forgotten"][0][-1] < 2.05 and gallery["temperat
 
 # %% [markdown]
 # **One number finds the temperature bug before the first step:** before the first update of a rollout every ratio must be 1. Look at it in every new setup. And an honest negative: leaving the end-of-sequence token
-# out of the mask does no harm *here*. In a table, the tokens that go on after a good reply are pushed down, and what is left is the end.
+# out of the mask does no harm *here*, where the best reply has no end. If being cut off costs 2, the best reply ends and is still found: going on is pushed down. If it costs 1½, it is not.
 
 # %%
 predict.tally()

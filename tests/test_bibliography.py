@@ -1,11 +1,13 @@
 """The bibliography: every entry is whole and cited, every key says who and when, and no work stands there twice."""
 
 import collections
+import importlib
 import re
 import unicodedata
 from pathlib import Path
 
 import pytest
+from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRY = re.compile(r"^@(\w+)\{([^,]+),\n(.*?)^\}", re.M | re.S)
@@ -96,3 +98,17 @@ def test_a_fault_is_named(key, change, says):
     entry = {"author": "Doe, Jane", "title": "A title", "year": "2024", "journal": "A journal", "volume": "1"}
     assert faults("doe2024word", entry) == []
     assert any(says in fault for fault in faults(key, entry | change))
+
+
+def test_two_papers_that_a_page_cites_have_two_names(monkeypatch):
+    """Authors and year, and a letter where these are the same."""
+    monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
+    citations = importlib.import_module("citations")
+    entries = dict(parse_file(ROOT / "book" / "references.bib").entries.items())
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "book").glob("*.md")}
+    letters = citations.letters(entries, pages.values())
+    assert letters["liu2025tricks"] != letters["liu2025understanding"] and "ouyang2022training" not in letters
+    for name, text in pages.items():
+        cited = {key.strip() for keys in CITED.findall(text) for key in keys.split(",")} & entries.keys()
+        names = collections.Counter((*citations.called(entries[key]), letters.get(key, "")) for key in cited)
+        assert [one for one, times in names.items() if times > 1] == [], name

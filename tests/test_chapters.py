@@ -89,7 +89,11 @@ def test_each_appendix_has_a_letter_of_its_own_in_the_order_of_the_contents(monk
 
 
 def words(markdown):
-    """How many words of prose a page has: without code, figures' captions, displayed and inline formulas, tables, and what is printed by a role."""
+    """How many words of prose a page has: without code, figures' captions, displayed and inline formulas, tables, and what is printed by a role.
+
+    What opens when a question is answered is prose.
+    """
+    markdown = re.sub(r"(?ms)^(`{3,})\{predict\} \w+\n(.*?)^\1$", r"\2", markdown)
     text = re.sub(r"(?ms)^(`{3,}).*?^\1\s*$|^\$\$.*?\$\$(?: ?\(eq:[\w-]+\))?", "", markdown)
     text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
     text = re.sub(r"\{[\w:]+\}`[^`]*`|\$[^$]*\$", " ", text)
@@ -103,6 +107,10 @@ def words(markdown):
         ("Seen in {numref}`fig-a`:\n\n```{nbfigure} 05 a\n:name: fig-a\nA caption.\n```\n\nmore", 3),
         ("It is\n\n$$\n\\text{if } x\n$$ (eq:a)\n\nthen.", 3),
         ("| a | b |\n|---|---|\n| c | d |\n\nA re-run isn't one.", 4),
+        (
+            "```{predict} up\nIt rises.\n```\n\n````{predict} down\nIt falls.\n\n```{nbfigure} 05 a\nA caption.\n```\n````\n\nmore",
+            5,
+        ),
     ],
 )
 def test_what_counts_as_a_word(markdown, count):

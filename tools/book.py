@@ -66,6 +66,16 @@ def print_pdf(page: Path, pdf: Path) -> None:
             sys.exit(f"book: Chromium has not printed {pdf.name} after {PATIENCE} s")
 
 
+def warn_of_missing_letters() -> None:
+    """Say so where no font has Chinese letters: the glossary's second column would be printed as empty boxes."""
+    if shutil.which("fc-list") is None:
+        return
+    if not subprocess.run(["fc-list", ":lang=zh"], capture_output=True, text=True).stdout.strip():
+        print(
+            "book: no font here has Chinese letters, so the PDF shows boxes for them; install one, such as fonts-wqy-microhei"
+        )
+
+
 def sheets(pdf: Path) -> dict[str, int]:
     """The sheet of each anchor that a link of the PDF leads to; nothing where pdfinfo is not installed."""
     if not pdf.is_file() or shutil.which("pdfinfo") is None:
@@ -76,6 +86,7 @@ def sheets(pdf: Path) -> dict[str, int]:
 
 def print_book(page: Path, pdf: Path) -> None:
     """Print the one page twice: the second time with page numbers in the contents, which only the first print tells."""
+    warn_of_missing_letters()
     print_pdf(page, pdf)
     at, html = sheets(pdf), page.read_text(encoding="utf-8")
     if not at:
@@ -130,8 +141,12 @@ def main() -> None:
     if not args.fast:
         sphinx(source, out, "singlehtml")
         print_book(out / "one-page.html", out / "minirlhf.pdf")
+    elif (out / "minirlhf.pdf").is_file():
+        print("book: one-page.html and minirlhf.pdf were left as an earlier build made them")
     if args.epub:
         make_epub(source, out)
+    elif (out / "minirlhf.epub").is_file():
+        print("book: minirlhf.epub was left as an earlier build made it")
     print(f"book: {out / 'index.html'}, {time.perf_counter() - start:.0f} s, seed {os.environ['MINIRLHF_SEED']}")
 
 

@@ -102,7 +102,7 @@ class Maps(SphinxPostTransform):
             ]
             for c in sorted(chapters, key=lambda c: c.number)
         ]
-        return table(["Chapter", "", "builds on", "leads to"], rows, [8, 40, 26, 26])
+        return table(["Chapter", "", "best read before it", "leads to"], rows, [8, 40, 26, 26])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -63,6 +63,13 @@ class ChapterRole(SphinxRole):
         return [chapter_link("", "", chapter=int(self.text))], []
 
 
+def _begins(node: nodes.Node) -> bool:
+    """Does a sentence begin here?"""
+    at = node.parent.index(node)
+    before = "".join(one.astext() for one in node.parent.children[:at]).rstrip("\"'“”‘’)*_ \n")
+    return not before or (before[-1] in ".?!" and not before.endswith(("e.g.", "i.e.", "cf.", "vs.", "al.")))
+
+
 class ChapterLinks(SphinxPostTransform):
     """Make the links."""
 
@@ -72,7 +79,8 @@ class ChapterLinks(SphinxPostTransform):
         """On each page as it is written."""
         pages = written(self.env)
         for node in list(self.document.findall(chapter_link)):
-            text = nodes.inline("", node.get("words") or f"{'' if node.get('short') else 'chapter '}{node['chapter']}")
+            word = "" if node.get("short") else "Chapter " if _begins(node) else "chapter "
+            text = nodes.inline("", node.get("words") or f"{word}{node['chapter']}")
             page = pages.get(node["chapter"])
             builder = self.app.builder
             node.replace_self(make_refnode(builder, self.env.docname, page, "", text) if page else text)

@@ -11,17 +11,18 @@ only the shapes are set anew. Without JavaScript, and in print, the picture is t
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
 from html import escape
 from pathlib import Path
-from string import Formatter
 from typing import Any
+
+from asking import Ask, Settled, module, prose
 
 FOLDER = Path(__file__).resolve().parents[1] / "figures"
 
@@ -121,51 +122,13 @@ class Reading:
     digits: int | None = 3
 
 
-At = Callable[..., Values]  # the oracle's values where a figure starts, but for what is given
-
-
-class _Prose(Formatter):
-    """Numbers as the book's sentences write them: .90, −1.2."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        text = format(value, format_spec)
-        if isinstance(value, str):
-            return text
-        return re.sub(r"^(−?)0\.", r"\1.", text.replace("-", "−"))
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a reader is asked to predict before the figure is moved. Nobody states the answer: the oracle computes it as the page is built.
-
-    Attributes:
-        question: a sentence or two; it may hold fields for the numbers that ``answer`` finds.
-        choices: two to ten, of which one comes out.
-        answer: the choice that came out, and numbers and words by name; from a function that gives the oracle's values at a setting.
-        told: what came out and why, in Markdown with fields for these numbers.
-    """
-
-    question: str
-    choices: Sequence[str]
-    answer: Callable[[At], tuple[str, dict[str, Any]]]
-    told: str
-
-    def settled(self, at: At) -> tuple[str, str, str]:
-        """Question, answer and what is told, as the oracle has it."""
-        answer, found = self.answer(at)
-        if answer not in self.choices:
-            raise ValueError(f"what came out, {answer!r}, is none of the choices {list(self.choices)}")
-        question, told = (_Prose().vformat(text, (), found) for text in (self.question, self.told))
-        return question, answer, told
-
-
 @dataclass(frozen=True)
 class Figure:
     """What ``book/figures/NAME.py`` calls ``FIGURE``.
 
     Attributes:
         title: what it lets one do.
-        alt: what one sees in it as it starts, for those who do not see it.
+        alt: what one sees in it as it starts, for those who do not see it; it may hold fields for the numbers that ``ask`` finds.
         controls: what can be set.
         panels: what is drawn.
         readings: what is written beside it.
@@ -196,8 +159,8 @@ class Figure:
         generator = random.Random(f"{self.name} {seed}")
         return [{c.name: generator.choice(list(c.values)) for c in self.controls} for _ in range(count)]
 
-    def asked(self) -> tuple[str, str, str]:
-        """Question, answer and what is told of :attr:`ask`."""
+    def asked(self) -> Settled:
+        """:attr:`ask` with its answer, which is computed from the oracle's values at settings."""
         data = self.data()
         return self.ask.settled(lambda **changes: self.oracle(data, self.start | changes))
 
@@ -213,11 +176,7 @@ def load(name: str) -> Figure:
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in FOLDER.glob("*.py")))
         raise ValueError(f"there is no figure {name!r} in book/figures; there are {there}")
-    spec = importlib.util.spec_from_file_location(f"book_figure_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    figure: Figure = module.FIGURE
+    figure: Figure = module(path, f"book_figure_{name}").FIGURE
     object.__setattr__(figure, "name", name)
     return figure
 
@@ -304,13 +263,26 @@ def _tick(value: float) -> str:
 
 
 def _text(words: str) -> str:
-    """Words with the apostrophes that print has, for HTML."""
-    return escape(words.replace("'", "’"))
+    """Words with the apostrophes that print has, for HTML, where no tag may stand: an index behind its sign, π_old, is a word behind it."""
+    return escape(words.replace("'", "’")).replace("_", " ")
+
+
+def _html(words: str) -> str:
+    """The same where tags may stand: an index stands below."""
+    return re.sub(r"_(\w+)", r"<sub>\1</sub>", escape(words.replace("'", "’")))
+
+
+def _drawn(words: str) -> str:
+    """The same in a drawing."""
+    index = (
+        '<tspan dy="3" font-size="9">\\1</tspan><tspan dy="-3">\u200b</tspan>'  # the next sign stands on the line again
+    )
+    return re.sub(r"_(\w+)", index, escape(words.replace("'", "’")))
 
 
 def svg(panel: Panel, values: Values) -> str:
     """A panel as it stands with these values."""
-    out = [f'<text class="touch-title" x="0" y="13">{_text(panel.title)}</text>']
+    out = [f'<text class="touch-title" x="0" y="13">{_drawn(panel.title)}</text>']
     if panel.names:
         at = [(x, name) for x, name in enumerate(panel.names) if name]
     else:
@@ -329,9 +301,9 @@ def svg(panel: Panel, values: Values) -> str:
         out.append(f'<path class="touch-grid" d="M{LEFT} {py:.1f}H{RIGHT}"/>')
         out.append(f'<text text-anchor="end" x="{LEFT - 5}" y="{py + 4:.1f}">{_tick(y)}</text>')
     out.append(f'<path class="touch-axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    out.append(f'<text text-anchor="middle" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 5}">{_text(panel.x)}</text>')
+    out.append(f'<text text-anchor="middle" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 5}">{_drawn(panel.x)}</text>')
     out.append(
-        f'<text text-anchor="middle" transform="translate(11 {(TOP + BOTTOM) / 2}) rotate(-90)">{_text(panel.y)}</text>'
+        f'<text text-anchor="middle" transform="translate(11 {(TOP + BOTTOM) / 2}) rotate(-90)">{_drawn(panel.y)}</text>'
     )
     box = f'x="{LEFT - EDGE}" y="{TOP - EDGE}" width="{RIGHT - LEFT + 2 * EDGE}" height="{BOTTOM - TOP + 2 * EDGE}"'
     out.append(f'<svg {box} viewBox="{-EDGE} {-EDGE} {RIGHT - LEFT + 2 * EDGE} {BOTTOM - TOP + 2 * EDGE}">')
@@ -340,48 +312,50 @@ def svg(panel: Panel, values: Values) -> str:
             f'<path class="{mark.classes}" data-series="{mark.series}" d="{shape(panel, mark, values[mark.series])}"/>'
         )
     out.append("</svg>")
-    return f'<svg class="touch-panel" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(out)}</svg>'
+    return f'<svg class="touch-panel" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(out)}</svg>'
 
 
 def _said(reading: Reading, value: Any) -> str:
     """A number as the page writes it; ``touch.js`` does the same."""
     if reading.digits is None:
         return escape(str(value))
-    text = f"{value:.{reading.digits}f}"
+    # As a browser rounds: of what lies in the middle, to the larger size.
+    text = str(Decimal(value).quantize(Decimal(1).scaleb(-reading.digits), rounding=ROUND_HALF_UP))
     return text.replace("-", "−" if float(text) else "")
 
 
 def _control(control: Slider | Choice) -> str:
-    name, label = escape(control.name), _text(control.label)
+    name, label = escape(control.name), _html(control.label)
     if isinstance(control, Choice):
         options = "".join(
             f"<option{' selected' if value == control.start else ''}>{escape(value)}</option>"
             for value in control.values
         )
-        return f'<label>{label} <select name="{name}">{options}</select></label>'
+        return f'<label>{label} <select name="{name}" autocomplete="off">{options}</select></label>'
     at = list(control.values).index(control.start)
     return (
-        f'<label>{label} <input type="range" name="{name}" min="0" max="{len(control.values) - 1}" step="1" value="{at}" '
+        f'<label>{label} <input type="range" name="{name}" min="0" max="{len(control.values) - 1}" step="1" value="{at}" autocomplete="off" '
         f'aria-valuetext="{control.texts[at]}"> <output>{control.texts[at]}</output></label>'
     )
 
 
 def _legend(panel: Panel) -> str:
-    told = [f'<span><i class="{m.classes}"></i>{_text(m.label)}</span>' for m in panel.marks if m.label]
+    told = [f'<span><i class="{m.classes}"></i>{_html(m.label)}</span>' for m in panel.marks if m.label]
     return f'<p class="touch-legend">{"".join(told)}</p>'
 
 
-def html(figure: Figure, folder: str) -> tuple[str, str]:
-    """The figure for a page, its heading and the rest, between which a page may say more; ``folder`` is where its scripts are."""
+def html(figure: Figure, folder: str) -> tuple[str, str, str]:
+    """The figure for a page: how it begins, its heading, and the rest, before which a page may say more; ``folder`` is where its scripts are."""
     data = figure.data()
     values = figure.oracle(data, figure.start)
     readings = [
-        f'<div><dt>{_text(r.label)}</dt><dd data-value="{r.name}">{_said(r, values[r.name])}</dd></div>'
+        f'<div><dt>{_html(r.label)}</dt><dd data-value="{r.name}">{_said(r, values[r.name])}</dd></div>'
         for r in figure.readings
     ]
     spec = {
         "data": data,
         "start": figure.start,
+        "shows": dict(figure.ask.shows),
         "tolerance": figure.tolerance,
         "controls": [{"name": c.name, "values": list(c.values), "texts": c.texts} for c in figure.controls],
         "panels": [
@@ -397,15 +371,12 @@ def html(figure: Figure, folder: str) -> tuple[str, str]:
         "size": {"across": RIGHT - LEFT, "up": BOTTOM - TOP, "radius": RADIUS},
     }
     held = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    heading = (
-        f'<div class="touch" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{_text(figure.title)}">'
-        f'<p class="touch-heading">{_text(figure.title)}</p>'
-    )
+    begin = f'<div class="touch" data-figure="{figure.name}" data-folder="{folder}" role="group" aria-label="{_text(figure.title)}">'
     body = (
         '<div class="touch-controls" hidden>'
         + "".join(map(_control, figure.controls))
         + '<button type="button">back to the start</button></div>'
-        + f'<div class="touch-panels" role="img" aria-label="As it starts. {_text(figure.alt)}">'
+        + f'<div class="touch-panels" role="img" aria-label="As it starts. {_text(prose(figure.alt, figure.asked().found))}">'
         + "".join(f"<div>{svg(panel, values)}{_legend(panel)}</div>" for panel in figure.panels)
         + f'</div><dl class="touch-readings" aria-live="polite">{"".join(readings)}</dl>'
         + '<details class="proof-mark touch-mark" hidden><summary>computed in your browser · hold it against Python</summary>'
@@ -413,7 +384,7 @@ def html(figure: Figure, folder: str) -> tuple[str, str]:
         + f'<script type="application/json">{held}</script></div>'
         + f'<script defer src="{folder}/touch.js"></script><script defer src="{folder}/{figure.name}.js"></script>'
     )
-    return heading, body
+    return begin, f'<p class="touch-heading">{_text(figure.title)}</p>', body
 
 
 def proof(figure: Figure, seed: int, count: int = 12) -> str:

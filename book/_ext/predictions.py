@@ -1,30 +1,60 @@
-"""``{predict} Question?``: a question in a chapter whose result opens when the reader has chosen; notebooks' questions become the same.
+"""``{predict} NAME``: a question in a chapter whose result, the content, opens when the reader has answered; notebooks' questions become the same.
 
-    ```{predict} What does the true worth do as β falls?
-    :choices: it rises | it falls | it rises, then falls
-    :answer: it rises, then falls
-    What came out, as Markdown.
+    ```{predict} best_of_sixteen
+    What came out, as Markdown: the paragraph, the figure, the table that tells it.
     ```
 
+The question of that name, its choices and its answer come from ``book/predictions/NN.py``; see :mod:`asking`.
 ``_static/predict.js`` makes forms of both; without JavaScript, and in print, they are text.
 """
 
 from html import escape
-from typing import Any, ClassVar
+from typing import Any
 
+import asking
 from details import details, summary
 from docutils import nodes
-from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+LETTERS = "abcdefghij"
 
-def form(question: str, choices: list[str], answer: str, folded: nodes.Element) -> list[nodes.Node]:
+
+def form(asked: asking.Settled, folded: nodes.Element) -> list[nodes.Node]:
     """Plain HTML round a folded result, which ``predict.js`` makes a form of."""
-    letter = "abcdefghij"[choices.index(answer)]
-    items = "".join(f"<li>{escape(choice)}</li>" for choice in choices)
-    begin = f'<div class="predict" data-answer="{letter}"><p class="predict-question">{escape(question)}</p><ol type="a">{items}</ol>'
+    if asked.typed is None:
+        items = [f"<li>{escape(choice)}</li>" for choice in asked.lessons]
+        begin = f'<div class="predict" data-answer="{LETTERS[list(asked.lessons).index(str(asked.answer))]}">'
+        choices = f'<ol type="a" class="predict-choices">{"".join(items)}</ol>'
+        lessons = {LETTERS[n]: (choice, lesson) for n, (choice, lesson) in enumerate(asked.lessons.items()) if lesson}
+    else:
+        typed = asked.typed
+        said = asking.prose(f"{{x:{typed.form}}}", {"x": asked.answer})
+        begin = (
+            f'<div class="predict" data-answer="{asked.answer!r}" data-said="{said}" data-within="{typed.within!r}"'
+            f' data-unit="{escape(typed.unit)}"{" data-factor" * typed.factor}>'
+        )
+        size = asking.prose("{x:g}", {"x": typed.within})
+        percent = typed.unit == "%"  # "within 3 %" could be three percent of the number
+        near = (
+            f"within a factor of {size}"
+            if typed.factor
+            else f"within {size}{' points' if percent else _unit(typed.unit)}"
+        )
+        number = "A percentage" if percent else f"A number{_unit(typed.unit) and f' of {escape(typed.unit)}'}"
+        choices = f'<p class="predict-typed">{number}; {escape(near)} is near enough.</p>'
+        lessons = {way: (words, asked.lessons[way]) for way, words in (("low", "less"), ("high", "more"))}
+    begin += f'<p class="predict-question">{escape(asked.question)}</p>{choices}'
+    told = "".join(
+        f'<li data-chosen="{chosen}"><em>{escape(words)}?</em> <span>{escape(lesson)}</span></li>'
+        for chosen, (words, lesson) in lessons.items()
+    )
+    folded += nodes.raw("", f'<ul class="predict-lessons">{told}</ul>', format="html")
     return [nodes.raw("", begin, format="html"), folded, nodes.raw("", "</div>", format="html")]
+
+
+def _unit(unit: str) -> str:
+    return f" {unit}" if unit else ""
 
 
 def result() -> nodes.Element:
@@ -36,25 +66,26 @@ class PredictDirective(SphinxDirective):
     """The question, its choices, and the folded result."""
 
     required_arguments = 1
-    final_argument_whitespace = True
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {
-        "choices": directives.unchanged_required,
-        "answer": directives.unchanged_required,
-    }
 
     def run(self) -> list[nodes.Node]:
         """The form round what came out."""
-        choices = [choice.strip() for choice in self.options.get("choices", "").split("|")]
-        if not 2 <= len(choices) <= 10 or not all(choices):
-            raise self.error(f":choices: expected two to ten, separated by |; got {self.options.get('choices')!r}")
-        if self.options.get("answer") not in choices:
-            raise self.error(f":answer: expected one of {choices}; got {self.options.get('answer')!r}")
+        chapter, name = self.env.docname[:2], self.arguments[0]
+        there = asking.questions(chapter)
+        if name not in there:
+            raise self.error(
+                f"book/predictions/{chapter}.py has no question {name!r}; it has {', '.join(there) or 'none'}"
+            )
+        self.env.note_dependency(str(asking.FOLDER / f"{chapter}.py"))
+        try:
+            asked = there[name].settled()
+        except ValueError as error:
+            raise self.error(f"question {name}: {error}") from None
         if not self.content:
             raise self.error("the content says what came out; there is none")
         folded = result()
         self.state.nested_parse(self.content, self.content_offset, folded)
-        return form(self.arguments[0], choices, self.options["answer"], folded)
+        return form(asked, folded)
 
 
 def script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

@@ -203,8 +203,7 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
     known = load_legends()
     if label in known.pins:
         reason = nodes.paragraph("", f"Why it is not evaluated: {known.pins[label].because}.")
-        again = nodes.paragraph("", "An edit of the formula makes the build ask for a second reading.")
-        return fold("read, not evaluated", reason, again, classes=("proof-mark", "print-mark", "pinned"))
+        return fold("read, not evaluated", reason, classes=("proof-mark", "print-mark", "pinned"))
     found = printed(label, latex, seed)
     if found is None:
         return None
@@ -246,6 +245,11 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
     )
     folded[0] += nodes.inline("", numbers, classes=["mark-numbers"])  # a phone has no room for them
     return folded
+
+
+def in_a_line(marks: nodes.container) -> nodes.paragraph:
+    """What the marks of an equation say while they are closed, for the EPUB: a reading device loads nothing into them."""
+    return nodes.paragraph(text=" · ".join(one[0].astext() for one in marks), classes=["proof-marks"])
 
 
 # -- the table of all equations ----------------------------------------------------------------------------------
@@ -401,8 +405,9 @@ class Marks(SphinxPostTransform):
                     mark(node["label"], placed, home, seed),
                     print_mark(node["label"], node.astext(), home, seed),
                 ]
+                shown = nodes.container("", *filter(None, marks), classes=["proof-marks"])
                 at = node.parent.index(node) + 1
-                node.parent[at:at] = [nodes.container("", *filter(None, marks), classes=["proof-marks"])]
+                node.parent[at:at] = [in_a_line(shown) if self.app.builder.name == "epub" else shown]
         for node in list(self.document.findall(ledger_table)):
             node.replace_self(_all_equations(self.env, page, seed, compact=self.app.builder.name != "html"))
 

@@ -1,8 +1,9 @@
-"""Below each chapter's title: what it takes to run it, as commands to copy, and its slides."""
+"""Below each chapter's title: its notebook and its slides, and, folded, what it takes to run it, as commands to copy."""
 
 from pathlib import Path
 from typing import Any
 
+from details import fold
 from docutils import nodes
 from numbering import chapter_of
 from sphinx import addnodes
@@ -23,26 +24,27 @@ class RunThis(SphinxPostTransform):
             number = chapter_of(name)
             top = next(page.findall(nodes.section), None)
             if number and "/" not in name and top is not None:
-                top.insert(top.first_child_matching_class(nodes.title) + 1, self._line(number, name))
+                at = top.first_child_matching_class(nodes.title) + 1
+                top[at:at] = self._lines(number)
 
-    def _line(self, number: int, page: str) -> nodes.Node:
+    def _lines(self, number: int) -> list[nodes.Node]:
         notebook = next((p for p in sorted(self.env.all_docs) if p.startswith(f"notebooks/{number:02d}_")), None)
-        parts: list[list[nodes.Node]] = []
+        runs: list[tuple[str, str]] = [("first", "source .venv/bin/activate")]
+        links = nodes.paragraph("", classes=["chapter-links"])
         if notebook:
-            link = make_refnode(self.app.builder, self.env.docname, notebook, "", nodes.Text("notebook"))
-            parts.append([link, nodes.Text(" "), nodes.literal("", f"jupyter lab {notebook}.ipynb")])
-        parts.append([nodes.Text("proofs "), nodes.literal("", f"minirlhf verify --chapter {number}")])
-        parts.append(
-            [nodes.Text("exercises "), nodes.literal("", f"minirlhf release --chapter {number:02d} --out mine")]
-        )
+            links += make_refnode(self.app.builder, self.env.docname, notebook, "", nodes.Text("notebook"))
+            runs.append(("notebook", f"jupyter lab {notebook}.ipynb"))
+        runs.append(("proofs", f"minirlhf verify --chapter {number}"))
+        runs.append(("exercises", f"minirlhf release --chapter {number} --out mine"))
         if (Path(self.app.srcdir) / "slides" / f"{number:02d}.md").is_file():
             address = f"slides/{number:02d}.html"
-            parts.append([nodes.reference("", "slides", refuri=address, internal=True)])
-        line = nodes.paragraph("", "Run this, in the repository's folder, after ", classes=["run-this"])
-        line += [nodes.literal("", "source .venv/bin/activate"), nodes.Text(": ")]
-        for i, part in enumerate(parts):
-            line += [nodes.Text(" · "), *part] if i else part
-        return line
+            links += [nodes.Text(" · "), nodes.reference("", "slides", refuri=address, internal=True)]
+        where = nodes.paragraph(text="In the repository's folder:", classes=["run-this"])
+        rows = nodes.bullet_list(classes=["run-rows"])
+        for name, command in runs:
+            row = nodes.paragraph("", "", nodes.Text(f"{name} "), nodes.literal("", command), classes=["run-this"])
+            rows += nodes.list_item("", row)
+        return [links, fold("Run this chapter on your machine", where, rows, classes=("run-fold",))]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

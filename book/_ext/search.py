@@ -24,7 +24,7 @@ EQUATIONS = "_static/equations.js"
 DESCRIBED = 160  # letters of a page's description
 GLOSSARY = "glossary"
 LEFT_OUT = {"script", "style", "pre", "svg", "math", "button", "select", "input", "template"}
-NO_PROSE = {"headerlink", "section-number", "eqno", "library", "proof-marks", "citation", "highlight", "touch-whole", "run-this", "run-rows", "cell_input"}  # fmt: skip
+NO_PROSE = {"headerlink", "section-number", "eqno", "library", "proof-marks", "citation", "highlight", "touch-whole", "run-this", "run-rows", "cell_input", "predict-question", "predict-choices", "predict-typed", "predict-lessons"}  # fmt: skip
 VOID = {"br", "img", "hr", "input", "link", "meta", "source", "wbr", "col"}
 INLINE = {"a", "span", "em", "strong", "code", "cite", "sub", "sup", "i", "b", "mark"}
 HAN = r"\u4e00-\u9fff"
@@ -214,9 +214,17 @@ def words(node: nodes.Node) -> Iterator[str]:
 
 def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """The first paragraph of a page is what a search engine shows of it."""
-    first = next((p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 60), None) if doctree else None
+    long = (
+        (p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 60 and "run-this" not in p["classes"])
+        if doctree
+        else iter(())
+    )
+    first = next(long, None)
     if first is not None:
-        text = " ".join("".join(words(first)).split())
+        goal = "After this chapter you will be able to " * (
+            isinstance(first.parent, nodes.list_item) and chapter_of(page) is not None
+        )
+        text = goal + " ".join("".join(words(first)).split())
         context["description"] = text if len(text) <= DESCRIBED else f"{text[:DESCRIBED].rsplit(' ', 1)[0]} …"
 
 

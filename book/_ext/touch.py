@@ -18,6 +18,11 @@ from sphinx.util.docutils import SphinxDirective
 
 SCRIPT = Path(__file__).resolve().parents[1] / "_static" / "touch.js"
 PLACE = "_static/figures"  # of the scripts, in the finished site
+STILL = "On the book's site this figure can be moved; here it stands still."  # on paper, in the EPUB, and without JavaScript
+
+
+class touched(nodes.figure):
+    """A figure with a number, whose caption stands first."""
 
 
 class TouchDirective(SphinxDirective):
@@ -31,20 +36,29 @@ class TouchDirective(SphinxDirective):
         """The figure as HTML, in a container, with the question and the content above its controls."""
         try:
             figure = figures.load(self.arguments[0])
-            question, answer, told = figure.asked()
+            asked = figure.asked()
         except ValueError as error:
             raise self.error(str(error)) from None
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.py"))
         self.env.note_dependency(str(figures.FOLDER / f"{figure.name}.js"))
         folder = "../" * self.env.docname.count("/") + PLACE
         folded = predictions.result()
-        self.state.nested_parse(StringList([told], source=f"{figure.name}.py"), self.content_offset, folded)
-        heading, body = figures.html(figure, folder)
-        whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
+        self.state.nested_parse(StringList([asked.told], source=f"{figure.name}.py"), self.content_offset, folded)
+        begin, heading, body = figures.html(figure, folder)
+        whole: nodes.Element
+        if "unasked" in self.options:  # it has its number where it is asked about
+            whole = nodes.container("", nodes.raw("", heading, format="html"), classes=["touch-whole"])
+        else:
+            close = nodes.raw("", "</figcaption>", format="html")  # else everything would belong to the caption
+            whole = touched("", nodes.caption("", figure.title.replace("'", "’")), close, classes=["touch-whole"])
+            whole["names"].append(f"touch-{figure.name}")
+            self.state.document.note_explicit_target(whole)
+        whole += nodes.raw("", begin, format="html")
         if "unasked" not in self.options:
-            whole["ids"].append(f"touch-{figure.name}")
-            whole += predictions.form(question, list(figure.ask.choices), answer, folded)
+            whole += predictions.form(asked, folded)
+        whole += nodes.paragraph(text=STILL, classes=["touch-still"])
         self.state.nested_parse(self.content, self.content_offset, whole)
+        body = body.replace("</span><span><i ", "</span> <span><i ")  # words apart where no style sheet is obeyed
         whole += nodes.raw("", body, format="html")
         return [whole]
 
@@ -62,7 +76,8 @@ class TouchListDirective(SphinxDirective):
             self.env.note_dependency(str(page))
             to_page = self.env.app.builder.get_relative_uri(self.env.docname, page.stem)
             for name in (n for n in PLACED.findall(page.read_text("utf-8")) if n in figures.names()):
-                link = nodes.reference("", figures.load(name).title, internal=True, refuri=f"{to_page}#touch-{name}")
+                place = nodes.make_id(f"touch-{name}")
+                link = nodes.reference("", figures.load(name).title, internal=True, refuri=f"{to_page}#{place}")
                 found.append(nodes.list_item("", nodes.paragraph("", f"{int(page.stem[:2])} · ", link)))
         return [nodes.bullet_list("", *found, classes=["touch-list"])]
 
@@ -89,6 +104,8 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
+    tags = (lambda to, node: to.body.append(to.starttag(node, "figure")), lambda to, _: to.body.append("</figure>\n"))
+    app.add_enumerable_node(touched, "figure", html=tags)
     app.add_directive("touch", TouchDirective)
     app.add_directive("touch-list", TouchListDirective)
     app.connect("build-finished", finish)

@@ -1,10 +1,13 @@
 /* Predict, commit, reveal. A question of a notebook or of a chapter becomes a form; what came out opens when an answer is committed, and the paragraphs that
-   tell it with it. To choose is not to commit, because with the keyboard one chooses on the way to another choice. Answers are kept in this browser and go nowhere else. Without JavaScript question and result stand there as text. */
+   tell it with it. To choose is not to commit, because with the keyboard one chooses on the way to another choice; a number is typed. What a wrong answer has
+   to teach is told with the verdict. Answers are kept in this browser and go nowhere else; who only wants to read opens all. Without JavaScript question and
+   result stand there as text. */
 (() => {
   "use strict";
-  const PLACE = "minirlhf-predicted"; // by question: the letter, whether it was right, whether the result was seen first
-  const load = () => { try { return JSON.parse(localStorage.getItem(PLACE)) ?? {}; } catch { return {}; } };
-  const save = (kept) => { try { localStorage.setItem(PLACE, JSON.stringify(kept)); } catch { /* a browser that keeps nothing */ } };
+  const PLACE = "minirlhf-predicted"; // by question: the letter or number, whether it was right, whether the result was seen first
+  const READS = "minirlhf-only-reads"; // "yes" for one who wants all results open
+  const read = (place) => { try { return JSON.parse(localStorage.getItem(place)); } catch { return null; } };
+  const save = (place, what) => { try { localStorage.setItem(place, JSON.stringify(what)); } catch { /* a browser that keeps nothing */ } };
   const make = (tag, words, attributes = {}) => Object.assign(document.createElement(tag), { textContent: words, ...attributes });
   const emphasised = (tag, words, attributes = {}) => { // a question is printed by a notebook, where *words* stand between stars
     const made = make(tag, "", attributes);
@@ -23,15 +26,48 @@
   }
 
   function fromChapter(block) {
-    const letters = "abcdefghij", items = [...block.querySelectorAll(":scope > ol > li")];
+    const letters = "abcdefghij", items = [...block.querySelectorAll(":scope > ol > li")], { answer, said, within, unit, factor } = block.dataset;
+    const lessons = Object.fromEntries([...block.querySelectorAll(".predict-lessons > li")].map((item) => [item.dataset.chosen, item.querySelector("span").textContent]));
     return {
       question: block.querySelector(".predict-question").textContent.trim(),
       choices: items.map((item, i) => [letters[i], item.textContent.trim()]),
-      cell: block.querySelector("ol"),
-      answer: block.dataset.answer,
+      cell: block.querySelector(":scope > :is(ol, .predict-typed)"),
+      answer,
+      lessons,
+      typed: within && { answer: Number(answer), said, within: Number(within), unit, byFactor: factor !== undefined },
       result: block.querySelector("details"),
     };
   }
+
+  const PARTS = { "\u00bd": 0.5, "\u00bc": 0.25, "\u00be": 0.75 };
+  const THOUSANDS = /^-?[1-9]\d{0,2}([,\s]\d{3})+(?!\d)/; // 1,234: where the answer is large, a thousand; elsewhere it may be 1.234, and is none
+  const numberOf = (words, { answer = 0 } = {}) => { // as people type numbers: .5, 0,5, 1/2, \u00bd, \u22122, 30 %, 5 nats, 105,000, 105k
+    let plain = words.trim().replace("\u2212", "-").replace(/[^\d.,\/\u00bc-\u00be]+$/, "");
+    if (THOUSANDS.test(plain)) {
+      if (Math.abs(answer) < 100) return NaN;
+      plain = plain.replace(/[,\s]/g, "");
+    }
+    if (/\d\s*k\b/i.test(words)) plain += "e3"; // 105k
+    const part = plain.match(/^(-?\d*)([\u00bc-\u00be])$/), ratio = plain.match(/^(-?\d+)\/([1-9]\d*)$/);
+    if (part) return (part[1].startsWith("-") ? -1 : 1) * (Math.abs(Number(part[1].replace(/^-$/, ""))) + PARTS[part[2]]);
+    if (ratio) return ratio[1] / ratio[2];
+    const point = plain.replace(/^(-?\d*),(\d+)$/, "$1.$2");
+    return /^-?(\d+\.?\d*|\.\d+)(e3)?$/.test(point) ? Number(point) : NaN;
+  };
+  const inItsUnit = ({ typed }, given) => { // where percents are asked for, .16 is 16 of them; where a number is, 16 % is .16
+    const x = numberOf(given, typed), percents = given.includes("%");
+    if (typed.unit === "%") return !percents && Math.abs(x) < 1 && Math.abs(typed.answer) >= 10 ? 100 * x : x;
+    return percents ? x / 100 : x;
+  };
+  function isRight({ answer, typed }, given) {
+    if (!typed) return given === answer;
+    const x = inItsUnit({ typed }, given), { within, byFactor } = typed;
+    if (byFactor) return x * typed.answer > 0 && Math.abs(Math.log(x / typed.answer)) <= Math.log(within) * (1 + 1e-9);
+    return Math.abs(x - typed.answer) <= within * (1 + 1e-9);
+  }
+  const inUnit = (words, unit) => (unit ? `${words} ${unit}` : words);
+  const cameOut = ({ typed, choices, answer }) => (typed ? inUnit(typed.said, typed.unit) : choices.find(([letter]) => letter === answer)[1]);
+  const lesson = ({ typed, lessons }, given) => (lessons ?? {})[!typed ? given : inItsUnit({ typed }, given) < typed.answer ? "low" : "high"] ?? "";
 
   function answerOf(one) { // in the output in which the question is repeated
     for (const output of document.querySelectorAll("div.cell.tag_predicted details")) {
@@ -56,7 +92,7 @@
   }
 
   function start() {
-    const kept = load();
+    const kept = read(PLACE) ?? {};
     const asked = [
       ...[...document.querySelectorAll("div.cell.tag_prediction")].flatMap(fromNotebook).map(answerOf).filter(Boolean),
       ...[...document.querySelectorAll(".predict[data-answer]")].map(fromChapter),
@@ -65,6 +101,7 @@
     for (const cell of document.querySelectorAll("div.cell")) { // the page has a tally of its own
       if (cell.querySelector(".cell_input")?.textContent.trim() === "predict.tally()") cell.hidden = true;
     }
+    let onlyReads = read(READS) === "yes";
     const tally = make("div", "", { className: "predict-tally" });
     tally.setAttribute("aria-live", "polite");
 
@@ -78,15 +115,15 @@
       if (others.length) {
         const list = make("ul", "");
         for (const one of others) {
-          const item = make("li", ""), link = emphasised("a", one.question, { href: `#${one.form.id}` });
-          item.append(link, ` ${one.choices.find(([letter]) => letter === one.answer)[1]}`);
+          const item = make("li", ""), link = emphasised("a", one.question, { href: `#${one.form.id}` }), taught = lesson(one, kept[one.question].letter);
+          item.append(link, ` ${cameOut(one)}.${taught && ` ${taught}`}`);
           list.append(item);
         }
-        tally.append(make("p", "What came out otherwise:"), list);
+        tally.append(make("p", `What the ${right.length ? "rest" : "predictions"} taught:`), list);
       }
       if (asked.some((one) => kept[one.question])) {
         const forget = make("button", "forget my answers on this page", { type: "button" });
-        forget.addEventListener("click", () => { asked.forEach((one) => { delete kept[one.question]; one.stand(null); }); save(kept); count(); });
+        forget.addEventListener("click", () => { asked.forEach((one) => { delete kept[one.question]; one.stand(null); }); save(PLACE, kept); count(); });
         tally.append(forget);
       }
     }
@@ -101,6 +138,12 @@
         label.append(input, ` ${words}`);
         field.append(label);
       }
+      if (one.typed) {
+        const label = make("label", ""), input = make("input", "", { type: "text", inputMode: "decimal", size: 8, autocomplete: "off" });
+        label.append(make("span", one.cell.textContent), " ", input);
+        field.append(label);
+      }
+      const given = () => (one.typed ? field.querySelector("input").value.trim() : field.querySelector("input:checked")?.value ?? "");
       verdict.tabIndex = -1; // what came out has the focus that the button loses
       const give = make("button", "commit", { type: "submit", className: "predict-commit" });
       const again = make("button", "ask me again", { type: "button", className: "predict-again", hidden: true });
@@ -110,36 +153,50 @@
       one.cell.before(form);
       const { folds, texts: later } = behind(one.result, asked.filter((other) => other.result !== one.result).map((other) => other.result));
       const show = () => later.forEach((paragraph) => { paragraph.hidden = false; });
+      const whole = one.result.closest(".touch-whole"); // a figure that can be touched would answer; it waits
       let seen = false; // was the result opened before an answer was given? Then it is no prediction and does not count
       const stand = (letter) => { // as it stands with this answer, or with none
-        const [, right] = one.choices.find(([l]) => l === one.answer);
-        form.querySelectorAll("input").forEach((input) => {
+        const right = Boolean(letter) && isRight(one, letter), taught = letter && !right ? lesson(one, letter) : "";
+        field.querySelectorAll("input").forEach((input) => {
           input.disabled = Boolean(letter);
+          if (one.typed) { input.value = letter ?? ""; return; }
           input.checked = input.value === letter;
           input.parentElement.classList.toggle("came-out", Boolean(letter) && input.value === one.answer);
+          input.parentElement.classList.toggle("was-mine", Boolean(letter) && input.value === letter && letter !== one.answer);
         });
-        verdict.textContent = (!letter ? "" : letter === one.answer ? "\u2713 So it came out." : `\u2717 It came out otherwise: ${right}.`) +
-          (letter && kept[one.question]?.seen ? " (Seen first, so it does not count.)" : "");
-        verdict.classList.toggle("is-right", letter === one.answer);
+        verdict.textContent = !letter ? "" : right ? (one.typed ? `\u2713 Near enough: ${cameOut(one)}.` : "\u2713 So it came out.") : `\u2717 It came out otherwise: ${cameOut(one)}.`;
+        if (taught) verdict.append(" ", make("span", taught, { className: "predict-lesson" }));
+        if (letter && kept[one.question]?.seen) verdict.append(" (Seen first, so it does not count.)");
+        verdict.classList.toggle("is-right", right);
+        one.uncover?.(Boolean(letter) || onlyReads);
+        whole?.classList.toggle("is-answered", Boolean(letter)); // touch.js, which starts later, then begins where it was asked
         give.hidden = Boolean(letter);
         again.hidden = !letter;
-        [one.result, ...folds].forEach((fold) => { fold.open = Boolean(letter); });
-        if (letter) show(); else later.forEach((paragraph) => { paragraph.hidden = true; });
+        [one.result, ...folds].forEach((fold) => { fold.open = Boolean(letter) || onlyReads; });
+        if (letter || onlyReads) show(); else later.forEach((paragraph) => { paragraph.hidden = true; });
       };
       one.stand = stand;
+      if (whole) {
+        const note = make("p", "The figure stands here when you have answered, or opened what came out.", { className: "touch-covered" });
+        whole.append(note);
+        one.uncover = (bare) => { whole.classList.toggle("is-covered", !bare); note.hidden = bare; };
+        one.result.addEventListener("toggle", () => { if (one.result.open) one.uncover(true); }); // to fold the result again hides no figure
+        one.uncover(one.result.open);
+      }
       form.addEventListener("submit", (event) => {
         event.preventDefault();
-        const letter = form.querySelector("input:checked")?.value;
-        if (!letter) { verdict.textContent = "Choose an answer first."; return; }
-        kept[one.question] = { letter, right: letter === one.answer, seen };
-        save(kept);
+        const letter = given();
+        if (one.typed ? Number.isNaN(numberOf(letter, one.typed)) : !letter) { verdict.textContent = one.typed ? "Type a number first, such as 0.5 or 1200." : "Choose an answer first."; return; }
+        kept[one.question] = { letter, right: isRight(one, letter), seen };
+        save(PLACE, kept);
         stand(letter);
+        one.result.closest(".touch-whole")?.querySelector(".touch").dispatchEvent(new Event("asked")); // it goes to the setting of the question
         count();
         verdict.focus({ preventScroll: true });
       });
       again.addEventListener("click", () => {
         delete kept[one.question];
-        save(kept);
+        save(PLACE, kept);
         stand(null);
         count();
         form.querySelector("input").focus({ preventScroll: true });
@@ -152,8 +209,23 @@
       if (kept[one.question]) stand(kept[one.question].letter);
       else if (!one.result.open) later.forEach((paragraph) => { paragraph.hidden = true; });
     });
+    const label = make("label", "", { className: "predict-only-reads" }), box = make("input", "", { type: "checkbox", checked: onlyReads });
+    label.append(box, " I only want to read: open all results, on every page.");
+    box.addEventListener("change", () => {
+      onlyReads = box.checked;
+      save(READS, onlyReads ? "yes" : "no");
+      asked.forEach((one) => one.stand(kept[one.question]?.letter ?? null));
+    });
+    asked[0].form.after(label);
+    if (onlyReads) asked.forEach((one) => one.stand(kept[one.question]?.letter ?? null));
     count();
     asked.at(-1).result.closest("article")?.append(tally);
+    const reveal = () => { // a link to what lies in a result that is still closed
+      const aim = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1))), fold = aim && aim.closest(".predict details:not([open])");
+      if (fold) { fold.open = true; aim.scrollIntoView(); }
+    };
+    addEventListener("hashchange", reveal);
+    reveal();
   }
   document.addEventListener("DOMContentLoaded", start);
 })();

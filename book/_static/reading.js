@@ -161,7 +161,14 @@
     const sections = [...document.querySelectorAll("article section > section[id]")].filter((s) => s.querySelector(":scope > h2") && !furniture.test(s.id));
     const page = document.querySelector("article section[id]")?.id;
     if (!/^\/?.*\d\d-[\w-]+\.html$/.test(location.pathname) || sections.length < 2) return; // chapters only
-    const kept = load(), name = (section) => `${page}#${section.id}`;
+    const kept = load(), name = (section) => `${page}#${section.id}`, file = location.pathname.split("/").pop();
+    const whole = () => { // a chapter whose sections are all read has a tick itself, in the sidebar and on its card
+      const read = sections.every((section) => kept[name(section)]);
+      if (read === Boolean(kept[file])) return;
+      if (read) kept[file] = true; else delete kept[file];
+      save(kept);
+      chapters(kept);
+    };
     for (const section of sections) {
       const tick = button("section-tick", ""), link = document.querySelector(`nav.page-toc a[href="#${CSS.escape(section.id)}"], #pst-page-toc-nav a[href="#${section.id}"]`);
       const show = () => {
@@ -174,6 +181,7 @@
         if (kept[name(section)]) delete kept[name(section)]; else kept[name(section)] = true;
         save(kept);
         show();
+        whole();
       });
       const end = document.createElement("p");
       end.className = "section-end";
@@ -181,6 +189,18 @@
       section.append(end);
       show();
     }
+    whole();
+  }
+  function chapters(kept = load()) {
+    for (const link of document.querySelectorAll(".bd-sidebar-primary .toctree-l1 > a, .card-title a")) {
+      link.classList.toggle("is-read", Boolean(kept[link.href.split("#")[0].split("/").pop()]));
+    }
+  }
+  function inSight() { // the theme scrolls the sidebar to where it was on the page before
+    const bar = document.querySelector(".bd-sidebar-primary"), here = bar?.querySelector("li.current.active > a, a.current");
+    if (!here) return;
+    const box = here.getBoundingClientRect(), frame = bar.getBoundingClientRect();
+    if (box.top < frame.top + 40 || box.bottom > Math.min(frame.bottom, innerHeight) - 40) bar.scrollTop += box.top - frame.top - frame.height / 3;
   }
 
   function scrolls() { // what scrolls across is reached by the keyboard, too, and fades where it goes on
@@ -189,10 +209,22 @@
       const left = part.scrollLeft > 1, right = part.scrollLeft + part.clientWidth < part.scrollWidth - 1;
       part.classList.toggle("more-left", left);
       part.classList.toggle("more-right", right);
-      if (left || right) part.tabIndex = 0; else if (part.matches("mjx-container")) part.removeAttribute("tabindex");
+      const tight = part.matches("mjx-container") && part.firstElementChild?.getBoundingClientRect().width > part.clientWidth - 24; // with other letters it may scroll
+      if (left || right || tight) part.tabIndex = 0; else if (part.matches("mjx-container")) part.removeAttribute("tabindex");
     };
-    const all = (place = document) => [...place.querySelectorAll(WIDE)].forEach(edges);
-    document.addEventListener("minirlhf:typeset", (event) => event.detail.filter((e) => e.matches("div")).forEach(all)); // mathematics.js
+    const EQUATION = "section > div.math:has(> .eqno):has(+ .proof-marks)";
+    const numbers = (place) => { // the number of an equation that leaves no room for it in the column stands below, at the column's edge
+      const found = [...place.querySelectorAll(EQUATION), ...(place.matches?.(EQUATION) ? [place] : [])];
+      found.forEach((e) => e.classList.remove("past-column"));
+      const past = innerWidth > 700 ? found.filter((e) => e.querySelector("mjx-container") && e.offsetWidth > e.nextElementSibling.offsetWidth + 1) : [];
+      past.forEach((e) => e.classList.add("past-column"));
+    };
+    const all = (place = document) => {
+      numbers(place);
+      [...place.querySelectorAll(WIDE)].forEach(edges);
+    };
+    document.addEventListener("minirlhf:typeset", (event) => event.detail.filter((e) => e.matches("div")).forEach((e) => all(e))); // mathematics.js
+    document.fonts?.addEventListener("loadingdone", () => all()); // a formula is as wide as its letters, which come later
     document.addEventListener("toggle", (event) => all(event.target), true);
     document.addEventListener("scroll", ({ target }) => { if (target.matches?.(WIDE)) edges(target); }, { capture: true, passive: true });
     window.MathJax?.startup?.promise?.then(() => all()); // on the one page
@@ -234,5 +266,5 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => { panels(); copies(document.querySelector("article") ?? document.body); marks(); popovers(); ticks(); });
-  addEventListener("load", scrolls);
+  addEventListener("load", () => { scrolls(); chapters(); inSight(); });
 })();

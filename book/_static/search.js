@@ -1,14 +1,15 @@
 /* The search. Its index (search-data.js, a script so that a page opened from a folder may load it) holds every section of every page:
    [page, kind, [[anchor, title, text, terms that it links and names in italics, names], …]]; an entry of the glossary is a section with names. A page is as good
-   as its best section, chapters count three times, and every word has to be there. What is asked by a name of the glossary is also told
+   as its best section, chapters count three times, and a section loses by every word that it lacks, most by a rare one. What is asked by a name of the glossary is also told
    what it means; a Chinese name is looked for in the chapters by the English one. */
 (() => {
   "use strict";
   const WORTH = { chapter: 3, appendix: 1, notebook: 0.6, library: 0.5 }, LISTS = { glossary: 0.3, terms: 0.2, ledger: 0.3 };
   const SHOWN = 25, SECTIONS = 3, LETTERS = 160, MEANINGS = 4;
   const LESS = { exercises: 0.2, references: 0.2, "common bugs": 0.6, "names elsewhere": 0.5, summary: 0.7 }, OPENING = 0.6; // sections that repeat or ask, or say what one should know before
+  const COVERED = 3, NEARLY = 0.6; // how much a section loses by words that it lacks, and the part of the most covered one with which a page is still shown
   // Words of a question that say nothing about its subject.
-  const EMPTY = new Set("a an and are as at be by can could did do does for from get give go goes happen happens has have how i if in is it its make makes me mean means my need of off on or our pick should so some tell that the their them there this to use used using was we what when where which who why will with would you your vs versus about between choose explain work works".split(" "));
+  const EMPTY = new Set("a an and are as at be but by can could did difference do does during for from get give go goes happen happening happens has have how i if in is it its make makes me mean means my need of off on or our pick should so some tell that the their them there this to up use used using was we what when where which who why will with without would you your vs versus about between choose explain work works".split(" "));
   const GREEK = { alpha: "\u03b1", beta: "\u03b2", gamma: "\u03b3", delta: "\u03b4", epsilon: "\u03b5", lambda: "\u03bb", mu: "\u03bc", pi: "\u03c0", rho: "\u03c1", sigma: "\u03c3", tau: "\u03c4", theta: "\u03b8" };
   const HAN = /[\u4e00-\u9fff]/;
   const fold = (text) => text.normalize("NFD").replace(/[\u0300-\u036f]/g, "").replace(/[\u2010-\u2015\u2212]/g, "-")
@@ -71,7 +72,7 @@
     const heavy = rarity.reduce((sum, r) => sum + r, 0);
     const totals = words.map(() => 0), pages = new Map();
     entries.forEach((e, k) => {
-      const one = pages.get(e.page) ?? { page: e.page, kind: e.kind, name: e.name, all: false, said: words.map(() => 0), sections: [] };
+      const one = pages.get(e.page) ?? { page: e.page, kind: e.kind, name: e.name, said: words.map(() => 0), sections: [] };
       pages.set(e.page, one);
       counts[k].forEach(([n], i) => { one.said[i] += n; if (e.kind === "chapter") totals[i] += n; });
     });
@@ -79,7 +80,7 @@
     const longer = known.filter((name) => name !== bare(query) && ` ${name} `.includes(` ${bare(query)} `)); // "inverse reinforcement learning" is another subject
     const introduced = new Set(); // the first section that links an entry introduces it
     entries.forEach((e, k) => {
-      const one = pages.get(e.page), all = counts[k].every(([n, top]) => n + top > 0);
+      const one = pages.get(e.page), cover = counts[k].reduce((sum, [n, top], i) => sum + (n + top > 0 ? rarity[i] : 0), 0) / heavy;
       const said = counts[k].reduce((sum, [n], i) => sum + rarity[i] * (n / (n + 1 + e.length / 3000)), 0);
       const other = longer.some((name) => bare(e.title).includes(name));
       const alike = other ? 0 : counts[k].reduce((sum, [, top]) => sum + top, 0) / Math.max(1, wordsOf(e.title).length, words.length); // of title and question
@@ -95,11 +96,11 @@
       const others = longer.reduce((sum, name) => sum + (e.low.match(together(name.split(" "))) ?? []).length, 0);
       const phrases = words.length > 1 ? Math.max(0, (e.low.match(phrase) ?? []).length - others / 2) + (other ? 0 : 2) * (e.top.match(phrase) ?? []).length : 0;
       const why = asks && patterns.every((p) => new RegExp(`\\bwhy\\b.{0,100}${p.source}`).test(e.low)) ? 2.5 : 1;
-      const score = (said + 2 * titled) * (1 + 2 * phrases / (phrases + 1)) * linked * why * (all ? 1 : 0.2) * e.worth * e.weight;
-      one.all ||= all;
+      const score = (said + 2 * titled) * (1 + 2 * phrases / (phrases + 1)) * linked * why * cover ** COVERED * e.worth * e.weight;
+      one.cover = Math.max(one.cover ?? 0, cover);
       one.phrases = (one.phrases ?? 0) + phrases;
       if (e.kind === "chapter") spoken += phrases;
-      one.sections.push({ ...e, score, all, words });
+      one.sections.push({ ...e, score, words });
     });
     const found = [...pages.values()].filter((one) => one.sections.length);
     for (const one of found) {
@@ -108,8 +109,8 @@
       const share = spoken > 2 ? one.phrases / spoken : one.said.reduce((sum, n, i) => sum + rarity[i] * n / (1 + totals[i]), 0) / heavy;
       one.score = one.sections[0].score * (1 + 2 * share); // of all that the chapters say of it
     }
-    const complete = found.filter((one) => one.all);
-    return complete.length ? complete : found;
+    const most = Math.max(...found.map((one) => one.cover));
+    return found.filter((one) => one.cover >= NEARLY * most);
   }
 
   function snippet(section) { // the words round the first place where most of them stand
@@ -164,7 +165,7 @@
       const number = one.page.match(/^(\d\d)-/);
       heading.append(link({ ...one, at: 0 }, `${number ? `${Number(number[1])} · ` : ""}${one.name}`), one.kind === "chapter" || one.kind === "appendix" ? "" : `, ${one.kind}`);
       item.append(heading);
-      for (const section of one.sections.filter((s) => s.all === one.all).slice(0, one.kind === "chapter" ? SECTIONS : 1)) {
+      for (const section of one.sections.slice(0, one.kind === "chapter" ? SECTIONS : 1)) {
         const part = document.createElement("div");
         if (section.at) part.append(link(section, section.title));
         part.append(snippet(section));

@@ -64,6 +64,7 @@ window.touch ??= (() => {
       return want.reduce((worst, w, i) => Math.max(worst, distance(found[i], w)), 0);
     }
     if (typeof want !== "number") return found === want ? 0 : Infinity;
+    if (typeof found !== "number") return Infinity;
     const apart = Math.abs(found - want) / Math.max(1, Math.abs(want));
     return Number.isNaN(apart) ? Infinity : apart;
   }
@@ -72,6 +73,7 @@ window.touch ??= (() => {
   // -- one figure on a page ---------------------------------------------------------------------------------------
   function start(root) {
     const name = root.dataset.figure, spec = JSON.parse(root.querySelector("script").textContent);
+    if (!compute[name]) return; // its script is missing: the picture stays as it is printed, without controls
     const inputs = spec.controls.map(({ name: n }) => root.querySelector(`.touch-controls [name="${n}"]`));
     const state = { ...spec.start };
     function show() {
@@ -96,15 +98,24 @@ window.touch ??= (() => {
         input.setAttribute("aria-valuetext", control.texts[at]);
       }
     };
-    inputs.forEach((input, i) => input.addEventListener("input", () => { set(input, spec.controls[i]); show(); }));
-    root.querySelector(".touch-controls button").addEventListener("click", () => {
+    const panels = root.querySelector(".touch-panels"), description = panels.getAttribute("aria-label");
+    const moved = () => { // who does not see the picture hears its numbers, and no longer what it was at the start
+      show();
+      const atStart = spec.controls.every(({ name: n }) => state[n] === spec.start[n]);
+      const read = [...root.querySelectorAll(".touch-readings > div")].map((one) => [...one.children].map((e) => e.textContent).join(" "));
+      panels.setAttribute("aria-label", atStart ? description : `As it is set now: ${read.join("; ")}.`);
+    };
+    inputs.forEach((input, i) => input.addEventListener("input", () => { set(input, spec.controls[i]); moved(); }));
+    const go = (to) => {
       inputs.forEach((input, i) => {
-        const control = spec.controls[i], at = control.values.indexOf(spec.start[control.name]);
+        const control = spec.controls[i], at = control.values.indexOf(to[control.name]);
         input.value = input.type === "range" ? at : control.values[at];
         set(input, control);
       });
-      show();
-    });
+      moved();
+    };
+    root.querySelector(".touch-controls button").addEventListener("click", () => go(spec.start));
+    root.addEventListener("asked", () => go({ ...spec.start, ...spec.shows }));
     const mark = root.querySelector(".touch-mark");
     mark.addEventListener("toggle", () => {
       if (!mark.open || mark.dataset.asked) return;
@@ -116,14 +127,18 @@ window.touch ??= (() => {
         mark.querySelector("summary").textContent =
           `${good ? "\u2713" : "\u2717"} held against Python at ${count} settings \u00b7 largest difference ${worst.toExponential(0)}`;
         mark.querySelector("p").textContent =
-          "Python's library computed everything that this figure shows at the setting with which it starts and at " +
+          "The library, in Python, computed every curve and every reading of this figure at the setting with which it starts and at " +
           `${count - 1} others, drawn when the page was built. Your browser has just computed the same; the largest difference, of any ` +
           `point of any curve or any number, is ${worst.toExponential(1)} (allowed: ${spec.tolerance.toExponential(0)}).`;
       });
       const script = document.createElement("script");
       script.src = `${root.dataset.folder}/${name}.held.js`;
+      script.onerror = () => { delete mark.dataset.asked; mark.querySelector("p").textContent = "What Python found could not be loaded."; };
       document.head.append(script);
     });
+    inputs.forEach((input, i) => set(input, spec.controls[i])); // a browser may have kept what was set before
+    if (spec.controls.some(({ name: n }) => state[n] !== spec.start[n])) moved();
+    else if (root.closest(".touch-whole.is-answered")) go({ ...spec.start, ...spec.shows });
     root.querySelector(".touch-controls").hidden = false;
     mark.hidden = false;
     root.touch = { state, show, shapes: () => [...root.querySelectorAll("[data-series]")].map((path) => path.getAttribute("d")) };

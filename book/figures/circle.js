@@ -1,5 +1,5 @@
 // Bradley–Terry by Newton's method on the expected wins, Elo by its update, game by game.
-touch.compute.circle = ({ luck, every }, { turn, lead, k }) => {
+touch.compute.circle = ({ luck, lot, every, after }, { turn, lead, k, order }) => {
   const { sigmoid, range, sum } = touch.math;
   const pairs = [[0, 1], [1, 2], [2, 0]], strengths = [lead, 0, -lead];
   const odds = pairs.map(([a, b]) => strengths[a] - strengths[b] + turn), truth = odds.map(sigmoid);
@@ -17,8 +17,8 @@ touch.compute.circle = ({ luck, every }, { turn, lead, k }) => {
   const rewards = [x, 0, y], model = pairs.map(([a, b]) => sigmoid(rewards[a] - rewards[b]));
   const ratings = [0, 0, 0], path = [[0, 0, 0]];
   luck.forEach((u, n) => {
-    const [a, b] = pairs[n % 3];
-    const gain = k * ((u < truth[n % 3] ? 1 : 0) - sigmoid(((ratings[a] - ratings[b]) * Math.LN10) / 400));
+    const pair = order === "drawn by lot" ? lot[n] : n % 3, [a, b] = pairs[pair];
+    const gain = k * ((u < truth[pair] ? 1 : 0) - sigmoid(((ratings[a] - ratings[b]) * Math.LN10) / 400));
     ratings[a] += gain;
     ratings[b] -= gain;
     path.push([...ratings]);
@@ -32,7 +32,7 @@ touch.compute.circle = ({ luck, every }, { turn, lead, k }) => {
     elo_c: of(2),
     cycle: sum(odds),
     found: (x - y) / 2,
-    gap: Math.max(...ratings) - Math.min(...ratings),
+    gap: sum(path.slice(after).map((now) => Math.max(...now) - Math.min(...now))) / (path.length - after),
     wrong: Math.max(...truth.map((p, i) => Math.abs(p - model[i]))),
   };
 };

@@ -1,9 +1,12 @@
 """What a ratio may do: the surrogate and the weight of a token's gradient, by method."""
 
-from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
+from asking import Ask
+from figures import Choice, Figure, Mark, Panel, Reading, Slider
 
 GSPO = {"3e-4 below, 4e-4 above": (3e-4, 4e-4), ".01": (0.01, 0.01), ".05": (0.05, 0.05), ".2": (0.2, 0.2)}
-RATIOS = [round((i + 0.25) / 50, 4) for i in range(150)]  # never exactly where a clip begins
+RATIOS = [round((i + 0.25) / 50, 4) for i in range(150)]  # neither here nor on the slider a place where a clip begins
+EPSILONS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+EPSILONS_HIGH = [0.1, 0.2, 0.28, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 4.0]
 
 
 def data():
@@ -11,97 +14,133 @@ def data():
     return {"ratios": RATIOS, "ranges": GSPO}
 
 
-def oracle(data, state):
-    """Values by the objectives of the library, weights by their derivatives in the token's log-probability."""
+def both(objective, ratios, advantage, tokens=1, **options):
+    """Value and weight, each over the advantage, of a reply for each ratio, which its first token has; the others stand at 1."""
     import torch
 
+    ratios = torch.tensor(ratios, dtype=torch.float64)
+    logps = torch.zeros(len(ratios), tokens, dtype=torch.float64)
+    logps[:, 0] = ratios.log()
+    logps.requires_grad_()
+    old = torch.zeros_like(logps)
+    value = objective(logps, old, torch.full_like(old, advantage), torch.ones_like(old, dtype=torch.bool), **options)
+    (slope,) = torch.autograd.grad(value[:, 0].sum(), logps)
+    return (value[:, 0] / advantage).tolist(), (slope[:, 0] / advantage).tolist()
+
+
+def oracle(data, state):
+    """Values by the objectives of the library, weights by their derivatives in the token's log-probability."""
     from minirlhf.equations import policy_losses
 
-    advantage = 1.0 if state["sign"] == "positive" else -1.0
-    bounds = {"epsilon": state["epsilon"], "epsilon_high": state["epsilon_high"]}
-    ratios = torch.tensor([*data["ratios"], state["ratio"]], dtype=torch.float64)
-
-    def both(objective, tokens=1, **options):
-        """A reply for each ratio, which its first token has; the others stand at 1."""
-        logps = torch.zeros(len(ratios), tokens, dtype=torch.float64)
-        logps[:, 0] = ratios.log()
-        logps.requires_grad_()
-        old = torch.zeros_like(logps)
-        value = objective(
-            logps, old, torch.full_like(old, advantage), torch.ones_like(old, dtype=torch.bool), **options
-        )
-        (slope,) = torch.autograd.grad(value[:, 0].sum(), logps)
-        return value[:, 0].tolist(), slope[:, 0].tolist()
-
-    free, ppo, sapo = (
-        both(policy_losses.importance_weighted),
-        both(policy_losses.ppo_clip, **bounds),
-        both(policy_losses.sapo),
-    )
-    cispo = both(policy_losses.cispo, epsilon_high=state["epsilon_high"])
     low, high = data["ranges"][state["gspo"]]
-    gspo = both(policy_losses.gspo, tokens=state["tokens"], epsilon=low, epsilon_high=high)
-    found = {"free_value": free[0], "ppo_value": ppo[0], "sapo_value": sapo[0]}
-    found |= {
-        "free": free[1],
-        "ppo": ppo[1],
-        "sapo": sapo[1],
-        "cispo": cispo[1],
-        "gspo": [state["tokens"] * weight for weight in gspo[1]],
+    above, tokens = state["epsilon_high"], state["tokens"]
+    methods = {
+        "free": (policy_losses.importance_weighted, {}),
+        "ppo": (policy_losses.ppo_clip, {"epsilon": state["epsilon"], "epsilon_high": above}),
+        "cispo": (policy_losses.cispo, {"epsilon_high": above}),
+        "sapo": (policy_losses.sapo, {}),
+        "gspo": (policy_losses.gspo, {"tokens": tokens, "epsilon": low, "epsilon_high": high}),
     }
-    here = {f"{name}_here": found[name][-1] for name in ("ppo", "cispo", "sapo", "gspo")}
-    points = {f"{name}_at": [[state["ratio"]], [found[name][-1]]] for name in ("ppo", "cispo", "sapo", "gspo")}
-    return {name: [data["ratios"], values[:-1]] for name, values in found.items()} | here | points
+    advantage = 1.0 if state["sign"] == "positive" else -1.0
+    found, xs = {}, data["ratios"]
+    for name, (objective, options) in methods.items():
+        *value, one = both(objective, [*xs, 1.0], advantage, **options)[0]
+        *weight, here = both(objective, [*xs, state["ratio"]], advantage, **options)[1]
+        if name == "gspo":  # all tokens of the reply share its derivative
+            weight, here = [tokens * w for w in weight], tokens * here
+        if name == "sapo":
+            value = [v - one + 1 for v in value]
+        if name != "cispo":
+            found[f"{name}_value"] = [xs, value]
+        found[name] = [xs, weight]
+        if name != "free":
+            found |= {f"{name}_here": here, f"{name}_at": [[state["ratio"]], [here]]}
+    return found
 
 
 METHODS = ["PPO", "CISPO", "SAPO", "GSPO"]
 
 
 def predicted(at):
-    """Who pushes hardest at a token that is far too likely and told off."""
-    ratio = min(FIGURE.controls[-1].values, key=lambda r: abs(r - 2.5))
-    pulls = {name: at(sign="negative", ratio=ratio)[f"{name.lower()}_here"] for name in METHODS}
-    return min(METHODS, key=pulls.__getitem__), {name.lower(): pull for name, pull in pulls.items()}
+    """Which weights go up when the upper range is widened, under a negative advantage; and in which order the methods push."""
+    import inspect
+
+    from minirlhf.equations import policy_losses
+
+    def weights(**changes):
+        found = at(sign="negative", **changes)
+        return {name: found[f"{name.lower()}_here"] for name in METHODS}
+
+    ratio = 2.45
+    default = inspect.signature(policy_losses.cispo).parameters["epsilon_high"].default
+    narrow, wide, widest = (weights(ratio=ratio, epsilon_high=above) for above in (0.2, 1.0, default))
+    moved = [name for name in METHODS if abs(wide[name] - narrow[name]) > 1e-9]
+    for epsilon in EPSILONS:  # PPO's upper range does nothing to a negative advantage, at any ratio
+        curves = [
+            at(sign="negative", epsilon=epsilon, epsilon_high=above)[name]
+            for above in EPSILONS_HIGH
+            for name in ("ppo", "ppo_value")
+        ]
+        assert curves[::2] == curves[:1] * len(EPSILONS_HIGH) and curves[1::2] == curves[1:2] * len(EPSILONS_HIGH)
+    for changes in [{"epsilon_high": above} for above in EPSILONS_HIGH] + [
+        {"tokens": tokens, "gspo": name} for tokens in FIGURE.controls[3].values for name in GSPO
+    ]:  # none pushes harder than PPO: a weight depends on one of these two only
+        found = weights(ratio=ratio, **changes)
+        assert found["PPO"] == narrow["PPO"] and max(found.values()) <= narrow["PPO"] + 1e-9
+    assert narrow["PPO"] > narrow["GSPO"] > narrow["SAPO"] > narrow["CISPO"] and wide["CISPO"] > wide["GSPO"]
+    assert abs(widest["PPO"] - widest["CISPO"]) < 1e-9
+    delta = 2.0
+    dual = abs(both(policy_losses.ppo_clip, [ratio], -1.0, epsilon=0.2, epsilon_high=0.2, delta=delta)[1][0])
+    assert dual == 0
+    found = {name.lower(): weight for name, weight in narrow.items()} | {"ratio": ratio, "delta": delta, "dual": dual}
+    found |= {"wide": wide["CISPO"], "default": default}
+    start, fine = FIGURE.start, [i / 1000 for i in range(1, 3000)]
+    found["high"] = 1 + start["epsilon_high"]
+    found["edge"] = (1 + GSPO[start["gspo"]][1]) ** start["tokens"]
+    found["top"] = max(zip(both(policy_losses.sapo, fine, 1.0)[1], fine, strict=True))[1]
+    return {("PPO",): "PPO's alone", ("CISPO",): "CISPO's alone", ("PPO", "CISPO"): "PPO's and CISPO's"}[
+        tuple(moved)
+    ], found
 
 
-LIMIT = 4
 FIGURE = Figure(
     title="What may a ratio do? Clips, gates and their gradients",
-    alt="Left, over the ratio from 0 to 3, for a positive advantage: PPO's surrogate rises to 1.2 and stays there, SAPO's bends slowly, the unclipped one is a straight line."
-    " Right, the weight of the gradient: PPO's drops to 0 at 1.2, CISPO's stays at 1.2, SAPO's is largest at about 2 and fades, GSPO's, for a reply of two tokens, follows the root of the ratio and drops to 0 at 1.44.",
+    alt="Left, over the ratio from 0 to 3, for a positive advantage: PPO's surrogate rises to {high:.1f} and stays there, GSPO's bends and stays at the same height, SAPO's bends slowly, the unclipped one is a straight line."
+    " Right, the weight of the gradient: PPO's drops to 0 at {high:.1f}, CISPO's stays there, SAPO's is largest at about {top:.1f} and fades, GSPO's, for a reply of two tokens and times two, follows the root of the ratio and drops to 0 at {edge:.2f}.",
     controls=[
         Choice("sign", "advantage", ["positive", "negative"], "positive"),
-        Slider("epsilon", "ε below", [round(0.05 * i, 2) for i in range(1, 19)], start=0.2, form=".2f"),
-        Slider("epsilon_high", "ε above", [round(0.05 * i, 2) for i in range(1, 31)], start=0.2, form=".2f"),
+        Slider("epsilon", "ε below (PPO)", EPSILONS, start=0.2, form=".1f"),
+        Slider("epsilon_high", "ε above (PPO, CISPO)", EPSILONS_HIGH, start=0.2, form=".2f"),
         Slider("tokens", "tokens of the reply (GSPO)", [1, 2, 4, 16, 64, 256, 1024, 4096], start=2),
         Choice("gspo", "ε of GSPO", list(GSPO), ".2"),
-        Slider("ratio", "a token at ratio", [round(0.01 + 0.1 * i, 2) for i in range(30)], start=1.51, form=".2f"),
+        Slider("ratio", "a token at ratio", [round(0.05 + 0.1 * i, 2) for i in range(30)], start=1.55, form=".2f"),
     ],
     panels=[
         Panel(
-            "what is maximised, at an advantage of ±1",
-            "ratio π/π_old of the token",
-            "surrogate",
+            "surrogate over A (CISPO has a gradient only)",
+            "ratio of the token, new over old",
+            "surrogate / A",
             (0, 3),
-            (-LIMIT, LIMIT),
+            (0, 3),
             [
-                Mark("free_value", "no clip", "line", 5, dashed=True),
+                Mark("free_value", "no clip", "line", 5, wide=True),
                 Mark("ppo_value", "PPO", "line", 0),
-                Mark("sapo_value", "SAPO, where only the slope matters", "line", 1),
+                Mark("sapo_value", "SAPO, moved to 1 at ratio 1", "line", 1),
+                Mark("gspo_value", "GSPO, the other tokens at 1", "line", 3),
             ],
         ),
         Panel(
             "how it pulls at the token",
-            "ratio π/π_old of the token",
-            "weight of ∇ log π",
+            "ratio of the token, new over old",
+            "factor before A ∇ log π",
             (0, 3),
-            (-LIMIT, LIMIT),
+            (0, 3),
             [
-                Mark("free", "no clip", "line", 5, dashed=True),
+                Mark("free", "no clip", "line", 5, wide=True),
                 Mark("ppo", "PPO", "line", 0),
-                Mark("cispo", "CISPO", "line", 2),
+                Mark("cispo", "CISPO", "line", 2, dashed=True),
                 Mark("sapo", "SAPO", "line", 1),
-                Mark("gspo", "GSPO, the other tokens at 1", "line", 3),
+                Mark("gspo", "GSPO, times the reply's length", "line", 3),
                 *(
                     Mark(f"{name}_at", "", "points", colour)
                     for name, colour in (("ppo", 0), ("cispo", 2), ("sapo", 1), ("gspo", 3))
@@ -111,17 +150,23 @@ FIGURE = Figure(
     ],
     readings=[
         Reading("ppo_here", "weight in PPO"),
-        Reading("cispo_here", "CISPO"),
-        Reading("sapo_here", "SAPO"),
-        Reading("gspo_here", "GSPO"),
+        Reading("cispo_here", "weight in CISPO"),
+        Reading("sapo_here", "weight in SAPO"),
+        Reading("gspo_here", "weight in GSPO, times the reply's length"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "A token with a negative advantage has come to a ratio of 2.5. Which method pushes it down hardest?",
-        METHODS,
+        "A token with a negative advantage has come to a ratio of {ratio:.2f}. Now ε above is widened from .2 to 1. Whose weights at the token change?",
+        {
+            "PPO's alone": "PPO takes the smaller of two surrogates, and with a negative advantage above 1 the one without a clip is the smaller: ε above is for positive ones.",
+            "CISPO's alone": "",
+            "PPO's and CISPO's": "CISPO's does. PPO takes the smaller of two surrogates, and with a negative advantage above 1 the one without a clip is the smaller.",
+        },
         predicted,
-        "PPO, with {ppo:.2f}: it takes the smaller of both surrogates, and here that is the one without a clip. CISPO's weight stops at {cispo:.2f},"
-        " SAPO's gate leaves {sapo:.2f}, and GSPO takes the root, in a reply of two: {gspo:.2f}.",
+        "CISPO's alone, from {cispo:.2f} to {wide:.2f}: it cuts its weight by the same bound for both signs. PPO's is the ratio itself, {ppo:.2f}, and no other can be larger; ranges decide who comes next. With all at .2, and two tokens,"
+        " it is GSPO with {gspo:.2f} (times the reply's length), before SAPO with {sapo:.2f} and CISPO; now it is CISPO, which at {default:.0f}, where this library sets it, is level with PPO."
+        " Who is first changes only with a clip that is not drawn here, the dual one, which bounds PPO's ratio for negative advantages: at δ = {delta:.0f} PPO's weight is {dual:.0f}.",
+        shows={"sign": "negative", "epsilon_high": 1.0, "ratio": 2.45},
     ),
 )

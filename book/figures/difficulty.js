@@ -17,7 +17,7 @@ touch.compute.difficulty = ({ rates }, { size, rate }) => {
     const weights = rates.map((p) => weight(p, name));
     found[`${name}_weight`] = [rates, weights];
     found[`${name}_speed`] = [rates, weights.map((w, i) => w * rates[i] * (1 - rates[i]))];
-    found[`${name}_here`] = weight(rate, name);
+    found[`${name}_here`] = Math.round(weight(rate, name) * 1e12) / 1e12; // of .875 both write .88
   }
   const here = [found.grpo_here, found.dr_here, found.maxrl_here];
   return { ...found, alike: rate ** size + (1 - rate) ** size, here: [[rate, rate, rate], here] };

@@ -1,6 +1,7 @@
 """By how much each method multiplies a prompt's gradient, exactly, for groups of any size."""
 
-from figures import Ask, Figure, Mark, Panel, Reading, Slider
+from asking import Ask
+from figures import Figure, Mark, Panel, Reading, Slider
 
 RATES = [round(0.01 * i, 2) for i in range(1, 100)]
 
@@ -32,7 +33,7 @@ def oracle(data, state):
         speed = weight * rates * (1 - rates)
         found[f"{name}_weight"] = [data["rates"], weight[:-1].tolist()]
         found[f"{name}_speed"] = [data["rates"], speed[:-1].tolist()]
-        found[f"{name}_here"] = float(weight[-1])
+        found[f"{name}_here"] = round(float(weight[-1]), 12)  # of .875 both write .88
     alike = float(rates[-1] ** size + (1 - rates[-1]) ** size)
     return found | {
         "alike": alike,
@@ -40,27 +41,47 @@ def oracle(data, state):
     }
 
 
-ASKED = ["the rarely solved ones", "the rarely missed ones", "none: the ratio of the two is the same everywhere"]
+ASKED = ["the rarely solved ones", "the rarely missed ones", "none of them"]
 
 
 def predicted(at):
     """Where GRPO's weight is more than Dr. GRPO's, beyond a common factor."""
-    ratios = {}
-    for size in (2, 64):
-        values = at(size=size)
-        rows = (values["grpo_weight"][1], values["dr_weight"][1])
-        ratios[size] = [a / b for a, b in zip(*rows, strict=True)]
-    two, many = ratios[2], ratios[64]
+    import torch
+
+    from minirlhf.equations import advantages
+
+    ratio, values = {}, {size: at(size=size) for size in (2, 3, 4, 8, 64)}
+    for size, found in values.items():
+        rows = (found["grpo_weight"][1], found["dr_weight"][1])
+        ratio[size] = [a / b for a, b in zip(*rows, strict=True)]
+        # Dr. GRPO's weight is the same for all prompts: a reply is in the mean that is subtracted from it.
+        assert all(abs(weight - (1 - 1 / size)) < 1e-9 for weight in rows[1])
+    two, many = ratio[2], ratio[64]
     middle = RATES.index(0.5)
+    # Rare on both sides alike, and least in the middle, for the larger groups; the other deviation, too, is one number in a group of two.
+    for of in (ratio[4], ratio[8], many):
+        assert all(abs(a - b) < 1e-9 * a for a, b in zip(of, reversed(of), strict=True)) and min(of) == of[
+            middle
+        ] < 0.99 * max(of)
+    assert max(ratio[3]) < 1.001 * min(ratio[3])  # one of three right, or two: the same deviation
+    assert all(
+        abs(a - b) < 1e-3 for a, b in zip(values[2]["grpo_weight"][1], values[2]["maxrl_weight"][1], strict=True)
+    )
+    pair = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    sample = float((advantages.group_zscore(pair, ddof=1, eps=1e-4) / advantages.group_center(pair))[0, 0])
     even = max(two) < 1.001 * min(two)
     answer = ASKED[2] if even else ASKED[0] if two[0] > two[-1] else ASKED[1]
-    return answer, {"factor": two[middle], "edge": many[0], "middle": many[middle]}
+    start = values[8]
+    words = {"rare": start["grpo_weight"][1][0], "half": start["grpo_weight"][1][middle], "dr": start["dr_here"]}
+    words |= {"first": start["maxrl_weight"][1][0], "end": start["maxrl_weight"][1][-1]}
+    found = {"factor": two[middle], "sample": sample, "edge": many[0], "middle": many[middle]}
+    return answer, found | words | {"dr_two": values[2]["dr_here"], "dr_many": values[64]["dr_here"]}
 
 
 FIGURE = Figure(
     title="Which prompts does a method listen to?",
-    alt="Left, over the pass rate, for groups of eight: GRPO's weight is 2.6 for prompts that are almost never or almost always solved, and 1.9 in the middle;"
-    " Dr. GRPO's is .88 everywhere; MaxRL's falls from 6.8 to 1. Right: the speed at which the logit of the pass rate rises.",
+    alt="Left, over the pass rate, for groups of eight: GRPO's weight is {rare:.1f} for prompts that are almost never or almost always solved, and {half:.1f} in the middle;"
+    " Dr. GRPO's is {dr:.2f} everywhere; MaxRL's falls from {first:.1f} to {end:.1f}. Right: the speed at which the logit of the pass rate rises.",
     controls=[
         Slider("size", "replies per prompt, G", [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], start=8),
         Slider("rate", "a prompt with pass rate", RATES, start=0.1, form=".2f"),
@@ -73,8 +94,8 @@ FIGURE = Figure(
             (0, 1),
             (0.4, 100),
             [
-                Mark("grpo_weight", "GRPO", "line", 1),
-                Mark("dr_weight", "Dr. GRPO, RLOO but for a factor", "line", 0, dashed=True),
+                Mark("grpo_weight", "GRPO", "line", 1, wide=True),
+                Mark("dr_weight", "Dr. GRPO (RLOO: G/(G − 1) times it)", "line", 0, dashed=True),
                 Mark("maxrl_weight", "MaxRL", "line", 2),
                 Mark("here", "", "points", 5),
             ],
@@ -87,9 +108,9 @@ FIGURE = Figure(
             (0, 1),
             (0, 1),
             [
-                Mark("grpo_speed", "", "line", 1),
-                Mark("dr_speed", "", "line", 0, dashed=True),
-                Mark("maxrl_speed", "", "line", 2),
+                Mark("grpo_speed", "GRPO", "line", 1, wide=True),
+                Mark("dr_speed", "Dr. GRPO", "line", 0, dashed=True),
+                Mark("maxrl_speed", "MaxRL", "line", 2),
             ],
         ),
     ],
@@ -97,15 +118,24 @@ FIGURE = Figure(
         Reading("grpo_here", "weight in GRPO", 2),
         Reading("dr_here", "Dr. GRPO", 2),
         Reading("maxrl_here", "MaxRL", 2),
-        Reading("alike", "groups that are all alike"),
+        Reading("alike", "share of groups whose rewards are all equal"),
     ],
     data=data,
     oracle=oracle,
     ask=Ask(
-        "Two replies per prompt. To which prompts does GRPO listen more than Dr. GRPO, beyond a factor that all have in common?",
-        ASKED,
+        "Two replies per prompt, and GRPO divides by the standard deviation of the whole group (d = 0). To which prompts does it listen more than Dr. GRPO, beyond a factor that all have in common?",
+        {
+            ASKED[
+                0
+            ]: "With large groups it does listen more to these, and to the rarely missed ones just as much, because it divides by a small deviation. With two replies there is only one deviation to divide by.",
+            ASKED[2]: "",
+            ASKED[
+                1
+            ]: "With large groups it does listen more to these, and to the rarely solved ones just as much, because it divides by a small deviation. With two replies there is only one deviation to divide by.",
+        },
         predicted,
-        "A group of two that is not all alike has one right and one wrong reply, so that there is one deviation to divide by, and a factor of {factor:.1f} is all. With 64 the"
-        " ratio is {edge:.1f} at a pass rate of .01 (and of .99) and {middle:.1f} at one half.",
+        "A group of two that is not all alike has one right and one wrong reply, so that there is one deviation to divide by, and a factor of {factor:.1f} is all (with d = 1 it is {sample:.1f}). With two replies and d = 0 MaxRL has GRPO's weight. With three replies there is one deviation still; with 64"
+        " the ratio is {edge:.1f} at a pass rate of .01 (and of .99) and {middle:.1f} at one half. Dr. GRPO's own weight is 1 − 1/G for every prompt: {dr_two:.2f} with two replies, {dr_many:.2f} with 64.",
+        shows={"size": 2},
     ),
 )

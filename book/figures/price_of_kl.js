@@ -7,10 +7,11 @@ touch.compute.price_of_kl = (data, { beta }) => {
     const p = softmax(tilted(b));
     return { p, kl: divergence(p, ref), reward: dot(p, data.rewards), worth: dot(p, data.gold) };
   };
+  const byLevel = (p) => data.levels.map((level) => p.reduce((s, v, i) => s + (data.rewards[i] === level ? v : 0), 0));
   const curve = data.betas.map(at), kls = curve.map((c) => c.kl), here = at(beta);
   return {
-    reference: ref,
-    policy: here.p,
+    reference: byLevel(ref),
+    policy: byLevel(here.p),
     rewards: [kls, curve.map((c) => c.reward)],
     worths: [kls, curve.map((c) => c.worth)],
     reward_here: [[here.kl], [here.reward]],

@@ -22,7 +22,7 @@ touch.compute.sweeps_and_steps = ({ to, rewards, walked, steps, most }, { way, w
   }
   const errors = tables.map((q) => Math.max(...best(q).map((v, s) => Math.abs(v - truth[s]))));
   const now = tables[work], values = best(now), top = Math.max(...truth);
-  const cells = range(to.length), column = (s) => s % 5, row = (s) => Math.floor(s / 5);
+  const cells = range(to.length), column = (s) => 1 + (s % 5), row = (s) => 1 + Math.floor(s / 5);
   const arrows = cells.flatMap((s) => range(4).filter((a) => now[s][a] >= values[s] - 1e-9).map((a) => [column(s), row(s), a]));
   return {
     size: [cells.map(column), cells.map(row), values.map((v) => 0.95 * Math.min(1, Math.max(0, v) / top))],

@@ -1,8 +1,11 @@
 """A world of 25 cells: values by sweeps, when the laws are known, and by a walker's steps, when they are not."""
 
+import itertools
+import math
 import random
 
-from figures import Ask, Choice, Figure, Mark, Panel, Reading, Slider
+from asking import Ask
+from figures import Choice, Figure, Mark, Panel, Reading, Slider
 
 SIZE, MOST, STEPS = 5, 60, 50
 WAYS = ("value iteration: sweeps", "Q-learning: fifties of steps")
@@ -58,8 +61,9 @@ def oracle(data, state):
     now = tables[state["work"]]
     values = now.amax(-1)
     most = float(truth.max())
-    arrows = [(s % SIZE, s // SIZE, a) for s in range(SIZE * SIZE) for a in range(4) if now[s, a] >= values[s] - 1e-9]
-    columns, rows = [s % SIZE for s in range(SIZE * SIZE)], [s // SIZE for s in range(SIZE * SIZE)]
+    cells = [(1 + s % SIZE, 1 + s // SIZE) for s in range(SIZE * SIZE)]  # column and row, from 1, as the page counts
+    arrows = [(*cells[s], a) for s in range(SIZE * SIZE) for a in range(4) if now[s, a] >= values[s] - 1e-9]
+    columns, rows = (list(of) for of in zip(*cells, strict=True))
     work = list(range(data["most"] + 1))
     return {
         "size": [columns, rows, [0.95 * min(1.0, max(0.0, float(v)) / most) for v in values]],
@@ -74,16 +78,33 @@ def oracle(data, state):
 
 def predicted(at):
     """By how much fewer sweeps a shorter horizon needs."""
-    needed = [next(n for n, error in zip(*at(gamma=g)["errors"], strict=True) if error < 0.1) for g in (0.9, 0.5)]
+    gammas = [gamma for gamma in FIGURE.controls[2].values if gamma <= 0.9]  # with .93 sixty sweeps are too few
+    errors = {gamma: at(gamma=gamma)["errors"][1] for gamma in gammas}
+    sweeps = {gamma: next(n for n, error in enumerate(e) if error < 0.1) for gamma, e in errors.items()}
+    for gamma, e in errors.items():
+        assert all(b <= gamma * a + 1e-12 for a, b in itertools.pairwise(e))
+        assert abs(e[20] / e[15] / gamma**5 - 1) < 0.01  # in the long run it is no less
+    times = [n * -math.log(gamma) for gamma, n in sweeps.items()]
+    assert max(times) < 1.25 * min(times)  # so that sweeps go about as one over −log γ
+    assert all(a[0] < b[0] for a, b in itertools.pairwise(errors.values())) and 0.9**6 > 0.5
+    far, needed, pace = errors[0.9], [sweeps[gamma] for gamma in (0.9, 0.5)], [-math.log(gamma) for gamma in (0.9, 0.5)]
     share = needed[1] / needed[0]
     answer = "nearly as many" if share > 0.75 else "about half as many" if share > 0.35 else "a quarter or fewer"
-    return answer, {"far": needed[0], "near": needed[1]}
+    # As the page says of the walker: nearly all of its best actions are right when a value is still wrong by more than half of its error.
+    actions = lambda v: {(x, y, a) for x, y, a in zip(*v["policy"], strict=True)}
+    walked, best = at(way=WAYS[1], work=30), actions(at(work=MOST))
+    assert len({cell[:2] for cell in actions(walked) - best}) <= 1 and walked["error"] > far[0] / 2
+    largest = max(range(SIZE * SIZE), key=lambda s: at()["size"][2][s])
+    assert largest == 1  # the second cell of the top row
+    found = {"far": needed[0], "near": needed[1], "near_pace": pace[1], "far_pace": pace[0], "first": far[0]}
+    assert found["near_pace"] > found["far_pace"]
+    return answer, found
 
 
 FIGURE = Figure(
     title="What a cell is worth, sweep by sweep or step by step",
     alt="Left: a map of five by five cells; squares show what each is worth after six sweeps, largest in the second cell of the top row, and arrows the best actions."
-    " Right: the largest error falls from 24 towards 0 over sixty sweeps.",
+    " Right: the largest error falls from {first:.0f} towards 0 over sixty sweeps.",
     controls=[
         Choice("way", "method", list(WAYS), WAYS[0]),
         Slider("work", "sweeps, or fifties of steps", list(range(MOST + 1)), start=6),
@@ -101,10 +122,12 @@ FIGURE = Figure(
             "values and best actions",
             "column",
             "row",
-            (-0.6, 4.6),
-            (4.6, -0.6),
+            (0.5, 5.5),
+            (5.5, 0.5),
             [
-                Mark("size", "value, the largest fills its cell", "squares", 0),
+                Mark(
+                    "size", "value, by the side of the square: the largest true value would fill its cell", "squares", 0
+                ),
                 Mark("policy", "best action", "arrows", 5),
             ],
         ),
@@ -125,10 +148,15 @@ FIGURE = Figure(
     data=data,
     oracle=oracle,
     ask=Ask(
-        "With γ = .9 it takes {far} sweeps until every cell is within a tenth of its value. How many does it take with γ = .5?",
-        ["nearly as many", "about half as many", "a quarter or fewer"],
+        "With γ = .9 it takes {far} sweeps until no cell is further than .1 from its value. How many does it take with γ = .5?",
+        {
+            "nearly as many": "The ways through the grid are as long as before, but with γ = .5 what is far away hardly counts, and each sweep halves the error at least.",
+            "about half as many": "In the long run each sweep multiplies the error by about γ, and six sweeps with .9 take off less than one with .5.",
+            "a quarter or fewer": "",
+        },
         predicted,
-        "{near}. A sweep multiplies the largest error by at most γ, so that the number of sweeps goes as one over −log γ, which is .69 for a half and"
-        " .11 for nine tenths; and the first error is smaller, too.",
+        "{near} sweeps. A sweep multiplies the largest error by at most γ, so that the number of sweeps goes about as one over −log γ, which is {near_pace:.2f} for a half and"
+        " {far_pace:.2f} for nine tenths; and the first error is smaller, too.",
+        shows={"gamma": 0.5, "work": 7},
     ),
 )

@@ -75,7 +75,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     g, legend = graded(draw)
     A = advantages.group_zscore(g.rewards, ddof=0, eps=0.0)
-    limit = r"\xrightarrow{\;G\to\infty\;}\; w(p)\,\nabla p"
+    limit = r"\underset{G\to\infty}{\longrightarrow}\; w(p)\,\nabla p"
     return legend | {"w(#)": inverse_deviation, "A_i": A.T, limit: None}
 
 

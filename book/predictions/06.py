@@ -1,0 +1,130 @@
+"""What chapter 06 asks its readers to predict; see ``book/_ext/asking.py``."""
+
+import torch
+from asking import Ask, Typed, mean
+
+from minirlhf.chapters.ch06_nature_of_preferences import groups
+from minirlhf.equations import choice
+from minirlhf.equations.social_choice import majority_accuracy
+
+
+def _number(x: float) -> torch.Tensor:
+    return torch.tensor(x, dtype=torch.float64)
+
+
+def _orders():
+    wrong = mean("ch06", "orders_wrong")
+    answer = "in fewer than 1 %" if wrong < 0.01 else "in 1 to 10 %" if wrong <= 0.1 else "in more than 10 %"
+    spread = mean("ch06", "orders_sd")
+    return answer, {"spread": spread, "apart": (8 / 3) ** 0.5 * spread}  # four alike whose sum is constant
+
+
+other_orders = Ask(
+    "Four players stand in a row, each 100 points above the next, and their 1,000 games are given to Elo in 200 different orders, with η = 32. In how many of the orders do the ratings end in a wrong ranking?",
+    {
+        "in fewer than 1 %": "The games are the same, and a fit to all of them at once does not see their order. Elo does: it takes one step a game, and the last games count most.",
+        "in 1 to 10 %": "A thousand games would be enough for a fit to all of them. Elo's step does not shrink with their number: from order to order the final ratings have a standard deviation of {spread:.0f} points each, and so a difference of two has one of about {apart:.0f}. Neighbours are 100 apart, and each of three pairs of them can end the wrong way round.",
+        "in more than 10 %": "",
+    },
+    _orders,
+)
+
+
+def _jury():
+    one, three, many = (100 * float(majority_accuracy(_number(0.6), voters=n)) for n in (1, 3, 101))
+    said = {f"about {n}": n for n in (60, 65, 98)}
+    answer = min(said, key=lambda words: abs(said[words] - many))
+    assert abs(said[answer] - many) < 1
+    return answer, {"one": one, "three": three}
+
+
+majority_of_many = Ask(
+    "Of all people 60 % prefer the short reply. Each label is the majority vote of 101 people drawn by lot. How many of 100 labels say “short”?",
+    {
+        "about 60": "That many say so if one person gives each label, and the 40 % are heard. A majority of many leaves nearly nothing of them.",
+        "about 65": "That is the majority of three people, {three:.0f} of 100. The share among 101 people is hardly ever so far from 60 % that it falls below one half.",
+        "about 98": "",
+    },
+    _jury,
+)
+
+
+def _careless():
+    def highest(noise: float) -> str:
+        fitted = groups.pooled_reward(groups.MILD_AND_STRONG, groups.shares(0.6), noise=noise)
+        return groups.REPLIES[int(fitted.argmax())]
+
+    def share(first: str, second: str, noise: float) -> float:
+        a, b = map(groups.REPLIES.index, (first, second))
+        each = torch.sigmoid((groups.MILD_AND_STRONG[:, a] - groups.MILD_AND_STRONG[:, b]) / noise)
+        return 100 * float(groups.shares(0.6) @ each)
+
+    careful, careless = highest(0.05), highest(0.5)
+    assert highest(0.1) == highest(0.25) == "middle"  # as the lessons say
+    likes, strong = groups.MILD_AND_STRONG
+    said = {
+        "mild": 100 * float(torch.sigmoid((likes[0] - likes[-1]) / 0.5)),
+        "least": 100 * float(torch.sigmoid(-likes.diff().max() / 0.05)),  # from short to long each is liked less
+        "short_long": share("short", "long", 0.05),
+        "short_middle": share("short", "middle", 0.05),
+        "long_middle": share("long", "middle", 0.5),
+    }
+    assert float(torch.sigmoid((strong[0] - strong[-1]) / 0.5)) < 0.02
+    if careful == careless:
+        return f"{careful} with both", said
+    return f"{careful} with careful labels, {careless} with careless ones", said
+
+
+careless_labels = Ask(
+    "To 60 % of the people a short, a middle and a long reply are worth .25, .1 and −.25, to the others −1.5, .1 and 1.5, and one reward is fitted to all labels. "
+    "Which reply has the highest reward if the labels are careful (noise .05), and which if they are careless (noise ½)?",
+    {
+        "short with both": "So it is with careful labels. With noise ½ the 60 % prefer short to long in only {mild:.0f} of 100 labels, as the difference that they feel is small. The others still prefer long in nearly all of theirs.",
+        "long with both": "The others do feel more strongly. But a careful label says which reply is better and not by how much: then each person counts once, and {short_long:.0f} of 100 labels prefer short to long, {short_middle:.0f} short to middle.",
+        "middle with both": "So it is in between, with noise .1 and .25. With noise .05, {short_middle:.0f} of 100 labels prefer short to middle, and with noise ½, {long_middle:.0f} of 100 prefer long to middle.",
+        "short with careful labels, long with careless ones": "",
+        "long with careful labels, short with careless ones": "It is careful labels that count heads: even what the 60 % like only a little better they prefer in {least:.0f} of 100 of their labels. How strong a liking is shows only where labels are noisy.",
+    },
+    _careless,
+)
+
+
+def _told():
+    def coin(z: float, gamma: float) -> float:
+        return float(choice.probability_weight(_number(0.5), gamma=gamma) * choice.prospect_value(_number(z)))
+
+    sure, gamble = float(choice.prospect_value(_number(-1.0))), coin(-2.0, 0.69)
+    first = "the sure thing" if float(choice.prospect_value(_number(1.0))) > coin(2.0, 0.61) else "the coin"
+    assert first == "the sure thing"  # as the question says
+    answer = "either" if abs(sure - gamble) < 0.01 else "the sure thing again" if sure > gamble else "the coin"
+    twice = float(choice.prospect_value(_number(-2.0))) / sure
+    return answer, {"twice": twice, "weight": float(choice.probability_weight(_number(0.5), gamma=0.69))}
+
+
+told_two = Ask(
+    "Now somebody has been told that they have 2, and may end with 1 for sure, or with 2 or nothing by the toss of a coin. Which do they take, by the two formulas?",
+    {
+        "the sure thing again": "Losses weigh more than twice, but now both offers are losses, and both are multiplied by 2.25. To lose 2 hurts {twice:.2f} times as much as to lose 1, and the coin's half counts for {weight:.2f}: that is less than the sure loss.",
+        "the coin": "",
+        "either": "That would be so for somebody who weighs amounts and chances as they are, in both situations. Here amounts and chances are bent, and the bend of the amounts turns round at the point from which one looks.",
+    },
+    _told,
+)
+
+
+def _asking():
+    gain = float(choice.deference_gain(_number(1.0)[None], _number(0.5)[None], noise=1.0))
+    assert gain < 0  # as the lessons say
+    passes = float(torch.sigmoid(_number(0.5)))
+    return 0.5 + gain, {"passes": passes, "stops": 1 - passes, "loss": -gain}
+
+
+asking_who_errs = Ask(
+    "A machine is sure that its plan is worth .5. It may act, or ask a person who lets the plan pass with probability σ(.5). What is asking worth to it?",
+    Typed(
+        within=0.03,
+        low="Asking is worth nothing if the person stops every plan; this one lets it pass with probability σ(.5) = {passes:.2f}. Asking loses {loss:.2f}, compared with acting: that is not what it is worth.",
+        high="Half is what it is worth to act, or to ask an infallible person. This one stops the plan with probability {stops:.2f}, and then it is worth nothing.",
+    ),
+    _asking,
+)

@@ -1,0 +1,114 @@
+"""What chapter 19 asks its readers to predict; see ``book/_ext/asking.py``."""
+
+import math
+
+import torch
+from asking import Ask, Typed, compared, mean
+
+from minirlhf.chapters.ch19_evaluation import experiments
+from minirlhf.equations import evaluation
+
+
+def _number(x: float) -> torch.Tensor:
+    return torch.tensor(x, dtype=torch.float64)
+
+
+WAYS = {"pass_1": "pass@1", "pass_8": "pass@8", "all_8": "pass^8", "vote_9": "the vote"}
+
+
+def _b_ahead():
+    found = experiments.rankings()
+    ahead = [words for way, words in WAYS.items() if found[f"B_{way}"] > found[f"A_{way}"]]
+    return " and ".join(ahead), found
+
+
+b_ahead = Ask(
+    "By which of the four, pass@1, pass@8, pass^8 and a vote of nine, is model B ahead of A?",
+    {
+        "pass@8": "",
+        "the vote": "A vote helps where the right answer is the most frequent one. B's wrong ones agree and come at .60: its vote is right at {B_vote_9:.2f}, that of A at {A_vote_9:.2f}. Among eight of B's replies, though, a right one is found with 1 − .6⁸ = {B_pass_8:.2f}, among eight of A's with {A_pass_8:.2f}.",
+        "pass@8 and pass^8": "pass^8 asks for eight right answers in a row. At .40 that hardly ever happens; A has .95⁸ = .66 on half of the problems.",
+        "pass@1 and pass@8": "By pass@8 B is ahead. But pass@1 is the mean chance of a single reply: {A_pass_1:.2f} for A, half of .95 and .01 together, and {B_pass_1:.2f} for B.",
+    },
+    _b_ahead,
+)
+
+
+def _five_to_a_passage():
+    effect = float(evaluation.design_effect(_number(5.0), _number(0.4)))
+    return 150 / effect, {"sum": 5 * effect}
+
+
+five_to_a_passage = Ask(
+    "A test has 150 items, five about each passage, and the grades of two items about one passage correlate by .4. How many independent items would say as much?",
+    Typed(
+        within=2,
+        unit="items",
+        form=".0f",
+        low="Thirty, the number of passages, would be right if all five items of a passage always had one grade. They correlate by .4 and not by 1. Fifty is too few as well: an item is not a partner of its own, and has four and not five.",
+        high="Each item has four partners, and there is a covariance for each of them: five together have as much variance as {sum:.0f} independent items, 5 + 5 · 4 · .4, and not as much as 5.",
+    ),
+    _five_to_a_passage,
+)
+
+
+def _found_at_all():
+    error = math.sqrt((0.70 * 0.30 + 0.75 * 0.25) / 300)
+    return 100 * mean("ch19", "power_300_unpaired"), {"error": error, "errors": 0.05 / error}
+
+
+found_at_all = Ask(
+    "Two models are right with probability .70 and .75, and each answers 300 items of its own. How often does a two-sided test at the level .05 find the difference?",
+    Typed(
+        within=9,
+        unit="%",
+        form=".0f",
+        low="About 5 % is how often such a test finds a difference where there is none. Here there is one, of {errors:.1f} standard errors.",
+        high="The level says how seldom a difference is found where there is none. This one is {errors:.1f} of its standard errors of {error:.3f}, and the test asks for 1.96: chance has to add the rest.",
+    ),
+    _found_at_all,
+)
+
+
+def _five_seeds_pooled():
+    one, five, level = (mean("ch19", f"alarm_{name}") for name in ("1_items", "5_items", "5_seeds"))
+    moved = compared("ch19", "alarm_5_items", "alarm_1_items")
+    if moved == "alike":
+        return "about as often as with one seed", {"one": one, "level": 100 * level}
+    if moved == "larger":
+        return "more often than with one seed", {}
+    return "in about 5 %, as the level says" if five < 0.06 else "less often, but in more than 5 %", {}
+
+
+five_seeds_pooled = Ask(
+    "Now five seeds of each recipe are trained, each of the ten models answers 2,000 items of its own, and the test takes all 10,000 items of a recipe together. How often does it find a “significant” difference?",
+    {
+        "in about 5 %, as the level says": "Five seeds do average some of the seeds' noise out. But the test still takes the items for the only noise there is. A t test over the five differences finds one in {level:.0f} % of the comparisons.",
+        "less often, but in more than 5 %": "The variance that comes from the seeds is divided by five. So is the one that the test reckons with, since there are five times the items: their ratio has not changed.",
+        "about as often as with one seed": "",
+        "more often than with one seed": "With the items of five seeds the test does expect less noise. But the mean of five seeds has as much less of it, and the two make up for each other.",
+    },
+    _five_seeds_pooled,
+)
+
+
+def _kept_prompt():
+    public, private, drawn = (
+        mean("ch19_models", name) for name in ("chosen_public", "chosen_private", "drawn_private")
+    )
+    found = {name: mean("ch19_models", f"drawn_{name}") for name in ("lowest", "highest")}
+    if compared("ch19_models", "chosen_private", "drawn_private") != "larger":
+        return "hardly anything", found
+    left = (private - drawn) / (public - mean("ch19_models", "drawn_public"))
+    return "most of it" if left > 0.7 else "about half of it" if left > 0.3 else "hardly anything", found
+
+
+kept_prompt = Ask(
+    "Of the twenty prompts the one is kept that is right most often on 40 public questions. It leads a prompt drawn at random there. On average over ten models, what is left of its lead on 200 other questions?",
+    {
+        "hardly anything": "So it was with submissions of coin flips, which were all equally good. These prompts are not: on the 200 questions the worst of the twenty is right at {lowest:.2f} and the best at {highest:.2f}, on average over the models.",
+        "about half of it": "About two fifths would go if each score had the luck of 40 coin tosses. But most of these prompts make their model give every word one answer, and with as many good words as bad ones that is right on exactly half, without any luck. The others have about half as much luck as coins, since most of them nearly do so.",
+        "most of it": "",
+    },
+    _kept_prompt,
+)
