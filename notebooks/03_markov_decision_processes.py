@@ -162,7 +162,7 @@ for name in survivors:
 
 # %% [markdown]
 # An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares of all states no longer belong to one
-# distribution; whatever keeps episodes alive looks more frequent than it is.
+# distribution; whatever comes before the end looks more frequent than it is.
 #
 # ## Planning: the answer spreads
 #

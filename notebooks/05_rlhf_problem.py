@@ -23,11 +23,12 @@ from minirlhf.core.progress import progress
 from minirlhf.data import tasks
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import mdp, rlhf
+from minirlhf.equations.advantages import group_zscore
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
-from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.recipes import GRPO, RLOO, InLoss
 from minirlhf.report.plotting import PALETTE
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
@@ -256,8 +257,8 @@ plt.show()
 # no noise in it either. That is why RLOO's digits are right although it only ever saw 64 samples at a time. GRPO has come to rest
 # without levelling them.
 #
-# Which of its choices does that? RLOO and GRPO differ in three. GRPO divides the advantage by the group's standard
-# deviation; its KL stands in the loss, not in the reward; and it estimates the KL by k3. Change one at a time.
+# Which of its choices does that? GRPO divides the advantage by the group's standard deviation; its KL stands in the loss, not
+# in the reward; and it estimates the KL by k3. Change one at a time.
 
 # %%
 harmless = predict(
@@ -269,7 +270,7 @@ harmless = predict(
 
 # %%
 changes = {
-    "divide by the std": GRPO.with_(kl=InReward(k1, 0.5)),
+    "divide by the std": RLOO.with_(advantage=group_zscore, beta=0.5),
     "KL in the loss, by k2": RLOO.with_(kl=InLoss(k2, 0.5)),
     "KL in the loss, by k3": RLOO.with_(kl=InLoss(k3, 0.5)),
 }
@@ -295,7 +296,8 @@ for name in ("  KL in the loss, by k2", "  KL in the loss, by k3", "GRPO: all of
 # %% [markdown]
 # What moves the resting point is the *place* of the KL term. In the loss, each token answers for its own charge only (the gradients below show it), and k3
 # follows the other KL besides (chapter 9). Once the KL stands outside the advantage, the standard deviation matters too: rewards shrink
-# or grow by it, the penalty does not.
+# or grow by it, the penalty does not. (GRPO also takes the mean over a reply's tokens where RLOO takes the sum, and would clip, had it more than one update
+# per rollout.)
 #
 # Dividing by the standard deviation, alone, leaves the resting point where it is: where all replies earn the same, all advantages are 0. But does it do no harm?
 # Every run above ends with a learning rate of 0, and a step of size 0 has no noise. Keep the rate constant, and look again.
@@ -305,7 +307,7 @@ kept = replace(TOY_RUN, lr_scheduler_type="constant")
 resting = {
     name: train(recipe, kept)[1]
     for name, recipe in progress(
-        {"rloo": RLOO.with_(beta=0.5), "zscore": GRPO.with_(kl=InReward(k1, 0.5))}.items(), "kept"
+        {"rloo": RLOO.with_(beta=0.5), "zscore": RLOO.with_(advantage=group_zscore, beta=0.5)}.items(), "kept"
     )
 }
 at_rest = evidence.Seen("ch05_constant_rate")  # ten seeds of these two runs

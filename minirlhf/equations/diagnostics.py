@@ -73,7 +73,7 @@ def entropy_rate(logits: Tensor, advantages: Tensor) -> Tensor:
 @torch.no_grad()
 @takes(mask=MASK, values=under_mask(), returns=under_mask())
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """``1 − Var(returns − values) / Var(returns)``: 1 a perfect critic, 0 a constant, negative worse than none.
+    """``1 − Var(returns − values) / Var(returns)``: 1 foretells every return, 0 a constant, negative worse than none.
 
     Label: eq:explained-variance
     Source: the coefficient of determination without its mean term; a standard metric of actor-critic

@@ -102,8 +102,12 @@ def list_episodes(process: Process, theta: Tensor, *, horizon: int) -> Listed:
     policy = theta.softmax(-1)
     paths = exact_mdp.trajectories(process.num_states, process.num_actions, horizon)
     probs = exact_mdp.probabilities(paths, process.start, process.transitions, policy)
-    possible = probs > 0
-    states, actions = paths.states[possible], paths.actions[possible]
+    states, actions, probs = paths.states[probs > 0], paths.actions[probs > 0], probs[probs > 0]
+    # After the end every action does nothing, and a policy may still take any: these are one episode.
+    actions = torch.where(process.terminal[states[:, :-1]], 0, actions)
+    told, which = torch.cat([states, actions], 1).unique(dim=0, return_inverse=True)
+    probs = torch.zeros(len(told), dtype=probs.dtype).index_add(0, which, probs)
+    states, actions = told[:, : horizon + 1], told[:, horizon + 1 :]
     before, after, rewards = states[:, :-1], states[:, 1:], process.expected_rewards
     left = [
         exact_mdp.state_values(process.transitions, rewards, policy, gamma=1.0, steps=k) for k in range(horizon + 1)
@@ -112,12 +116,11 @@ def list_episodes(process: Process, theta: Tensor, *, horizon: int) -> Listed:
     action_value = torch.stack([rewards + process.transitions @ following for following in left[-2::-1]])
     time = torch.arange(horizon)
     mask = ~process.terminal[before]
-    # After the end every action does nothing, and a policy may still take any: these are one episode, listed several times.
     own = torch.eye(theta.numel(), dtype=theta.dtype).view(*theta.shape, -1)  # ∂logits(s)/∂θ, (S, A, D)
     score = own - torch.einsum("sa,sad->sd", policy, own)[:, None]  # ∇log π(a|s)
     return Listed(
         theta=theta,
-        probs=probs[possible],
+        probs=probs,
         mask=mask,
         rewards=torch.where(mask, process.rewards[before, actions, after], 0.0),
         values=value[time, before],

@@ -10,8 +10,9 @@ from dataclasses import replace
 from minirlhf.core import exact
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import kl, rlhf
+from minirlhf.equations.advantages import group_zscore
 from minirlhf.evidence import Study, settings
-from minirlhf.recipes import GRPO, RLOO, InLoss, InReward
+from minirlhf.recipes import GRPO, RLOO, InLoss
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
@@ -54,7 +55,7 @@ def one_seed(seed: int, long: OnlineConfig = TOY_RUN, short: OnlineConfig = SHOR
             against_the_optimum(f"{name}_{beta:g}", recipe.with_(beta=beta), beta)
         run(f"reversed_{beta:g}", RLOO.with_(beta=beta, estimator=lambda logps, ref_logps: kl.k1(ref_logps, logps)))
     # One choice at a time, from RLOO to GRPO, at β = ½.
-    against_the_optimum("zscore_k1_in_reward", GRPO.with_(kl=InReward(kl.k1, 0.5)), 0.5)
+    against_the_optimum("zscore_k1_in_reward", RLOO.with_(advantage=group_zscore, beta=0.5), 0.5)
     against_the_optimum("loo_k2_in_loss", RLOO.with_(kl=InLoss(kl.k2, 0.5)), 0.5)
     against_the_optimum("loo_k3_in_loss", RLOO.with_(kl=InLoss(kl.k3, 0.5)), 0.5)
     run("no_kl", RLOO.with_(kl=None))

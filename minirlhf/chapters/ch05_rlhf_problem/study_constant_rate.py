@@ -10,14 +10,15 @@ from dataclasses import replace
 
 from minirlhf.data.toys import poem_critic
 from minirlhf.equations import kl, rlhf
+from minirlhf.equations.advantages import group_zscore
 from minirlhf.evidence import Study, settings
-from minirlhf.recipes import GRPO, RLOO, InReward
+from minirlhf.recipes import RLOO
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.toy import TOY_RUN, train_toy
 
 BETA, LAST, LATE = 0.5, 20, 100
 CONSTANT = replace(TOY_RUN, lr_scheduler_type="constant")
-AT_A_CONSTANT_RATE = {"rloo": RLOO.with_(beta=BETA), "zscore": GRPO.with_(kl=InReward(kl.k1, BETA))}
+AT_A_CONSTANT_RATE = {"rloo": RLOO.with_(beta=BETA), "zscore": RLOO.with_(advantage=group_zscore, beta=BETA)}
 UNHELD = {
     "reversed_2": RLOO.with_(beta=2.0, estimator=lambda logps, ref_logps: kl.k1(ref_logps, logps)),
     "reversed_0.5": RLOO.with_(beta=0.5, estimator=lambda logps, ref_logps: kl.k1(ref_logps, logps)),

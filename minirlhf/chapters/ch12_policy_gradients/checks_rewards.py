@@ -277,7 +277,7 @@ def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
-    "The share of the returns' variance that the values account for: 1 for a perfect critic up to a constant, 0 for a constant."
+    "The share of the returns' variance that the values account for: 1 if they foretell every return up to a constant, 0 for a constant."
     mask = torch.arange(6)[None, :] < torch.tensor([6, 4, 2])[:, None]
     returns = torch.where(mask, 2 + draw.normal(3, 6), torch.nan)
     values = 1 + 0.4 * returns + torch.where(mask, draw.normal(3, 6), torch.nan)

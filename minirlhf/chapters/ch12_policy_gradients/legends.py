@@ -228,8 +228,9 @@ def _(draw: Draw) -> Legend:
 @ink("eq:clip-fraction")
 def _(draw: Draw) -> Legend:
     inputs, legend = clipped_tokens(draw)
+    inputs[2][0, ::4] = 0.0  # no gradient to begin with: not the clip's doing
     slopes = torch.autograd.grad(losses.ppo_clip(*inputs, epsilon=0.2).sum(), legend[r"\theta"])[0]
-    legend = {"t": range(8), r"\mathcal{T}": frozenset(range(8)), r"|\mathcal{T}|": 8}
+    legend = {"t": range(8), "A_t": inputs[2][0], r"\mathcal{T}": frozenset(range(8)), r"|\mathcal{T}|": 8}
     legend |= {r"\nabla\mathcal{L}^{\text{clip}}_t": slopes}
     return legend | {r"\text{clip fraction}": diagnostics.clip_fraction(*inputs, epsilon=0.2)}
 
