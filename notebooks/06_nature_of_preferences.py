@@ -452,7 +452,7 @@ both = torch.stack([0.5 - doubts, 0.5 + doubts], -1)  # (121, 2)
 for tau, colour in ((0.0, "blue"), (0.5, "orange"), (1.0, "red")):
     gains = choice.deference_gain(belief.expand_as(both), both, noise=tau)
     ax.plot(doubts, gains, color=PALETTE[colour], label=f"τ = {tau:g}")
-ax.axhline(0, color="0.3", lw=0.8)
+ax.axhline(0, color="0.3", lw=0.8, zorder=0)
 ax.set(xlabel="doubt: the plan is worth ½ ± this", ylabel="gain of leaving the switch alone")
 ax.legend(frameon=False, title="errors of the person")
 plt.show()

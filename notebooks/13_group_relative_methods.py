@@ -689,10 +689,10 @@ punished_right.reveal(score["right"])
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 left.plot(punished.history["reward"], color=PALETTE["blue"], label="right answers")
 left.plot(punished.history["shaped_reward"], color=PALETTE["red"], label="what is optimised")
-left.set(xlabel="round", ylim=(0, 0.6))
+left.set(xlabel="round", xticks=range(0, 18, 5), ylim=(0, 0.6))
 left.legend(frameon=False)
 right.plot(punished.history["completion_length"], color=PALETTE["blue"])
-right.set(xlabel="round", ylabel="tokens per reply", ylim=(0, 6))
+right.set(xlabel="round", xticks=range(0, 18, 5), ylabel="tokens per reply", ylim=(0, 6))
 plt.show()
 
 # %%

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from minirlhf.classroom import exercise as sources
 from minirlhf.classroom import beside, nested, probes, proof
+from minirlhf.classroom import exercise as sources
 from minirlhf.classroom.grading import run_tests
 from minirlhf.core.errors import UserError
 

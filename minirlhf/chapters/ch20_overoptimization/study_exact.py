@@ -88,7 +88,7 @@ def one_seed(seed: int) -> dict[str, float]:
         r2 = [fit_form(grid, gains[0], form).r2 for form in FORMS]
         numbers[f"{name}_r2_square"], numbers[f"{name}_r2_log"] = r2
         numbers[f"{name}_r2_apart"] = r2[0] - r2[1]
-        near = grid <= 1.5  # fitted to the rise, what does each form say of the fall?
+        near = grid <= 1.5  # fitted up to about the peak, what does each form say of the fall?
         for key, form in zip(("square", "log"), FORMS, strict=True):
             said = fit_form(grid[near], gains[0][near], form)(torch.tensor(2.5, dtype=torch.float64))
             numbers[f"{name}_foretold_{key}"] = float(said) - (curve.gold_at(2.5) - float(curve.gold[0]))
