@@ -1,8 +1,11 @@
 """From votes, grades, trees, constraints and sessions to records."""
 
+import re
 from math import comb
+from pathlib import Path
 
 import pytest
+import torch
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.elicitation import (
@@ -16,6 +19,9 @@ from minirlhf.data.elicitation import (
     unroll,
 )
 from minirlhf.data.records import Comparison, Judgement, Ranking
+from minirlhf.equations.comparisons import graded_preference
+
+PAGE = (Path(__file__).parents[1] / "book" / "07-preference-data.md").read_text(encoding="utf-8")
 
 Q = asked("why?")
 
@@ -84,3 +90,11 @@ def test_a_session_gives_only_what_is_certain(shown, expected):
 def test_an_unknown_action_is_named():
     with pytest.raises(UserError, match="unknown action 'stared at'"):
         from_session(Q, [("x", "stared at")])
+
+
+def test_the_page_names_levels_in_the_order_of_its_equation():
+    levels = re.search(r"On five levels \(([^)]*)\)", PAGE)[1].split(", ")
+    cuts = torch.tensor([-3.0, -1.0, 1.0, 3.0])
+    likeliest = [levels[int(graded_preference(torch.tensor(lead), cuts).argmax())] for lead in (-9.0, 0.0, 9.0)]
+    assert likeliest == ["B much better", "tie", "A much better"]
+    assert "is A's lead in reward, $\\Delta$" in PAGE and "the upper four of eight levels become" in PAGE

@@ -86,3 +86,17 @@ def test_names_of_trl_occur_in_its_code() -> None:
     code |= {f"…{name[1:]}" for _, name in names if name[0] == "…" and any(word.endswith(name[1:]) for word in code)}
     strange = {(page, name) for page, name in names if name not in code}
     assert strange == OLDER
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("trl") is None and not os.environ.get("MINIRLHF_CI"),
+    reason="the extra 'peers' is not installed",
+)
+def test_the_kl_that_trl_adds_by_default_stands_in_the_row_of_its_gradient() -> None:
+    from trl import GRPOConfig
+
+    rows = [line.split("|") for line in PAGES["09"].read_text(encoding="utf-8").splitlines() if "GRPOConfig" in line]
+    of = {row[1].strip(): row[2] for row in rows}
+    assert GRPOConfig.use_bias_correction_kl is True  # the estimate times the ratio: on policy, the gradient of k2
+    assert "use_bias_correction_kl=False" in of["$k_3$ in the loss"]
+    assert "by default" in of["$k_3$ as the value, $k_2$'s gradient"]

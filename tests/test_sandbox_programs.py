@@ -185,8 +185,8 @@ def test_tests_that_are_none_grade_nothing(tests):
     if "while" in tests:
         assert verdict(RIGHT).share == 0.0  # that they never end by themselves cannot be known
     else:
-        assert verdict(RIGHT) is None
-        assert verdict("not a program") is None or verdict("not a program").share == 0.0
+        for program in (RIGHT, "not a program", "import os\nos._exit(0)", "raise SystemExit"):
+            assert verdict(program) is None
 
 
 @pytest.mark.parametrize(

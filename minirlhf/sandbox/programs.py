@@ -61,27 +61,26 @@ def examine(
         if "error" in ready:
             return None
         try:
+            said = ours.ask({"op": "check"})
+            if "call" not in said:
+                return None  # whatever went wrong, the program has no part in it
             loaded = theirs.ask({"op": "load", "code": program})
             if "error" in loaded:
                 return Examined(0, 0, str(loaded["error"])[:500])
-            return _asked(theirs, ours, name)
+            return _asked(theirs, ours, name, said)
         except (BoxEnded, wire.WireError) as problem:
             return Examined(0, 0, str(problem) or type(problem).__name__)
 
 
-def _asked(theirs: Box, ours: Box, name: str) -> Examined | None:
-    """Carry questions from the tests to the program and answers back, until the tests are done."""
-    said, questions = ours.ask({"op": "check"}), 0
+def _asked(theirs: Box, ours: Box, name: str, said: dict[str, Any]) -> Examined:
+    """Carry questions from the tests to the program and answers back, from the first one on that was ``said`` until the tests are done."""
     while "call" in said:
-        questions += 1
         answer = theirs.ask({"op": "call", "name": name, "call": said["call"]})
         if "ok" in answer:  # decoded and coded again: what arrives in the tests' box was written here
             answer = {"ok": wire.encode(wire.decode(answer["ok"], wide=True), wide=True)}
         else:
             answer = {"error": str(answer.get("error"))[:500]}
         said = ours.ask(answer)
-    if not questions:
-        return None  # whatever went wrong, the program has no part in it
     if "ok" not in said:
         return Examined(0, 0, str(said.get("error"))[:500])
     held, failed = said["ok"]

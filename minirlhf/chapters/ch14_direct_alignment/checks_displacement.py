@@ -32,18 +32,20 @@ def swap(ches):  # type: ignore[no-untyped-def]
 def _(ches, draw):
     "Output layer at 0, all answers made of one token, so that all errors e − π are alike: log π(y_w) moves at −(1 − 1/V) CHES."
     vocabulary, size = 4, 3
-    w, l = draw.normal(1, 3, size), draw.normal(1, 2, size)
     weights = torch.zeros(vocabulary, size, dtype=torch.float64)
+    ones = lambda states: torch.ones(states.shape[:2], dtype=torch.bool)
 
     def logp(matrix: Tensor, states: Tensor) -> Tensor:
         """The answer says token 0 at each of its places."""
         return (states[0] @ matrix.mT).log_softmax(-1)[:, 0].sum()
 
-    margin = lambda m: logp(m, w) - logp(m, l)  # the reference does not move
-    direction = exact.finite_difference(margin, weights)
-    rate = exact.finite_difference(lambda t: logp(weights + t * direction, w), torch.zeros((), dtype=torch.float64))
-    ones = lambda states: torch.ones(states.shape[:2], dtype=torch.bool)
-    return -(1 - 1 / vocabulary) * ches(w, ones(w), l, ones(l)), rate[None]
+    for _ in range(3):  # of one pair the two squares may be alike
+        w, l = draw.normal(1, 3, size), draw.normal(1, 2, size)
+        margin = lambda m, w=w, l=l: logp(m, w) - logp(m, l)  # the reference does not move
+        direction = exact.finite_difference(margin, weights)
+        start = torch.zeros((), dtype=torch.float64)
+        rate = exact.finite_difference(lambda t, w=w, d=direction: logp(weights + t * d, w), start)
+        yield -(1 - 1 / vocabulary) * ches(w, ones(w), l, ones(l)), rate[None]
 
 
 @check(

@@ -188,7 +188,7 @@ def _kl(recipe: Recipe) -> dict[str, Any]:
     kl = recipe.update.kl
     if not (isinstance(kl, InLoss) and head(kl.estimator) is k3):
         raise NoCounterpartError(ENGINE, recipe.name, f"{head(kl.estimator).__name__} in the loss")  # type: ignore[union-attr]
-    # TRL's default weighs the estimate with the ratio: another gradient as soon as the policy has moved.
+    # TRL's default weighs the estimate with the ratio: its gradient is that of k2, on policy too.
     return {"beta": kl.beta, "use_bias_correction_kl": False}
 
 
