@@ -247,9 +247,9 @@ assert pushes["each earns its reward"].argmax() == most_probable and graded[good
 assert int(earned.argmax()) == good and 0 < earned[most_probable] - p @ earned < 0.05
 
 # %% [markdown]
-# **What to notice.** The upper row and the lower row differ by a constant in each panel: a probability rises where its push is above the *average* push Σ π g. The example pushes
-# all other logits down, but the rare ones so little that their probabilities *rise*, and "cats bark", which is false, is one of them. "Not this" pushes four logits up, and
-# nearly all of the probability that it sets free goes to the reply that was most probable before. The comparison moves two logits; all other probabilities change
+# **What to notice.** The lower row is ten times the upper, less a constant in each panel: a probability rises where its push is above the *average* push Σ π g. The example pushes
+# all other logits down, but all except the most probable so little that their probabilities *rise*, and "cats bark", which is false, is one of them. "Not this" pushes four logits up, and
+# only the most probable reply gains: five times what the false one lost; the others pay. The comparison moves two logits; all other probabilities change
 # by one and the same small factor. The reward raises the logit of the polite reply, the best of the five, and lowers its probability: a push is the advantage
 # times the probability, and "cats nap", whose grade is a hair above the average, is so frequent that it is pushed up hardest.
 #
@@ -359,8 +359,8 @@ print(
 )
 
 # %% [markdown]
-# A model that is only told what *not* to say moves to what nobody has complained about yet, and that is babble. The winners lost probability together with the losers, since
-# they are made of the same words. Negative feedback needs something that holds the model in place, and the winner of the pair does that.
+# A model that is only told what *not* to say moves to what nobody has complained about yet, and in four seeds of five its replies end worse than silence. The winners lost probability together with the losers, since
+# they are made of the same words. Negative feedback needs something that holds the model in place; in DPO the winner of the pair and the reference do that.
 #
 # ## Skipping the first stage
 #
@@ -669,7 +669,7 @@ for name, line in learned.items():
 # figure: garden
 # alt: Left, the value of each cell recovered from 800 comparisons of aimless walks: the bench is highest and the two flower beds clearly lowest. Right, worth of the learned policy
 #   against the number of human answers, lines through the mean of twenty seeds with the range of the middle half shaded: TAMER is near the best value 30 after 100 answers, comparisons after 200,
-#   COACH approaches it gradually by 400.
+#   COACH approaches it gradually by 400. Dots: the run above.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 values = fitted[COUNTS[-1]] - fitted[COUNTS[-1]].median()
 left.imshow(GARDEN.table(values), cmap="cividis")

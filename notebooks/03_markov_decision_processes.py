@@ -161,8 +161,8 @@ for name in survivors:
     assert in_the_limit[name] > exact_share[name] + 0.015
 
 # %% [markdown]
-# An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares of all states no longer belong to one
-# distribution; whatever comes before the end looks more frequent than it is.
+# An episode that has ended still counts: it spends its time at the end. Leave it out of the average and the shares are those of the episodes still
+# running; whatever comes before the end looks more frequent than it is.
 #
 # ## Planning: the answer spreads
 #
@@ -468,8 +468,8 @@ least.reveal(min(lost, key=lambda name: float(lost[name][:, -1].mean())))
 
 # %%
 # figure: regret
-# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy rises in a straight line to 400, the worst possible. UCB with constant root two reaches about 80, epsilon-greedy
-#   about 50 with a wide band, Thompson sampling and UCB with one half about 30 and flattening.
+# alt: Regret against pulls for five strategies, mean of 200 players with bands. Greedy leaves the picture in a straight line, the worst possible. UCB with constant root two reaches about 80, epsilon-greedy
+#   about 50 with a wide band, Thompson sampling just below 30 and UCB with one half below 25, both flattening.
 fig, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 for (name, x), colour in zip(lost.items(), ("black", "orange", "red", "purple", "blue"), strict=True):
     ax.plot(x.mean(0), color=PALETTE[colour], label=name)

@@ -245,7 +245,7 @@ axes[1].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Reward-to-go less the value follows the exact gradient closely; it has not arrived after 120 updates, because the exact gradient has not either: near the optimum the slope is small. The total return arrives by chance and goes past it.
+# Reward-to-go less the value follows the exact gradient closely; it has not arrived after 120 updates, because the exact gradient has not either: near the optimum the slope is small. The total return wanders about the same path; two of these four runs end beyond the best.
 #
 # One step of each method by hand. Two actions with probabilities .6 and .4; the second was taken and earned 3, the baseline says 1, so $A = 2$. The step size is .1, and PPO goes through the same sample three times.
 
@@ -367,7 +367,7 @@ flat.reveal(sum(slope == 0 for slope in slopes.values()))
 # %%
 # figure: clip
 # alt: Two panels, PPO's objective against the ratio for advantage plus one and minus one. With plus one it rises to 1.2 and is flat beyond; with minus one it is flat below 0.8 and falls without bound above.
-#   Dashed lines show the maximum in place of the minimum: flat exactly where the clip is not, and unbounded where it should be flat.
+#   Dashed lines show the maximum in place of the minimum: flat where a ratio has gone the wrong way, and sloped where it should be flat.
 fig, axes = plt.subplots(1, 2, figsize=(7.4, 2.7), layout="constrained")
 ratio = torch.linspace(0.3, 1.9, 161)
 for ax, A in zip(axes, (1.0, -1.0), strict=True):
@@ -495,7 +495,7 @@ assert walked["PPO-clip, 300 passes"][1][-1] > 0.5 > 0 > walked["no clip, 300 pa
 # ## CartPole
 #
 # Now with networks and samples: a pole on a cart, 1 per step until it falls or 500 steps are over. The functions are those of chapters 12 and 13: `gae`, `whiten`, `ppo_clip`, `value_mse`; an episode is a row, a step takes the
-# place of a token. How many of the six methods below reach 475 within 100,000 steps?
+# place of a token. Which of the six methods below score 475 in all five seeds?
 
 # %%
 config = po.ControlConfig(seed=0)
@@ -575,7 +575,7 @@ print("five seeds, not clipped:", ", ".join(f"{x:.0f}" for x in coefficients.val
 print("five seeds, no learned baseline:", ", ".join(f"{x:.0f}" for x in seen.values("reinforce_score")))
 
 # %% [markdown]
-# The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy. (Adam would undo a factor that stays the same; it does so in part, as far as its ε allows.)
+# The critic's error is of the order of the return, so its gradient fills the common norm, and little is left for the policy. (Adam would undo a factor that stays the same; this one changes, and Adam's ε of 10⁻⁵ does the rest.)
 #
 # ## The entropy bonus
 #
@@ -647,7 +647,7 @@ apart.reveal(in_the_end["no clip"] / in_the_end["clip"])
 # %%
 # figure: gallery
 # alt: Five panels with the returns of correct PPO in grey and of a mistake in red, means and ranges over five seeds: no bootstrap, no done mask, maximum for minimum, baseline not detached, and the last one with small
-#   rewards. Without the done mask and with the undetached baseline at small rewards the mean return falls below twenty and stays there; with the maximum the mean stays low while single seeds rise for a while and lose it again; the others learn like correct PPO.
+#   rewards. Without the done mask and with the undetached baseline at small rewards the mean return falls below twenty and stays there; with the maximum the mean stays low while single seeds rise for a while and lose it again; without bootstrap it learns more slowly; undetached, like correct PPO.
 GALLERY = {
     "no_bootstrap": ("bootstrap forgotten", "ppo", 1.0),
     "ends_forgotten": ("done mask forgotten", "ppo", 1.0),
@@ -673,7 +673,7 @@ for name in ("ppo", *list(GALLERY)[:4], "small_rewards", "small_undetached", "pp
 assert seen.holds("ends_forgotten_score", below=100) and seen.holds("small_undetached_score", below=100)
 
 # %% [markdown]
-# Two of them learn to fall, the maximum hardly learns at all; and two learn so well that the curve alone does not show that anything is wrong. Some numbers have a value that is known beforehand. A pole that stands still
+# Two of them learn to fall, the maximum hardly learns at all; and two learn well, one of them more slowly: without the right curve beside it nothing would show. Some numbers have a value that is known beforehand. A pole that stands still
 # is worth about $1/(1-\gamma) = 100$; the critic that never bootstraps says half of that. The leak lowers every value. At 80 that does no harm, because falling still counts 0; at −5 it is fatal, because then 0 is an improvement.
 #
 # Half of 100 can be predicted. Rollouts are stretches of 128 steps, and the critic is trained on the λ-return with λ = .95. With $n$ steps left before the cut that is $G_1 = 1$ and $G_n = 1 + \gamma[(1-\lambda)v + \lambda G_{n-1}]$, where $v$ is what the critic says; and the critic says the mean, $v = \frac{1}{128}\sum_n G_n$.

@@ -576,7 +576,9 @@ assert seen.holds("passes_4_log_ratio", above=0.1) and seen.holds("passes_8_log_
 # PPO needs an actor, a critic, a reward model and a reference. Here are four of the size that our notebooks use, on the scales: weights, gradients and optimiser states after one step of AdamW.
 
 # %%
-heavier = predict("How many times as heavy as a frozen model is one that is trained?", 1, 2, 3, 4, 8)
+heavier = predict(
+    "In float32 throughout: how many times as heavy as a frozen model is one that is trained?", 1, 2, 3, 4, 8
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT

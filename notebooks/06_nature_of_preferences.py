@@ -313,8 +313,8 @@ worth = float(tables[0.5]["one reward model for all labels"][0])
 average.reveal("less than .1" if worth < 0.1 else "about .4" if worth < 0.55 else "about .7")
 
 # %% [markdown]
-# Their disagreements cancel, and what is left of the reward is flat: the policy hardly moves from the reference. *Disagreement is read as noise.* At 60 to 40 the fitted reward points towards the larger group, and it is
-# a seventh of what the mean of the utilities would say.
+# Their disagreements cancel, and what is left of the reward is flat: the policy does not move from the reference. *Disagreement is read as noise.* At 60 to 40 the fitted reward points towards the larger group, and its
+# difference of short and long, at this noise, is a seventh of that of the mean utilities.
 #
 # Now the first group, 60 %, has a mild taste, and the others have a strong one, for the opposite. Whose reply comes out on top?
 
@@ -354,7 +354,7 @@ for noise in (0.05, 0.1, 0.25, 0.5, 1.0):
 print("mean of the utilities:", shown(groups.shares(0.6) @ groups.MILD_AND_STRONG, 2))
 
 # %% [markdown]
-# Same people, same tastes. With careful labels the number of people decides, with careless ones the strength of their feelings shows through the errors. Nobody chose that rule.
+# Same people, same tastes. With very careful labels the number of people decides, with careless ones the strength of their feelings; in between the middle reply wins. Nobody chose that rule.
 #
 # If the groups are known, the remedy is to ask who is speaking. If nobody named them, a mixture can find them: guess who belongs where, fit one reward model to each guess, guess again.
 

@@ -121,7 +121,9 @@ assert seen.exceeds("length_alarm_beside_counts_1000", "length_alarm_beside_gold
 # Instead of two replies a labeller ranks K. That gives C(K, 2) pairs.
 
 # %%
-four = predict("A ranking of 4 gives 6 pairs. How many separate comparisons is it worth?", 3, 3.8, 6)
+four = predict(
+    "A ranking of 4 equally good replies gives 6 pairs. How many separate comparisons is it worth?", 3, 3.8, 6
+)
 
 # %%
 # NBVAL_CHECK_OUTPUT

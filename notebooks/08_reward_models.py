@@ -92,7 +92,12 @@ def batch(side):
 
 
 # %%
-wrong_share = predict("Padded on the left: what share of the rewards is wrong?", "none", "some", "nearly all")
+wrong_share = predict(
+    "Padded on the left: which of the rewards are wrong?",
+    "none",
+    "only those of the shortest",
+    "all but those of the longest",
+)
 
 # %%
 with torch.no_grad():
@@ -105,7 +110,9 @@ print(f"largest difference of left and right padding, last real token: {float((r
 print(
     f"by attention_mask.sum(1) - 1: {share:.0%} of the rewards are wrong; correlation with the right ones {agree:.2f}"
 )
-wrong_share.reveal("none" if share == 0 else "nearly all" if share > 0.8 else "some")
+wrong_share.reveal(
+    "none" if share == 0 else "only those of the shortest" if share < 0.5 else "all but those of the longest"
+)
 
 # %%
 assert float((right - left).abs().max()) < 1e-4 and share > 0.5
@@ -188,7 +195,7 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie near the exact chance. The reward model was trained to answer at the end only, and what it
-# says before means nothing. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
+# says before was not trained and may mean anything: see the range above. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
 
 # %%
 seen = evidence.Seen("ch08_per_token")  # five seeds
@@ -283,7 +290,7 @@ axes[0].legend(frameon=False, fontsize=8, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The accuracy does not tell. The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
+# **What to notice.** The accuracy does not tell (its fall here is chance: ten seeds, .59 before and .60 after). The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
 
 # %%
 assert rises and grows == {"": True, "clean_": True, "fresh_": False}

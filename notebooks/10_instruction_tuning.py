@@ -98,7 +98,7 @@ assert found.stops < 0.1 and seen.holds("stops_no_end", below=0.1)
 
 # %%
 helps = predict(
-    "With the questions in the loss, the held-out loss of replies after a hundred steps is …",
+    "With the questions in the loss, the held-out loss of replies after a hundred steps is, in the run below (as in seven of ten seeds), …",
     "lower: questions teach the model something",
     "higher: they are work that the assistant does not need",
     "lower, but only because both have gone on for too long",
@@ -317,7 +317,7 @@ assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after
 assert sorted(trust.values("stops_dft_late"))[1] > 0.9  # all but one
 
 # %% [markdown]
-# **What to notice.** After twenty steps the model hardly knows yet where a reply ends; a loss that trusts it makes it forget the end. After a hundred, nine of the ten keep it, and say more often what is said most. The tenth forgets it.
+# **What to notice.** After twenty steps three replies in four stop, though the model hardly tells yet *after which* word; a loss that trusts it makes it forget the end. After a hundred, nine of the ten keep it, and say more often what is said most. The tenth forgets it.
 
 # %%
 predict.tally()

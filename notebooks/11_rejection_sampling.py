@@ -116,7 +116,7 @@ for n in (2, 4, 16, 64):
 coin.reveal("0.69" if abs(far - math.log(2)) < 0.01 else "about 1.5" if far < 2 else "3.17")
 
 # %% [markdown]
-# Once every answer is right, there is nowhere further to go. With rewards that tie, the formula is a bound and a bad one.
+# Once every answer is right, there is nowhere further to go. With rewards that tie, the formula is a bound, and here a bad one.
 #
 # ## Two models, four tries
 #
@@ -274,7 +274,7 @@ assert trained["random"][3].reward < 1.75 and seen.holds("random_reward_4", belo
 
 # %%
 cheap = predict(
-    "After 4,000 sampled tokens: which has the highest reward, on average over ten seeds?",
+    "After 4,000 sampled tokens: which is shown by ten seeds to have the highest reward?",
     "rejection sampling",
     "GRPO, one update on a rollout",
     "GRPO, eight updates on a rollout",

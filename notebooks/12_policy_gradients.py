@@ -229,7 +229,7 @@ for lam in (1.0, 0.999, 0.99, 0.95):
     share = returns.gae(paid, torch.zeros_like(paid), everything, lam=lam)[0]
     torch.testing.assert_close(share, lam ** torch.arange(tokens - 1, -1, -1, dtype=torch.float64))
     print(
-        f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; half of it is gone after {sum(share >= 0.5)} tokens"
+        f"λ = {lam:5}: first token {share[0]:.5f}, middle {share[100]:.5f}, last {share[-1]:.0f}; {sum(share >= 0.5)} of 200 tokens see at least half"
     )
 first_token.reveal(float(share[0]))
 
@@ -272,7 +272,7 @@ assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
 
 # %% [markdown]
 # The textbook's λ = 0.95 assumes a critic that carries the reward on. With γ = 1 and a critic that is still worthless, a reply of two hundred tokens has a tail that is paid and a
-# head that is not. Language models are trained with λ near or at 1.
+# head that is not. For long replies λ is near or at 1.
 #
 # ## Where the KL term stands
 #
@@ -665,7 +665,7 @@ assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
 
 # %% [markdown]
 # This game is no case for a critic: one word decides, and 128 samples find it. So when does a critic pay? Take replies of T independent decisions, each worth 0 or 1, the sum paid at the end. The whole
-# reward puts the luck of all T on every token. A critic that sees what has been earned so far does not.
+# reward puts the luck of all T on every token. A critic that sees what has been earned so far takes half of it off, λ < 1 most of the rest.
 
 # %%
 longer = predict(
@@ -848,7 +848,7 @@ plt.show()
 assert min(direction["reply ratio"]) > 1 - 1e-9 and direction["clip"][4] < 0
 
 # %% [markdown]
-# The clip is no correction for old samples. It was made to *stop* at a ratio of 1.2, and in this table most tokens pass that within four of these steps, and those that moved the right way fall silent. Of the tokens that are left most have
+# The clip is no correction for old samples. It was made to *stop* at ratios of .8 and 1.2, and in this table most tokens pass one of them within four of these steps, and those that moved the right way fall silent. Of the tokens that are left most have
 # gone the wrong way, and these point back to the sampler. A mask, made for errors of an engine, ends the same way some steps later. Correcting every reply exactly costs noise without bound; a ratio per token with a cap is the compromise that asynchronous systems make.
 #
 # Now a language model, with samples: the shell game again, without a critic, the sampler always eight steps behind. Three learners get the same kind of old samples. In which order do they end?
@@ -878,14 +878,14 @@ for name, (recipe, *_) in LEARNERS.items():
 # %%
 # figure: behind
 # alt: Share of right answers over 40 steps with a sampler eight steps behind, one run each. With its age ignored the learner rises fast and then falls back; with the
-#   clip around the sampler it rises slowly; with a capped weight it rises fast and stays. Dots at the right, the five seeds of the study: the age ignored spreads widely, the capped weight lies above 0.9 in
+#   clip around the sampler it rises slowly; with a capped weight it rises fast and stays. Dots at the right, the final policies of the study's five seeds: the age ignored spreads widely, the capped weight lies above 0.9 in
 #   all five.
 fig, ax = plt.subplots(figsize=(5.6, 2.9), layout="constrained")
 for shift, (name, (_, key, colour)) in enumerate(LEARNERS.items()):
     ax.plot(smooth(late[name]["reward"], 4), color=PALETTE[colour], label=name)
     ends = seen.values(f"stale_{key}_right")
     ax.scatter([42 + shift] * len(ends), ends, s=12, color=PALETTE[colour], alpha=0.7, lw=0)
-ax.set(xlabel="step", ylabel="right answers (sampled 8 steps ago)", ylim=(0.3, 1.02))
+ax.set(xlabel="step", ylabel="right answers", ylim=(0.3, 1.02))
 ax.legend(frameon=False, loc="upper left", fontsize=8)
 plt.show()
 for name, history in late.items():

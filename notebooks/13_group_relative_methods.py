@@ -156,7 +156,7 @@ assert before["right"] < 0.6 and seen.holds("start_right", below=0.6)
 assert after["thinks"] > 0.9 and seen.holds("end_thinks", above=0.9)
 
 # %% [markdown]
-# Nobody asked for thoughts. In each group the thinking replies were right more often, and that is all the method compares.
+# Nobody asked for thoughts. In most groups the thinking replies were right more often, and that is all the method compares.
 #
 # Would RLOO do better? Its advantage is $G/(G-1)$ = 8/7 times this one. Both train for six rounds with the same seed.
 
@@ -235,8 +235,8 @@ left.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# GRPO gives most to questions at both ends: the difficulty bias. MaxRL favours hard ones alone. With eight samples neither can do it for questions that are practically never
-# solved: the weight stays finite, since most of their groups hold no success at all.
+# GRPO gives most to questions at both ends: the difficulty bias. MaxRL favours hard ones alone. With eight samples the favour stays bounded for questions that are practically never
+# solved, since most of their groups hold no success at all.
 #
 # ## Which replies grow
 #
@@ -563,15 +563,15 @@ below = [name for name in order if all(a < b for a, b in zip(family["ppo"], fami
 print(f"PPO is below {len(below)} of the sixteen others in all five seeds: {', '.join(below)}")
 
 # %% [markdown]
-# What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. For the rest the game has little room for a difference: its questions are
+# What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. Of GFPO, the lowest, 136 pairs leave too little to tell. For the rest the game has little room for a difference: its questions are
 # equally hard, and its replies have two lengths.
 #
-# Two worlds with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, up to thirty words that do not matter. Eight
+# Two worlds with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, with words that do not matter. Eight
 # updates on every rollout, ten seeds. Each row against GRPO's clip:
 
 # %%
 mean_per_reply = predict(
-    "In the world of long replies: which of these two changes to GRPO's clip gains more reward?",
+    "In the world of long replies: which of these two changes to GRPO's clip has the larger mean gain over ten seeds?",
     "no ratio at all",
     "a mean over all tokens instead of one per reply",
     "none",
@@ -627,7 +627,7 @@ assert gains["long replies", "dr_grpo"].apart and gains["long replies", "dr_grpo
 # (The interval of a row holds for all five rows together. Holm's test, which says *apart*, asks less of a row once the clearer ones have passed; so a row can be apart whose interval still
 # reaches 0.)
 #
-# With eight updates on a rollout a ratio matters: going on without one loses reward on the lists and gains a little in the long replies; why, we have not found out. In the world of long replies the mean per reply is what holds GRPO back. How prompts are
+# With eight updates on a rollout a ratio matters: going on without one loses reward on the lists and gains a little in the long replies; why, we have not found out. In the world of long replies the mean per reply is a part of what holds GRPO back. How prompts are
 # weighed these ten seeds cannot tell; a ratio per reply, with a tuned range, gains on long replies and nothing on mixed difficulty.
 #
 # ## A panel to watch
@@ -643,7 +643,7 @@ watched = group_family.train(
 
 # %%
 # figure: panel
-# alt: Six metrics over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to about one and a half nats per reply, the clip fraction is a few percent at first, the
+# alt: Six metrics over sixteen rounds. Entropy falls from 0.35 nats per token towards zero, KL rises to more than one and a half nats per reply and wavers below, the clip fraction is a few percent at first, the
 #   length rises from 5 to 11 tokens, truncation stays below one percent, and the share of dead groups rises.
 metrics = {
     "neg_logp": "entropy, nats per token",

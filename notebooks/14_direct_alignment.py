@@ -344,7 +344,7 @@ assert (descents["DPO, labels never err"][:, -1] > 0.6).all()
 
 # %% [markdown]
 # With labels that never err, β sets the pace and not the place: all three runs are on their way to ln 2, where the second reply is never given. So β limits the KL only where
-# people disagree. IPO's target, $1/2\beta$, holds in both cases.
+# people disagree. IPO's bound, $1/2\beta$, holds in both cases.
 #
 # ## Labels that are wrong
 #
@@ -839,7 +839,7 @@ assert seen.holds("near_cal_dpo_chosen", above=0.0)
 # %%
 # figure: sinking
 # alt: Bars for four runs of sixty steps: by how many nats the log-probability of chosen and of rejected replies changed. With DPO on pairs that are most alike both fall
-#   by several nats; on pairs that are least alike the chosen ones fall by about one; with a likelihood term or DPO-Positive the chosen ones rise a little.
+#   by several nats; on pairs that are least alike the chosen ones fall by one and a half; with a likelihood term or DPO-Positive the chosen ones rise a little.
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for which, colour, shift in (("chosen", "blue", -0.2), ("rejected", "orange", 0.2)):
     places = [k + shift for k in range(len(moved))]
@@ -993,7 +993,7 @@ print(f"gold {after.gold:.2f} → {m.gold:.2f}, KL {after.kl:.1f} → {m.kl:.1f}
 assert m.gold < 0 and m.kl > 30 and max(seen.values("rate_30_gold")) < 0 and seen.holds("rate_30_kl", above=30)
 
 # %% [markdown]
-# Accuracy is a poor judge of DPO: the burnt model loses about five points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
+# Accuracy is a poor judge of DPO: the burnt model loses a few points of it, and all sense. Watch the KL and the log-probability of the chosen answers, and
 # read what the model writes.
 
 # %%

@@ -60,11 +60,11 @@ assert 0.5 < seen["agree"] < 0.95 and seen["both"] > 0.58
 assert told.holds("both_3", above=0.58)
 
 # %% [markdown]
-# It is right on about two pairs of three; many pairs are nearly equal. Now the same judge in the middle of its school.
+# It is right on about two pairs of three; many pairs are nearly equal. Now five other judges in the middle of their school.
 
 # %%
 early = predict(
-    "After a third of its lessons both orders agree on fewer than a third of the pairs. Take the mean log-odds of both orders: how often is it right?",
+    "After a third of their lessons both orders agree on a quarter of the pairs, on average. Take the mean log-odds of both orders: how often is it right?",
     "half of the time, like a coin",
     "about halfway between a coin and the finished judge",
     "nearly as often as the finished judge",
@@ -254,7 +254,7 @@ assert doubled["be brief"] < six < left_out["be brief"] and min(doubled.values()
 # A model of the assistant world writes a reply of seven words, draws a principle, criticises the reply by it and revises it, ten rounds long. Four flaws are possible: no polite word, no praise, a false or repeated fact, a hum at the end.
 
 # %%
-flaw = predict("Which flaw is still there after ten rounds?", *FLAWS)
+flaw = predict("Which flaw is still there after ten rounds?", *(f"not {name}" for name in FLAWS))
 
 # %%
 # figure: revising
@@ -277,7 +277,7 @@ for row in zip(*(revised.values(f"gold_{n}") for n in rounds), strict=True):
     axes[1].plot(rounds, row, lw=1, alpha=0.6, color=PALETTE["blue"])
 axes[1].set(xlabel="round", ylabel="gold", title="gold of the revisions, five seeds")
 plt.show()
-flaw.reveal(max(FLAWS, key=lambda name: mean(revised.values(f"{name}_10"))))
+flaw.reveal("not " + max(FLAWS, key=lambda name: mean(revised.values(f"{name}_10"))))
 
 # %% [markdown]
 # ## A model that rewards itself

@@ -298,7 +298,7 @@ more.reveal("both the same" if abs(gap) < 0.01 else "the policy before RL" if ga
 # %%
 # figure: narrowing
 # alt: pass@k against the number of tries from 1 to 256 on a logarithmic axis. Before RL it rises from a fifth to 1. After RL it begins far higher and hardly rises; the two lines cross near eight tries. With a
-#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins lower, is above the others from eight tries on and reaches 1.
+#   KL term it begins almost as high and rises to nearly 1. When only a group's sole success is paid it begins lower, is above the others from four tries on and reaches 1.
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 counts = [2**i for i in range(9)]
 for (name, logits), colour, style in zip(
@@ -327,7 +327,7 @@ assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("
 #
 # ## The price of a token
 #
-# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third and the fourth about .1 each.
+# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third and the fourth less than .1 each.
 
 # %%
 price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)
@@ -354,7 +354,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# At the low price the model takes between three and four steps where none is asked for: the first step gains less than it costs, those behind it more, so that a price is weighed against several steps together. It takes about one more than the means would pay for.
+# At the low price the model takes between three and four steps where none is asked for: the first step gains less than it costs, the second more, so that a price is weighed against several steps together. It takes about one more than the means would pay for.
 
 # %%
 predict.tally()

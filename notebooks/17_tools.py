@@ -168,7 +168,7 @@ COST = 0.6
 
 # %%
 asks_at = predict(
-    "A call costs .6. After training, which places does the model mostly ask about?",
+    "A call costs .6. After training, at which places does the model ask in more than a tenth of the cases?",
     "all of them",
     "none of them",
     "those whose usual value is right in fewer than four cases of ten",
@@ -187,7 +187,7 @@ print(f"\nreward {before.reward:.2f} before, {after.reward:.2f} after")
 print(
     f"best for each place {mean([max(1 - COST, p) for p in STEADY.values()]):.2f}, one answer for all places {max(1 - COST, mean(STEADY.values())):.2f}"
 )
-asked = [steady for place, steady in STEADY.items() if after.asks(place) > 0.5]
+asked = [steady for place, steady in STEADY.items() if after.asks(place) > 0.1]
 if len(asked) in (0, len(STEADY)):
     asks_at.reveal("all of them" if asked else "none of them")
 else:

@@ -143,7 +143,7 @@ assert gain["shuffled"].apart and gain["shuffled"].mean > 0.1 and not gain["twin
 assert scores["copies"]["test"] > scores["copies"]["new"]
 
 # %% [markdown]
-# **What to notice.** The memory knows the numbers in any order. Only a twin with another *answer* finds it out.
+# **What to notice.** The memory knows the numbers in any order. A twin with another *answer* finds it out, as new items do.
 #
 # ## Examples in the prompt
 #

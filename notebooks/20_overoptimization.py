@@ -240,7 +240,7 @@ noise.reveal("nothing to speak of" if fall < 0.1 else "about half a point" if fa
 
 # %%
 # figure: controls
-# alt: Gold against distance for three proxies. Gold itself and gold plus independent noise never fall. Gold with its sign turned in
+# alt: Gold against distance for three proxies. Gold itself never falls, nor gold plus independent noise up to d = 2. Gold with its sign turned in
 #   the worst one per cent rises like gold at first and then drops below minus four.
 fig, ax = plt.subplots(figsize=(5.4, 3.1), layout="constrained")
 figures.gold_curves(
@@ -257,7 +257,7 @@ plt.show()
 assert seen.holds("noise_fall", below=0.05) and flipped.gold[-1] < -4  # exact
 
 # %% [markdown]
-# Independent Gaussian noise costs a constant factor and nothing else (heavy-tailed noise can do more). The other error is rare, hardly lowers the correlation, and is enough for ruin.
+# Independent Gaussian noise costs a part of the gain and brings no fall up to d = 2 (heavy-tailed noise can do more). The other error is rare, hardly lowers the correlation, and is enough for ruin.
 #
 # ## Where the gold goes
 #
@@ -316,7 +316,7 @@ more_proxy.reveal("the penalty" if min(leads) > 0 else "the stop" if max(leads) 
 # %%
 # figure: leash
 # alt: Two panels of proxy and gold against distance. Lines are one policy-gradient run without a penalty, dots the ends of runs under three penalties. The dots lie a
-#   little above the line of the proxy, and close to that of gold. A star marks where a second reward model turns: at the end of the path for the proxy that counts words, before the
+#   little above the line of the proxy, and close to that of gold. A star marks where a second reward model is highest: at the end of the path for the proxy that counts words, before the
 #   peak of gold for the one with pairs.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.3), layout="constrained")
 for ax, (title, (free, held, turn)) in zip(axes, leashes.items(), strict=True):
@@ -328,7 +328,7 @@ plt.show()
 assert seen.holds("counts_beta_0.5_proxy_ahead", above=0)
 
 # %% [markdown]
-# The penalty buys proxy in all of the study's draws, and gold in most of them:
+# The penalty buys proxy in all of the study's draws, and gold in most of them, but for pairs at β = ½:
 
 # %%
 ahead = lambda c, b: sum(x > 0 for x in seen.values(f"{c}_beta_{b}_gold_ahead"))
@@ -446,7 +446,7 @@ for key in ("words", "proxy", "ensemble", "second"):
 #
 # ## Writing into what is graded
 #
-# An assistant has three slots for *work* or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. What does policy gradient make
+# An assistant has three slots for *work* (one is worth 1, two 1.6, three 2) or *edit*. Each edit is a line in the score sheet and raises every grade of the round by 0.9. What does policy gradient make
 # of it; and what, if the grade that is asked for is not the grade of what was carried out, but of an independent draw (*decoupled approval*)?
 
 # %%
@@ -511,7 +511,7 @@ trained = {
 # %%
 # figure: language
 # alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls far below its start while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
+#   then falls far below its start while the proxy rises to about 1.6; best-of-n rises to about 1.5 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
 #   claims more than twice that rise.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)
@@ -519,8 +519,8 @@ plt.show()
 
 # %%
 # figure: phrases
-# alt: Words per reply against distance while RLOO trains. Facts fall to about half of what they were; polite words rise about sixfold, praise about sevenfold, and repeated
-#   words fall at first and then rise to more than five times as many.
+# alt: Words per reply against distance while RLOO trains. Facts fall to about half of what they were; polite words rise about fivefold, praise about sixfold, and repeated
+#   words fall at first and then rise to nearly four times as many.
 fig, ax = plt.subplots(figsize=(5, 3.1), layout="constrained")
 figures.counted(ax, [history], COUNTED)
 plt.show()

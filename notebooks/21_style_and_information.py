@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 21 · What a liking for length does
 #
-# Labels that overpay every word make a reward model that overpays every word, and a policy that talks. Here all of it is exact: 791 bags of words, and sums over all of them.
+# Labels that overpay every word make a reward model that overpays every word, and a policy that talks. Here all but the labels is exact: 791 bags of words, and sums over all of them.
 #
 # **How much of what a judge calls better is only longer, and what do the cures take out besides?**
 
@@ -83,7 +83,7 @@ verdict.reveal("prefers the other one" if honest > biased + 0.02 else "cannot te
 # %%
 # figure: chain
 # alt: Two panels against KL. Left, win rates: for the policy of biased labels the judge's line runs above that of honest labels and the asker's line below it, so that the two lines of the biased policy part. Right, words
-#   per reply: biased labels come near five words at once, honest labels rise slowly, and the reward whose coefficient of length was dropped falls below two.
+#   per reply: biased labels rise steeply and come near five words, honest labels rise slowly, and the reward whose coefficient of length was dropped falls below two.
 fig, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.9), layout="constrained")
 for name, colour in (("honest", "blue"), ("biased", "red")):
     left.plot(kls, [row["judge"] for row in paths[name]], "--", color=PALETTE[colour], label=f"{name} labels, judge")

@@ -106,7 +106,9 @@ assert seen.holds("prompted_warm", above=0.9) and seen.holds("before_warm", belo
 # Six rules, the same questions before and after. The true reward has gone up.
 
 # %%
-red = predict("Which rule do fewer answers keep than before?", "no false claim", "at most one polite word", "none")
+red = predict(
+    "Which rule is kept less often by more than chance explains?", "no false claim", "at most one polite word", "none"
+)
 
 # %%
 before = character.kept(asked, said["before"])

@@ -121,7 +121,7 @@ def imitation(sub, draw):
     hints=(
         "You have already done the work: compare this loss with the first one.",
         "The loss has the opposite sign, so the push has too. Every other logit rises by its reply's probability. (The probability itself "
-        "mostly goes to the reply that was most probable before: its logit rises fastest.)",
+        "mostly goes to the most probable of the others: its logit rises fastest.)",
     ),
 )
 def avoidance(sub, draw):

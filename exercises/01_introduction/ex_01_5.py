@@ -121,9 +121,6 @@ def step_by_step(sub, draw):
     error, back = rates(draw)
     steps = torch.arange(1, STEPS + 1, dtype=torch.float64)
     right = torch.tensor(followed(error, back, STEPS), dtype=torch.float64)
-    later = []
-    for _ in range(STEPS):
-        later.append(error + (1 - back - error) * (later[-1] if later else 0.0))
     first, again = (sub.mistake_chances(error, back, STEPS) for _ in range(2))
     tensors = isinstance(first, torch.Tensor) and isinstance(again, torch.Tensor) and first.shape == again.shape
     if tensors and not torch.allclose(first.double(), again.double(), rtol=0, atol=1e-9, equal_nan=True):
@@ -139,7 +136,6 @@ def step_by_step(sub, draw):
             * (1 - (1 - error) ** steps),
             "it is the chance that the *first* mistake is at that step": error * (1 - error) ** (steps - 1),
             "the copy begins off the path": right + ((1 - back) * (1 - error)) ** steps,
-            "it finds back after it has acted, not before": torch.tensor(later, dtype=torch.float64),
             "it is put back after every mistake": torch.full_like(steps, error),
             "mistakes are counted up to each step": right.cumsum(-1),
             "the first step is numbered 0: there nothing has happened yet": torch.cat([torch.zeros(1), right[:-1]]),
@@ -172,7 +168,7 @@ def in_the_end(sub, draw):
         error, back = rates(draw)
         want = chain(error, back)
         slips = {
-            "it finds back after it has acted, not before": error / (error + back),
+            "whoever finds back never errs in that step": error / (error + back),
             "a mistake is taken to last 1/ρ steps, and none to happen meanwhile": error / back,
             "it is the share of right steps": 1 - want,
             "only leaving the path is counted, not staying off it": error * (1 - want),
@@ -211,7 +207,7 @@ def how_good(sub, draw):
             half = (low + high) / 2
             low, high = (half, high) if chain(error, half) > share else (low, half)
         slips = {
-            "it finds back after it has acted, not before": error * (1 - share) / share,
+            "whoever finds back never errs in that step": error * (1 - share) / share,
             "a mistake is taken to last 1/ρ steps": error / share,
             "it is the chance of not finding back": 1 - high,
             "it is rounded up to hundredths, or looked for on a grid of them": math.ceil(100 * high) / 100,
@@ -238,9 +234,9 @@ def mistake_chances(error, back, steps):
     return 1 - (1 - error) ** torch.arange(1, steps + 1, dtype=torch.float64)
 
 
-# %% [mutant] back after acting
+# %% [mutant] whoever finds back never errs in that step
 # caught by: step_by_step
-# says: after it has acted
+# says: never errs
 def mistake_chances(error, back, steps):
     chances = [error]
     while len(chances) < steps:
@@ -259,7 +255,7 @@ def mistake_chances(error, back, steps):
 
 # %% [mutant] a rate of leaving and a rate of coming back
 # caught by: in_the_end
-# says: after it has acted
+# says: never errs
 def long_run(error, back):
     return error / (error + back)
 

@@ -10,7 +10,7 @@
 #
 # 1. `nucleus`: with top-p sampling at $p$ = `top_p(STUDENT)`, how many words can be sampled? The nucleus is the smallest set of
 #    most probable words whose mass *reaches* $p$.
-# 2. `kept`: how much of the model's probability does that nucleus hold?
+# 2. `kept`: how much of the model's probability does that nucleus hold? (To three digits.)
 # 3. `cool_nucleus`: and how many words can be sampled with the same $p$ at temperature $T = 0.5$, which is applied before the
 #    truncation?
 # 4. `even_temperature`: at which temperature has the most probable word a probability of exactly one half? No formula gives it; try

@@ -5,8 +5,8 @@
 # ---
 
 # %% [statement]
-# The first piece of a pipeline that you will have written by chapter 20: the function that draws tokens. In chapters 12, 13 and 14 a policy
-# plays a game through *your* `sample`.
+# The first piece of a pipeline that you will have written by chapter 20: the function that draws tokens. In chapters 5 and 11 to 14 policies draw
+# their replies by *your* `sample`.
 #
 # 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the distribution from which one samples, `(B, V)`: divide by the temperature; keep
 #    the `top_k` likeliest tokens (0 keeps all); of what is left, *renormalised*, keep the smallest set of likeliest tokens whose mass reaches `top_p`, the token
@@ -232,6 +232,9 @@ def speaks(sub, draw):
     )
     half = DRAWS // 2
     expect_independent(got[:half, 0], got[half:, 0], float((step[start] ** 2).sum()), "the first tokens")
+    again = sub.generate(table, torch.full((DRAWS,), start), 3, seed, temperature, 0, 0.95)
+    if not torch.equal(got, again):
+        fail("the same seed gives other replies at the second call")
     other = sub.generate(table, torch.full((DRAWS,), start), 3, seed + 1, temperature, 0, 0.95)
     agree = float((whole**2).sum())
     expect_independent(

@@ -117,9 +117,9 @@ def three_steps(sub, draw):
         "three_step",
         right,
         {
-            "the episode has ended, and nothing follows"
+            "the last state's value counts, although the episode has ended"
             if p["terminal"]
-            else "the episode goes on, and the last state is worth something": other,
+            else "the last state's value is left out, although the episode goes on": other,
             "the guess at the end is discounted once only": real + g * V[3],
             "rewards are not discounted": sum(r) + (0 if p["terminal"] else g**3 * V[3]),
         },

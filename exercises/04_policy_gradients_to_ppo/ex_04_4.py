@@ -186,7 +186,7 @@ def the_one_that_falls(sub, draw):
     rounds=1,
     hints=(
         "Two critics say too little. One of them sees no future behind a cut. It is trained on the λ-return with λ = .95; what must it say of a pole that never falls, if the future behind each stretch of 128 steps counts 0?",
-        "Some 53: with n steps left the λ-return is G_n = 1 + γ[(1 − λ)v + λ G_{n−1}], and v is its mean over the stretch. The other critic cannot follow: it gains nothing by moving a value by more than .2 per rollout.",
+        "Some 53: with n steps left the λ-return is G_1 = 1, G_n = 1 + γ[(1 − λ)v + λ G_{n−1}], and v is its mean over the stretch. The other critic cannot follow: it gains nothing by moving a value by more than .2 per rollout.",
     ),
 )
 def the_short_sighted_one(sub, draw):

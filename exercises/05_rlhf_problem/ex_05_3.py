@@ -130,7 +130,7 @@ def budget_row(sub, draw):
     points=2,
     rounds=1,
     hints=(
-        "β is the price of one nat. At its resting point a policy would gain nothing by moving on: what another bit of KL brings "
+        "β is the price of one nat. At its resting point a policy would gain nothing by moving on: what a little more KL brings "
         "in reward is just what it costs.",
         "So β is a slope of the curve at your budget: how much reward does the table gain from the row before to the row after, "
         "and over how many nats?",

@@ -16,7 +16,7 @@
 # * `first_item(theta, size)`: the probability that item 0, the consensus' best, stands in first, second, …, last place, a float64 tensor of shape `(size,)`;
 # * `expected_distance(theta, size)`: the mean of $d$, one number.
 #
-# They should work for sizes of some hundreds, so no sum over rankings, and for $\theta$ up to 10, so no $e^{K\theta}$, which overflows. The checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
+# They should work for sizes of some hundreds, so no sum over rankings, and for $\theta$ up to 10, so no $e^{K\theta}$, which overflows. For the first two points the checker knows no formula: it lists all rankings. The last point is for $\theta = 0$ and for
 # $\theta$ as small as $10^{-9}$, where all orders are equally likely, or nearly.
 
 # %% [given]

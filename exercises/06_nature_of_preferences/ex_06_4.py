@@ -151,7 +151,7 @@ def weights(sub, draw):
 @test(
     points=1,
     hints=(
-        "A thousand factors of about ½ multiply to 0, and then 0/0. Nothing is wrong with the ratio of two such products.",
+        "Two thousand factors of about ½ multiply to 0, and then 0/0. Nothing is wrong with the ratio of two such products.",
         "Stay in logarithms until the very end: a softmax over groups of log-probabilities takes the largest away first.",
     ),
 )

@@ -128,7 +128,9 @@ def no_inflation(sub, draw):
         mistakes={
             "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k).mean(),
             "only the second player's rating is moved": only_the_second(games, 4, k).mean(),
-            "… (with the other bugs still in)": one_after_the_other(games, 4, k, 4000.0).mean(),
+            "the second player is judged by the first one's new rating, and the scale is wrong as well": one_after_the_other(
+                games, 4, k, 4000.0
+            ).mean(),
         },
     )
 
@@ -149,7 +151,7 @@ def scale(sub, draw):
         what="the list of ratings after wins and losses",
         given={"games": games[:4], "k": k},
         mistakes={
-            "400 points are odds of ten to one, not of the tenth root of ten to one": by_hand(games, 4, k, 4000.0),
+            "400 points are taken for odds of the tenth root of ten to one": by_hand(games, 4, k, 4000.0),
             "400 points are odds of e to one": by_hand(games, 4, k, 400.0 * math.log(10)),
             "the second player is judged by the first one's new rating": one_after_the_other(games, 4, k),
             "the second player is judged by the first one's new rating, and the mean put right at the end": (

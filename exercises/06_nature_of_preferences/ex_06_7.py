@@ -15,10 +15,10 @@
 # Twenty-four labels are too few to fit everybody alone, and one reward for all is wrong for half. Train something in between: groups that you find, or a few directions of taste that all people share. Any method will
 # do that you can run in a few seconds.
 #
-# You are judged over five draws of people and labels, **paired**: on each draw your accuracy on fresh labels is compared with that of one reward model for all, and with that of one reward model for each person
+# You are judged over draws of people and labels, **paired**: on each draw your accuracy on fresh labels is compared with that of one reward model for all, and with that of one reward model for each person
 # alone. You get
 #
-# * 2 points if you beat one model for all, in the mean by at least 0.08 (two of the draws);
+# * 2 points if you beat one model for all, in the mean by at least 0.08 (two draws);
 # * 2 points if you beat one model for each person, in the mean by at least 0.02, and in at least four draws of five;
 # * 1 point if it still works where all people have the same taste: there you may lose at most 0.03 against one model for all.
 

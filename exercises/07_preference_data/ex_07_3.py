@@ -92,7 +92,7 @@ def costs(sub, draw):
         mistakes={
             "all differences cost the same: that is Cohen's κ": unweighted(a, b),
             "the difference is not squared": 1 - absolute,
-            "one pool of grades for both annotators": 1
+            "one pool of grades is made of both annotators'": 1
             - ((a - b) ** 2).double().mean() / ((pool[:, None] - pool) ** 2).mean(),
             "it is the quotient of the costs, not 1 minus it": 1 - want,
             "below the line the two means are taken as equal: their difference costs, too": 1

@@ -16,8 +16,8 @@
 # **Train a reward model that does not inherit this.** Write `train(x, length, first_won)`, which returns the weights, shape `(4,)`, of a linear reward of `x` alone. Any optimiser will do;
 # a few hundred full-batch steps are enough.
 #
-# Your function is judged on eight seeds. For each, your weights are compared with the labeller's true ones by the accuracy with which they order 4,000 new pairs, and with two others that saw the same
-# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: their mean over the seeds must lie within 20 % of the true one.
+# Your function is judged on eight seeds, each with a labeller who has tastes of their own. For each, your weights are compared with the labeller's true ones by the accuracy with which they order 4,000 new pairs, and with two others that saw the same
+# labels: a reward model that ignores the problem, and ours. Yours must be better than the first on average by half of what ours is, and in seven of eight seeds or more. The *size* of the weights is judged too: on average over the seeds it must lie within 20 % of the true one.
 
 # %% [given]
 import torch
@@ -64,7 +64,18 @@ import torch
 
 from minirlhf.classroom.testing import fail, test
 
-TRUE = torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)
+
+def truth(seed):
+    """The tastes of this seed's labeller."""
+    return torch.tensor([0.6, 0.9, -0.7, 0.4], dtype=torch.float64)[Draw("07.7 tastes", seed).permutation(4)]
+
+
+def asked(seed):
+    """What this labeller said, as `labelled` has it for another."""
+    draw = Draw("07.7 asked", seed)
+    x = draw.normal(1000, 4)
+    length = 0.8 * x[:, 0] + 0.6 * draw.normal(1000)
+    return x, length, draw.uniform(1000) < torch.sigmoid(x @ truth(seed) + 1.5 * length + 2.0)
 
 
 def newton(columns, won):
@@ -79,13 +90,13 @@ def newton(columns, won):
 def accuracy(weights, seed):
     """How often these weights order new pairs as the true ones do."""
     x = Draw("07.7 new", seed).normal(4000, 4)
-    return float((((x @ weights) > 0) == ((x @ TRUE) > 0)).double().mean())
+    return float((((x @ weights) > 0) == ((x @ truth(seed)) > 0)).double().mean())
 
 
 @functools.cache
 def rivals(seed):
     """Accuracy of a reward model that ignores the biases, and of one that knows of both."""
-    x, length, won = labelled(seed)
+    x, length, won = asked(seed)
     ones = torch.ones(len(x), 1, dtype=torch.float64)
     careful = newton(torch.cat([x, length[:, None], ones], -1), won)
     return accuracy(newton(x, won), seed), accuracy(careful[:4], seed)
@@ -96,7 +107,7 @@ def trained(sub, draw):
     seeds = [draw.integer(0, 10**6) for _ in range(8)]
     found = []
     for seed in seeds:
-        x, length, won = labelled(seed)
+        x, length, won = asked(seed)
         weights = sub.train(x, length, won)
         if not isinstance(weights, torch.Tensor) or tuple(weights.shape) != (4,) or not bool(weights.isfinite().all()):
             fail("expected four finite weights, shape (4,)", yours=weights)
@@ -137,13 +148,12 @@ def order(sub, draw):
     ),
 )
 def size(sub, draw):
-    "Mean weights over eight seeds have the size of the true ones."
-    _, found = trained(sub, draw)
-    ratio = float((found.mean(0) @ TRUE) / (TRUE @ TRUE))
+    "Over eight seeds the weights have the size of the true ones, on average."
+    seeds, found = trained(sub, draw)
+    right = torch.stack([truth(seed) for seed in seeds])
+    ratio = float(((found * right).sum(-1) / (right**2).sum(-1)).mean())
     if not 0.8 < ratio < 1.2:
-        fail(
-            "the weights are too small" if ratio < 1 else "the weights are too large", yours=found.mean(0), ratio=ratio
-        )
+        fail("the weights are too small" if ratio < 1 else "the weights are too large", yours=found[0], ratio=ratio)
 
 
 # %% [probes]

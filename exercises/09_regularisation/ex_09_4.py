@@ -30,12 +30,15 @@ _RUNS = [
 ]  # fmt: skip
 
 
+_TASKS = [
+    (3, 5, 2, 1), (3, 2, 1, 0), (0, 6, 7, 4), (5, 2, 1, 6), (1, 3, 0, 4), (5, 6, 4, 7), (2, 5, 7, 6), (7, 4, 0, 6),
+    (1, 0, 3, 2), (3, 4, 0, 1), (2, 1, 0, 3), (6, 7, 5, 4), (7, 6, 0, 4), (7, 2, 0, 6), (0, 3, 1, 2), (4, 6, 7, 0),
+]  # fmt: skip
+
+
 def _chosen(student):
     """Which of the runs stand at P, Q, R and S: one of each kind."""
-    draw = Draw("09.4", student)
-    kinds = [[1, 7], [2, 4], [0, 5], [3, 6]]
-    picked = [kinds[kind][draw.integer(0, 1)] for kind in draw.permutation(4).tolist()]
-    return dict(zip("PQRS", picked))
+    return dict(zip("PQRS", _TASKS[Draw("09.4", student).integer(0, len(_TASKS) - 1)]))
 
 
 def logs(student):
@@ -155,9 +158,9 @@ def price(sub, draw):
     got = sub.number("sold")
     known = {
         "the tilt by r/β of the last optimum is forgotten": beta / (200 * rate),
-        "the reference was averaged, not copied: the rate is missing": beta / 201,
+        "the reference is copied, not averaged: the rate is missing": beta / 201,
         "the price is multiplied": beta * (1 + 200 * rate),
-        "the share of the first reference's weights decays like that, but its tilt does not": beta * (1 - rate) ** 200,
+        "the price is made to fall like the share of the first reference's weights": beta * (1 - rate) ** 200,
         "the tilts are multiplied with one another; each refresh adds one": beta / (1 + rate) ** 200,
         "3 % is taken for 3": beta / (1 + 200 * 3),
         "the fall of the price is answered, not the price that is left": beta - want,

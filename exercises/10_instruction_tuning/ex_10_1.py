@@ -111,7 +111,7 @@ def prompt(sub, draw):
         reveal=False,
         mistakes={
             "the generation prompt is missing": float(before),
-            "the first turns are part of the prompt": float(len(written(turns[-2:-1])) + 3),
+            "the first turns are left out of the prompt": float(len(written(turns[-2:-1])) + 3),
         },
     )
 
@@ -134,11 +134,9 @@ def rows(sub, draw):
         float(sum(end + 1 for end in ends)),
         reveal=False,
         mistakes={
-            "one row of the whole conversation": whole,
-            "every row is cut behind its own turn": whole * len(ends),
-            "a row ends with the closing token, and the line break stands behind it": float(
-                sum(end + 2 for end in ends)
-            ),
+            "there is one row of the whole conversation": whole,
+            "no row is cut behind its own turn": whole * len(ends),
+            "the line break behind the closing token is counted": float(sum(end + 2 for end in ends)),
         },
     )
 

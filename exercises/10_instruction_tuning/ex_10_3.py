@@ -28,7 +28,7 @@ def pack(lengths, width):
 
 
 def padding(lengths, width):
-    """Returns two numbers, in [0, 1)."""
+    """Returns a pair of numbers, each in [0, 1)."""
     raise NotImplementedError
 
 

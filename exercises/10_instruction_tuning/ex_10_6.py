@@ -99,8 +99,8 @@ def ask(sub, which):
                 what=f"`documents_{number}`",
                 reveal=False,
                 mistakes={
-                    "with one document less this loss is still below what is possible": float(right - 1),
-                    "fewer would do": float(right + 1),
+                    "this loss is below what is possible with so many documents": float(right - 1),
+                    "that many are not needed": float(right + 1),
                 },
             )
 

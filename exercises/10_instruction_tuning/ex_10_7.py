@@ -103,6 +103,9 @@ def begins(sub, draw):
         fail("both matrices are zero: the gradient of each is a product with the other, so neither ever moves")
     if torch.equal(found[0], found[1]):
         fail("two seeds give the same adapter")
+    down, up = sub.start(3, 6, 5, 2)
+    if not torch.equal(found[1], torch.cat([down.flatten(), up.flatten()])):
+        fail("the same seed gives another adapter at the second call")
 
 
 @test(

@@ -7,7 +7,7 @@
 # %% [statement]
 # Six prompts, five answers to each, and a policy that is a table of logits `(6, 5)`. The code below samples answers, keeps the best answer to each prompt and imitates what was kept, round after
 # round. It runs without an error, and `rounds` prints three curves, and something is wrong with each: the loss, a mean of $-\log\pi$, falls **below zero**; the mean reward of the policy **hardly rises** although the
-# best of eight is imitated every time; and sampled at temperature 2 the answers are **less** diverse than at 1.
+# best of eight is imitated every time; and once these two are mended, answers sampled at temperature 2 are **less** diverse than at 1.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #

@@ -192,7 +192,7 @@ def without_an_end(sub, draw):
     rounds=1,
     hints=(
         "Which bug can only show from the second update on?",
-        "With the maximum, the clip silences the tokens that should be held and lets go of those that run away. Compare `ratio_1` and `ratio_4`.",
+        "With the maximum, the clip silences tokens that moved the wrong way and should come back, and lets go of those that run away. Compare `ratio_1` and `ratio_4`.",
     ),
 )
 def runs_away(sub, draw):

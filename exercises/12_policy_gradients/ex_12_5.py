@@ -10,7 +10,7 @@
 # that sampled, every ratio must be exactly 1, and the loss the mean of $-A$ over the tokens.
 #
 # `logits` is what the model says at every position of `ids`, prompt and completion together: `logits[:, s]` is about the token at
-# `s + 1`. The completion is the last `T` tokens of each row.
+# `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; what the other arguments hold elsewhere may be NaN.
 #
 # The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each has been shipped by somebody.
 

@@ -113,8 +113,8 @@ def keeps_its_end(sub, draw):
 @test(
     points=1,
     hints=(
-        "When has a reply ended by itself: when its last column is an end, or when there is one anywhere?",
-        "`(tokens == eos).any(-1)`: also a reply that ends in the very last column has ended.",
+        "What stands in the last column of a reply that ended by itself, and what in one that was cut off?",
+        "Padding is the end token, too: a row ends in `eos` exactly where the reply has ended.",
     ),
 )
 def ended(sub, draw):

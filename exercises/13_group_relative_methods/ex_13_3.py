@@ -142,10 +142,10 @@ def one_ratio(sub, draw):
             what="the objective",
             given=shown(*inputs),
             mistakes={
-                "the ratio of the whole reply, without the root": one(float(ratio.prod()), *inputs[2:]),
+                "the ratio of the whole reply is taken without the root": one(float(ratio.prod()), *inputs[2:]),
                 "every token is clipped before the mean is taken": inputs[2]
                 * float(ratio.log().clamp(-inputs[3], inputs[3]).mean().exp()),
-                "the arithmetic mean of the ratios": one(float(ratio.mean()), *inputs[2:]),
+                "the arithmetic mean of the ratios is taken": one(float(ratio.mean()), *inputs[2:]),
                 "each token has a ratio of its own: that is GRPO": token_definition(*inputs),
             },
         )

@@ -108,7 +108,8 @@ def without_gradient(sub, draw):
                 s * (1 - p) ** group for s, p in zip(shares, rates, strict=True)
             ),
             "groups that are all wrong are forgotten": sum(s * p**group for s, p in zip(shares, rates, strict=True)),
-            "the mean pass rate is not a prompt: average the chances, not the rates": mean**group + (1 - mean) ** group,
+            "the mean pass rate is taken for a prompt: average the chances, not the rates": mean**group
+            + (1 - mean) ** group,
             "the groups have one reply fewer": 1
             - sum(s * x for s, x in zip(shares, expected_alive(rates, group - 1), strict=True)),
             "that is the share of groups with a gradient": sum(s * x for s, x in zip(shares, lives, strict=True)),

@@ -103,6 +103,20 @@ def played(sub, draw, weights, groups=16, size=8):
     return games, tokens, mask, earned.reshape(groups, size)
 
 
+def by_hand(weights, reference, games, tokens, mask, a, epochs, lr, epsilon, beta, mean=None):
+    """The update, step by step."""
+    mean = mean or (lambda x: x[mask].mean())
+    old, ref = (nano_shell.logps(w, games, tokens) for w in (weights, reference))
+    for _ in range(epochs):
+        w = weights.clone().requires_grad_()
+        new = nano_shell.logps(w, games, tokens)
+        rho, u = (new - old).exp(), ref - new
+        gain = torch.minimum(rho * a.reshape(-1, 1), rho.clamp(1 - epsilon, 1 + epsilon) * a.reshape(-1, 1))
+        [slope] = torch.autograd.grad(mean(gain - beta * (u.exp() - 1 - u)), w)
+        weights = weights + lr * slope
+    return weights
+
+
 @test(
     points=1,
     hints=(
@@ -111,7 +125,7 @@ def played(sub, draw, weights, groups=16, size=8):
     ),
 )
 def pulls_back(sub, draw):
-    "With β and without advantages, `update` brings the policy nearer to the reference; with neither it stays where it is."
+    "With β and without advantages, `update` brings the policy nearer to the reference; with neither it stays where it is; padding counts nothing."
     reference = nano_shell.beginner(torch.zeros(12, 4, dtype=torch.float64))
     weights = reference + tidy(draw.uniform(12, 4, low=-1, high=1))
     games, tokens, mask, _ = played(sub, draw, weights, groups=16)
@@ -127,6 +141,20 @@ def pulls_back(sub, draw):
             f"the penalty should bring the policy nearer to the reference: the KL was {before:.3f} nats per token and is {after:.3f} after five "
             "steps with β = 0.5"
         )
+    noise = torch.where(mask, tokens, draw.integer(1, 2))
+    again = weights_of(sub.update(weights, reference, games, noise, mask, nothing, 5, 4.0, 0.2, 0.5), weights)
+    expect(again, near, what="the update with other tokens behind the ends of the replies", reveal=False)
+    over_replies = lambda x: (x.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)).mean()
+    expect(
+        near,
+        by_hand(*asked, 0.5),
+        what="the weights after five steps with the penalty alone",
+        reveal=False,
+        mistakes={
+            "the mean is taken over replies, not over all tokens": by_hand(*asked, 0.5, mean=over_replies),
+            "padding is averaged as well": by_hand(*asked, 0.5, mean=torch.mean),
+        },
+    )
 
 
 @trains(

@@ -137,7 +137,7 @@ def cancels(sub, draw):
             ),
             "chosen and rejected are swapped": normal(-beta * margin),
             "these people follow Bradley and Terry": torch.sigmoid(beta * margin),
-            "a logistic function with 1.702 in it is near Φ, and not Φ": torch.sigmoid(1.702 * beta * margin),
+            "a logistic function with 1.702 in it is taken for Φ": torch.sigmoid(1.702 * beta * margin),
             "only the rejected answer is looked at": normal(-beta * (rejected - ref_rejected)),
         },
     )

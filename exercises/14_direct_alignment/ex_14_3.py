@@ -19,7 +19,7 @@
 # where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it tells how far from the equilibrium you are although you do not know it.
 #
 # **3.** Find the equilibrium: `equilibrium(ref, wins, beta)`, with an `exploit` below $10^{-8}$. The games of the checker go round in circles, as rock, scissors and paper
-# do, and $\beta$ is so small that answering the last policy by its best response never settles.
+# do, and $\beta$ is so small that answering the last policy by its best response hardly ever settles.
 #
 # The checker searches all distributions.
 

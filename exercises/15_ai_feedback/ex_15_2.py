@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# There are $K$ principles, each of which names one flaw, and $f_0$ is the share of flaws in first replies. A principle is applied to a reply in two steps. First the **critic**: a flaw that is there is noticed with probability $1 - m$ (it is missed with $m$); where there is none, one is announced
+# There are $K$ principles, each of which names one flaw, and `start` is the share of flaws in first replies. A principle is applied to a reply in two steps. First the **critic**: a flaw that is there is noticed with probability $1 - m$ (it is missed with $m$); where there is none, one is announced
 # nevertheless with probability $a$. Then the **reviser**, who believes the critic: told of a flaw, it rewrites that place. A true flaw is gone afterwards with probability $q$; a place that was whole is broken with probability $h$. Told that all is fine, it changes nothing.
 #
 # 1. `end(miss, alarm, repair, harm)`: the share of flaws that any such chain ends in.

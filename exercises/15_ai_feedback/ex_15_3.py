@@ -118,8 +118,8 @@ def soft(sub, draw):
     expect(
         sub.labels(logits, letters, votes, clamp), torch.tensor(want, dtype=torch.float64), what="`labels`", given={"votes": votes, "clamp": clamp}, tolerance=1e-9,
         mistakes={
-            "the bound is applied to each principle, not to the mean": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
-            "the votes do not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
+            "the mean is bounded, and not each principle's probability": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
+            "it is forgotten that the votes need not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
             "nothing is bounded": p @ share,
         },
     )  # fmt: skip
@@ -238,7 +238,7 @@ def leans(logits, letters):
 
 # %% [mutant] the mean is bounded
 # caught by: soft
-# says: not to the mean
+# says: the mean is bounded
 def labels(logits, letters, votes, clamp):
     return (torch.sigmoid(leans(logits, letters)) @ votes / votes.sum()).clamp(clamp, 1 - clamp)
 

@@ -110,7 +110,7 @@ def word(draw):
     points=2,
     hints=(
         "Where does a body end, and what comes before the first call?",
-        "Take the thought off first. Then go on with what stands behind the last `</call>`, as long as there is another `<call>`.",
+        "Take the thought off first. Then go on with what stands behind the `</call>` just found, as long as there is another `<call>`.",
     ),
 )
 def finds(sub, draw):

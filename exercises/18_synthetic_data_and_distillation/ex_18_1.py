@@ -99,7 +99,7 @@ def purity(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("How many good texts were there, and how many pass?", "10,000·s of them, of which a·c pass both."),
+    hints=("How many good texts were there, and how many pass?", "10,000·good of them, of which a·c pass both."),
 )
 def losses(sub, draw):
     "`lost` is the number of good texts that do not pass."
@@ -115,14 +115,16 @@ def losses(sub, draw):
 
 
 @test(
-    points=1, rounds=1, hints=("What share of everything that is written is good and passes?", "s·a·c of it; divide.")
+    points=1,
+    rounds=1,
+    hints=("What share of everything that is written is good and passes?", "good·a·c of it; divide."),
 )
 def needed(sub, draw):
     "`written` is how many have to be written."
     yes, no = passed(sub.student, numbers(sub.student)[1:])
     expect(
         sub.number("written"), 10_000 * 10_000 / yes, what="`written`", tolerance=5e-4, reveal=False,
-        mistakes={"then 10,000 texts pass, good and bad": 10_000 * 10_000 / (yes + no)},
+        mistakes={"10,000 texts pass, good and bad together": 10_000 * 10_000 / (yes + no)},
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# Eight outcomes, a model that counts, and a pool that keeps every draw there ever was. `family` prints the diversity of each generation, and the curve cannot be: although **everything is kept, the diversity goes on falling** by the same share in each
+# Eight outcomes, a model that counts, and a pool that keeps every draw there ever was. `family` prints the diversity of each generation, and the curve cannot be: although **everything is kept, the diversity goes on falling**, on average by the same share in each
 # generation, as if old draws were forgotten; run again with another seed it is **the same curve to the last digit**; and **every diversity is too large, the truth's in the first line too**: of eight equally likely outcomes two draws differ seven times in eight, and the line says 1.
 #
 # **There are three bugs, one in each function. Find and fix them.**
@@ -18,7 +18,7 @@
 import torch
 
 
-def family(truth, n=40, generations=12, seed=0):
+def family(truth, n=10, generations=12, seed=0):
     """Generation after generation, each drawn from the pool."""
     print(f"truth          {float(diversity(truth)):.4f}")
     pool = truth

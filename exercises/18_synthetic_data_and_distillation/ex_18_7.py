@@ -199,6 +199,7 @@ def learns(sub, draw):
 
 # %% [probes]
 # no inputs, integers, keywords, size, values, float32, gradient of update: any update that learns is right
+# no gradient of apart.teacher: data, cut off or not
 
 
 # %% [mutant] the forward KL

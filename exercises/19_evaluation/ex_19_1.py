@@ -136,7 +136,7 @@ def enough(sub, draw):
         reveal=False,
         mistakes={
             "n is rounded down, where one has to round up": float(n - 1),
-            "as many as make one mistake likely": float(wald),
+            "so many are taken as make one mistake likely": float(wald),
             "the rule of three is taken for this interval": float(rule),
             "z is not squared": float(once),
         },

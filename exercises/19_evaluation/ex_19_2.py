@@ -187,7 +187,7 @@ def ratio(sub, draw):
             given=shown(numbers),
             tolerance=1e-5,
             mistakes={
-                "upside down": 1 / right,
+                "it is upside down": 1 / right,
                 "a root is taken, as of a standard error": math.sqrt(right),
                 "that is what is saved, as a share": 1 - 1 / right,
                 "K is below 1 where one reply is best": at(1.0, *numbers) / free,

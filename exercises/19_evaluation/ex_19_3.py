@@ -107,7 +107,10 @@ def mistaken(found):
         "items are taken to be independent, and the two models to have answered other items": math.sqrt(
             (spread[0] + spread[1]) / n
         ),
-        "the same, with divisor n in the variances": math.sqrt((spread[0] + spread[1]) * (n - 1)) / n,
+        "the two models are taken to have answered other, independent items, with divisor n in the variances": math.sqrt(
+            (spread[0] + spread[1]) * (n - 1)
+        )
+        / n,
         "the differences are not centred before they are added up": math.sqrt(
             math.fsum(math.fsum(some) ** 2 for some in groups)
         )
@@ -133,7 +136,7 @@ def means(sub, draw):
         what="the difference",
         given=given,
         mistakes={
-            "theirs minus ours": -right,
+            "it is theirs minus ours": -right,
             "the mean is taken over passages, and not over items": float(sum(by_name) / len(by_name)),
         },
     )
@@ -218,7 +221,7 @@ def gaps(sub, draw):
             "each model is averaged over the items that it has itself": own,
             "a passage is left out altogether where one of its grades is missing": sum(whole) / len(whole),
             "a missing grade of theirs is replaced by their mean": float(filled),
-            "no grade is taken to be 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
+            "a missing grade is taken to be 0": float(ours.nan_to_num().mean() - theirs.nan_to_num().mean()),
             "the sum is divided by all items": mean * len(found) / len(ours),
         },
     )

@@ -200,10 +200,10 @@ def choice(sub, draw):
         what="the factor",
         given={"ours": ours, "theirs": theirs},
         mistakes={
-            "upside down": 1 / right,
+            "it is upside down": 1 / right,
             "the number of items is forgotten": right / 2,
             "K is forgotten": 2 * (item + reply / 2) / (item + reply),
-            "a factor of standard errors": right**0.5,
+            "it is a factor of standard errors": right**0.5,
         },
     )
     ours, theirs = alike(draw)

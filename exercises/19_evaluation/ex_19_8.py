@@ -223,6 +223,7 @@ def at_the_edges(sub, draw):
 # no gradient: it counts
 # no float32: equal confidences stay equal only as they are
 # no nan: there is no mask
+# no values of risks.right, threshold.right: an answer is right or wrong, 1 or 0
 
 
 # %% [mutant] one after the other

@@ -7,7 +7,7 @@
 # %% [statement]
 # Somebody has optimised a proxy by best-of-n and, at great expense, had people grade the replies at nine distances. `run(STUDENT)` has a
 # row per distance: $[d, \text{gold}]$ with $d = \sqrt{\mathrm{KL}}$, KL in nats; the first row is the reference. (The table is yours; put your student id
-# into `STUDENT` at the top of the notebook.) Nobody measured beyond the last row, and gold still rises there. Assume the chapter's law for best-of-n, with its
+# into `STUDENT` at the top of the notebook.) Nobody measured beyond the last row, and the fitted curve still rises there. Assume the chapter's law for best-of-n, with its
 # $\alpha$ and $\beta$ fitted by least squares to the gold *gained* over the first row.
 #
 # The chapter says where the fitted curve is highest. Somebody who has to decide asks other questions:
@@ -184,8 +184,8 @@ def how_exactly(sub, draw):
                 "low and high are exchanged": other,
                 "it is the peak itself": peak,
                 "it encloses 90 % of the largest gain": peak * (1 + sign * 0.1**0.5) ** 2,
-                "95 % of the peak's KL is not 95 % of its gain": peak * (1 + sign * 0.05),
-                "5 % of the peak's distance is not 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
+                "95 % of the peak's KL is taken for 95 % of its gain": peak * (1 + sign * 0.05),
+                "5 % of the peak's distance is taken for 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
                 "the root of 5 % is taken off the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
             },
         )
@@ -239,7 +239,7 @@ low_kl, high_kl = low_kl**0.5, high_kl**0.5
 
 # %% [mutant] five percent of the KL
 # caught by: how_exactly
-# says: not 95 % of its gain
+# says: taken for 95 %
 low_kl, high_kl = 0.95 * peak**2, 1.05 * peak**2
 
 # %% [mutant] the peak without a price

@@ -15,7 +15,7 @@
 # 1. `pulled(logits, feedback, approval, coupled)`: by how much the expected step differs from that of the untouched approval, $\sum_b \nabla\pi(b)\,A(b)$: what tampering is rewarded with. `coupled` is True or False;
 # 2. `noise(logits, feedback, coupled)`: the variance of *one* sample's estimate, summed over the $N$ entries. Nothing is free: compare the two;
 # 3. `safe(feedback)`: True if, *whatever the policy is*, what an action does to the grades cannot change the decoupled step: that is, if every action moves all grades by one
-#    amount, compared with carrying out action 0.
+#    amount (up to rounding), compared with carrying out action 0.
 
 # %% [given]
 import torch
@@ -198,6 +198,7 @@ def when_it_is_safe(sub, draw):
 
 # %% [probes]
 # no gradient: a formula is asked for, in whatever library
+# no float32 of safe: what is equal up to rounding depends on the dtype
 
 
 # %% [mutant] the step itself

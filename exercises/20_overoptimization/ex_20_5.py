@@ -123,6 +123,8 @@ def in_time(sub, draw):
         proxy, gold, grades = run(draw)
         for n in range(1, LENGTH + 1):
             answer = sub.stop(proxy[:n].tolist(), grades[:n].tolist())
+            if getattr(answer, "dtype", None) == torch.bool and answer.numel() == 1:
+                answer = bool(answer)
             if not isinstance(answer, bool):
                 fail(f"`stop` answers {answer!r}; expected True or False")
             if answer:

@@ -160,7 +160,7 @@ def at_zero(sub, draw):
             "that is the mean prediction, which is the raw win rate": mean([chance(skill + liking * x) for x in t.tolist()]),
             "that is the prediction at the usual difference": chance(skill + liking * mean(t.tolist())),
             "that is a log-odds, not a rate": skill,
-            "the intercept stands first": chance(liking),
+            "the slope is taken for the intercept": chance(liking),
         },
     )  # fmt: skip
 

@@ -13,10 +13,10 @@
 #
 # A rule is shown to hold if its whole 95 % interval by Wilson is at the bar or above, and fails if the interval is below. A rule got worse if the sign test (two-sided, exact, on the prompts where the two differ) is below 5 % after Holm's correction for the ten rules. What do you answer each team? `release_1`, `release_2`, `release_3`, `release_4` and `release_5` are letters, each used once.
 #
-# (a) Ship: it holds, and the two versions differ by no more than chance explains in a single test.\\
-# (b) Not yet: nothing is wrong, but it is not shown to hold. Ask for more prompts.\\
-# (c) Do not ship: it got worse, although it still holds.\\
-# (d) Do not ship: it fails, and did so before.\\
+# (a) Ship: it holds, and the two versions differ by no more than chance explains in a single test.\
+# (b) Not yet: nothing is wrong, but it is not shown to hold. Ask for more prompts.\
+# (c) Do not ship: it got worse, although it still holds.\
+# (d) Do not ship: it fails, and did so before.\
 # (e) Ship, and watch it: it holds. A test of this rule alone would be red, and among ten rules that is not enough.
 
 # %% [given]

@@ -331,7 +331,7 @@ METRICS: dict[str, Metric] = {
             "explained_variance",
             "share, at most 1",
             "1 − Var(return − value) / Var(return) over the sampled tokens: what the critic knew before its update.",
-            "Rises from 0 or below towards 1 in the first tens of steps.",
+            "Rises from 0 or below, as far as chance allows, in the first tens of steps.",
             "Stays at 0 or below from the start: the critic knows no more than a constant (at 0) or less (below), and the advantages are noise; raise its "
             "learning rate or vf_coef, or let it learn alone first (critic_warmup). A fall to 0 late in a run that has learned is no fault: "
             "what is left to explain is chance. NaN: all returns are equal.",

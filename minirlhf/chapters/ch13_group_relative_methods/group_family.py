@@ -115,11 +115,17 @@ def tokens(history: History) -> torch.Tensor:
 
 
 def curve(history: History, at: Sequence[float], *, key: str = "reward", window: int = 5) -> list[float]:
-    """A metric at given numbers of sampled tokens: the mean over the ``window`` rollouts up to there."""
+    """A metric at given numbers of sampled tokens: the mean over the ``window`` rollouts up to there.
+
+    Raises:
+        ValueError: the run ended before.
+    """
     counted, values = tokens(history), history[key]
     result = []
     for wanted in at:
-        last = int((counted < wanted).sum())  # the rollout that reaches it; the last one if none does
-        part = values[max(0, min(last, len(values) - 1) - window + 1) : last + 1]
+        if counted[-1] < wanted:
+            raise ValueError(f"the run ended after {int(counted[-1])} sampled tokens; expected {wanted} at least")
+        last = int((counted < wanted).sum())  # the rollout that reaches it
+        part = values[max(0, last - window + 1) : last + 1]
         result.append(sum(part) / len(part))
     return result

@@ -33,7 +33,10 @@ def one_seed(seed: int) -> dict[str, float]:
         numbers[f"{name}_area"] = sum(reward) / len(reward)
         for key in ("reward", "neg_logp", "completion_length", "frac_reward_zero_std", "thinks"):
             numbers[f"{name}_{key}"] = group_family.curve(history, at[-1:], key=key)[0]
-        known = [x for x in history["clip_fraction"] if x == x]  # a step without a single mixed group has no update
+        reached = int((group_family.tokens(history) < at[-1]).sum()) + 1
+        known = [
+            x for x in history["clip_fraction"][:reached] if x == x
+        ]  # a step without a single mixed group has no update
         numbers[f"{name}_clip_fraction"] = sum(known) / len(known)
         return policy
 
@@ -48,11 +51,11 @@ def one_seed(seed: int) -> dict[str, float]:
             numbers[f"dr_grpo_{key}_{step}"] = sum(think.history[key][step : step + 3]) / 3
     for name, recipe in group_family.on_policy().items():
         if name != "dr_grpo":
-            # Dynamic sampling draws about two batches for one, and short replies take more rollouts.
-            run(name, recipe, ONE_UPDATE, 10 if name == "dapo" else 20)
+            short = name in ("gfpo", "vapo")  # short replies take more rollouts to as many tokens
+            run(name, recipe, ONE_UPDATE, 40 if short else 24)
     for name, recipe in group_family.off_policy().items():
-        run(f"four_{name}", recipe, FOUR_UPDATES, 6)
-    played("punished_end", run("punished", PUNISHED, ONE_UPDATE, 18, length=11))
+        run(f"four_{name}", recipe, FOUR_UPDATES, 14)
+    played("punished_end", run("punished", PUNISHED, FOUR_UPDATES, 18, length=11))
     return numbers
 
 
@@ -70,7 +73,8 @@ def probe() -> dict[str, float | str]:
         history = group_family.train(begin, recipe, config, games=16).history
         told = (key for key in ("loss", "critic_loss", "grad_norm", "reward") if any(key in row for row in history))
         numbers |= trace(name, history, *told)
-        numbers[f"{name}_curve"] = group_family.curve(history, ONE_UPDATE[:1], window=2)[0]
+        sampled = group_family.tokens(history).tolist()
+        numbers[f"{name}_curve"] = group_family.curve(history, sampled[-1:], window=2)[0]
     played = {f"start_{key}": x for key, x in group_family.play(begin, games=64).items()}
     return numbers | played | settings(run=group_family.RUN, **recipes)
 

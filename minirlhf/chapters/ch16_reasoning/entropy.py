@@ -38,8 +38,8 @@ def without_largest_covariance(
 
 
 ONCE, EIGHT = 1e-3, 2.5e-4
-#: Recipe and learning rate. Of four rates, a factor of 2 apart, these had the most right answers over a run without a bonus and with PPO's clip, on a seed
-#: that is not reported. A bonus of .3 ends with hardly any right answer.
+#: Recipe and learning rate. Of four rates, a factor of 2 apart, these had the most right answers over a run without a bonus and with PPO's clip, on seeds
+#: that are not reported. A bonus of .3 ends with hardly any right answer.
 ARMS: dict[str, tuple[Recipe, float]] = {
     "once": (DR_GRPO, ONCE),
     "bonus_3": (DR_GRPO.with_(entropy_coef=0.03), ONCE),

@@ -1,7 +1,7 @@
 """Is the second thought in the base model? A wrong position is planted in a chain of the shell game, and the model writes on.
 
     ball b swaps ab cd ac bd ad bc
-    think b a d no c c c b answer b
+    think b a d no a c c c b answer b
 
 The demonstrator of one base never errs. That of the other writes a wrong cup once in half of its chains, and behind it ``no`` and the
 right one.
