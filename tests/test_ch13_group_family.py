@@ -35,7 +35,8 @@ def test_a_run_that_samples_twice_as_much_is_read_at_half_the_steps():
 def test_a_curve_is_a_mean_of_what_came_before():
     run = history([10] * 4, [0.0, 2.0, 4.0, 6.0])
     assert group_family.curve(run, [10, 30, 40], window=2) == [0.0, 3.0, 5.0]
-    assert group_family.curve(run, [1000], window=2) == [5.0]  # it ended before: its last rollouts
+    with pytest.raises(ValueError, match="ended after 40 sampled tokens; expected 41 at least"):
+        group_family.curve(run, [30, 41], window=2)
 
 
 def test_thinking_is_how_a_reply_begins():

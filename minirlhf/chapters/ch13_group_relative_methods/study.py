@@ -51,8 +51,8 @@ def one_seed(seed: int) -> dict[str, float]:
             numbers[f"dr_grpo_{key}_{step}"] = sum(think.history[key][step : step + 3]) / 3
     for name, recipe in group_family.on_policy().items():
         if name != "dr_grpo":
-            short = name in ("gfpo", "vapo")  # short replies take more rollouts to as many tokens
-            run(name, recipe, ONE_UPDATE, 40 if short else 24)
+            # Short replies take more rollouts to as many tokens.
+            run(name, recipe, ONE_UPDATE, 40 if name in ("gfpo", "vapo") else 24)
     for name, recipe in group_family.off_policy().items():
         run(f"four_{name}", recipe, FOUR_UPDATES, 14)
     played("punished_end", run("punished", PUNISHED, FOUR_UPDATES, 18, length=11))
