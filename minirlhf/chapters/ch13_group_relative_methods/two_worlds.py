@@ -146,8 +146,8 @@ MIXED = Contest(
     _MIXED,
     ("clip", "no_ratio", "gspo", "dr_grpo", "maxrl", "dapo"),
     SFTPlan(demonstrations=7_680, training=SFTConfig(max_steps=120, batch_size=64, learning_rate=3e-3)),
-    OnlineConfig(max_steps=16, batch_size=16, num_generations=8, learning_rate=1e-4),
-    9,
+    OnlineConfig(max_steps=19, batch_size=16, num_generations=8, learning_rate=1e-4),
+    14,
     range(4_000, 16_001, 4_000),
     {f"{name}_right": _of_class(sizes, right=True) for name, sizes in CLASSES.items()}
     | {f"{name}_asked": _of_class(sizes, right=False) for name, sizes in CLASSES.items()},
