@@ -6,7 +6,7 @@ import fuzz
 import pytest
 
 from minirlhf import evidence
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 
 
 @pytest.mark.parametrize("name", list(fuzz.TARGETS))
@@ -32,6 +32,11 @@ def test_a_crash_is_found():
     assert fuzz.attempt(fails, KeyError("x")) == ("crashed", "KeyError: 'x'")
     assert fuzz.attempt(fails, SystemExit(2))[0] == "crashed"
     assert fuzz.attempt(lambda _: None, 1) == ("read", "")
+
+
+def test_an_endless_name_is_cut_where_it_is_unknown():
+    assert str(unknown("pooling", "9" * 5000, ["last", "mean"])) == f"unknown pooling '{'9' * 80}…': known: last, mean"
+    assert str(unknown("pooling", "9" * 80, ["last"])) == f"unknown pooling '{'9' * 80}': known: last"
 
 
 def test_an_endless_loop_is_a_crash(monkeypatch):

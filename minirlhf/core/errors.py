@@ -19,4 +19,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
     listed = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
-    return UserError(f"unknown {kind} {name!r}: {' '.join(filter(None, (hint, listed)))}")
+    said = name if len(name) <= 80 else f"{name[:80]}…"
+    return UserError(f"unknown {kind} {said!r}: {' '.join(filter(None, (hint, listed)))}")

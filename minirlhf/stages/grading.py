@@ -27,7 +27,7 @@ def grading(
             "--reward-model FOLDER"
         )
     if combine not in COMBINATIONS:
-        raise unknown("combine", combine[:80], COMBINATIONS)
+        raise unknown("combine", combine, COMBINATIONS)
     if combine != "mean" and "," not in (reward_model or ""):
         raise UserError(f"combine = {combine!r} with less than two reward models; expected --reward-model A,B")
     if reward_model is not None:

@@ -123,7 +123,7 @@ class SFTSource(WorldSource):
         super().__post_init__()
         for name, table in (("train_on", TRAIN_ON), ("loss_type", LOSSES)):
             if getattr(self, name) not in table:
-                raise unknown(name, getattr(self, name)[:80], table)
+                raise unknown(name, getattr(self, name), table)
 
     def without_effect(self, max_steps: int) -> dict[str, str]:
         """Without a tiny world also what is said of it."""
@@ -159,7 +159,7 @@ class RewardSource(Source):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pooling not in POOLINGS:
-            raise unknown("pooling", self.pooling[:80], POOLINGS)
+            raise unknown("pooling", self.pooling, POOLINGS)
 
 
 @dataclass(frozen=True)

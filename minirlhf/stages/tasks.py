@@ -53,7 +53,7 @@ class EvaluationRequest(Request):
             raise UserError(f"--num-fewshot {self.num_fewshot}: expected --fewshot-data, where examples come from")
         for name, known in (("output_type", OUTPUT_TYPES), ("choose_by", WAYS)):
             if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name)[:80], known)
+                raise unknown(name, getattr(self, name), known)
 
     @property
     def chooses(self) -> bool:

@@ -60,7 +60,7 @@ class TrainerConfig:
         for name in ("learning_rate", "max_grad_norm"):
             _positive(self, name)
         if self.lr_scheduler_type not in SCHEDULES:
-            raise unknown("lr_scheduler_type", self.lr_scheduler_type[:80], SCHEDULES)
+            raise unknown("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
 
     def without_effect(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
@@ -156,7 +156,7 @@ class RejectionConfig(SamplingConfig):
             _at_least(self, name, 1)
         _at_least(self, "keep", 0)
         if self.selection not in SELECTIONS:
-            raise unknown("selection", self.selection[:80], SELECTIONS)
+            raise unknown("selection", self.selection, SELECTIONS)
         if self.keep and self.selection == "per_prompt":
             raise UserError(
                 f"keep = {self.keep} with selection = 'per_prompt', which keeps one reply to each prompt; leave it out"

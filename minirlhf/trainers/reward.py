@@ -49,7 +49,7 @@ class RewardConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fitted not in LOSSES:
-            raise unknown("loss", self.fitted[:80], LOSSES)
+            raise unknown("loss", self.fitted, LOSSES)
         if not 0 <= self.label_smoothing <= 0.5:
             raise UserError(f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5")
         for name in ("margin_coefficient", "center_rewards_coefficient", "nll_coefficient"):

@@ -50,7 +50,7 @@ class ProcessConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.neutral not in NEUTRAL:
-            raise unknown("neutral", self.neutral[:80], NEUTRAL)
+            raise unknown("neutral", self.neutral, NEUTRAL)
 
 
 def train_outcome(

@@ -54,7 +54,7 @@ def get(name: str) -> Grader:
     """
     if "+" not in name and "*" not in name:
         if name not in GRADERS:
-            raise unknown("grader", name[:80], GRADERS)
+            raise unknown("grader", name, GRADERS)
         return GRADERS[name]
     parts: list[tuple[Grader, float]] = []
     for term in name.split("+"):
