@@ -567,9 +567,9 @@ axes[0].set_ylabel("temperature")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The three maps have three different optima. The most probable replies are not the best on average (they repeat themselves, and few are polite), so a little
+# **What to notice.** The three maps have three different optima. The most probable replies are not the best on average (they repeat themselves more, and fewer are polite), so a little
 # randomness *helps*; with too much, improbable words spoil the reply. Hot and cut (T = 1.5, p = 0.5) is not the same as cool and uncut. The gap alone is a bad aim:
-# up to temperatures of about 5 it grows while both best and worst get worse. With five models from five seeds the best cell was the same every time for best-of-eight and for the
+# with nothing cut it still grows at T = 1 and 1.5, where both best and worst get worse. With five models from five seeds the best cell was the same every time for best-of-eight and for the
 # gap; for the average it was one middling cell or another: there the summit is flat.
 
 # %%

@@ -195,7 +195,7 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** The process head recovers: the step after the slip follows from what was written. Outcome and value do not: they forecast the end, and lie near the exact chance. The reward model was trained to answer at the end only, and what it
-# says before was not trained and may mean anything: see the range above. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
+# says before was not trained and may mean anything: see the last line but one below. And the policy knew: the slip is what it found least likely. All heads were told this surprise at every token; without it, a model as small as ours does not find the slip.
 
 # %%
 seen = evidence.Seen("ch08_per_token")  # five seeds
@@ -290,7 +290,7 @@ axes[0].legend(frameon=False, fontsize=8, loc="upper left")
 plt.show()
 
 # %% [markdown]
-# **What to notice.** The accuracy does not tell (its fall here is chance: ten seeds, .59 before and .60 after). The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
+# **What to notice.** The accuracy does not tell (its fall in the run above is chance: ten seeds, .59 before and .60 after). The surprise does, and it is the repetition: with labels that contain no noise at all it climbs as well, and without repetition it does not.
 
 # %%
 assert rises and grows == {"": True, "clean_": True, "fresh_": False}

@@ -665,7 +665,7 @@ assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
 
 # %% [markdown]
 # This game is no case for a critic: one word decides, and 128 samples find it. So when does a critic pay? Take replies of T independent decisions, each worth 0 or 1, the sum paid at the end. The whole
-# reward puts the luck of all T on every token. A critic that sees what has been earned so far takes half of it off, λ < 1 most of the rest.
+# reward puts the luck of all T on every token. A critic that sees what has been earned so far takes half of it off; λ < 1 most of the rest, if replies are long.
 
 # %%
 longer = predict(

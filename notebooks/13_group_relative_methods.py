@@ -563,7 +563,7 @@ below = [name for name in order if all(a < b for a, b in zip(family["ppo"], fami
 print(f"PPO is below {len(below)} of the sixteen others in all five seeds: {', '.join(below)}")
 
 # %% [markdown]
-# What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. Of GFPO, the lowest, 136 pairs leave too little to tell. For the rest the game has little room for a difference: its questions are
+# What stands apart pays for something: DAPO for groups that are thrown away, VAPO for a critic that learns alone at first. GFPO scatters too much for 136 pairs to tell. For the rest the game has little room for a difference: its questions are
 # equally hard, and its replies have two lengths.
 #
 # Two worlds with more room: lists of two to twelve digits to be sorted, some mostly right, some hardly ever; and a player that hesitates before it answers, with words that do not matter. Eight

@@ -839,7 +839,7 @@ assert seen.holds("near_cal_dpo_chosen", above=0.0)
 # %%
 # figure: sinking
 # alt: Bars for four runs of sixty steps: by how many nats the log-probability of chosen and of rejected replies changed. With DPO on pairs that are most alike both fall
-#   by several nats; on pairs that are least alike the chosen ones fall by one and a half; with a likelihood term or DPO-Positive the chosen ones rise a little.
+#   by several nats; on pairs that are least alike the chosen ones fall by about one; with a likelihood term or DPO-Positive the chosen ones rise a little.
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for which, colour, shift in (("chosen", "blue", -0.2), ("rejected", "orange", 0.2)):
     places = [k + shift for k in range(len(moved))]

@@ -327,7 +327,7 @@ assert tables.pass_at(policies["RL"], table, 256) < 0.999 and exact.difference("
 #
 # ## The price of a token
 #
-# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third and the fourth less than .1 each.
+# Length on request: the last word of the prompt asks for a number of steps of thought. The reward is 1 for a right answer, minus α for every step too many or too few. The first step gains hardly anything, the second about a quarter of right answers, the third about .1, the fourth less.
 
 # %%
 price = predict("At α = .1, asked for no step at all: how many does the trained model take?", 0, 1, 2, 4, 6)

@@ -339,7 +339,7 @@ for proxy_class in ("counts", "pairs"):
 # And look at what one penalty means for two proxies: β = 0.25 ends at one place for one and far beyond it for the
 # other. Runs are compared at equal KL or not at all.
 #
-# The star is early stopping without gold: a second reward model, trained on fresh comparisons, looks on, and the run stops where it turns. It sees what its twin has learned by accident, and
+# The star is early stopping without gold: a second reward model, trained on fresh comparisons, looks on, and the run stops where that one is highest. It sees what its twin has learned by accident, and
 # nothing that both are blind to.
 #
 # ## Remedies, at equal KL
@@ -511,7 +511,7 @@ trained = {
 # %%
 # figure: language
 # alt: Three panels of proxy and gold against distance for the trained language model. Under RLOO gold rises by about half a point, peaks near a distance of 1.4 and
-#   then falls far below its start while the proxy rises to about 1.6; best-of-n rises to about 1.5 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
+#   then falls far below its start while the proxy stays near 2; best-of-n rises to about 1.6 and loses a tenth at the end; DPO's gold rises by a little more than half a point and levels off, while its own implicit reward
 #   claims more than twice that rise.
 fig, axes = plt.subplots(1, 3, figsize=(9.4, 3), layout="constrained")
 figures.overview(axes, trained)
@@ -519,8 +519,8 @@ plt.show()
 
 # %%
 # figure: phrases
-# alt: Words per reply against distance while RLOO trains. Facts fall to about half of what they were; polite words rise about fivefold, praise about sixfold, and repeated
-#   words fall at first and then rise to nearly four times as many.
+# alt: Words per reply against distance while RLOO trains. Facts fall to about half of what they were; polite words rise about sixfold, praise about sevenfold, and repeated
+#   words fall at first and then rise to more than five times as many.
 fig, ax = plt.subplots(figsize=(5, 3.1), layout="constrained")
 figures.counted(ax, [history], COUNTED)
 plt.show()

@@ -129,7 +129,11 @@ def near_enough(sub, draw):
         if not off <= error * (1 + 1e-9) + 1e-9:
             fail(
                 f"the values are {off:.3g} away from the best ones; {error:g} was asked for"
-                + (": it stopped as soon as one sweep moved less than that" if off < 20 * error else ""),
+                + (
+                    ": it stopped as soon as one sweep moved less than that"
+                    if off <= 1.01 * gamma / (1 - gamma) * error
+                    else ""
+                ),
                 **given,
                 yours=got,
             )

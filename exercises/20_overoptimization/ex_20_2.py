@@ -184,7 +184,7 @@ def how_exactly(sub, draw):
                 "low and high are exchanged": other,
                 "it is the peak itself": peak,
                 "it encloses 90 % of the largest gain": peak * (1 + sign * 0.1**0.5) ** 2,
-                "95 % of the peak's KL is taken for 95 % of its gain": peak * (1 + sign * 0.05),
+                "5 % of the peak's KL is taken for 5 % of its gain": peak * (1 + sign * 0.05),
                 "5 % of the peak's distance is taken for 5 % of its gain": peak * (1 + sign * 0.05) ** 2,
                 "the root of 5 % is taken off the KL; it belongs to the distance": peak * (1 + sign * 0.05**0.5),
             },
@@ -239,7 +239,7 @@ low_kl, high_kl = low_kl**0.5, high_kl**0.5
 
 # %% [mutant] five percent of the KL
 # caught by: how_exactly
-# says: taken for 95 %
+# says: 5 % of the peak's KL
 low_kl, high_kl = 0.95 * peak**2, 1.05 * peak**2
 
 # %% [mutant] the peak without a price

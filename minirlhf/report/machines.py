@@ -41,7 +41,7 @@ def _shape(hidden: int, inner: int, layers: int, heads: int, kept: int, *, vocab
 
 @cache
 def models() -> dict[str, Weighed]:
-    """The largest tiny model of this library, and three shapes of Llama 3."""
+    """The largest tiny model of this library, and three shapes of Llama 3 and 3.2."""
     ours = tiny.PRESETS["micro"]
     sizes = (ours.hidden_size, ours.intermediate_size, ours.layers, ours.heads, ours.heads)
     shapes = {

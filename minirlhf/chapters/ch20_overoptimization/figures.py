@@ -115,13 +115,13 @@ def counted(ax: Any, histories: Sequence[History], names: Sequence[str]) -> None
 
 
 def leash(ax: Any, free: Curve, held: Curve, turn: tuple[float, float] | None) -> None:
-    """Gold of one free policy-gradient run, the ends of runs under a KL penalty, and where a second reward model turns."""
+    """Gold of one free policy-gradient run, the ends of runs under a KL penalty, and where a second reward model is highest."""
     ax.plot(free.distance, free.proxy, color=PALETTE["orange"], ls="--", label="proxy, no penalty")
     ax.plot(held.distance[1:], held.proxy[1:], "o", color=PALETTE["orange"], label="proxy, end under a penalty")
     ax.plot(free.distance, free.gold, color=PALETTE["green"], label="gold, no penalty")
     ax.plot(held.distance[1:], held.gold[1:], "o", color=PALETTE["green"], label="gold, end under a penalty")
     if turn is not None:
-        ax.plot(*turn, "*", ms=12, color="black", label="a second reward model turns")
+        ax.plot(*turn, "*", ms=12, color="black", label="a second reward model is highest")
     ax.set(xlabel=DISTANCE, ylabel="mean reward, in units of gold")
     ax.legend(frameon=False, fontsize="small")
 
