@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What ``make test CH=13`` and ``make test COSTS=file`` pass on."""
     group = parser.getgroup("minirlhf")
     group.addoption("--chapter", type=int, metavar="N", help="only what belongs to chapter N")
+    group.addoption("--all", action="store_true", help="also what only a release needs (marked release)")
     group.addoption("--costs", metavar="FILE", help="write what each test took, for tools/forecast.py")
 
 
@@ -79,7 +80,10 @@ def chapter_of(item: pytest.Item) -> int | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One chapter's tests, if one is asked for; on a worker of pytest-xdist, in the order in which units are to start."""
+    """The tests of one chapter, if asked for; without ``--all`` none marked release; on a worker, in the order of the plan."""
+    if not config.getoption("all"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("release")])
+        items[:] = [item for item in items if not item.get_closest_marker("release")]
     wanted = config.getoption("chapter")
     if wanted is not None:
         config.hook.pytest_deselected(items=[item for item in items if chapter_of(item) != wanted])

@@ -23,6 +23,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -121,7 +123,11 @@ def finite(axes: str, interval: str | None = None) -> Rule:
         _bind(name, tensor, axes.split(), seen)
         require_finite(**{name: tensor})
         if holds is not None and not bool(holds(tensor).all()):
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds values outside {interval}")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} holds values outside {interval}",
+                argument=name,
+                expected=interval,
+            )
         return tensor
 
     return Rule(f"{_written(axes)}, finite" if interval is None else f"{_written(axes)} in {interval}", apply)
@@ -138,7 +144,11 @@ def under_mask(axes: str = "B T", interval: str | None = None) -> Rule:
             mask = mask.unsqueeze(-1)
         require_finite_where(mask, **{name: tensor})
         if holds is not None and not bool(holds(tensor[mask.bool()]).all()):
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds values outside {interval} under the mask")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} holds values outside {interval} under the mask",
+                argument=name,
+                expected=interval,
+            )
         return tensor
 
     return Rule(f"{_written(axes)}, {'finite' if interval is None else f'in {interval}'} under the mask", apply)
@@ -184,7 +194,12 @@ def boolean(axes: str) -> Rule:
     def apply(name: str, tensor: Tensor, seen: Arguments) -> Tensor:
         _bind(name, tensor, axes.split(), seen)
         if tensor.dtype != torch.bool:
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} has dtype {tensor.dtype}; expected bool")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} has dtype {tensor.dtype}; expected bool",
+                argument=name,
+                value=tensor.dtype,
+                expected=torch.bool,
+            )
         return tensor
 
     return Rule(f"{_written(axes)} bool", apply)
@@ -200,7 +215,12 @@ def number(interval: str, why: str = "") -> Rule:
 
     def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not holds(value):
-            raise ValueError(f"{name} = {value!r}; expected a number in {interval}{reason}")
+            raise ArgumentError(
+                f"{name} = {value!r}; expected a number in {interval}{reason}",
+                argument=name,
+                value=value,
+                expected=interval,
+            )
         return value
 
     return Rule(f"in {interval}", apply)
@@ -211,7 +231,9 @@ def at_least(low: int) -> Rule:
 
     def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not (hasattr(value, "__index__") and value >= low):
-            raise ValueError(f"{name} = {value!r}; expected an integer of at least {low}")
+            raise ArgumentError(
+                f"{name} = {value!r}; expected an integer of at least {low}", argument=name, value=value, expected=low
+            )
         return value
 
     return Rule(f"an integer of at least {low}", apply)
@@ -220,7 +242,7 @@ def at_least(low: int) -> Rule:
 def _simple(says: str, holds: Callable[[Any], bool]) -> Rule:
     def apply(name: str, value: Any, seen: Arguments) -> Any:
         if not holds(value):
-            raise ValueError(f"{name} = {value!r}; expected {says}")
+            raise ArgumentError(f"{name} = {value!r}; expected {says}", argument=name, value=value, expected=says)
         return value
 
     return Rule(says, apply)
@@ -236,21 +258,26 @@ DDOF = _simple("0 or 1", lambda x: x in (0, 1))
 def _bind(name: str, tensor: Tensor, axes: list[str], seen: Arguments) -> None:
     """Hold a tensor against its axes and remember their sizes."""
     shape = tuple(tensor.shape)
-    wanted = f"{name} has shape {shape}; expected ({', '.join(axes)})"
+    wanted = f"({', '.join(axes)})"
+
+    def refuse(more: str = "") -> ArgumentError:
+        message = f"{name} has shape {shape}; expected {wanted}{more}"
+        return ArgumentError(message, argument=name, value=shape, expected=wanted, problem="shape")
+
     if "..." in axes:
         at = axes.index("...")
         end = len(shape) - (len(axes) - at - 1)
         if end < at:
-            raise ValueError(wanted)
+            raise refuse()
         sizes: list[Any] = [*shape[:at], shape[at:end], *shape[end:]]
     elif len(axes) == len(shape):
         sizes = list(shape)
     else:
-        raise ValueError(wanted)
+        raise refuse()
     for axis, size in zip(axes, sizes, strict=True):
         expected, source = (int(axis), "") if axis.isdigit() else seen.sizes.setdefault(axis, (size, name))
         if size != expected:
-            raise ValueError(f"{wanted} with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})")
+            raise refuse(f" with {axis} = {expected} ({f'as in {source}' if source else 'fixed'})")
 
 
 # -- the same as plain functions ---------------------------------------------------------------------------------
@@ -276,7 +303,12 @@ def require_finite(**tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         bad = int((~torch.isfinite(tensor)).sum())
         if bad:
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds {bad} non-finite value(s)")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} holds {bad} non-finite value(s)",
+                argument=name,
+                value=bad,
+                problem="not finite",
+            )
 
 
 def require_finite_where(mask: Tensor, **tensors: Tensor) -> None:
@@ -284,18 +316,37 @@ def require_finite_where(mask: Tensor, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         bad = int((~torch.isfinite(tensor) & mask.bool()).sum())
         if bad:
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds {bad} non-finite value(s) under the mask")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} holds {bad} non-finite value(s) under the mask",
+                argument=name,
+                value=bad,
+                problem="not finite",
+            )
 
 
 def require_mask(mask: Tensor, name: str = "mask") -> None:
     """A mask is ``(B, T)``, holds zeros and ones only, and no row of it is empty."""
     if mask.dim() != 2:
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected (B, T)")
+        shape = tuple(mask.shape)
+        raise ArgumentError(
+            f"{name} has shape {shape}; expected (B, T)",
+            argument=name,
+            value=shape,
+            expected="(B, T)",
+            problem="shape",
+        )
     if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
-        raise ValueError(f"{name} of shape {tuple(mask.shape)} holds values other than 0 and 1")
+        raise ArgumentError(
+            f"{name} of shape {tuple(mask.shape)} holds values other than 0 and 1", argument=name, expected=(0, 1)
+        )
     empty = (~mask.bool().any(dim=-1)).nonzero().flatten().tolist()
     if empty:
-        raise ValueError(f"{name} of shape {tuple(mask.shape)} has no sampled token in row(s) {empty[:5]}")
+        raise ArgumentError(
+            f"{name} of shape {tuple(mask.shape)} has no sampled token in row(s) {empty[:5]}",
+            argument=name,
+            value=empty,
+            problem="empty",
+        )
 
 
 def require_distributions(**named: Tensor) -> None:
@@ -304,9 +355,12 @@ def require_distributions(**named: Tensor) -> None:
         sums_to_one = (tensor.sum(-1, dtype=torch.float64) - 1).abs() <= rounding(tensor)
         bad = (~(sums_to_one & (tensor >= 0).all(-1))).nonzero().tolist()
         if bad:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} of shape {tuple(tensor.shape)} holds no probability distribution along its last axis at "
-                f"{bad[:3]}: an entry is negative or NaN, or they do not sum to 1"
+                f"{bad[:3]}: an entry is negative or NaN, or they do not sum to 1",
+                argument=name,
+                value=bad,
+                problem="distribution",
             )
 
 
@@ -330,4 +384,9 @@ def require_range(low: float, high: float, **numbers: float) -> None:
     """Raise ``ValueError`` unless every number lies in ``[low, high]``."""
     for name, value in numbers.items():
         if not low <= float(value) <= high:
-            raise ValueError(f"{name} = {value!r}; expected a number in [{low}, {high}]")
+            raise ArgumentError(
+                f"{name} = {value!r}; expected a number in [{low}, {high}]",
+                argument=name,
+                value=value,
+                expected=(low, high),
+            )
