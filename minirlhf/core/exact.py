@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Responses:
@@ -58,7 +60,12 @@ class ToyLM(nn.Module):
     ) -> None:
         super().__init__()
         if vocab_size < 2 or max_len < 1 or num_prompts < 1:
-            raise ValueError(f"{vocab_size=}, {max_len=}, {num_prompts=}; expected at least 2, 1 and 1")
+            raise ArgumentError(
+                f"{vocab_size=}, {max_len=}, {num_prompts=}; expected at least 2, 1 and 1",
+                argument="vocab_size, max_len, num_prompts",
+                value=(vocab_size, max_len, num_prompts),
+                expected=(2, 1, 1),
+            )
         self.vocab_size, self.max_len, self.num_prompts = vocab_size, max_len, num_prompts
         self.pad_token_id = vocab_size + num_prompts
         # Prefixes of length t start at offset (V^t - 1) / (V - 1) and are numbered in base V.
@@ -81,7 +88,12 @@ class ToyLM(nn.Module):
         """
         is_prompt = (input_ids >= self.vocab_size) & (input_ids < self.pad_token_id)
         if not bool(is_prompt.any(-1).all()):
-            raise ValueError("every row of input_ids needs one prompt token (id V or above)")
+            raise ArgumentError(
+                "every row of input_ids needs one prompt token (id V or above)",
+                argument="input_ids",
+                expected=self.vocab_size,
+                problem="missing",
+            )
         prompt = (input_ids - self.vocab_size)[is_prompt].view(input_ids.shape[0])  # (B,)
         start = is_prompt.int().argmax(-1)  # (B,)
         number = torch.zeros_like(prompt)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Trajectories:
@@ -51,7 +53,9 @@ def step_rewards(paths: Trajectories, rewards: Tensor) -> Tensor:
 def horizon_for(gamma: float, precision: float = 1e-15) -> int:
     """How many steps until the discount is below ``precision``. ``gamma`` below 1."""
     if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma = {gamma!r}; expected a number in [0, 1)")
+        raise ArgumentError(
+            f"gamma = {gamma!r}; expected a number in [0, 1)", argument="gamma", value=gamma, expected="[0, 1)"
+        )
     return 1 if gamma == 0.0 else math.ceil(math.log(precision) / math.log(gamma))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_sum
 
 
@@ -25,8 +26,11 @@ def token_logps(logits: Tensor, input_ids: Tensor, temperature: float = 1.0) -> 
         ``(B, S − 1)``, float32 or wider.
     """
     if logits.dim() != 3 or input_ids.shape != logits.shape[:2]:
-        raise ValueError(
-            f"logits has shape {tuple(logits.shape)} and input_ids {tuple(input_ids.shape)}; expected (B, S, V) and (B, S)"
+        raise ArgumentError(
+            f"logits has shape {tuple(logits.shape)} and input_ids {tuple(input_ids.shape)}; expected (B, S, V) and (B, S)",
+            argument="logits, input_ids",
+            value=(tuple(logits.shape), tuple(input_ids.shape)),
+            problem="shape",
         )
     return next_token_logps(logits[:, :-1], input_ids[:, 1:], temperature)
 
@@ -37,7 +41,9 @@ def next_token_logps(logits: Tensor, targets: Tensor, temperature: float = 1.0) 
     For logits that already stand where they predict; :func:`token_logps` shifts first.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature = {temperature!r}; expected a number > 0")
+        raise ArgumentError(
+            f"temperature = {temperature!r}; expected a number > 0", argument="temperature", value=temperature
+        )
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     if temperature != 1.0:

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from minirlhf.core.errors import ArgumentError
+
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT_NAME = PACKAGE.name
 #: Endings of the package's files that are no modules; who names one depends on the package that has it.
@@ -23,7 +25,7 @@ def module_path(name: str) -> Path:
     for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
         if candidate.is_file():
             return candidate
-    raise ValueError(f"no module {name!r} in {ROOT_NAME}")
+    raise ArgumentError(f"no module {name!r} in {ROOT_NAME}", argument="module", value=name, problem="unknown")
 
 
 def all_modules() -> list[str]:
@@ -56,7 +58,13 @@ def imported(text: str, name: str) -> frozenset[str]:
             found.update(alias.name for alias in node.names if alias.name.split(".")[0] == ROOT_NAME)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                raise ValueError(f"{name} line {node.lineno}: relative import; imports are absolute here")
+                raise ArgumentError(
+                    f"{name} line {node.lineno}: relative import; imports are absolute here",
+                    argument="import",
+                    problem="relative",
+                    file=name,
+                    line=node.lineno,
+                )
             if node.module and node.module.split(".")[0] == ROOT_NAME:
                 for alias in node.names:
                     child = f"{node.module}.{alias.name}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.exact import ToyLM
 
 
@@ -45,14 +46,21 @@ def markov(start: Sequence[float], after: Mapping[int, Sequence[float]], max_len
     """
     size = len(start)
     if set(after) != set(range(1, size)) or any(len(row) != size for row in after.values()):
-        raise ValueError(
-            f"after has rows for {sorted(after)}; expected one of {size} numbers for each of 1 .. {size - 1}"
+        raise ArgumentError(
+            f"after has rows for {sorted(after)}; expected one of {size} numbers for each of 1 .. {size - 1}",
+            argument="after",
+            value=sorted(after),
+            expected=list(range(1, size)),
         )
     rows = torch.tensor(
         [start, *(after[token] for token in range(1, size))], dtype=torch.float64
     )  # row 0: at the start
     if not bool((rows > 0).all()) or not torch.allclose(rows.sum(-1), torch.ones_like(rows[0])):
-        raise ValueError("every row of start and after must hold positive probabilities that sum to 1")
+        raise ArgumentError(
+            "every row of start and after must hold positive probabilities that sum to 1",
+            argument="start, after",
+            problem="distribution",
+        )
     lm = ToyLM(size, max_len)
     with torch.no_grad():
         lm.table[0, 0] = rows[0].log()

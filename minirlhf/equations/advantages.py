@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_whiten, zero_where_masked
 from minirlhf.core.validate import (
     DDOF,
@@ -56,8 +57,11 @@ def _relative(advantage: F, whole_batch: bool) -> F:
     def filled(rewards: Tensor, valid: Tensor | None = None, **options: Any) -> Tensor:
         valid = valid_mask(rewards, valid)
         if rewards.shape[1] < 2 and not whole_batch:
-            raise ValueError(
-                f"rewards has shape {tuple(rewards.shape)}; a group baseline needs G ≥ 2 responses per prompt"
+            raise ArgumentError(
+                f"rewards has shape {tuple(rewards.shape)}; a group baseline needs G ≥ 2 responses per prompt",
+                argument="rewards",
+                value=tuple(rewards.shape),
+                problem="group size",
             )
         r = torch.where(valid, rewards.detach(), torch.nan)
         r = r.reshape(1, -1) if whole_batch else r
@@ -98,7 +102,12 @@ def root_mean_square(centred: Tensor, ddof: int) -> Tensor:
 def _in_range(x: Tensor) -> Tensor:
     """``x``; ``ValueError`` if an entry overflowed: a NaN made of it would pass for a reward that does not count."""
     if bool(x.isinf().any()):
-        raise ValueError(f"rewards differ by more than {x.dtype} can hold; scale them down or use float64")
+        raise ArgumentError(
+            f"rewards differ by more than {x.dtype} can hold; scale them down or use float64",
+            argument="rewards",
+            value=x.dtype,
+            problem="overflow",
+        )
     return x
 
 
@@ -244,9 +253,13 @@ def broadcast_to_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
         its advantage.
     """
     if advantages.numel() != mask.shape[0]:
-        raise ValueError(
+        raise ArgumentError(
             f"advantages has shape {tuple(advantages.shape)}; expected P·G = {mask.shape[0]}, "
-            f"the rows of mask {tuple(mask.shape)}"
+            f"the rows of mask {tuple(mask.shape)}",
+            argument="advantages",
+            value=tuple(advantages.shape),
+            expected=mask.shape[0],
+            problem="shape",
         )
     return zero_where_masked(advantages.detach().reshape(-1, 1).expand(mask.shape), mask)
 
@@ -269,12 +282,18 @@ def process_zscore(
     Returns: ``(B, T)``, 0 outside the mask and in groups with fewer than two steps.
     """
     if num_generations < 2 or mask.shape[0] % num_generations:
-        raise ValueError(
+        raise ArgumentError(
             f"num_generations = {num_generations} and mask has shape {tuple(mask.shape)}; expected whole groups "
-            "of ≥ 2 rows"
+            "of ≥ 2 rows",
+            argument="num_generations",
+            value=num_generations,
         )
     if bool((step_ends.bool() & ~mask.bool()).any()):
-        raise ValueError(f"step_ends of shape {tuple(step_ends.shape)} marks tokens outside the mask")
+        raise ArgumentError(
+            f"step_ends of shape {tuple(step_ends.shape)} marks tokens outside the mask",
+            argument="step_ends",
+            problem="outside the mask",
+        )
     per_group = (-1, num_generations * mask.shape[1])  # all steps of a group in one row
     normalised = group_zscore(step_rewards.reshape(per_group), step_ends.reshape(per_group), ddof=ddof, eps=eps)
     to_come = normalised.view_as(step_rewards).flip(-1).cumsum(-1).flip(-1)
@@ -293,7 +312,10 @@ def whiten(x: Tensor, mask: Tensor, *, shift_mean: bool = True, ddof: int = 1, e
     Returns: ``(B, T)``, 0 outside the mask.
     """
     if int(mask.bool().sum()) <= ddof:
-        raise ValueError(
-            f"mask of shape {tuple(mask.shape)} has {int(mask.bool().sum())} token(s); expected at least {ddof + 1}"
+        raise ArgumentError(
+            f"mask of shape {tuple(mask.shape)} has {int(mask.bool().sum())} token(s); expected at least {ddof + 1}",
+            argument="mask",
+            value=int(mask.bool().sum()),
+            expected=ddof + 1,
         )
     return masked_whiten(x.detach(), mask, shift_mean, ddof, eps)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, finite, shape, takes
 
 
@@ -41,7 +42,11 @@ def fleiss_kappa(counts: Tensor) -> Tensor:
     """
     raters = counts.sum(-1)
     if not torch.allclose(raters, raters[:1]) or float(raters[0]) < 2:
-        raise ValueError(f"counts of shape {tuple(counts.shape)}; expected rows that all sum to the same m ≥ 2")
+        raise ArgumentError(
+            f"counts of shape {tuple(counts.shape)}; expected rows that all sum to the same m ≥ 2",
+            argument="counts",
+            problem="sums",
+        )
     m = raters[0]
     agreeing = (counts * (counts - 1)).sum(-1) / (m * (m - 1))  # (N,)
     shares = counts.sum(0) / counts.sum()
@@ -61,10 +66,18 @@ def krippendorff_alpha(counts: Tensor, distance: Tensor) -> Tensor:
     Source: Krippendorff (2011), "Computing Krippendorff's alpha-reliability".
     """
     if bool((distance.diagonal() != 0).any()):
-        raise ValueError(f"distance of shape {tuple(distance.shape)}; expected zeros on its diagonal")
+        raise ArgumentError(
+            f"distance of shape {tuple(distance.shape)}; expected zeros on its diagonal",
+            argument="distance",
+            problem="diagonal",
+        )
     kept = counts[counts.sum(-1) >= 2]  # (U, C)
     if len(kept) == 0:
-        raise ValueError(f"counts of shape {tuple(counts.shape)}; expected an item with two labels")
+        raise ArgumentError(
+            f"counts of shape {tuple(counts.shape)}; expected an item with two labels",
+            argument="counts",
+            problem="no pair",
+        )
     labels = kept.sum(-1)
     observed = (torch.einsum("uc,uk,ck->u", kept, kept, distance) / (labels - 1)).sum() / labels.sum()
     every = kept.sum(0)
@@ -90,7 +103,11 @@ def expected_kappa(accuracy_a: Tensor, accuracy_b: Tensor, prevalence: Tensor) -
 def _given(labels: Tensor, classes: int) -> Tensor:
     """Which label each gave, one-hot ``(N, A, C)``; zeros where there is none."""
     if labels.is_floating_point() or not bool(((labels >= -1) & (labels < classes)).all()):
-        raise ValueError(f"labels of shape {tuple(labels.shape)}; expected integers from −1 (none) to {classes - 1}")
+        raise ArgumentError(
+            f"labels of shape {tuple(labels.shape)}; expected integers from −1 (none) to {classes - 1}",
+            argument="labels",
+            expected=(-1, classes - 1),
+        )
     return one_hot(labels.clamp(min=0), classes) * (labels >= 0).unsqueeze(-1)
 
 

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, at_least, finite, number, shape, takes
 
 _CHANCE = finite("...", "[0, 1]")
@@ -29,7 +30,12 @@ def letter_preference(logits: Tensor, *, first: int, second: int) -> Tensor:
         first, second: the tokens of the two letters.
     """
     if first == second or max(first, second) >= logits.shape[-1]:
-        raise ValueError(f"{first=} and {second=}; expected two tokens of a vocabulary of {logits.shape[-1]}")
+        raise ArgumentError(
+            f"{first=} and {second=}; expected two tokens of a vocabulary of {logits.shape[-1]}",
+            argument="first, second",
+            value=(first, second),
+            expected=logits.shape[-1],
+        )
     return torch.sigmoid(logits[..., first] - logits[..., second])
 
 
@@ -96,8 +102,10 @@ def self_preference(judged: Tensor, gold: Tensor, own: Tensor) -> Tensor:
     """
     gold, own = gold.bool(), own.bool()
     if not bool((gold & own).any() and (gold & ~own).any()):
-        raise ValueError(
-            f"gold and own of shape {tuple(gold.shape)}; expected preferred replies of the judge and of others"
+        raise ArgumentError(
+            f"gold and own of shape {tuple(gold.shape)}; expected preferred replies of the judge and of others",
+            argument="gold, own",
+            problem="empty",
         )
     return judged[gold & own].mean() - judged[gold & ~own].mean()
 
@@ -118,7 +126,11 @@ def screened_accuracy(accuracy: Tensor, keeps_right: Tensor, keeps_wrong: Tensor
     """
     right, wrong = accuracy * keeps_right, (1 - accuracy) * keeps_wrong
     if not bool((right + wrong > 0).all()):
-        raise ValueError(f"keeps_right of shape {tuple(keeps_right.shape)}; expected that some verdict is let through")
+        raise ArgumentError(
+            f"keeps_right of shape {tuple(keeps_right.shape)}; expected that some verdict is let through",
+            argument="keeps_right",
+            problem="empty",
+        )
     return right / (right + wrong)
 
 
@@ -135,9 +147,18 @@ def knockout(wins: Tensor) -> Tensor:
     """
     size = len(wins)
     if size & (size - 1) or size < 2:
-        raise ValueError(f"wins of shape {tuple(wins.shape)}; expected 2, 4, 8, ... replies")
+        raise ArgumentError(
+            f"wins of shape {tuple(wins.shape)}; expected 2, 4, 8, ... replies",
+            argument="wins",
+            value=tuple(wins.shape),
+            problem="shape",
+        )
     if not torch.allclose(wins.triu(1), (1 - wins.mT).triu(1)):
-        raise ValueError(f"wins of shape {tuple(wins.shape)}; expected wins[i, j] + wins[j, i] = 1")
+        raise ArgumentError(
+            f"wins of shape {tuple(wins.shape)}; expected wins[i, j] + wins[j, i] = 1",
+            argument="wins",
+            problem="not symmetric",
+        )
     if size == 2:
         return torch.stack([wins[0, 1], wins[1, 0]])
     half = size // 2
@@ -211,7 +232,9 @@ def group_consensus(agrees: Tensor, votes: Tensor) -> Tensor:
         votes: n_g ≥ a_g, all votes of group g on it.
     """
     if not bool((agrees <= votes).all()):
-        raise ValueError(f"agrees of shape {tuple(agrees.shape)}; expected agrees ≤ votes")
+        raise ArgumentError(
+            f"agrees of shape {tuple(agrees.shape)}; expected agrees ≤ votes", argument="agrees", problem="above votes"
+        )
     return ((agrees + 1) / (votes + 2)).prod(-1)
 
 

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import finite, number, shape, takes
 
 # -- noise -------------------------------------------------------------------------------------------------------
@@ -55,7 +56,9 @@ def graded_preference(difference: Tensor, cuts: Tensor) -> Tensor:
         experiments".
     """
     if not bool((cuts.diff() > 0).all()):
-        raise ValueError(f"cuts of shape {tuple(cuts.shape)}; expected rising numbers")
+        raise ArgumentError(
+            f"cuts of shape {tuple(cuts.shape)}; expected rising numbers", argument="cuts", problem="order"
+        )
     above = torch.sigmoid(difference.unsqueeze(-1) - cuts)  # (..., M)
     ends = torch.ones_like(above[..., :1])
     return torch.cat([ends, above], -1) - torch.cat([above, 0 * ends], -1)
@@ -80,7 +83,9 @@ def graded_information(difference: Tensor, cuts: Tensor) -> Tensor:
 
 def _counted(num_ranked: Tensor) -> Tensor:
     if num_ranked.is_floating_point() or not bool((num_ranked >= 2).all()):
-        raise ValueError(f"num_ranked of shape {tuple(num_ranked.shape)}; expected integers ≥ 2")
+        raise ArgumentError(
+            f"num_ranked of shape {tuple(num_ranked.shape)}; expected integers ≥ 2", argument="num_ranked", expected=2
+        )
     return num_ranked.double()
 
 

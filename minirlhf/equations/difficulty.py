@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, require_range, takes
 from minirlhf.equations.advantages import center, count, group_center, mean, relative, valid_mask
 
@@ -43,7 +44,11 @@ def maxrl(rewards: Tensor, valid: Tensor | None = None) -> Tensor:
     Source: Tajwar et al. (2026), "Maximum Likelihood Reinforcement Learning".
     """
     if bool((valid_mask(rewards, valid) & (rewards < 0)).any()):
-        raise ValueError(f"rewards of shape {tuple(rewards.shape)} holds negative values; maxrl divides by a pass rate")
+        raise ArgumentError(
+            f"rewards of shape {tuple(rewards.shape)} holds negative values; maxrl divides by a pass rate",
+            argument="rewards",
+            problem="negative",
+        )
     return pass_rate_weighting(rewards, valid, weight=lambda rate: 1.0 / rate)
 
 
@@ -60,12 +65,16 @@ def bnpo(rewards: Tensor, valid: Tensor | None = None, *, shape: tuple[float, fl
     """
     counted = valid_mask(rewards, valid)
     if bool((counted & ((rewards < 0) | (rewards > 1))).any()):
-        raise ValueError(f"rewards of shape {tuple(rewards.shape)} holds values outside [0, 1]")
+        raise ArgumentError(
+            f"rewards of shape {tuple(rewards.shape)} holds values outside [0, 1]",
+            argument="rewards",
+            expected="[0, 1]",
+        )
     if shape is None:
         r = torch.where(counted, rewards, torch.nan)
         shape = bnpo_shape(mean(r)[count(r) >= 2])
     if not (shape[0] > 0 and shape[1] > 0):
-        raise ValueError(f"shape = {shape!r}; expected two positive numbers")
+        raise ArgumentError(f"shape = {shape!r}; expected two positive numbers", argument="shape", value=shape)
     density = torch.distributions.Beta(rewards.new_tensor(shape[0]), rewards.new_tensor(shape[1]))
     return pass_rate_weighting(rewards, valid, weight=lambda rate: density.log_prob(rate).neg().exp())
 

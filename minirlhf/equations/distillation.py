@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, at_least, distribution, sampled, shape, takes
 from minirlhf.equations import kl
@@ -103,7 +104,12 @@ def top_k_distillation(
     Raises: ValueError too unless k < V.
     """
     if k >= student_logits.shape[-1]:
-        raise ValueError(f"k = {k}; expected fewer than V = {student_logits.shape[-1]}, of which some are the tail")
+        raise ArgumentError(
+            f"k = {k}; expected fewer than V = {student_logits.shape[-1]}, of which some are the tail",
+            argument="k",
+            value=k,
+            expected=student_logits.shape[-1],
+        )
     student, teacher = (x.log_softmax(-1) for x in _softened(student_logits, teacher_logits, mask, temperature))
     top = teacher.topk(k).indices  # (B, T, k)
     known = torch.zeros_like(teacher, dtype=torch.bool).scatter(-1, top, True)

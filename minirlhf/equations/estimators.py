@@ -12,6 +12,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, require_shapes, shape, takes
 
 # -- k of n samples, of which c are correct ----------------------------------------------------------------------
@@ -23,11 +24,25 @@ def _counts(num_samples: Tensor | int, num_correct: Tensor | int, k: int) -> tup
     n = torch.full_like(c, num_samples) if isinstance(num_samples, int) else num_samples
     require_shapes(num_samples=(n, "..."), num_correct=(c, "..."))
     if n.is_floating_point() or c.is_floating_point():
-        raise ValueError(f"num_samples is {n.dtype} and num_correct {c.dtype}; expected integers")
+        raise ArgumentError(
+            f"num_samples is {n.dtype} and num_correct {c.dtype}; expected integers",
+            argument="num_samples, num_correct",
+            value=(n.dtype, c.dtype),
+            problem="dtype",
+        )
     if bool(((c < 0) | (c > n)).any()):
-        raise ValueError(f"num_correct of shape {tuple(c.shape)} holds a count outside 0 … num_samples")
+        raise ArgumentError(
+            f"num_correct of shape {tuple(c.shape)} holds a count outside 0 … num_samples",
+            argument="num_correct",
+            problem="out of range",
+        )
     if k < 1 or bool((n < k).any()):
-        raise ValueError(f"k = {k}; expected 1 ≤ k ≤ num_samples (smallest: {int(n.min())})")
+        raise ArgumentError(
+            f"k = {k}; expected 1 ≤ k ≤ num_samples (smallest: {int(n.min())})",
+            argument="k",
+            value=k,
+            expected=(1, int(n.min())),
+        )
     return n, c
 
 
@@ -85,13 +100,22 @@ def maj_at_k(counts: Tensor, *, correct: int, k: int) -> float:
         k: from 1 to n.
     """
     if counts.is_floating_point() or bool((counts < 0).any()):
-        raise ValueError(f"counts of shape {tuple(counts.shape)}; expected integers ≥ 0")
+        raise ArgumentError(
+            f"counts of shape {tuple(counts.shape)}; expected integers ≥ 0", argument="counts", problem="not counts"
+        )
     votes = counts.tolist()
     if not 0 <= correct < len(votes):
-        raise ValueError(f"correct = {correct}; expected an index into counts of shape {tuple(counts.shape)}")
+        raise ArgumentError(
+            f"correct = {correct}; expected an index into counts of shape {tuple(counts.shape)}",
+            argument="correct",
+            value=correct,
+            expected=tuple(counts.shape),
+        )
     total = sum(votes)
     if not 1 <= k <= total:
-        raise ValueError(f"k = {k}; expected 1 ≤ k ≤ {total}, the number of samples")
+        raise ArgumentError(
+            f"k = {k}; expected 1 ≤ k ≤ {total}, the number of samples", argument="k", value=k, expected=(1, total)
+        )
     others = [n for i, n in enumerate(votes) if i != correct and n > 0]
     won = Fraction(0)
     for m in range(1, min(k, votes[correct]) + 1):
@@ -120,7 +144,9 @@ def best_of_n_cdf(cdf: Tensor, *, n: int) -> Tensor:
     Raises: ValueError too if a value of F lies outside [0, 1] by more than rounding.
     """
     if not bool(((cdf >= 0) & (cdf <= 1 + 1e-6)).all()):
-        raise ValueError(f"cdf of shape {tuple(cdf.shape)} holds values outside [0, 1]")
+        raise ArgumentError(
+            f"cdf of shape {tuple(cdf.shape)} holds values outside [0, 1]", argument="cdf", expected="[0, 1]"
+        )
     return cdf**n
 
 
@@ -137,7 +163,11 @@ def best_of_n_distribution(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
         rewards.
     """
     if bool((probs < 0).any()) or not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
-        raise ValueError(f"probs of shape {tuple(probs.shape)}; expected distributions along the last axis")
+        raise ArgumentError(
+            f"probs of shape {tuple(probs.shape)}; expected distributions along the last axis",
+            argument="probs",
+            problem="distribution",
+        )
     order = rewards.argsort(-1)
     ascending = rewards.gather(-1, order)
     mass = torch.nn.functional.pad(probs.gather(-1, order).cumsum(-1), (1, 0))  # (..., N+1): mass of the lowest 0 … N
@@ -198,7 +228,12 @@ def best_of_n_curve(scores: Tensor, values: Tensor | None = None) -> Tensor:
     values = scores if values is None else values
     size = scores.shape[-1]
     if size == 0:
-        raise ValueError(f"scores has shape {tuple(scores.shape)}; expected at least one sample")
+        raise ArgumentError(
+            f"scores has shape {tuple(scores.shape)}; expected at least one sample",
+            argument="scores",
+            value=tuple(scores.shape),
+            problem="empty",
+        )
     below = (scores.unsqueeze(-2) < scores.unsqueeze(-1)).sum(-1)  # (..., N)
     tied = (scores.unsqueeze(-2) == scores.unsqueeze(-1)).sum(-1)  # (..., N)
     i = torch.arange(size, device=scores.device)  # (N,)

@@ -13,6 +13,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, at_least, finite, number, shape, takes
 from minirlhf.equations.reward_losses import bradley_terry
 
@@ -28,7 +29,11 @@ def _two_sided(alpha: float) -> float:
 
 def _share(successes: Tensor, trials: Tensor) -> Tensor:
     if not bool(((trials >= 1) & (successes <= trials)).all()):
-        raise ValueError(f"successes of shape {tuple(successes.shape)}; expected 0 ≤ successes ≤ trials and trials ≥ 1")
+        raise ArgumentError(
+            f"successes of shape {tuple(successes.shape)}; expected 0 ≤ successes ≤ trials and trials ≥ 1",
+            argument="successes",
+            problem="out of range",
+        )
     return successes / trials
 
 
@@ -77,7 +82,9 @@ def win_rate_interval(wins: Tensor, ties: Tensor, losses: Tensor, *, alpha: floa
     """
     wins, ties, losses = wins.double(), ties.double(), losses.double()
     if not bool((wins + ties + losses >= 1).all()):
-        raise ValueError(f"wins of shape {tuple(wins.shape)}; expected at least one vote")
+        raise ArgumentError(
+            f"wins of shape {tuple(wins.shape)}; expected at least one vote", argument="wins", problem="empty"
+        )
     z = _two_sided(alpha)
     return 1 - _highest_win_rate(losses, ties, wins, z), _highest_win_rate(wins, ties, losses, z)
 
@@ -115,7 +122,12 @@ def resampling_law(successes: int, trials: int) -> Tensor:
     Source: Efron (1979), "Bootstrap methods: another look at the jackknife".
     """
     if successes > trials:
-        raise ValueError(f"{successes=} of {trials=}; expected successes ≤ trials")
+        raise ArgumentError(
+            f"{successes=} of {trials=}; expected successes ≤ trials",
+            argument="successes",
+            value=successes,
+            expected=trials,
+        )
     return _binomial_log_chances(trials, torch.tensor(successes / trials, dtype=torch.float64)).exp()
 
 
@@ -176,7 +188,12 @@ def paired_variance(ours: Tensor, theirs: Tensor) -> Tensor:
     Source: Student (1908), "The probable error of a mean"; for benchmarks Miller (2024), "Adding error bars to evals".
     """
     if ours.shape[-1] < 2:
-        raise ValueError(f"ours has shape {tuple(ours.shape)}; expected at least two items")
+        raise ArgumentError(
+            f"ours has shape {tuple(ours.shape)}; expected at least two items",
+            argument="ours",
+            value=tuple(ours.shape),
+            problem="too few",
+        )
     return (ours - theirs).var(-1) / ours.shape[-1]
 
 
@@ -237,7 +254,11 @@ def leaderboard_information(games: Tensor, rewards: Tensor) -> Tensor:
         games: n_ab, how often the two have met; symmetric, the diagonal is not read.
     """
     if not torch.equal(games.triu(1), games.mT.triu(1)):
-        raise ValueError(f"games of shape {tuple(games.shape)}; expected a symmetric table")
+        raise ArgumentError(
+            f"games of shape {tuple(games.shape)}; expected a symmetric table",
+            argument="games",
+            problem="not symmetric",
+        )
     p = bradley_terry(*torch.broadcast_tensors(rewards[..., :, None], rewards[..., None, :]))
     told = (games * p * (1 - p)).triu(1)
     told = told + told.mT

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import token_entropies
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, POSITIVE, number, sampled, shape, takes
@@ -148,7 +149,11 @@ def f_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
         constraints".
     """
     if not math.isfinite(alpha) or alpha in (0.0, 1.0):
-        raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 and 1 (use the KL there)")
+        raise ArgumentError(
+            f"alpha = {alpha!r}; expected a finite number other than 0 and 1 (use the KL there)",
+            argument="alpha",
+            value=alpha,
+        )
     power = torch.expm1((1 - alpha) * log_ratio)
     return (power - (1 - alpha) * torch.expm1(log_ratio)) / (alpha * (alpha - 1))
 
@@ -338,7 +343,12 @@ def adaptive_kl_beta(
         error_clip: .2 in the paper.
     """
     if error_clip * num_samples >= horizon:
-        raise ValueError(f"horizon = {horizon!r} is too short for num_samples = {num_samples}: beta could reach 0")
+        raise ArgumentError(
+            f"horizon = {horizon!r} is too short for num_samples = {num_samples}: beta could reach 0",
+            argument="horizon",
+            value=horizon,
+            expected=num_samples,
+        )
     error = min(max(observed / target - 1.0, -error_clip), error_clip)
     return beta * (1.0 + error * num_samples / horizon)
 

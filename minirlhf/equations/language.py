@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.core.validate import (
@@ -33,12 +34,26 @@ from minirlhf.core.validate import (
 def _logits(name: str, logits: Tensor, seen: Arguments) -> Tensor:
     shape("... V").apply(name, logits, seen)
     if logits.shape[-1] == 0:
-        raise ValueError(f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1")
+        raise ArgumentError(
+            f"{name} has shape {tuple(logits.shape)}; expected (..., V) with V of at least 1",
+            argument=name,
+            value=tuple(logits.shape),
+            problem="empty",
+        )
     bad = int((logits.isnan() | (logits == math.inf)).sum())
     if bad:
-        raise ValueError(f"{name} of shape {tuple(logits.shape)} holds {bad} value(s) that are NaN or +inf")
+        raise ArgumentError(
+            f"{name} of shape {tuple(logits.shape)} holds {bad} value(s) that are NaN or +inf",
+            argument=name,
+            value=bad,
+            problem="not finite",
+        )
     if not bool((logits > -math.inf).any(-1).all()):
-        raise ValueError(f"{name} of shape {tuple(logits.shape)} has a row in which no token is possible")
+        raise ArgumentError(
+            f"{name} of shape {tuple(logits.shape)} has a row in which no token is possible",
+            argument=name,
+            problem="impossible",
+        )
     return logits
 
 
@@ -59,7 +74,11 @@ def response_logps(logits: Tensor, input_ids: Tensor, mask: Tensor, *, temperatu
     """
     require_mask(mask)
     if bool(mask[:, 0].any()):
-        raise ValueError(f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts")
+        raise ArgumentError(
+            f"mask of shape {tuple(mask.shape)} is set on the first token, which no position predicts",
+            argument="mask",
+            problem="first token",
+        )
     nobody = torch.nn.functional.pad(
         ~mask[:, 1:].bool(), (0, 1), value=True
     )  # (B, S), where the next token does not count
@@ -181,9 +200,11 @@ def kept_mass(logits: Tensor, truncated_logits: Tensor) -> Tensor:
     Source: the definition of conditional probability.
     """
     if bool(((truncated_logits != logits) & (truncated_logits > -math.inf)).any()):
-        raise ValueError(
+        raise ArgumentError(
             f"truncated_logits of shape {tuple(truncated_logits.shape)} differs from logits on a kept token; apply the "
-            "temperature to both"
+            "temperature to both",
+            argument="truncated_logits",
+            problem="mismatch",
         )
     return torch.exp(truncated_logits.logsumexp(-1) - logits.logsumexp(-1))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, takes
 
 # Bytes per parameter: weights and gradients in 16 bits; a master copy and two moments in 32.
@@ -21,7 +22,12 @@ _SOME = finite("...", "(0, inf)")
 
 def _stage(value: int) -> int:
     if value not in (0, 1, 2, 3):
-        raise ValueError(f"stage = {value!r}; expected 0 (nothing is divided), 1, 2 or 3")
+        raise ArgumentError(
+            f"stage = {value!r}; expected 0 (nothing is divided), 1, 2 or 3",
+            argument="stage",
+            value=value,
+            expected=(0, 1, 2, 3),
+        )
     return value
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import UNIT, distribution, number, rounding, takes
 
 DISCOUNT = number("[0, 1)", "for the normaliser 1 − gamma")
@@ -199,7 +200,10 @@ def _require_termination(transitions: Tensor, alive: Tensor) -> None:
         reaches = reaches | ((transitions > 0) & reaches).any(-1)
     stuck = (~reaches).nonzero().flatten().tolist()
     if stuck:
-        raise ValueError(
+        raise ArgumentError(
             f"transitions of shape {tuple(transitions.shape)}: state(s) {stuck[:5]} cannot reach a terminal state "
-            "(one that is never left and earns nothing), so with gamma = 1 the Bellman system is singular"
+            "(one that is never left and earns nothing), so with gamma = 1 the Bellman system is singular",
+            argument="transitions",
+            value=stuck,
+            problem="not terminating",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import Arguments, Rule, finite, takes
 
 
@@ -12,7 +13,12 @@ def _shares(name: str, weights: Tensor, seen: Arguments) -> Tensor:
     finite("K").apply(name, weights, seen)
     total = float(weights.sum())
     if abs(total - 1.0) > 1e-6:
-        raise ValueError(f"{name} of shape {tuple(weights.shape)} sum to {total:.6g}; expected 1")
+        raise ArgumentError(
+            f"{name} of shape {tuple(weights.shape)} sum to {total:.6g}; expected 1",
+            argument=name,
+            value=total,
+            expected=1,
+        )
     return weights
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, POSITIVE, takes, under_mask
 from minirlhf.equations.policy_losses import ONE_PER_RESPONSE, policy_ratio
@@ -61,8 +62,11 @@ def masked_importance_weight(
         (IcePop), arXiv:2510.18855.
     """
     if importance_sampling_floor > importance_sampling_cap:
-        raise ValueError(
-            f"{importance_sampling_floor=} lies above {importance_sampling_cap=}; expected a floor of at most the cap"
+        raise ArgumentError(
+            f"{importance_sampling_floor=} lies above {importance_sampling_cap=}; expected a floor of at most the cap",
+            argument="importance_sampling_floor",
+            value=importance_sampling_floor,
+            expected=importance_sampling_cap,
         )
     ratio = policy_ratio(old_logps.detach(), behavior_logps, mask)
     inside = (ratio >= importance_sampling_floor) & (ratio <= importance_sampling_cap)

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Arguments, Rule, finite, number, shape, takes
 
 # -- functional forms that are fitted ----------------------------------------------------------------------------
@@ -20,7 +21,11 @@ from minirlhf.core.validate import FINITE, NOT_NEGATIVE, POSITIVE, Arguments, Ru
 
 def _distance(name: str, distance: Tensor, seen: Arguments) -> Tensor:
     if not bool((distance >= 0).all()):
-        raise ValueError(f"{name} of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0")
+        raise ArgumentError(
+            f"{name} of shape {tuple(distance.shape)} holds negative numbers or NaN; clip the KL at 0",
+            argument=name,
+            problem="negative",
+        )
     return distance
 
 
@@ -142,7 +147,11 @@ def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Ten
     """
     length = direction.norm()
     if length == 0:
-        raise ValueError(f"direction of shape {tuple(direction.shape)} is 0; expected a proxy that wants something")
+        raise ArgumentError(
+            f"direction of shape {tuple(direction.shape)} is 0; expected a proxy that wants something",
+            argument="direction",
+            problem="zero",
+        )
     unit = direction / length
     return math.sqrt(2.0) * float(unit @ slope), float(unit @ curvature @ unit)
 
@@ -152,7 +161,12 @@ def quadratic_gold_coefficients(direction: Tensor, slope: Tensor, curvature: Ten
 
 def _ensemble(name: str, rewards: Tensor, seen: Arguments) -> Tensor:
     if rewards.dim() < 2 or rewards.shape[0] == 0:
-        raise ValueError(f"{name} has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members")
+        raise ArgumentError(
+            f"{name} has shape {tuple(rewards.shape)}; expected (M, ...) with M ≥ 1 members",
+            argument=name,
+            value=tuple(rewards.shape),
+            problem="shape",
+        )
     return finite("...").apply(name, rewards, seen)
 
 
@@ -198,7 +212,12 @@ def constraint_multipliers(
     """
     least = costs[:, ref_logps > -math.inf].amin(-1)
     if not bool((limits > least).all()):
-        raise ValueError(f"limits of shape {tuple(limits.shape)}: no policy spends less than {least.tolist()}")
+        raise ArgumentError(
+            f"limits of shape {tuple(limits.shape)}: no policy spends less than {least.tolist()}",
+            argument="limits",
+            expected=least.tolist(),
+            problem="infeasible",
+        )
     prices = torch.zeros_like(limits)
 
     def dual(prices: Tensor) -> float:
@@ -272,7 +291,11 @@ def roc_auc(scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """
     for name, mass in (("positives", positives), ("negatives", negatives)):
         if bool((mass < 0).any()) or float(mass.sum()) == 0:
-            raise ValueError(f"{name} of shape {tuple(mass.shape)}; expected numbers ≥ 0 that do not all vanish")
+            raise ArgumentError(
+                f"{name} of shape {tuple(mass.shape)}; expected numbers ≥ 0 that do not all vanish",
+                argument=name,
+                problem="empty",
+            )
     order = scores.argsort()
     ascending = scores[order]
     below = torch.nn.functional.pad((negatives[order] / negatives.sum()).cumsum(0), (1, 0))  # (N+1,)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, UNIT, at_least, distribution, require_distributions, shape, takes, under_mask
 from minirlhf.equations.mdp import DISCOUNT, solve_bellman
@@ -145,7 +146,11 @@ def optimal_baseline(probs: Tensor, scores: Tensor, action_values: Tensor) -> Te
     """
     weight = probs * scores.square().sum(-1)  # (A,)
     if not bool(weight.sum() > 0):
-        raise ValueError(f"scores of shape {tuple(scores.shape)} is zero; every baseline is optimal")
+        raise ArgumentError(
+            f"scores of shape {tuple(scores.shape)} is zero; every baseline is optimal",
+            argument="scores",
+            problem="zero",
+        )
     return (weight * action_values).sum() / weight.sum()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import last_index, masked_mean, masked_sum, zero_where_masked
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, sampled, takes, under_mask
 
@@ -27,9 +28,11 @@ def _one_per_response(name: str, advantages: Tensor, seen: Arguments) -> Tensor:
     under_mask().apply(name, advantages, seen)
     advantage = advantages.detach().gather(-1, last_index(seen.mask)[:, None])  # (B, 1)
     if bool(((advantages != advantage) & seen.mask.bool()).any()):
-        raise ValueError(
+        raise ArgumentError(
             f"{name} of shape {tuple(advantages.shape)} differ within a row; a sequence-level objective needs one "
-            "per response"
+            "per response",
+            argument=name,
+            problem="differ within a row",
         )
     return advantage
 
@@ -44,12 +47,19 @@ sequence_objective = takes(**_BOTH_LOGPS, advantages=ONE_PER_RESPONSE)
 def clip_interval(epsilon: float, epsilon_high: float | None, delta: float | None = None) -> tuple[float, float]:
     """``(1 − epsilon, 1 + epsilon_high)``; ``epsilon_high=None`` means ``epsilon``. Both must be positive, ``delta`` above."""
     if not epsilon > 0.0:
-        raise ValueError(f"epsilon = {epsilon!r}; expected a number > 0")
+        raise ArgumentError(f"epsilon = {epsilon!r}; expected a number > 0", argument="epsilon", value=epsilon)
     if epsilon_high is not None and not epsilon_high > 0.0:
-        raise ValueError(f"epsilon_high = {epsilon_high!r}; expected a number > 0")
+        raise ArgumentError(
+            f"epsilon_high = {epsilon_high!r}; expected a number > 0", argument="epsilon_high", value=epsilon_high
+        )
     low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
     if delta is not None and not delta > high:
-        raise ValueError(f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}")
+        raise ArgumentError(
+            f"delta = {delta!r}; expected more than 1 + epsilon_high = {high}",
+            argument="delta",
+            value=delta,
+            expected=high,
+        )
     return low, high
 
 

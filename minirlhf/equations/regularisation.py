@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, number, shape, takes
 from minirlhf.equations import rlhf
 
@@ -68,7 +69,11 @@ def nearest_correct_logps(ref_logps: Tensor, correct: Tensor) -> Tensor:
     """
     right = correct.bool()
     if not bool(right.any(-1).all()):
-        raise ValueError(f"correct of shape {tuple(correct.shape)} has a row without a correct response")
+        raise ArgumentError(
+            f"correct of shape {tuple(correct.shape)} has a row without a correct response",
+            argument="correct",
+            problem="empty",
+        )
     return ref_logps.masked_fill(~right, -torch.inf).log_softmax(-1)
 
 

@@ -12,6 +12,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, at_least, finite, number, takes
 
 _CHANCE = finite("...", "[0, 1]")
@@ -114,9 +115,11 @@ def both_miss(first: Tensor, second: Tensor, correlation: Tensor) -> Tensor:
     slack = 1e-9  # of rounding
     least, most = (first + second - 1).clamp(min=0), torch.minimum(first, second)
     if not bool(((together >= least - slack) & (together <= most + slack)).all()):
-        raise ValueError(
+        raise ArgumentError(
             f"correlation of shape {tuple(correlation.shape)}: two events with these chances cannot correlate so; expected a joint chance "
-            "between max(0, first + second − 1) and min(first, second)"
+            "between max(0, first + second − 1) and min(first, second)",
+            argument="correlation",
+            problem="out of range",
         )
     return together
 

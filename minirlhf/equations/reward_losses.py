@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import (
     FINITE,
@@ -67,7 +68,12 @@ def plackett_luce_logp(rewards: Tensor) -> Tensor:
     Source: Luce (1959), "Individual choice behavior"; Plackett (1975), "The analysis of permutations".
     """
     if rewards.shape[-1] == 0:
-        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; expected (..., K) with K ≥ 1")
+        raise ArgumentError(
+            f"rewards has shape {tuple(rewards.shape)}; expected (..., K) with K ≥ 1",
+            argument="rewards",
+            value=tuple(rewards.shape),
+            problem="empty",
+        )
     remaining = rewards.flip(-1).logcumsumexp(-1).flip(-1)  # (..., K): log Σ over this answer and all ranked below it
     return (rewards - remaining).sum(-1)
 
@@ -85,7 +91,11 @@ def mallows_logp(order: Tensor, *, dispersion: float) -> Tensor:
     """
     size = order.shape[-1]
     if not bool((order.sort(-1).values == torch.arange(size, device=order.device)).all()):
-        raise ValueError(f"order of shape {tuple(order.shape)}; expected (..., K), each row a permutation of 0 … K−1")
+        raise ArgumentError(
+            f"order of shape {tuple(order.shape)}; expected (..., K), each row a permutation of 0 … K−1",
+            argument="order",
+            problem="permutation",
+        )
     wrong_order = order.unsqueeze(-1) > order.unsqueeze(-2)  # (..., K, K)
     distance = wrong_order.triu(1).sum((-2, -1)).double()
     k = torch.arange(1, size + 1, dtype=torch.float64, device=order.device)
@@ -155,7 +165,9 @@ def pair_weights(num_ranked: Tensor) -> Tensor:
         equation 1.
     """
     if num_ranked.is_floating_point() or not bool((num_ranked >= 2).all()):
-        raise ValueError(f"num_ranked of shape {tuple(num_ranked.shape)}; expected integers ≥ 2")
+        raise ArgumentError(
+            f"num_ranked of shape {tuple(num_ranked.shape)}; expected integers ≥ 2", argument="num_ranked", expected=2
+        )
     return 2.0 / (num_ranked * (num_ranked - 1))
 
 

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, Arguments, Rule, shape, takes
 from minirlhf.equations import kl, returns, shaping
@@ -22,7 +23,11 @@ from minirlhf.equations import kl, returns, shaping
 def _log_distribution(name: str, logps: Tensor, seen: Arguments) -> Tensor:
     shape("... N").apply(name, logps, seen)
     if not bool((torch.logsumexp(logps.detach().float(), -1).abs() < 0.05).all()):
-        raise ValueError(f"{name} of shape {tuple(logps.shape)} is not normalised along its last axis; use log_softmax")
+        raise ArgumentError(
+            f"{name} of shape {tuple(logps.shape)} is not normalised along its last axis; use log_softmax",
+            argument=name,
+            problem="not normalised",
+        )
     return logps
 
 
@@ -153,10 +158,19 @@ def beta_for_kl(ref_logps: Tensor, rewards: Tensor, *, budget: float) -> float:
     ref_logps, rewards = ref_logps[possible].double(), rewards[possible].double()
     spread = float(rewards.max() - rewards.min())
     if spread == 0:
-        raise ValueError(f"rewards of shape {tuple(rewards.shape)} are all equal; no β spends any KL")
+        raise ArgumentError(
+            f"rewards of shape {tuple(rewards.shape)} are all equal; no β spends any KL",
+            argument="rewards",
+            problem="all equal",
+        )
     most = -float(torch.logsumexp(ref_logps[rewards == rewards.max()], 0))
     if budget >= most:
-        raise ValueError(f"budget = {budget!r}; expected less than −log π_ref(best responses) = {most:.6g}")
+        raise ArgumentError(
+            f"budget = {budget!r}; expected less than −log π_ref(best responses) = {most:.6g}",
+            argument="budget",
+            value=budget,
+            expected=most,
+        )
     low, high = math.log(spread) - 30.0, math.log(spread) + 30.0
     for _ in range(60):  # 60 halvings of an interval of 60: down to rounding
         middle = (low + high) / 2
@@ -231,8 +245,10 @@ def token_mdp(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab_size: int)
     """
     states = prefix_states(tokens, mask)
     if bool((tokens[mask.bool()] >= vocab_size).any() | (tokens[mask.bool()] < 0).any()):
-        raise ValueError(
-            f"tokens of shape {tuple(tokens.shape)} holds ids outside 0 .. vocab_size − 1 = {vocab_size - 1}"
+        raise ArgumentError(
+            f"tokens of shape {tuple(tokens.shape)} holds ids outside 0 .. vocab_size − 1 = {vocab_size - 1}",
+            argument="tokens",
+            expected=(0, vocab_size - 1),
         )
     size = int(states.max()) + 2  # the prefixes and the terminal state
     successor = torch.full((size, vocab_size), size - 1)

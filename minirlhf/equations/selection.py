@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, takes
 from minirlhf.equations.estimators import best_of_n_distribution
 
@@ -22,7 +23,12 @@ def top_per_prompt(rewards: Tensor) -> Tensor:
     Source: Touvron et al. (2023), "Llama 2", section 3.2.3; counted from 0.
     """
     if rewards.shape[1] == 0:
-        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; expected at least one reply to each prompt")
+        raise ArgumentError(
+            f"rewards has shape {tuple(rewards.shape)}; expected at least one reply to each prompt",
+            argument="rewards",
+            value=tuple(rewards.shape),
+            problem="empty",
+        )
     return (rewards == rewards.amax(-1, keepdim=True)).byte().argmax(-1)  # argmax alone promises no order among ties
 
 
@@ -37,7 +43,12 @@ def top_overall(rewards: Tensor, *, k: int) -> Tensor:
     Raises: ValueError too if there are fewer than k replies.
     """
     if k > rewards.numel():
-        raise ValueError(f"k = {k}, but rewards of shape {tuple(rewards.shape)} has {rewards.numel()} replies")
+        raise ArgumentError(
+            f"k = {k}, but rewards of shape {tuple(rewards.shape)} has {rewards.numel()} replies",
+            argument="k",
+            value=k,
+            expected=rewards.numel(),
+        )
     return rewards.flatten().argsort(descending=True, stable=True)[:k]
 
 
@@ -54,7 +65,7 @@ def top_k_density_ratio(quantile: Tensor, *, n: int, k: int) -> Tensor:
     Raises: ValueError too if k > n.
     """
     if k > n:
-        raise ValueError(f"k = {k}, but there are n = {n} replies")
+        raise ArgumentError(f"k = {k}, but there are n = {n} replies", argument="k", value=k, expected=n)
     place = torch.arange(1, k + 1, device=quantile.device)  # the i-th best has i − 1 of the others above it
     ways = torch.tensor([math.comb(n - 1, i) for i in range(k)]).to(quantile)
     u = quantile.unsqueeze(-1)
@@ -72,7 +83,12 @@ def best_of_several_cdf(cdfs: Tensor, *, counts: tuple[int, ...]) -> Tensor:
         counts: draws from each model, 0 or more.
     """
     if len(counts) != len(cdfs) or min(counts) < 0 or sum(counts) == 0:
-        raise ValueError(f"counts = {counts}; expected {len(cdfs)} integers ≥ 0, not all 0")
+        raise ArgumentError(
+            f"counts = {counts}; expected {len(cdfs)} integers ≥ 0, not all 0",
+            argument="counts",
+            value=counts,
+            expected=len(cdfs),
+        )
     return (cdfs ** torch.tensor(counts, device=cdfs.device).unsqueeze(-1)).prod(0)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import last_index, zero_where_masked
 from minirlhf.core.validate import FINITE, MASK, NOT_NEGATIVE, at_least, require_finite_where, sampled, shape, takes
 from minirlhf.equations.advantages import valid_mask
@@ -83,7 +84,12 @@ def soft_overlong(lengths: Tensor, *, max_completion_length: int, soft_punish_ca
         soft_punish_cache: ``c``, from 1 to ``L``: the tokens before ``L`` that are charged.
     """
     if not 1 <= soft_punish_cache <= max_completion_length:
-        raise ValueError(f"soft_punish_cache = {soft_punish_cache!r}; expected 1 .. {max_completion_length}")
+        raise ArgumentError(
+            f"soft_punish_cache = {soft_punish_cache!r}; expected 1 .. {max_completion_length}",
+            argument="soft_punish_cache",
+            value=soft_punish_cache,
+            expected=(1, max_completion_length),
+        )
     free = max_completion_length - soft_punish_cache
     return -((lengths.to(_float(lengths)) - free) / soft_punish_cache).clamp(0.0, 1.0)
 

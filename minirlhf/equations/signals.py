@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import at_least, finite, shape, takes
 from minirlhf.equations.reward_losses import bradley_terry
 
@@ -39,7 +40,11 @@ def imitation_push(logits: Tensor, target: Tensor) -> Tensor:
     Source: Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
     """
     if not bool(((target >= 0) & (target < logits.shape[-1])).all()):
-        raise ValueError(f"target of shape {tuple(target.shape)} holds an index outside 0 … {logits.shape[-1] - 1}")
+        raise ArgumentError(
+            f"target of shape {tuple(target.shape)} holds an index outside 0 … {logits.shape[-1] - 1}",
+            argument="target",
+            expected=(0, logits.shape[-1] - 1),
+        )
     demonstrated = torch.nn.functional.one_hot(target, logits.shape[-1]).to(logits.dtype)  # (..., V)
     return demonstrated - logits.softmax(-1)
 

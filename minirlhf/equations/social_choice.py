@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, at_least, distribution, finite, takes
 from minirlhf.equations.reward_losses import bradley_terry
 
@@ -76,9 +77,11 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
     for _ in range(size.bit_length()):  # who has beaten whom, directly or by way of others
         reached = (reached @ reached > 0).to(wins)
     if not bool(reached.all()):
-        raise ValueError(
+        raise ArgumentError(
             f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood exist; some group of answers has never won "
-            "against the others, or was never compared with them"
+            "against the others, or was never compared with them",
+            argument="wins",
+            problem="no maximum",
         )
     rewards, total = torch.zeros_like(wins[..., 0]), _off_diagonal(wins).sum()
     for _ in range(max_steps):
@@ -86,9 +89,12 @@ def bradley_terry_fit(wins: Tensor, *, tolerance: float = 1e-10, max_steps: int 
             return rewards
         rewards = zermelo_step(wins, rewards)
         rewards = rewards - rewards.mean(-1, keepdim=True)
-    raise ValueError(
+    raise ArgumentError(
         f"wins of shape {tuple(wins.shape)}: no rewards of greatest likelihood found in {max_steps} steps; "
-        "has some group of answers won every comparison with the others?"
+        "has some group of answers won every comparison with the others?",
+        argument="wins",
+        value=max_steps,
+        problem="not converged",
     )
 
 
@@ -103,7 +109,13 @@ def cycle_log_odds(probs: Tensor) -> Tensor:
         combinatorial Hodge theory".
     """
     if probs.shape[-1] < 3:
-        raise ValueError(f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 3")
+        raise ArgumentError(
+            f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 3",
+            argument="probs",
+            value=tuple(probs.shape),
+            expected=3,
+            problem="too few",
+        )
     here = torch.arange(probs.shape[-1], device=probs.device)
     after = here.roll(-1)
     return (probs[..., here, after].log() - probs[..., after, here].log()).sum(-1)
@@ -135,7 +147,13 @@ def borda_scores(probs: Tensor) -> Tensor:
     Source: Borda (1784); for reward models Siththaranjan, Laidlaw and Hadfield-Menell (2024).
     """
     if probs.shape[-1] < 2:
-        raise ValueError(f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 2")
+        raise ArgumentError(
+            f"probs has shape {tuple(probs.shape)}; expected (..., K, K) with K ≥ 2",
+            argument="probs",
+            value=tuple(probs.shape),
+            expected=2,
+            problem="too few",
+        )
     return _off_diagonal(probs).sum(-1) / (probs.shape[-1] - 1)
 
 
@@ -164,7 +182,11 @@ def majority_accuracy(accuracy: Tensor, *, voters: int) -> Tensor:
         pluralité des voix".
     """
     if voters % 2 == 0 or voters > 1001:
-        raise ValueError(f"voters = {voters}; expected an odd number, so that there are no ties, of at most 1001")
+        raise ArgumentError(
+            f"voters = {voters}; expected an odd number, so that there are no ties, of at most 1001",
+            argument="voters",
+            value=voters,
+        )
     right = range(voters // 2 + 1, voters + 1)
     ways = [float(math.comb(voters, k)) * accuracy**k * (1 - accuracy) ** (voters - k) for k in right]
     return torch.stack(ways).sum(0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import FINITE, POSITIVE, finite, shape, takes
 from minirlhf.equations.overoptimization import tilt
 from minirlhf.equations.reward_losses import bradley_terry_loss
@@ -32,8 +33,10 @@ def _covariance(probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _varies(name: str, probs: Tensor, style: Tensor) -> Tensor:
     variance = _covariance(probs, style, style)
     if not float(variance) > 0:
-        raise ValueError(
-            f"{name} of shape {tuple(style.shape)} is the same for all replies; expected a style that differs"
+        raise ArgumentError(
+            f"{name} of shape {tuple(style.shape)} is the same for all replies; expected a style that differs",
+            argument=name,
+            problem="all equal",
         )
     return variance
 
@@ -55,7 +58,11 @@ def biased_correlation(*, gold_std: float, style_std: float, covariance: float, 
     """
     variance = gold_std**2 + 2 * bias * covariance + bias**2 * style_std**2
     if variance <= 0:
-        raise ValueError(f"{covariance=} with {gold_std=}, {style_std=}; expected a variance > 0 of the sum")
+        raise ArgumentError(
+            f"{covariance=} with {gold_std=}, {style_std=}; expected a variance > 0 of the sum",
+            argument="covariance",
+            value=covariance,
+        )
     return (gold_std**2 + bias * covariance) / (gold_std * variance**0.5)
 
 
@@ -159,8 +166,10 @@ def length_term(ours: Tensor, theirs: Tensor) -> Tensor:
     """
     difference = ours - theirs
     if len(difference) < 2 or not float(difference.std()) > 0:
-        raise ValueError(
-            f"ours has shape {tuple(ours.shape)}: all pairs differ by the same length; expected some spread"
+        raise ArgumentError(
+            f"ours has shape {tuple(ours.shape)}: all pairs differ by the same length; expected some spread",
+            argument="ours",
+            problem="all equal",
         )
     return torch.tanh(difference / difference.std())
 
@@ -260,6 +269,10 @@ def markup_odds(ref_logps: Tensor, rewards: Tensor, marked: Tensor, *, liking: f
     """
     has = marked > 0
     if bool(has.all()) or not bool(has.any()):
-        raise ValueError(f"marked of shape {tuple(marked.shape)}; expected replies with the markup and without it")
+        raise ArgumentError(
+            f"marked of shape {tuple(marked.shape)}; expected replies with the markup and without it",
+            argument="marked",
+            problem="all equal",
+        )
     logps = tilt(ref_logps, rewards + liking * marked, strength=strength)
     return (torch.logsumexp(logps[has], 0) - torch.logsumexp(logps[~has], 0)).exp()

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import UNIT, at_least, distribution, finite, shape, takes
 
 PART = finite("...", "(0, 1)")
@@ -31,7 +32,12 @@ def rouge_l(candidate: Tensor, reference: Tensor) -> Tensor:
         candidate, reference: numbers of words, any integers. At least one of the texts has words.
     """
     if not len(candidate) + len(reference):
-        raise ValueError(f"candidate has shape {tuple(candidate.shape)}, as has reference; expected a text with words")
+        raise ArgumentError(
+            f"candidate has shape {tuple(candidate.shape)}, as has reference; expected a text with words",
+            argument="candidate",
+            value=tuple(candidate.shape),
+            problem="empty",
+        )
     longest = [0] * (len(reference) + 1)  # of what was read so far and the first j words of the reference
     for word in candidate.tolist():
         before, longest = longest, [0]

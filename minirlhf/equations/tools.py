@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.validate import MASK, UNIT, at_least, distribution, finite, takes, under_mask
 
@@ -67,7 +68,12 @@ def turn_advantages(returns: Tensor, mask: Tensor, *, num_generations: int) -> T
     Raises: ValueError too if the rows are not whole groups.
     """
     if len(mask) % num_generations:
-        raise ValueError(f"num_generations = {num_generations} and mask has {len(mask)} rows; expected whole groups")
+        raise ArgumentError(
+            f"num_generations = {num_generations} and mask has {len(mask)} rows; expected whole groups",
+            argument="num_generations",
+            value=num_generations,
+            expected=len(mask),
+        )
     there = mask.bool().unflatten(0, (-1, num_generations))  # (P, G, K)
     earned = zero_where_masked(returns.detach(), mask.bool()).unflatten(0, (-1, num_generations))
     usual = earned.sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp(min=1)
@@ -92,7 +98,12 @@ def call_worth(read: Tensor, head: Tensor, *, fail: float = 0.0, lie: float = 0.
     Raises: ValueError too if ``fail + lie`` exceeds 1.
     """
     if fail + lie > 1:
-        raise ValueError(f"fail = {fail} and lie = {lie}; expected a sum of at most 1")
+        raise ArgumentError(
+            f"fail = {fail} and lie = {lie}; expected a sum of at most 1",
+            argument="fail, lie",
+            value=(fail, lie),
+            expected=1,
+        )
     return (1 - fail - lie) * read + fail * head - cost - head
 
 

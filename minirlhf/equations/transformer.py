@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, shape, takes
 
 
@@ -46,8 +47,11 @@ def rotary(x: Tensor, *, base: float = 10_000.0) -> Tensor:
     """
     length, width = x.shape[-2:]
     if width % 2:
-        raise ValueError(
-            f"x has shape {tuple(x.shape)}; expected (..., S, W) with W even: coordinates are turned in pairs"
+        raise ArgumentError(
+            f"x has shape {tuple(x.shape)}; expected (..., S, W) with W even: coordinates are turned in pairs",
+            argument="x",
+            value=tuple(x.shape),
+            problem="odd",
         )
     speeds = base ** -(torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)  # (W/2,)
     angles = torch.arange(length, dtype=x.dtype, device=x.device)[:, None] * speeds  # (S, W/2)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import NOT_NEGATIVE, POSITIVE, distribution, require_distributions, require_shapes, takes
 from minirlhf.equations.mdp import DISCOUNT
 
@@ -60,8 +61,10 @@ def fisher_vector_product(kl: Tensor, parameters: Sequence[Tensor], vector: Tens
         parameters: the tensors of π, ``D`` numbers in all.
     """
     if kl.dim() != 0 or not kl.requires_grad:
-        raise ValueError(
-            f"kl has shape {tuple(kl.shape)} and requires_grad {kl.requires_grad}; expected a scalar with a graph"
+        raise ArgumentError(
+            f"kl has shape {tuple(kl.shape)} and requires_grad {kl.requires_grad}; expected a scalar with a graph",
+            argument="kl",
+            value=(tuple(kl.shape), kl.requires_grad),
         )
     require_shapes(vector=(vector, str(sum(p.numel() for p in parameters))))
     slope = torch.cat([g.flatten() for g in torch.autograd.grad(kl, parameters, create_graph=True)])  # (D,)
@@ -104,8 +107,11 @@ def conjugate_gradient(
         image = matvec(direction)
         curvature = direction @ image
         if not curvature > 0:
-            raise ValueError(
-                f"matvec is not positive definite: vᵀMv = {float(curvature):.3g} for a v of shape {tuple(b.shape)}"
+            raise ArgumentError(
+                f"matvec is not positive definite: vᵀMv = {float(curvature):.3g} for a v of shape {tuple(b.shape)}",
+                argument="matvec",
+                value=float(curvature),
+                problem="not positive definite",
             )
         size = squared / curvature
         x = x + size * direction
@@ -127,8 +133,10 @@ def trust_region_step(direction: Tensor, fisher_times_direction: Tensor, *, max_
     """
     squared = direction @ fisher_times_direction
     if not squared > 0:
-        raise ValueError(
-            f"direction of shape {tuple(direction.shape)} has xᵀFx = {float(squared):.3g}; expected a number > 0"
+        raise ArgumentError(
+            f"direction of shape {tuple(direction.shape)} has xᵀFx = {float(squared):.3g}; expected a number > 0",
+            argument="direction",
+            value=float(squared),
         )
     return torch.sqrt(2 * max_kl / squared) * direction
 
@@ -150,7 +158,12 @@ def adaptive_penalty(beta: float, observed: float, *, target: float, band: float
         band, factor: both above 1.
     """
     if not (band > 1.0 and factor > 1.0):
-        raise ValueError(f"band = {band!r} and factor = {factor!r}; expected numbers above 1")
+        raise ArgumentError(
+            f"band = {band!r} and factor = {factor!r}; expected numbers above 1",
+            argument="band, factor",
+            value=(band, factor),
+            expected=1,
+        )
     if observed > band * target:
         return beta * factor
     return beta / factor if observed < target / band else beta

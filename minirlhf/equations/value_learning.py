@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import (
     POSITIVE,
     UNIT,
@@ -148,7 +149,9 @@ def epsilon_greedy(action_values: Tensor, *, epsilon: float) -> Tensor:
 def _counts(name: str, counts: Tensor, seen: Arguments) -> Tensor:
     shape("... K").apply(name, counts, seen)
     if not bool((counts >= 0).all()):
-        raise ValueError(f"{name} of shape {tuple(counts.shape)} holds a negative number or NaN")
+        raise ArgumentError(
+            f"{name} of shape {tuple(counts.shape)} holds a negative number or NaN", argument=name, problem="negative"
+        )
     return counts
 
 
@@ -209,6 +212,15 @@ def _pick(action_values: Tensor, actions: Tensor) -> Tensor:
 
 def _require_actions(actions: Tensor, num_actions: int, name: str) -> None:
     if actions.is_floating_point() or actions.dtype == torch.bool:
-        raise ValueError(f"{name} of shape {tuple(actions.shape)} has dtype {actions.dtype}; expected integers")
+        raise ArgumentError(
+            f"{name} of shape {tuple(actions.shape)} has dtype {actions.dtype}; expected integers",
+            argument=name,
+            value=actions.dtype,
+            problem="dtype",
+        )
     if actions.numel() and not 0 <= int(actions.min()) <= int(actions.max()) < num_actions:
-        raise ValueError(f"{name} of shape {tuple(actions.shape)} holds an action outside 0 .. {num_actions - 1}")
+        raise ArgumentError(
+            f"{name} of shape {tuple(actions.shape)} holds an action outside 0 .. {num_actions - 1}",
+            argument=name,
+            expected=(0, num_actions - 1),
+        )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.validate import require_finite
@@ -72,8 +73,12 @@ class EnumerableWorld(World):
         for key, table in values.items():
             require_finite(**{key: table})
             if table.shape != (policy.num_prompts, len(self.number)):
-                raise ValueError(
-                    f"{key} has shape {tuple(table.shape)}; expected {(policy.num_prompts, len(self.number))}"
+                raise ArgumentError(
+                    f"{key} has shape {tuple(table.shape)}; expected {(policy.num_prompts, len(self.number))}",
+                    argument=key,
+                    value=tuple(table.shape),
+                    expected=(policy.num_prompts, len(self.number)),
+                    problem="shape",
                 )
         self.reference = self.distribution(ref_model)
 

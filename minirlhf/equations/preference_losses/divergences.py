@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps
 from minirlhf.equations.reward_losses import bradley_terry_loss
@@ -73,7 +74,11 @@ def f_prime_alpha(log_ratio: Tensor, *, alpha: float) -> Tensor:
     Source: Wang et al. (2024), table 1.
     """
     if not math.isfinite(alpha) or alpha == 0.0:
-        raise ValueError(f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)")
+        raise ArgumentError(
+            f"alpha = {alpha!r}; expected a finite number other than 0 (use the reverse KL there)",
+            argument="alpha",
+            value=alpha,
+        )
     return -torch.expm1((-alpha * log_ratio).clamp(max=EXPONENT_LIMIT)) / alpha
 
 

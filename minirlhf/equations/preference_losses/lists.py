@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, number, require_finite, require_shapes, takes
 from minirlhf.equations.preference_losses.records import ListLogps, Needs, PairLogps
 from minirlhf.equations.reward_losses import plackett_luce_logp
@@ -106,7 +107,11 @@ def exo(batch: ListLogps, targets: Tensor, *, beta: float) -> Tensor:
     """
     targets = _targets(batch, targets)
     if not bool((targets > 0).all()):
-        raise ValueError(f"targets of shape {tuple(targets.shape)} hold a zero; the reverse KL to them is infinite")
+        raise ArgumentError(
+            f"targets of shape {tuple(targets.shape)} hold a zero; the reverse KL to them is infinite",
+            argument="targets",
+            problem="zero",
+        )
     log_q = (beta * batch.logratios).log_softmax(-1)
     return (log_q.exp() * (log_q - targets.log())).sum(-1)
 
@@ -146,5 +151,9 @@ def _targets(batch: ListLogps, targets: Tensor) -> Tensor:
     require_shapes(logps=(batch.logps, "B K"), targets=(targets, "B K"))
     require_finite(targets=targets)
     if bool((targets < 0).any()) or bool(((targets.sum(-1) - 1).abs() > 1e-2).any()):
-        raise ValueError(f"targets of shape {tuple(targets.shape)} must be ≥ 0 and sum to 1 in every row")
+        raise ArgumentError(
+            f"targets of shape {tuple(targets.shape)} must be ≥ 0 and sum to 1 in every row",
+            argument="targets",
+            problem="distribution",
+        )
     return targets.detach()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, Arguments, Rule, require_range, shape, takes
 from minirlhf.equations import kl
 
@@ -20,7 +21,11 @@ from minirlhf.equations import kl
 def _preferences(name: str, preferences: Tensor, seen: Arguments) -> Tensor:
     shape("N N").apply(name, preferences, seen)
     if not torch.allclose(preferences + preferences.mT, torch.ones_like(preferences), atol=1e-6):
-        raise ValueError(f"{name} of shape {tuple(preferences.shape)}: p(y ≻ y') + p(y' ≻ y) must be 1")
+        raise ArgumentError(
+            f"{name} of shape {tuple(preferences.shape)}: p(y ≻ y') + p(y' ≻ y) must be 1",
+            argument=name,
+            problem="not symmetric",
+        )
     return preferences
 
 

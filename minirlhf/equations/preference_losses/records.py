@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_finite, require_shapes
 
 P = ParamSpec("P")
@@ -44,7 +45,12 @@ class PairLogps:
         _validate("B", vars(self))
         for a, b in (("ref_chosen", "ref_rejected"), ("chosen_lengths", "rejected_lengths")):
             if (getattr(self, a) is None) != (getattr(self, b) is None):
-                raise ValueError(f"PairLogps has one of {a} and {b} but not the other; give both or neither")
+                raise ArgumentError(
+                    f"PairLogps has one of {a} and {b} but not the other; give both or neither",
+                    argument=a,
+                    expected=b,
+                    problem="one of two",
+                )
 
     @property
     def has_reference(self) -> bool:
@@ -131,8 +137,11 @@ class UnpairedLogps:
     def __post_init__(self) -> None:
         _validate("B", vars(self))
         if self.desirable.dtype != torch.bool:
-            raise ValueError(
-                f"desirable of shape {tuple(self.desirable.shape)} is {self.desirable.dtype}; expected bool"
+            raise ArgumentError(
+                f"desirable of shape {tuple(self.desirable.shape)} is {self.desirable.dtype}; expected bool",
+                argument="desirable",
+                value=self.desirable.dtype,
+                expected=torch.bool,
             )
 
     @property
@@ -172,8 +181,11 @@ class ListLogps:
     def __post_init__(self) -> None:
         _validate("B K", vars(self))
         if self.logps.shape[1] < 2:
-            raise ValueError(
-                f"logps has shape {tuple(self.logps.shape)}; expected (B, K) with K ≥ 2 answers to compare"
+            raise ArgumentError(
+                f"logps has shape {tuple(self.logps.shape)}; expected (B, K) with K ≥ 2 answers to compare",
+                argument="logps",
+                value=tuple(self.logps.shape),
+                problem="too few",
             )
 
     @property
@@ -233,8 +245,11 @@ class Needs(Generic[R]):
             loss = loss.func
         if loss not in _DECLARED:
             name = getattr(loss, "__name__", repr(loss))
-            raise ValueError(
-                f"{name} is no preference loss: write @Needs(PairLogps), or what else it is computed from, above it"
+            raise ArgumentError(
+                f"{name} is no preference loss: write @Needs(PairLogps), or what else it is computed from, above it",
+                argument="loss",
+                value=name,
+                problem="not declared",
             )
         return _DECLARED[loss]
 
@@ -255,12 +270,21 @@ class Needs(Generic[R]):
             raise TypeError(f"{name} takes {kind}, not {type(batch).__name__}{hint}")
         if self.reference and not batch.has_reference:
             free = ", ".join(self.losses(self.record, reference=False)) or "none"
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} needs the reference's log-probabilities (ref_…), which this {kind} does not have; losses that do "
-                f"without: {free}"
+                f"without: {free}",
+                argument="reference",
+                value=name,
+                expected=self.losses(self.record, reference=False),
+                problem="missing",
             )
         if self.lengths and not batch.has_lengths:
-            raise ValueError(f"{name} needs the answers' lengths, which this {kind} does not have")
+            raise ArgumentError(
+                f"{name} needs the answers' lengths, which this {kind} does not have",
+                argument="lengths",
+                value=name,
+                problem="missing",
+            )
 
 
 _DECLARED: dict[Callable[..., Tensor], Needs[Any]] = {}
@@ -274,12 +298,14 @@ def _validate(axes: str, named: dict[str, Tensor | None]) -> None:
     require_finite(**present)
     for name, tensor in present.items():
         if name.endswith("lengths") and not bool((tensor >= 1).all()):
-            raise ValueError(f"{name} of shape {tuple(tensor.shape)} holds a length below 1")
+            raise ArgumentError(
+                f"{name} of shape {tuple(tensor.shape)} holds a length below 1", argument=name, expected=1
+            )
 
 
 def _present(tensor: Tensor | None, name: str) -> Tensor:
     if tensor is None:
-        raise ValueError(f"{name} is missing from this record")
+        raise ArgumentError(f"{name} is missing from this record", argument=name, problem="missing")
     return tensor
 
 

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import masked_sum
 from minirlhf.core.validate import MASK, NOT_NEGATIVE, POSITIVE, takes, under_mask
 from minirlhf.equations.preference_losses.divergences import f_prime_alpha
@@ -123,7 +124,9 @@ def _log_odds(logps: Tensor, name: str) -> Tensor:
 def _log1m_exp(logps: Tensor, name: str) -> Tensor:
     """log(1 − exp(x)) for x ≤ 0, accurate at both ends; x is kept below −eps, where the result is about −16 in float32."""
     if bool((logps > 0).any()):
-        raise ValueError(f"{name} of shape {tuple(logps.shape)} holds log-probabilities above 0")
+        raise ArgumentError(
+            f"{name} of shape {tuple(logps.shape)} holds log-probabilities above 0", argument=name, expected=0
+        )
     x = logps.clamp(max=-torch.finfo(logps.dtype).eps)
     near = x > -math.log(2.0)
     # Each branch gets an input that is harmless to it: a where() alone would let NaN into the gradient.

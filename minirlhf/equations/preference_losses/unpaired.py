@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, UNIT, shape, takes
 from minirlhf.equations.preference_losses.records import Needs, PairLogps, UnpairedLogps
 
@@ -25,7 +26,12 @@ def kto_reference_point(logps: Tensor, ref_logps: Tensor) -> Tensor:
     Source: Ethayarajh et al. (2024), "KTO: model alignment as prospect theoretic optimization", section 4.
     """
     if len(logps) == 0:
-        raise ValueError("logps has shape (0,); expected at least one mismatched answer")
+        raise ArgumentError(
+            "logps has shape (0,); expected at least one mismatched answer",
+            argument="logps",
+            value=(0,),
+            problem="empty",
+        )
     return (logps - ref_logps).mean().clamp(min=0).detach()
 
 
