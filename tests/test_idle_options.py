@@ -1,7 +1,7 @@
-"""An option without effect at the given settings says so at the start, or is refused: every option of every trainer is tried.
+"""An option without effect at the given settings says so at the start, or is refused.
 
-Two runs that differ in one option must differ in what they leave in their folders. Where they do not, the second must have said "no
-effect of NAME"; and what says so must have none.
+Two runs that differ in one option must differ in what they leave in their folders. Where they do not, the second must have named it in
+a warning; and what is named must have no effect. One option of each rule is tried always, every option of every trainer before a release.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import torch
 
 from minirlhf.cli import main
 from minirlhf.cli.train import TRAINERS
+from minirlhf.core.idle import Idle
 from minirlhf.models import checkpoints
 from minirlhf.models.heads import RewardModel
 from minirlhf.models.tiny import tiny_model
@@ -157,8 +159,8 @@ def left_behind(out: Path) -> str:
     return found.hexdigest()
 
 
-def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog) -> tuple[str, str]:
-    """What the run leaves behind, or "refused"; and what it said."""
+def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog) -> tuple[str, set[str]]:
+    """What the run leaves behind, or "refused"; and the options that it called idle."""
     named = {
         **{name: str(world / f"{name}.jsonl") for name in ROWS}, "SOME": f"{world}/own.py:some",
         "MODEL": str(world / "model"), "OTHER": str(world / "other"), "TEMPLATE": str(world / "template.jinja"),
@@ -167,8 +169,9 @@ def train(world: Path, trainer: str, settings: dict[str, str], out: Path, caplog
     flags = [part for k, v in settings.items() for part in (f"--{k.replace('_', '-')}", named.get(v, v))]
     caplog.clear()
     status = main(["train", trainer, *flags, "--out", str(out)])
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    return (left_behind(out) if status == 0 else "refused"), said
+    said = [part for record in caplog.records for part in record.args or () if isinstance(part, Idle)]
+    idle = {option for sentence in said for option in sentence.options}
+    return (left_behind(out) if status == 0 else "refused"), idle
 
 
 def other(option: str, settings: dict[str, str]) -> str:
@@ -182,23 +185,53 @@ def other(option: str, settings: dict[str, str]) -> str:
     return OTHER.get(option) or {**made, "reward_model": "JUDGE", "chat_template": "TEMPLATE"}[option]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_an_option_changes_the_run_or_says_that_it_does_not(case, world, tmp_path, caplog, capsys):
+def wrong_warnings(case: str, options: Iterable[str], world: Path, out: Path, caplog: pytest.LogCaptureFixture) -> dict:
+    """Those of the options that warn and have an effect, or have none and do not warn: whether the run was the same."""
     trainer, settings, _ = CASES[case]
-    base, said = train(world, trainer, settings, tmp_path / "base", caplog)
-    assert base != "refused", capsys.readouterr().err
-    assert "no effect of" not in said.replace("no effect of epsilon", "")
+    base, idle = train(world, trainer, settings, out / "base", caplog)
+    assert base != "refused" and idle <= {"epsilon", "epsilon_high"}
     wrong = {}
-    for option in tried(case):
-        found, said = train(world, trainer, {**settings, option: other(option, settings)}, tmp_path / option, caplog)
-        if (found == base) is not (f"no effect of {option} = " in said):
-            wrong[option] = (found == base, said)
-    assert not wrong
+    for option in options:
+        found, idle = train(world, trainer, {**settings, option: other(option, settings)}, out / option, caplog)
+        if (found == base) is not (option in idle):
+            wrong[option] = found == base
+    return wrong
 
 
-def test_every_option_is_tried_or_has_a_reason_to_be_silent():
+#: One option of every rule, with and without effect, in every class of trainers.
+BY_CLASS = {
+    "sft": ("lora_alpha", "eval_steps", "demonstrations", "max_length", "train_on"),
+    "sft on a world": ("limit", "demonstrations"),
+    "warm-up": ("lr_scheduler_type",),
+    "reward": ("margin_coefficient",),
+    "reward without margins": ("margin_coefficient", "balance_prompts"),
+    "reward on pairs of rankings": ("balance_prompts",),
+    "prm": ("neutral",),
+    "dpo": ("ref_model",),
+    "simpo": ("ref_model",),
+    "one reward model": ("combine",),
+    "distill": ("top_k", "vocab_size"),
+    "rs": ("keep", "selection"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", BY_CLASS)
+def test_without_effect_warns_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
+    assert wrong_warnings(case, BY_CLASS[case], world, tmp_path, caplog) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.parametrize("case", CASES)
+def test_without_effect_warns_of_each_option_where_and_only_where_a_run_is_the_same(case, world, tmp_path, caplog):
+    assert wrong_warnings(case, tried(case), world, tmp_path, caplog) == {}
+
+
+def test_without_effect_is_asked_about_every_option_or_has_a_reason_not_to():
     known = {option for case in CASES for option in tried(case)} | SILENT.keys()
     assert {option for trainer in TRAINERS for option in fields(trainer)} == known
+    assert all(set(options) <= set(fields(CASES[case][0])) for case, options in BY_CLASS.items())
 
 
 @pytest.mark.parametrize(
@@ -208,8 +241,9 @@ def test_every_option_is_tried_or_has_a_reason_to_be_silent():
         ({"grader_seconds": 3.0}, "grader_seconds"),
         ({"temperature": 0.0, "top_p": 0.5}, "top_p"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_so_does_a_command_that_answers(flags, named):
+def test_without_effect_of_an_answering_command_names_the_option(flags, named):
     asked = answering.Request("model", "data", grader="exact", **flags)
-    assert [line.split(" = ")[0] for line in idle_of(asked, asked.without_effect())] == [f"no effect of {named}"]
+    assert [idle.options for idle in idle_of(asked, asked.without_effect())] == [(named,)]
     assert not idle_of(answering.Request("m", "d", grader="exact"), asked.without_effect())

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.errors import UserError
+from minirlhf.core.idle import Idle
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
 from minirlhf.recipes.binding import Bindable, name_of
@@ -85,7 +86,7 @@ class Recipe(Bindable):
         truncates: bool = False,
         max_steps: int | None = None,
         completions: int | None = None,
-    ) -> list[str]:
+    ) -> list[Idle]:
         """What was chosen and does nothing at these settings, and why; found by trying it out.
 
         Args:
@@ -101,7 +102,7 @@ class Recipe(Bindable):
         advantages = (graded.rewards - 0.5).flatten()[:, None].expand(rollout.mask.shape)
         same = rollout.old_logps, rollout.old_logps, advantages, rollout.mask
         single = update.num_iterations * update.num_minibatches == 1
-        found: dict[str, list[str]] = {}
+        found: dict[str, dict[str, str]] = {}  # why: what it speaks of, by the option's name
         if single and (staleness == 0 or update.decoupled):
             why = "with one update per rollout (num_iterations = num_minibatches = 1) every ratio is 1"
             found[why] = _flat(update.objective, *same)
@@ -114,30 +115,31 @@ class Recipe(Bindable):
             logps = rollout.old_logps if single else 1e3 * rollout.old_logps  # as far away as it may ever get
             factors = {name_of(correction): correction(logps, rollout, advantages) for correction in update.corrections}
             idle = [name for name, factor in factors.items() if bool((factor == 1).all())]
-            found["the policy that samples is the one that learns (staleness = 0)"] = (
-                idle + ["decoupled"] * update.decoupled
-            )
+            idle += ["decoupled"] * update.decoupled
+            found["the policy that samples is the one that learns (staleness = 0)"] = {name: name for name in idle}
         if retain is not None and bool(retain(graded.rewards, rollout, graded.valid).all()):
-            found[f"it keeps all {num_generations} samples of a group"] = [name_of(retain)]
+            found[f"it keeps all {num_generations} samples of a group"] = {"retain": name_of(retain)}
         weights_of = {"beta": update.kl and update.kl.beta}  # what has weight 0 says nothing, though it was asked for
         if critic is not None:
             weights_of |= {name: getattr(critic, name) for name in ("vf_coef", "critic_learning_rate_ratio")}
         if any(value == 0 for value in weights_of.values()):
             nothing = {"beta": "the KL term"}
-            found["its weight is 0"] = [
-                f"{nothing.get(name, 'the critic, which never learns')} ({name} = 0)"
+            found["its weight is 0"] = {
+                name: f"{nothing.get(name, 'the critic, which never learns')} ({name} = 0)"
                 for name, value in weights_of.items()
                 if value == 0
-            ]
+            }
         if (refill := self.collect.refill) is not None and refill.max_refills == 0:
-            found["max_refills = 0: groups that teach nothing are dropped, and no other is sampled"] = ["refill"]
+            why = "max_refills = 0: groups that teach nothing are dropped, and no other is sampled"
+            found[why] = {"refill": "refill"}
         if critic is not None and max_steps is not None and critic.critic_warmup >= max_steps:
             why = f"critic_warmup = {critic.critic_warmup} lasts the whole run of {max_steps}, which teaches the critic only"
-            found[why] = ["the policy's update"]
+            found[why] = {"update": "the policy's update"}
         if completions is not None and update.num_minibatches > completions:
             why = f"a step has {completions} completions, and as many updates per pass"
-            found[why] = [f"num_minibatches = {update.num_minibatches} beyond that"]
-        return [f"no effect of {', '.join(what)}: {why}" for why, what in found.items() if what]
+            found[why] = {"num_minibatches": f"num_minibatches = {update.num_minibatches} beyond that"}
+        said = {why: ", ".join(what.values()) for why, what in found.items() if what}
+        return [Idle(f"no effect of {what}: {why}", *found[why]) for why, what in said.items()]
 
 
 def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
@@ -161,8 +163,8 @@ def _at_least(low: int, whole: bool = False, **numbers: float) -> None:
             raise ValueError(f"{name} = {value!r}; expected a {'whole' if whole else 'finite'} number ≥ {low}")
 
 
-def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
-    """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value``."""
+def _flat(function: Any, at: Tensor, *rest: Tensor) -> dict[str, str]:
+    """The numbers bound to a function that change neither its value nor its gradient at one point, as ``name = value`` by name."""
 
     def measured(**changes: float) -> list[Tensor]:
         if not at.is_floating_point():
@@ -171,7 +173,7 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
         y = function(x, *rest, **changes)
         return [y.detach(), *torch.autograd.grad(y.sum(), x)]
 
-    found = []
+    found = {}
     for name, value in getattr(function, "keywords", {}).items():
         if not isinstance(value, int | float):
             continue
@@ -180,7 +182,7 @@ def _flat(function: Any, at: Tensor, *rest: Tensor) -> list[str]:
             with contextlib.suppress(ValueError):  # a number that the function refuses
                 same.append(all(map(torch.equal, measured(), measured(**{name: other}))))
         if same and all(same):
-            found.append(f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}")
+            found[name] = f"{name} = {value}" if isinstance(value, bool) else f"{name} = {value:g}"
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.idle import Idle
 from minirlhf.models.sampling import Sampling
 
 
@@ -17,11 +18,11 @@ def setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def idle_of(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[str]:
+def idle_of(config: Any, reasons: Mapping[str, str], given: Collection[str] = ()) -> list[Idle]:
     """A sentence for every field that has a reason to do nothing and that somebody chose: by name, or as it is not its default."""
     plain = {f.name: f.default for f in dataclasses.fields(config)}
     return [
-        f"no effect of {name} = {shown(getattr(config, name))}: {why}"
+        Idle(f"no effect of {name} = {shown(getattr(config, name))}: {why}", name)
         for name, why in reasons.items()
         if name in plain and (name in given or getattr(config, name) != plain[name])
     ]
@@ -115,7 +116,12 @@ class SamplingConfig(RepliesConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.max_invalid <= 1.0:
-            raise UserError(f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1")
+            raise UserError(
+                f"max_invalid = {self.max_invalid!r}; expected a share, from 0 to 1",
+                argument="max_invalid",
+                value=self.max_invalid,
+                expected=(0, 1),
+            )
         _at_least(self, "num_generations", 1)
 
 
@@ -159,11 +165,17 @@ class RejectionConfig(SamplingConfig):
             raise unknown("selection", self.selection, SELECTIONS)
         if self.keep and self.selection == "per_prompt":
             raise UserError(
-                f"keep = {self.keep} with selection = 'per_prompt', which keeps one reply to each prompt; leave it out"
+                f"keep = {self.keep} with selection = 'per_prompt', which keeps one reply to each prompt; leave it out",
+                argument="keep",
+                value=self.keep,
+                expected=0,
             )
         if self.keep > self.num_prompts * self.num_generations:
             raise UserError(
-                f"keep = {shown(self.keep)}; expected at most num_prompts · num_generations = {self.num_prompts * self.num_generations}"
+                f"keep = {shown(self.keep)}; expected at most num_prompts · num_generations = {self.num_prompts * self.num_generations}",
+                argument="keep",
+                value=self.keep,
+                expected=self.num_prompts * self.num_generations,
             )
 
 
@@ -178,10 +190,13 @@ def shown(value: Any) -> str:
 
 def _at_least(config: Any, name: str, low: float) -> None:
     if not getattr(config, name) >= low:
-        raise UserError(f"{name} = {shown(getattr(config, name))}; expected at least {low}")
+        value = getattr(config, name)
+        raise UserError(f"{name} = {shown(value)}; expected at least {low}", argument=name, value=value, expected=low)
 
 
 def _positive(config: Any, name: str) -> None:
     value = getattr(config, name)
     if not 0 < value < math.inf:
-        raise UserError(f"{name} = {shown(value)}; expected a finite number > 0")
+        raise UserError(
+            f"{name} = {shown(value)}; expected a finite number > 0", argument=name, value=value, expected="> 0"
+        )
