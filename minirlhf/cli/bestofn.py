@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.stages.measure import Number
 
     if args.out is not None and args.out.exists():
-        raise UserError(f"{args.out}: is there already; name another file")
+        raise UserError(
+            f"{args.out}: is there already; name another file", argument="--out", value=args.out, problem="exists"
+        )
     found = Answering.load(Request(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Request)}))
     best = best_of(found)
     print(f"\n{len(found.problems)} prompts, {args.num_generations} replies each; 95 % intervals over prompts")

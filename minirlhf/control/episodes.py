@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_finite, require_positive
 
 Make = Callable[[], gymnasium.Env[Any, Any]]
@@ -70,9 +71,17 @@ class Environments:
         self._envs = [make() for _ in range(count)]
         seen, acts = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(acts, gymnasium.spaces.Discrete) or acts.start != 0:
-            raise ValueError(f"make gives an environment with actions {acts}; expected Discrete, counted from 0")
+            raise ArgumentError(
+                f"make gives an environment with actions {acts}; expected Discrete, counted from 0",
+                argument="actions",
+                value=acts,
+            )
         if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
-            raise ValueError(f"make gives an environment with observations {seen}; expected a Box with one axis")
+            raise ArgumentError(
+                f"make gives an environment with observations {seen}; expected a Box with one axis",
+                argument="observations",
+                value=seen,
+            )
         self.num_features, self.num_actions = int(seen.shape[0]), int(acts.n)
         self._rng = torch.Generator().manual_seed(seed)
         self._seen: list[np.ndarray] = [env.reset(seed=1_000 * seed + i)[0] for i, env in enumerate(self._envs)]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from minirlhf.control.episodes import ControlRollout, Environments, Make
 from minirlhf.core import progress
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.advantages import whiten
@@ -189,8 +190,10 @@ def train_policy(make: Make, method: Method, config: ControlConfig) -> ControlRu
     require_range(0.0, float("inf"), entropy_coef=method.entropy_coef, vf_coef=method.vf_coef)
     require_positive(num_iterations=method.num_iterations, num_minibatches=method.num_minibatches)
     if not method.critic and config.num_steps is not None:
-        raise ValueError(
-            f"num_steps = {config.num_steps}; a method without critic needs whole episodes: num_steps=None"
+        raise ArgumentError(
+            f"num_steps = {config.num_steps}; a method without critic needs whole episodes: num_steps=None",
+            argument="num_steps",
+            value=config.num_steps,
         )
     rng = generator("control", config.seed)
     crowd, run = begin(make, config, rng)

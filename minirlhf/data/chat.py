@@ -133,7 +133,9 @@ def encode_heard(tokenizer: PreTrainedTokenizerBase, heard: Sequence[Message]) -
     whole = render(tokenizer, [*talk, *plain], add_generation_prompt=True)
     if not whole.startswith(text[:end]):
         raise UserError(
-            "the tokenizer's chat template rewrites earlier turns when something is said after them; sampling in turns needs one that does not"
+            "the tokenizer's chat template rewrites earlier turns when something is said after them; sampling in turns needs one that does not",
+            argument="chat_template",
+            problem="rewrites",
         )
     return list(tokenizer(whole[end:], add_special_tokens=False)["input_ids"])
 

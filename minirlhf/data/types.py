@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
+
 R = TypeVar("R", bound="_Rows")
 
 
@@ -92,7 +94,11 @@ class Rollout(_Rows):
         right; ``ValueError`` if their groups differ in size."""
         sizes = {part.num_generations for part in parts}
         if len(sizes) != 1:
-            raise ValueError(f"groups of {sorted(sizes)} completions; expected one size")
+            raise ArgumentError(
+                f"groups of {sorted(sizes)} completions; expected one size",
+                argument="num_generations",
+                value=sorted(sizes),
+            )
         before = max(part.prompt_width for part in parts)
         width = max(part.mask.shape[1] for part in parts)
 
@@ -135,8 +141,11 @@ class Tokens:
 
     def __post_init__(self) -> None:
         if len(self.input_ids) != len(self.loss_mask) or not self.input_ids:
-            raise ValueError(
-                f"{len(self.input_ids)} ids, {len(self.loss_mask)} loss flags; expected as many, at least one"
+            raise ArgumentError(
+                f"{len(self.input_ids)} ids, {len(self.loss_mask)} loss flags; expected as many, at least one",
+                argument="loss_mask",
+                value=len(self.loss_mask),
+                expected=len(self.input_ids),
             )
 
     def __len__(self) -> int:

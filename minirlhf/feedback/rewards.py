@@ -107,7 +107,11 @@ def reference_reward(grader: Callable[[str, str], float]) -> Reward:
         scores = []
         for problem, completion in zip(problems, completions, strict=True):
             if problem.reference is None and grader not in ALONE:
-                raise UserError(f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}")
+                raise UserError(
+                    f"no reference to grade against for the prompt {problem.prompt[-1]['content'][:60]!r}",
+                    argument="reference",
+                    problem="missing",
+                )
             scores.append(grader(completion, problem.reference or ""))
         return scores
 

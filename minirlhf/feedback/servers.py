@@ -54,7 +54,11 @@ class ToolServer:
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8", errors="replace"
             )  # fmt: skip
         except OSError as problem:
-            raise UserError(f"{self._command[0]}: the server cannot be started ({problem.strerror})") from None
+            raise UserError(
+                f"{self._command[0]}: the server cannot be started ({problem.strerror})",
+                argument=self._command[0],
+                problem="not started",
+            ) from None
         self._lines: queue.Queue[str] = queue.Queue(WAITING)
         self._heard: list[Any] = []  # of a line with several messages
         self._outbox: queue.Queue[str | None] = queue.Queue()
@@ -64,7 +68,12 @@ class ToolServer:
             about = {"name": "minirlhf", "version": "1"}
             version = self._ask("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=about).get("protocolVersion", PROTOCOL)  # fmt: skip
             if version not in SPOKEN:
-                raise self._bad(f"speaks the protocol of {str(version)[:20]!r}; expected one of {', '.join(SPOKEN)}")
+                raise self._bad(
+                    f"speaks the protocol of {str(version)[:20]!r}; expected one of {', '.join(SPOKEN)}",
+                    argument="protocolVersion",
+                    value=version,
+                    expected=SPOKEN,
+                )
             self._send({"method": "notifications/initialized"})
         except UserError:
             self.close()
@@ -95,7 +104,9 @@ class ToolServer:
         for tool in self._all("tools"):
             name = self._part(tool, "name", str)
             if name in listed:
-                raise self._bad(f"two of its tools have the name {name[:60]!r}")
+                raise self._bad(
+                    f"two of its tools have the name {name[:60]!r}", argument="name", value=name, problem="duplicate"
+                )
             about = {"name": name, "description": tool.get("description") or "", "parameters": self._part(tool, "inputSchema", dict)}  # fmt: skip
             listed[name] = {"type": "function", "function": about}
         return list(listed.values())
@@ -129,19 +140,29 @@ class ToolServer:
         ]
         for message in messages:
             if message["role"] not in ("user", "assistant"):
-                raise self._bad(f"its prompt speaks as {message['role'][:40]!r}; expected 'user' or 'assistant'")
+                raise self._bad(
+                    f"its prompt speaks as {message['role'][:40]!r}; expected 'user' or 'assistant'",
+                    argument="role",
+                    value=message["role"],
+                    expected=("user", "assistant"),
+                )
         return messages
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def _bad(self, problem: str) -> UserError:
-        return UserError(f"{self._command[0]}: {problem}")
+    def _bad(self, message: str, **facts: Any) -> UserError:
+        return UserError(f"{self._command[0]}: {message}", **facts)
 
     def _part(self, message: Any, name: str, kind: type[_Kind]) -> _Kind:
         """What the protocol asks for in a message."""
         found = message.get(name) if isinstance(message, dict) else None
         if not isinstance(found, kind):
-            raise self._bad(f"says {json.dumps(message)[:60]!r}, where a message with {name!r} was expected")
+            raise self._bad(
+                f"says {json.dumps(message)[:60]!r}, where a message with {name!r} was expected",
+                argument=name,
+                value=found,
+                expected=kind,
+            )
         return found
 
     def _text(self, parts: Sequence[Any]) -> str:
@@ -167,7 +188,9 @@ class ToolServer:
             if not answer.get("nextCursor"):
                 return found
             page = {"cursor": answer["nextCursor"]}
-        raise self._bad(f"its list of {kind} has more than {PAGES} pages")
+        raise self._bad(
+            f"its list of {kind} has more than {PAGES} pages", argument=kind, expected=PAGES, problem="too long"
+        )
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._last += 1
@@ -183,7 +206,13 @@ class ToolServer:
                 )
             elif said.get("id") == self._last:
                 if "error" in said:
-                    raise self._bad(f"{method}: {_object(said['error']).get('message', 'an error without a message')}")
+                    told = _object(said["error"])
+                    raise self._bad(
+                        f"{method}: {told.get('message', 'an error without a message')}",
+                        argument=method,
+                        value=told.get("code"),
+                        problem="error",
+                    )
                 return self._part(said, "result", dict)
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -198,7 +227,12 @@ class ToolServer:
                 stdin.flush()
 
     def _hear(self, method: str, until: float) -> dict[str, Any]:
-        late = self._bad(f"no answer to {method} in {self._patience:g} seconds")
+        late = self._bad(
+            f"no answer to {method} in {self._patience:g} seconds",
+            argument=method,
+            expected=self._patience,
+            problem="late",
+        )
         left = until - time.monotonic()
         if left <= 0:  # also where something else is waiting to be heard
             raise late
@@ -210,7 +244,7 @@ class ToolServer:
             raise late from None
         if not line:
             self._lines.put("")  # for whoever asks next
-            raise self._bad("the server has ended")
+            raise self._bad("the server has ended", argument=method, problem="ended")
         try:
             said = json.loads(line)
         except (ValueError, RecursionError):
@@ -221,7 +255,9 @@ class ToolServer:
 
     def _message(self, said: Any) -> dict[str, Any]:
         if not isinstance(said, dict):
-            raise self._bad(f"said {str(said)[:60]!r}, which is no message of JSON-RPC")
+            raise self._bad(
+                f"said {str(said)[:60]!r}, which is no message of JSON-RPC", value=said, problem="not JSON-RPC"
+            )
         return said
 
     def _listen(self) -> None:

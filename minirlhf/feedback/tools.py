@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from transformers.utils import get_json_schema
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.data.calls import BadCall, Schema, ToolCall
 from minirlhf.sandbox import programs
 
@@ -60,13 +61,19 @@ class Toolbox:
         _at_once(functions)
         self._functions: dict[str, Callable[..., Any]] = {function.__name__: function for function in functions}
         if len(self._functions) != len(functions):
-            raise ValueError(
-                f"functions holds {len(functions)} tools of {len(self._functions)} names; expected one name each"
+            raise ArgumentError(
+                f"functions holds {len(functions)} tools of {len(self._functions)} names; expected one name each",
+                argument="functions",
+                value=len(self._functions),
+                expected=len(functions),
+                problem="duplicate",
             )
         try:
             self.schemas: list[Schema] = [get_json_schema(function) for function in functions]
         except Exception as problem:  # of several kinds, none of them public
-            raise ValueError(f"functions: {' '.join(str(problem).split())}") from problem
+            raise ArgumentError(
+                f"functions: {' '.join(str(problem).split())}", argument="functions", problem="no schema"
+            ) from problem
 
     @classmethod
     def of(cls, environment: Environment) -> Toolbox:
@@ -83,8 +90,12 @@ class Toolbox:
         box.schemas = list(schemas)
         box._functions = {name: partial(call, name) for name in (schema["function"]["name"] for schema in schemas)}
         if len(box._functions) != len(box.schemas):
-            raise ValueError(
-                f"schemas holds {len(box.schemas)} tools of {len(box._functions)} names; expected one name each"
+            raise ArgumentError(
+                f"schemas holds {len(box.schemas)} tools of {len(box._functions)} names; expected one name each",
+                argument="schemas",
+                value=len(box._functions),
+                expected=len(box.schemas),
+                problem="duplicate",
             )
         return box
 
@@ -104,7 +115,11 @@ class Toolbox:
 def _at_once(functions: Sequence[Callable[..., Any]]) -> None:
     for function in functions:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise ValueError(f"{function.__name__} is async; expected functions that return their answer at once")
+            raise ArgumentError(
+                f"{function.__name__} is async; expected functions that return their answer at once",
+                argument=function.__name__,
+                problem="async",
+            )
 
 
 def _cut(text: str) -> str:
@@ -170,13 +185,22 @@ class _Sum:
     def __init__(self, text: str) -> None:
         self._text, self._at, self._open = "".join(text.split()), 0, 0
         if len(self._text) > CHARACTERS:
-            raise ValueError(f"the expression has {len(self._text)} characters; expected at most {CHARACTERS}")
+            raise ArgumentError(
+                f"the expression has {len(self._text)} characters; expected at most {CHARACTERS}",
+                value=len(self._text),
+                expected=CHARACTERS,
+                problem="too long",
+            )
 
     def value(self) -> Fraction:
         """The whole expression's."""
         found = self._chain(self._product, "+-")
         if self._at < len(self._text):
-            raise ValueError(f"{self._text[self._at]!r} is not understood after {self._text[: self._at]!r}")
+            raise ArgumentError(
+                f"{self._text[self._at]!r} is not understood after {self._text[: self._at]!r}",
+                value=self._text[self._at],
+                problem="not understood",
+            )
         return found
 
     def _product(self) -> Fraction:
@@ -188,7 +212,7 @@ class _Sum:
             self._at += 1
             other = part()
             if sign == "/" and other == 0:
-                raise ValueError("division by zero")
+                raise ArgumentError("division by zero", problem="division by zero")
             found = {"+": found.__add__, "-": found.__sub__, "*": found.__mul__, "/": found.__truediv__}[sign](other)
         return found
 
@@ -199,10 +223,12 @@ class _Sum:
         if self._text.startswith("(", self._at):
             self._at, self._open = self._at + 1, self._open + 1
             if self._open > DEEPEST:
-                raise ValueError(f"more than {DEEPEST} brackets stand in one another")
+                raise ArgumentError(
+                    f"more than {DEEPEST} brackets stand in one another", expected=DEEPEST, problem="too deep"
+                )
             found = self._chain(self._product, "+-")
             if not self._text.startswith(")", self._at):
-                raise ValueError("a bracket is not closed")
+                raise ArgumentError("a bracket is not closed", problem="not closed")
             self._at, self._open = self._at + 1, self._open - 1
         else:
             found = self._number()
@@ -214,7 +240,12 @@ class _Sum:
             end += 1
         digits, self._at = self._text[self._at : end], end
         if not digits.strip(".") or digits.count(".") > 1:
-            raise ValueError(f"a number is missing after {self._text[: self._at]!r}")
+            raise ArgumentError(f"a number is missing after {self._text[: self._at]!r}", problem="no number")
         if len(digits) > DIGITS:
-            raise ValueError(f"a number of {len(digits)} digits; expected at most {DIGITS}")
+            raise ArgumentError(
+                f"a number of {len(digits)} digits; expected at most {DIGITS}",
+                value=len(digits),
+                expected=DIGITS,
+                problem="too long",
+            )
         return Fraction(f"0{digits}0" if "." in digits else digits)

@@ -31,7 +31,10 @@ def require_same_vocabulary(
     ours, theirs = (getattr(getattr(m, "config", None), "vocab_size", None) for m in (model, ref_model))
     if ours != theirs:
         raise UserError(
-            f"the {ours_is} knows {ours} tokens, the {theirs_is} {theirs}: they need one tokenizer; start both from the same model"
+            f"the {ours_is} knows {ours} tokens, the {theirs_is} {theirs}: they need one tokenizer; start both from the same model",
+            argument=theirs_is,
+            value=theirs,
+            expected=ours,
         )
 
 

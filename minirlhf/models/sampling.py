@@ -54,14 +54,32 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0.0 < self.temperature < math.inf:
             raise UserError(
-                f"temperature = {self.temperature!r}; expected a finite number > 0 (or greedy for the limit 0)"
+                f"temperature = {self.temperature!r}; expected a finite number > 0 (or greedy for the limit 0)",
+                argument="temperature",
+                value=self.temperature,
+                expected="> 0",
             )
         if not 0.0 < self.top_p <= 1.0:
-            raise UserError(f"top_p = {self.top_p!r}; expected a number in (0, 1]")
+            raise UserError(
+                f"top_p = {self.top_p!r}; expected a number in (0, 1]",
+                argument="top_p",
+                value=self.top_p,
+                expected="(0, 1]",
+            )
         if not 0.0 <= self.min_p <= 1.0:
-            raise UserError(f"min_p = {self.min_p!r}; expected a number in [0, 1]")
+            raise UserError(
+                f"min_p = {self.min_p!r}; expected a number in [0, 1]",
+                argument="min_p",
+                value=self.min_p,
+                expected="[0, 1]",
+            )
         if self.top_k < 0:
-            raise UserError(f"top_k = {self.top_k!r}; expected a whole number of at least 0")
+            raise UserError(
+                f"top_k = {self.top_k!r}; expected a whole number of at least 0",
+                argument="top_k",
+                value=self.top_k,
+                expected=0,
+            )
         if self.max_completion_length < 1:
             raise UserError(f"max_completion_length = {self.max_completion_length!r}; expected at least 1")
 
@@ -218,7 +236,11 @@ def _require_room(model: nn.Module, prompts: Sequence[Sequence[int]], most: Sequ
     if context is not None and longest + width > context:
         raise UserError(
             f"the longest prompt has {longest} tokens; with max_completion_length={width} that exceeds the model's context of "
-            f"{context}: drop or shorten prompts of more than {max(context - width, 0)} tokens, or ask for shorter completions"
+            f"{context}: drop or shorten prompts of more than {max(context - width, 0)} tokens, or ask for shorter completions",
+            argument="max_completion_length",
+            value=longest + width,
+            expected=context,
+            problem="too long",
         )
 
 

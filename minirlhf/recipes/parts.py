@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps
 from minirlhf.core.masking import lengths, zero_where_masked
 from minirlhf.data.types import Rollout
@@ -155,7 +156,7 @@ class InReward(KLTerm):
 
 def _present(ref_logps: Tensor | None) -> Tensor:
     if ref_logps is None:
-        raise ValueError("ref_logps is None, but the recipe has a KL term")
+        raise ArgumentError("ref_logps is None, but the recipe has a KL term", argument="ref_logps", problem="missing")
     return ref_logps
 
 
@@ -329,7 +330,11 @@ class ProcessSupervision(Credit):
     def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask."""
         if graded.step_rewards is None:
-            raise ValueError("step_rewards is None, but the recipe learns from graded steps")
+            raise ArgumentError(
+                "step_rewards is None, but the recipe learns from graded steps",
+                argument="step_rewards",
+                problem="missing",
+            )
         if kl is not None and kl.charges:
             raise ValueError("steps have their own rewards; expected the KL term in the loss")
         rollout, steps = graded.rollout, graded.step_rewards
@@ -415,7 +420,11 @@ class Gae(Credit):
     ) -> tuple[Tensor, Tensor]:
         """Advantages and values of some rows."""
         if graded.values is None:
-            raise ValueError("values is None, but the credit is computed from a critic's values")
+            raise ArgumentError(
+                "values is None, but the credit is computed from a critic's values",
+                argument="values",
+                problem="missing",
+            )
         values = graded.values[rows].to(rewards)
         if self.whiten_rewards and int(mask.sum()) > 1:
             rewards = whiten(rewards, mask, shift_mean=False)

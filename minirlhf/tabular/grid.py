@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
+
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left: row, column
 ARROWS = "↑→↓←"
 
@@ -46,11 +48,20 @@ class Grid:
         """
         lines = ["".join(line.split()) for line in drawing.strip().splitlines()]
         if len({len(line) for line in lines}) != 1:
-            raise ValueError(f"rows of lengths {[len(line) for line in lines]}; expected all the same")
+            raise ArgumentError(
+                f"rows of lengths {[len(line) for line in lines]}; expected all the same",
+                argument="drawing",
+                value=[len(line) for line in lines],
+            )
         cells = "".join(lines)
         for mark in "SG":
             if cells.count(mark) != 1:
-                raise ValueError(f"{cells.count(mark)} cells marked {mark}; expected one")
+                raise ArgumentError(
+                    f"{cells.count(mark)} cells marked {mark}; expected one",
+                    argument=mark,
+                    value=cells.count(mark),
+                    expected=1,
+                )
         return cls(len(lines), len(lines[0]), cells)
 
     @property
@@ -74,7 +85,7 @@ class Grid:
             ValueError: ``slip`` outside [0, 1].
         """
         if not 0.0 <= slip <= 1.0:
-            raise ValueError(f"{slip=}; expected a number in [0, 1]")
+            raise ArgumentError(f"{slip=}; expected a number in [0, 1]", argument="slip", value=slip, expected="[0, 1]")
         moves = torch.zeros(self.size, 4, self.size, dtype=torch.float64)
         for state in range(self.size):
             row, column = divmod(state, self.columns)

@@ -8,7 +8,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.validate import require_shapes
 from minirlhf.tabular.process import Outcome, Process, choose, from_outcomes
 
@@ -32,7 +32,12 @@ class TableEnv(gymnasium.Env[Any, Any]):
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Take an action."""
         if not self.action_space.contains(action):
-            raise ValueError(f"action {action!r} is none of 0 .. {self.process.num_actions - 1}")
+            raise ArgumentError(
+                f"action {action!r} is none of 0 .. {self.process.num_actions - 1}",
+                argument="action",
+                value=action,
+                expected=self.process.num_actions,
+            )
         before, self._state = self._state, int(choose(self.process.transitions[self._state, action][None], self._rng))
         reward = float(self.process.rewards[before, action, self._state])
         return self._state, reward, bool(self._terminal[self._state]), False, {}
@@ -48,7 +53,12 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> Process:
     """
     inner: Any = env.unwrapped
     if not hasattr(inner, "P"):
-        raise UserError(f"{env.spec.id if env.spec else inner} has no table of transitions (an attribute P)")
+        raise UserError(
+            f"{env.spec.id if env.spec else inner} has no table of transitions (an attribute P)",
+            argument="P",
+            value=env.spec.id if env.spec else None,
+            problem="missing",
+        )
     rows = [(state, action, row) for state, by in inner.P.items() for action, row in by.items()]
     ends = {int(following) for _, _, row in rows for _, following, _, terminated in row if terminated}
     rows = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.mdp import (
     action_values,
@@ -67,8 +68,11 @@ def value_iteration(process: Process, *, gamma: float, tolerance: float = 1e-10,
         if float((history[-1] - history[-2]).abs().max()) <= tolerance:
             best = greedy_policy(action_values(process.transitions, rewards, history[-1], gamma=gamma))
             return Plan(best, history[-1], torch.stack(history))
-    raise ValueError(
-        f"values have not settled after {max_sweeps} sweeps with gamma = {gamma!r}: is there a loop that pays?"
+    raise ArgumentError(
+        f"values have not settled after {max_sweeps} sweeps with gamma = {gamma!r}: is there a loop that pays?",
+        argument="max_sweeps",
+        value=max_sweeps,
+        problem="not settled",
     )
 
 
@@ -108,7 +112,10 @@ def require_an_end(process: Process, gamma: float) -> None:
         reaches = reaches | ((process.transitions > 0) & reaches).any(-1).any(-1)
     stuck = (~reaches).nonzero().flatten().tolist()
     if stuck:
-        raise ValueError(
+        raise ArgumentError(
             f"state(s) {stuck[:5]}: no terminal state can be reached, whatever the policy does, so with gamma = 1 returns "
-            "need not be finite"
+            "need not be finite",
+            argument="process",
+            value=stuck,
+            problem="not terminating",
         )

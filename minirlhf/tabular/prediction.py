@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_positive, require_range
 from minirlhf.equations.returns import returns_to_go
 from minirlhf.equations.value_learning import n_step_target, td_target
@@ -32,8 +33,11 @@ def monte_carlo(
     """
     if not bool(episodes.terminated.all()):
         cut = int((~episodes.terminated).sum())
-        raise ValueError(
-            f"{cut} of {len(episodes.terminated)} episodes were cut off by the time limit; their returns are unknown"
+        raise ArgumentError(
+            f"{cut} of {len(episodes.terminated)} episodes were cut off by the time limit; their returns are unknown",
+            argument="episodes",
+            value=cut,
+            problem="cut off",
         )
     total, visits = torch.zeros(num_states, dtype=torch.float64), torch.zeros(num_states, dtype=torch.float64)
     to_go = returns_to_go(episodes.rewards, episodes.mask, gamma=gamma)  # (N, T)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import (
     require_distributions,
     require_finite,
@@ -44,7 +45,12 @@ class Process:
         require_finite(rewards=self.rewards)
         require_distributions(transitions=self.transitions, start=self.start)
         if len(self.actions) != sizes["A"]:
-            raise ValueError(f"{len(self.actions)} names of actions; transitions has {sizes['A']}")
+            raise ArgumentError(
+                f"{len(self.actions)} names of actions; transitions has {sizes['A']}",
+                argument="actions",
+                value=len(self.actions),
+                expected=sizes["A"],
+            )
 
     @property
     def num_states(self) -> int:
@@ -98,7 +104,12 @@ def from_outcomes(
                 transitions[state, action, state] = 1.0
                 continue
             if (state, action) not in outcomes:
-                raise ValueError(f"outcomes has no entry for state {state}, action {action} ({actions[action]!r})")
+                raise ArgumentError(
+                    f"outcomes has no entry for state {state}, action {action} ({actions[action]!r})",
+                    argument="outcomes",
+                    value=(state, action),
+                    problem="missing",
+                )
             for probability, following, reward in outcomes[state, action]:
                 transitions[state, action, following] += probability
                 earned[state, action, following] += probability * reward
@@ -169,7 +180,11 @@ class Walkers:
         self._process, self._rng, self._limit = process, rng, time_limit
         self._terminal = process.terminal
         if bool(self._terminal[process.start > 0].any()):
-            raise ValueError("start gives a terminal state a chance; an episode would be over before it begins")
+            raise ArgumentError(
+                "start gives a terminal state a chance; an episode would be over before it begins",
+                argument="start",
+                problem="terminal",
+            )
         self._age = torch.zeros(count, dtype=torch.long)
         self.states = choose(process.start.expand(count, -1), rng)
 

@@ -63,7 +63,9 @@ class World(ABC):
 
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
         """``(B, T)``: the grade of the step that ends with a token, NaN where none does."""
-        raise UserError("the recipe learns from graded steps, but here nobody grades steps")
+        raise UserError(
+            "the recipe learns from graded steps, but here nobody grades steps", argument="steps", problem="missing"
+        )
 
     def metrics(self) -> dict[str, float]:
         """What it says beside the rewards, once per step and after its update."""

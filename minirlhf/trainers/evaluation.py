@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.masking import lengths, masked_sum
 from minirlhf.data.chat import encode_prompt, ends_of
 from minirlhf.data.formats import Problem
@@ -221,7 +221,13 @@ def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Ten
 def wins(ours: Tensor, theirs: Tensor) -> Tensor:
     """``(N,)``: 1 where ``ours`` earns more than ``theirs``, one half for a tie, NaN where one of the two could not be graded."""
     if ours.shape != theirs.shape:
-        raise ValueError(f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same")
+        raise ArgumentError(
+            f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same",
+            argument="ours",
+            value=tuple(ours.shape),
+            expected=tuple(theirs.shape),
+            problem="shape",
+        )
     won = (ours > theirs).double() + 0.5 * (ours == theirs).double()
     return won.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
 
@@ -242,7 +248,12 @@ def _graded(reward: Reward, problems: Sequence[Problem], completions: Sequence[s
     failed = ~rewards.isfinite()
     if failure is not None:
         if bool(failed.all()):
-            raise UserError(f"none of {len(rewards)} completions could be graded; first: {failure}")
+            raise UserError(
+                f"none of {len(rewards)} completions could be graded; first: {failure}",
+                argument="rewards",
+                value=failure,
+                problem="not graded",
+            )
         log.warning("%d of %d completions could not be graded; first: %s", int(failed.sum()), len(rewards), failure)
     return rewards.masked_fill(failed, math.nan)
 
@@ -254,7 +265,12 @@ def _frac_invalid(rewards: Tensor) -> float:
 def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
     """The 95 % interval of :func:`minirlhf.equations.evaluation.wilson_interval`, in plain numbers."""
     if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"{successes=} of {trials=}; expected 0 ≤ successes ≤ trials and trials ≥ 1")
+        raise ArgumentError(
+            f"{successes=} of {trials=}; expected 0 ≤ successes ≤ trials and trials ≥ 1",
+            argument="successes",
+            value=successes,
+            expected=trials,
+        )
     ends = evaluation.wilson_interval(*(torch.tensor(x, dtype=torch.float64) for x in (successes, trials)))
     low, high = (float(end) for end in ends)
     return low, high

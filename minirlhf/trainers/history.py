@@ -25,13 +25,15 @@ class History:
         path = Path(path)
         file = path / "metrics.jsonl" if path.is_dir() else path
         if not file.is_file():
-            raise UserError(f"{file}: no such file; expected the metrics.jsonl of a run")
+            raise UserError(f"{file}: no such file; expected the metrics.jsonl of a run", problem="missing", file=file)
         rows = []
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError as problem:
-                raise UserError(f"{file} line {number}: not JSON ({problem.msg})") from None
+                raise UserError(
+                    f"{file} line {number}: not JSON ({problem.msg})", problem="not JSON", file=file, line=number
+                ) from None
         return cls(file, rows)
 
     def append(self, step: int, **metrics: float) -> None:

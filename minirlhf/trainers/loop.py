@@ -134,19 +134,31 @@ class Loop:
         if resume:
             file = out / "config.json"
             if not file.is_file():
-                raise UserError(f"{out}: no run to resume (no config.json)")
+                raise UserError(
+                    f"{out}: no run to resume (no config.json)", argument="resume", problem="missing", file=file
+                )
             before = _settings_in(file)
             settings = json.loads(json.dumps(self.settings))
             changed = [k for k, v in settings.items() if before.get(k) != v and k not in MAY_CHANGE]
             if changed:
                 values = before.get(changed[0]), self.settings[changed[0]]
                 was, now = _apart(*values), _apart(*values[::-1])
-                raise UserError(f"{file}: {changed[0]} was {was}, now it is {now}; a resumed run keeps its settings")
+                raise UserError(
+                    f"{file}: {changed[0]} was {was}, now it is {now}; a resumed run keeps its settings",
+                    argument=changed[0],
+                    value=values[1],
+                    expected=values[0],
+                    file=file,
+                )
             known = before.get("depends", {})  # a run of an older version wrote down less
             for key in [key for key, value in record.get("depends", {}).items() if known.get(key, value) != value]:
                 raise UserError(
                     f"{file}: the run began with {key} = {json.dumps(known[key])}, now it is "
-                    f"{json.dumps(record['depends'][key])}; a resumed run keeps its data, model and grader"
+                    f"{json.dumps(record['depends'][key])}; a resumed run keeps its data, model and grader",
+                    argument=key,
+                    value=record["depends"][key],
+                    expected=known[key],
+                    file=file,
                 )
             found = checkpoints.load_latest(out)
             if found is not None:
@@ -155,7 +167,13 @@ class Loop:
             self.history = History.resume(metrics, self.step)
         else:
             if metrics.exists():
-                raise UserError(f"{out}: holds a run already; resume it, or name another folder")
+                raise UserError(
+                    f"{out}: holds a run already; resume it, or name another folder",
+                    argument="out",
+                    value=str(out),
+                    problem="exists",
+                    file=metrics,
+                )
             checkpoints.write_text_atomic(out / "config.json", json.dumps({**self.settings, **record}, indent=2) + "\n")
             self.history = History(metrics)
 
@@ -257,7 +275,13 @@ class Loop:
 
     def _non_finite(self, what: str, value: float) -> NonFiniteLoss:
         kept = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"
-        return NonFiniteLoss(f"{self.name}: the {what} is {value} at step {self.step}: lower the learning rate{kept}")
+        return NonFiniteLoss(
+            f"{self.name}: the {what} is {value} at step {self.step}: lower the learning rate{kept}",
+            argument=what,
+            value=value,
+            problem="not finite",
+            file=None if self.out is None else self.out / "checkpoints",
+        )
 
     def log(self, **metrics: float) -> None:
         """Record the metrics of the current step, and what is measured now and then."""

@@ -58,7 +58,11 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
         elif kind_of(example) is UnpairedLogps:
             takers = ", ".join(Needs.losses(UnpairedLogps))
             raise UserError(
-                f"{loss} compares answers to one prompt, example {number} is a single answer with a label; losses that take those: {takers}"
+                f"{loss} compares answers to one prompt, example {number} is a single answer with a label; losses that take those: {takers}",
+                argument="loss",
+                value=loss,
+                expected=Needs.losses(UnpairedLogps),
+                line=number,
             )
         elif kind is UnpairedLogps:
             found += [labelled(answer, i == 0) for i, answer in enumerate(example.answers)]

@@ -97,7 +97,11 @@ def train_in_world(
     """
     recipe = for_run(recipe, config)
     if recipe.update.ptx_coef and not pretraining:
-        raise UserError(f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts")
+        raise UserError(
+            f"ptx_coef = {recipe.update.ptx_coef}, but there are no pretraining texts",
+            argument="pretraining",
+            problem="missing",
+        )
     if recipe.update.kl is not None and ref_model is None:
         ref_model = copy_of_reference(model)
     if ref_model is not None:
@@ -207,7 +211,10 @@ class Problems(World):
         valid, failed = raw.isfinite(), f"{int((~raw.isfinite()).sum())} of {len(raw)} samples"
         if float((~valid).float().mean()) > self.limit:
             raise UserError(
-                f"the grader failed on {failed}, more than max_invalid = {self.limit:g} of them; first: {failure}"
+                f"the grader failed on {failed}, more than max_invalid = {self.limit:g} of them; first: {failure}",
+                argument="max_invalid",
+                value=int((~valid).sum()),
+                expected=self.limit,
             )
         if failure is not None:
             log.warning("%s could not be graded; first: %s", failed, failure)
@@ -227,7 +234,10 @@ class Problems(World):
             if len(found) != len(rows[i]):
                 raise UserError(
                     f"the grader of steps gave {len(found)} grades for {len(rows[i])} tokens; expected one each (NaN: no "
-                    "step ends)"
+                    "step ends)",
+                    argument="steps",
+                    value=len(found),
+                    expected=len(rows[i]),
                 )
             grades[i, rollout.mask[i].cpu()] = torch.tensor(found)
         return grades.to(rollout.old_logps)

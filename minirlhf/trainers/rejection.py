@@ -98,7 +98,11 @@ def kept(graded: Graded, config: RejectionConfig, seed: int) -> Tensor:
     """
     rewards, valid = graded.rewards, graded.valid
     if not bool(valid.any()):
-        raise UserError("none of the sampled replies could be graded, so there is nothing to imitate")
+        raise UserError(
+            "none of the sampled replies could be graded, so there is nothing to imitate",
+            argument="rewards",
+            problem="empty",
+        )
     low = float(rewards[valid].min()) - 1
     choose = CHOICES[config.selection]
     rows = choose(rewards.masked_fill(~valid, low), valid, config.keep or len(rewards), seed)

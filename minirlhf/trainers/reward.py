@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import ArgumentError, UserError, unknown
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.types import Compared, pair
 from minirlhf.equations.reward_losses import (
@@ -51,14 +51,29 @@ class RewardConfig(TrainerConfig):
         if self.fitted not in LOSSES:
             raise unknown("loss", self.fitted, LOSSES)
         if not 0 <= self.label_smoothing <= 0.5:
-            raise UserError(f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5")
+            raise UserError(
+                f"label_smoothing = {self.label_smoothing!r}; expected a probability of at most 0.5",
+                argument="label_smoothing",
+                value=self.label_smoothing,
+                expected=(0, 0.5),
+            )
         for name in ("margin_coefficient", "center_rewards_coefficient", "nll_coefficient"):
             if not getattr(self, name) >= 0:
-                raise UserError(f"{name} = {getattr(self, name)!r}; expected at least 0")
+                raise UserError(
+                    f"{name} = {getattr(self, name)!r}; expected at least 0",
+                    argument=name,
+                    value=getattr(self, name),
+                    expected=0,
+                )
         of_pairs = ("label_smoothing", "balance_prompts", "center_rewards_coefficient")
         for name in of_pairs:
             if getattr(self, name) and self.fitted != "bradley_terry":
-                raise UserError(f"{name} is for pairs; expected --loss bradley_terry, not {self.fitted}")
+                raise UserError(
+                    f"{name} is for pairs; expected --loss bradley_terry, not {self.fitted}",
+                    argument=name,
+                    value=self.fitted,
+                    expected="bradley_terry",
+                )
 
     def without_effect(self) -> dict[str, str]:
         """The fields that do nothing at these settings, and why."""
@@ -134,7 +149,11 @@ def train_reward(
         ValueError: ``nll_coefficient`` without a language model, or one without the other; answers that are no pair.
     """
     if (language_model is not None) != bool(config.nll_coefficient):
-        raise ValueError("language_model and nll_coefficient go together; expected both or neither")
+        raise ArgumentError(
+            "language_model and nll_coefficient go together; expected both or neither",
+            argument="language_model",
+            problem="mismatch",
+        )
     _require(examples, config)
     loop = Loop(
         name, model, config, out=out, tokenizer=tokenizer, resume=resume, origin=origin, watch=watch, quiet=quiet
@@ -157,16 +176,23 @@ def train_reward(
 def _require(examples: Sequence[Compared], config: RewardConfig) -> None:
     """What the loss needs of every example, before the first step: a batch cannot tell what the others have."""
     if config.fitted == "regression" and any(e.scores is None for e in examples):
-        raise UserError("an example has no scores; regression needs a rating of every reply")
+        raise UserError(
+            "an example has no scores; regression needs a rating of every reply", argument="scores", problem="missing"
+        )
     if config.fitted != "bradley_terry":
         return
     if any(len(e.answers) != 2 for e in examples):
-        raise ValueError("an example has more than two answers; expected pairs, see pairs_of")
+        raise ArgumentError(
+            "an example has more than two answers; expected pairs, see pairs_of", argument="examples", expected=2
+        )
     without = sum(e.margin is None for e in examples)
     if config.margin_coefficient and 0 < without < len(examples):
         raise UserError(
             f"{without} of {len(examples)} pairs have no margin; expected one with every pair, or margin_coefficient = 0, which "
-            "leaves all of them out"
+            "leaves all of them out",
+            argument="margin",
+            value=without,
+            problem="missing",
         )
 
 

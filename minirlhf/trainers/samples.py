@@ -146,14 +146,23 @@ def read(run: Path | str, step: int | None = None) -> StepSamples:
     known = steps(run)
     if not known:
         raise UserError(
-            f"{run}: no samples kept there; expected the folder of an online run (its setting keep_samples must not be 0)"
+            f"{run}: no samples kept there; expected the folder of an online run (its setting keep_samples must not be 0)",
+            argument="keep_samples",
+            problem="missing",
+            file=run,
         )
     step = known[-1] if step is None else step
     if step not in known:
-        raise UserError(f"{run}: no samples of step {step}; it has those of the steps {known[0]} to {known[-1]}")
+        raise UserError(
+            f"{run}: no samples of step {step}; it has those of the steps {known[0]} to {known[-1]}",
+            argument="step",
+            value=step,
+            expected=(known[0], known[-1]),
+            file=run,
+        )
     path = file_of(run, step)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return StepSamples(**{**found, "samples": [Sample(**sample) for sample in found["samples"]]})
     except (ValueError, TypeError, KeyError) as problem:
-        raise UserError(f"{path}: unreadable ({problem})") from None
+        raise UserError(f"{path}: unreadable ({problem})", problem="unreadable", file=path) from None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.data.calls import Form, Reply, opening, read_calls
 from minirlhf.data.chat import encode_heard, encode_prompt, ends_of
 from minirlhf.data.collate import batch_indices
@@ -88,7 +89,12 @@ class ToolWorld(World):
     ) -> None:
         self._owns_reward = hasattr(factory(), "get_reward")
         if grade is None and not self._owns_reward:
-            raise ValueError("grade is None, and the environment has no get_reward; expected one of them")
+            raise ArgumentError(
+                "grade is None, and the environment has no get_reward; expected one of them",
+                argument="grade",
+                expected="get_reward",
+                problem="missing",
+            )
         self._opening = opening(tool_choice, form)
         begun = tokenizer(self._opening, add_special_tokens=False)["input_ids"] if self._opening else []
         self._shown = [factory().reset(**example) or "" for example in examples]
@@ -148,9 +154,12 @@ class ToolWorld(World):
         environment = self.factory()
         said = environment.reset(**self.examples[number]) or ""
         if said != self._shown[number]:
-            raise ValueError(
+            raise ArgumentError(
                 f"reset of example {number} says {said[:60]!r} and said {self._shown[number][:60]!r} before; a group shares its "
-                "prompt: what reset says has to follow from the example"
+                "prompt: what reset says has to follow from the example",
+                argument="reset",
+                value=said,
+                expected=self._shown[number],
             )
         return Episode(environment, Toolbox.of(environment))
 
@@ -193,7 +202,11 @@ class ToolWorld(World):
     def grade_steps(self, picked: Sequence[int], rollout: Rollout) -> Tensor:
         """Turn by turn: by how much the environment's reward rose in it, on the turn's last token. ``ValueError`` without ``get_reward``."""
         if not self._owns_reward:
-            raise ValueError("the environment has no get_reward, so its turns have no rewards of their own")
+            raise ArgumentError(
+                "the environment has no get_reward, so its turns have no rewards of their own",
+                argument="get_reward",
+                problem="missing",
+            )
         grades = torch.full(rollout.mask.shape, torch.nan)
         for row, episode in enumerate(self.episodes):
             ends = turn_ends(rollout.mask[row]).nonzero().flatten()

@@ -38,7 +38,12 @@ class OutcomeConfig(TrainerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.nll_coefficient >= 0:
-            raise UserError(f"nll_coefficient = {self.nll_coefficient!r}; expected at least 0")
+            raise UserError(
+                f"nll_coefficient = {self.nll_coefficient!r}; expected at least 0",
+                argument="nll_coefficient",
+                value=self.nll_coefficient,
+                expected=0,
+            )
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,11 @@ def train_process(
 
     if unlabelled := [e for e in replies if not any(labelled(e))]:
         raise UserError(
-            f"{len(unlabelled)} of {len(replies)} replies have no step that is right or wrong; leave them out"
+            f"{len(unlabelled)} of {len(replies)} replies have no step that is right or wrong; leave them out",
+            argument="labels",
+            value=len(unlabelled),
+            expected=len(replies),
+            problem="missing",
         )
 
     def targets(whole: Sequence[Stepped], shape: torch.Size) -> Tensor:
