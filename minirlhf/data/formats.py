@@ -109,7 +109,9 @@ def parse_transcripts(row: Row) -> Comparison:
     while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1]["role"] != "user"):
         shared -= 1
     if not shared:
-        raise Unusable("chosen and rejected have no user turn in common that a reply follows")
+        raise Unusable(
+            "chosen and rejected have no user turn in common that a reply follows", argument="prompt", problem="missing"
+        )
     return _compare(chosen[:shared], chosen[shared:], rejected[shared:], row)
 
 
@@ -130,12 +132,18 @@ def parse_steps(row: Row) -> SteppedReply:
     steps = [_require_text(s, f"completions[{i}]").strip() for i, s in enumerate(_list(row, "completions", "steps"))]
     labels = _list(row, "labels", "labels")
     if len(labels) != len(steps):
-        raise UserError(f"field 'labels' has {len(labels)} labels for {len(steps)} steps; expected as many")
+        raise UserError(
+            f"field 'labels' has {len(labels)} labels for {len(steps)} steps; expected as many",
+            argument="labels",
+            value=len(labels),
+            expected=len(steps),
+        )
     for i, label in enumerate(labels):
         if not isinstance(label, bool | int) or label not in (-1, 0, 1):
-            raise UserError(f"field 'labels[{i}]' is {_kind(label)}; expected true, false, 1, 0 or -1")
+            where = f"labels[{i}]"
+            raise _wrong(where, label, "true, false, 1, 0 or -1", expected="label")
     if not steps or not all(steps):
-        raise Unusable("a step is empty" if steps else "no steps")
+        raise Unusable("a step is empty" if steps else "no steps", argument="completions", problem="empty")
     return SteppedReply(prompt, steps, tuple((1 if x else -1) if isinstance(x, bool) else x for x in labels))
 
 
@@ -149,7 +157,8 @@ def parse_ranking(row: Row) -> Ranking:
     replies = [_without(prompt, _reply({f"responses[{i}]": r}, f"responses[{i}]")) for i, r in enumerate(responses)]
     scores, ranks = (_numbers(row, field, len(replies)) for field in ("scores", "ranks"))
     if scores and ranks:
-        raise UserError("fields 'scores' and 'ranks' are both there; expected one of them")
+        said = "fields 'scores' and 'ranks' are both there; expected one of them"
+        raise UserError(said, argument="ranks", expected="scores", problem="exclusive")
     if scores:
         return _rank(prompt, replies, scores, keep_scores=True)
     order = ranks or [float(i) for i in range(len(replies))]
@@ -167,7 +176,8 @@ def parse_ultrafeedback(row: Row) -> Ranking:
     for i, completion in enumerate(_list(row, "completions")):
         where = f"completions[{i}]"
         if not isinstance(completion, Mapping) or "response" not in completion:
-            raise UserError(f"{where} is {_kind(completion)}; expected an object with response and a score")
+            said = f"{where} is {_kind(completion)}; expected an object with response and a score"
+            raise UserError(said, argument=where, value=completion, expected=["response", "score"])
         named = {f"{where}.{key}": value for key, value in completion.items()}
         score = next((s for key in _SCORES if (s := _number(named, f"{where}.{key}")) is not None), None)
         if score is not None:
@@ -183,9 +193,12 @@ def parse_mmlu(row: Row) -> Problem:
     """``{"question": "...", "choices": ["...", "..."], "answer": 1}`` (MMLU): the right choice by its number, from 0 on, its letter or its text."""
     listed, right = choices_of(row, "choices"), row["answer"]
     if isinstance(right, bool) or not isinstance(right, int | str):
-        raise UserError(f"field 'answer' is {_kind(right)}; expected a choice, its number from 0 on or its letter")
+        raise _wrong(
+            argument="answer", value=right, words="a choice, its number from 0 on or its letter", expected="choice"
+        )
     if isinstance(right, int) and not 0 <= right < len(listed):
-        raise UserError(f"field 'answer' is {right}; expected the number of one of {len(listed)} choices, from 0 on")
+        said = f"field 'answer' is {right}; expected the number of one of {len(listed)} choices, from 0 on"
+        raise UserError(said, argument="answer", value=right, expected=len(listed))
     named = listed[right] if isinstance(right, int) else choice_named(right, listed)
     return Problem([_user(_text(row, "question").strip())], named, choices=listed)
 
@@ -197,7 +210,9 @@ def parse_gsm8k(row: Row) -> Problem:
     if final is None:
         raise UserError(
             "field 'answer' has no '#### number' at its end, as GSM8K has; a question with a plain answer is read from the fields "
-            "'prompt' and 'answer', one with answers to choose from from 'question', 'choices' and 'answer'"
+            "'prompt' and 'answer', one with answers to choose from from 'question', 'choices' and 'answer'",
+            argument="answer",
+            expected="####",
         )
     return Problem([_user(_text(row, "question").strip())], final, re.sub(r"<<[^<>]*>>", "", answer).strip())
 
@@ -209,7 +224,7 @@ def parse_human_eval(row: Row) -> Problem:
     """
     given = {name: _text(row, name) for name in ("prompt", "entry_point", "test")}
     if not given["entry_point"].isidentifier():
-        raise UserError(f"field 'entry_point' is {_kind(row['entry_point'])}; expected the name of a function")
+        raise _wrong(argument="entry_point", value=row["entry_point"], words="the name of a function", expected="name")
     solution = row.get("canonical_solution")
     code = None if solution in (None, "") else given["prompt"] + _require_text(solution, "canonical_solution")
     return Problem(
@@ -224,7 +239,8 @@ def parse_problem(row: Row) -> Problem:
     """
     named = [name for name in ANSWERS if row.get(name) not in (None, "")]
     if len({str(row[name]) for name in named}) > 1:
-        raise UserError(f"fields {' and '.join(map(repr, named))} differ; expected one answer")
+        said = f"fields {' and '.join(map(repr, named))} differ; expected one answer"
+        raise UserError(said, argument="answer", value=named, problem="mismatch")
     reference = row[named[0]] if named else None
     if isinstance(reference, int | float) and not isinstance(reference, bool):
         reference = str(reference)
@@ -296,17 +312,25 @@ def detect(found: Iterable[str]) -> Format:
     close = _misspelt(names)
     raise UserError(
         f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; known are {needs}"
-        + (f"; did you mean {' and '.join(close)}?" if close else "")
+        + (
+            f"; did you mean {' and '.join(f'{right!r} by {name!r}' for name, right in close.items())}?"
+            if close
+            else ""
+        ),
+        argument="format",
+        value=sorted(map(str, names)),
+        expected=close or list(FORMATS),
+        problem="unknown",
     )
 
 
-def _misspelt(names: Iterable[str]) -> list[str]:
-    """``'answer' by 'Answers'`` for each field that nearly has the name of a known one."""
+def _misspelt(names: Iterable[str]) -> dict[str, str]:
+    """The known field that is meant by each that nearly has its name: ``{"Answers": "answer"}``."""
     known = sorted({field for form in FORMATS.values() for field in form.fields})
     near = {
         name: difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.75) for name in sorted(map(str, names))
     }
-    return [f"{close[0]!r} by {name!r}" for name, close in near.items() if close and close[0] != name]
+    return {name: close[0] for name, close in near.items() if close and close[0] != name}
 
 
 # -- answers to choose from ---------------------------------------------------------------------------------------------
@@ -319,9 +343,11 @@ def choices_of(row: Row, field: str) -> tuple[str, ...]:
     """The answers that a field lists; of fewer than two, or of two that are equal, none could be the right one."""
     listed = row.get(field)
     if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one.strip() for one in listed):
-        raise UserError(f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts")
+        said = f"field {field!r}, its choices, is {str(listed)[:40]!r}; expected a list of texts"
+        raise UserError(said, argument=field, value=listed, expected="list")
     if not 2 <= len(listed) <= MOST_CHOICES or len(set(listed)) < len(listed):
-        raise UserError(f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones")
+        said = f"field {field!r} lists {len(listed)} choices; expected 2 to {MOST_CHOICES} different ones"
+        raise UserError(said, argument=field, value=len(listed), expected=(2, MOST_CHOICES))
     return tuple(listed)
 
 
@@ -331,12 +357,18 @@ def choice_named(right: str, listed: Sequence[str]) -> str:
     if right in listed and names.get(right, right) != right:
         raise UserError(
             f"the answer {right!r} is one of the choices, and the number or the letter of another ({names[right][:40]!r}); expected "
-            "its letter where choices are numbers, and its number where they are letters"
+            "its letter where choices are numbers, and its number where they are letters",
+            argument="answer",
+            value=right,
+            problem="ambiguous",
         )
     answer = right if right in listed else names.get(right)
     if answer is None:
         raise UserError(
-            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter"
+            f"the answer {right[:40]!r} is none of the choices; expected one of them, its number from 0 on or its letter",
+            argument="answer",
+            value=right,
+            expected=list(listed),
         )
     return answer
 
@@ -353,7 +385,10 @@ def transcript(text: str, field: str = "text") -> list[Message]:
     if opening.strip() or not rest:
         raise UserError(
             f"field {field!r} is no transcript: it should begin with '\\n\\nHuman:', it begins {text[:30]!r}; a pair of "
-            "replies has its question in the field 'prompt'"
+            "replies has its question in the field 'prompt'",
+            argument=field,
+            value=text[:30],
+            expected="transcript",
         )
     messages: list[Message] = []
     for speaker, said in zip(rest[::2], rest[1::2], strict=True):
@@ -378,11 +413,12 @@ def _user(content: str) -> Message:
 
 def _require_text(value: object, field: str) -> str:
     if not isinstance(value, str):
-        raise UserError(f"field {field!r} is {_kind(value)}; expected text")
+        raise _wrong(field, value, "text", expected="text")
     try:
         value.encode()
     except UnicodeEncodeError as problem:
-        raise UserError(f"field {field!r} holds half of a surrogate pair, which is no valid Unicode") from problem
+        said = f"field {field!r} holds half of a surrogate pair, which is no valid Unicode"
+        raise UserError(said, argument=field, problem="surrogate") from problem
     return value
 
 
@@ -390,7 +426,7 @@ def _text(row: Row, field: str) -> str:
     """A field that must hold text; blank text is of no use."""
     value = _require_text(row[field], field)
     if not value.strip():
-        raise Unusable(f"{field} is empty")
+        raise Unusable(f"{field} is empty", argument=field, problem="empty")
     return value
 
 
@@ -398,41 +434,48 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
     """A field that must hold a list of messages with known roles."""
     value = row[field]
     if not isinstance(value, list):
-        raise UserError(
-            f"field {field!r} is {_kind(value)}; expected {or_text}a list of messages with role and content"
-        )
+        raise _wrong(field, value, f"{or_text}a list of messages with role and content", expected="messages")
     messages = []
     for turn, message in enumerate(value):
         where = f"{field}[{turn}]"
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise UserError(f"{where} is {_kind(message)}; expected a message with role and content")
+            said = f"{where} is {_kind(message)}; expected a message with role and content"
+            raise UserError(said, argument=where, value=message, expected=["role", "content"])
         role = SAME_ROLE.get(str(message["role"]), message["role"])
         if role not in ROLES:
-            raise UserError(f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}")
+            said = f"{where} has the role {role!r}; expected one of {', '.join((*ROLES, *SAME_ROLE))}"
+            raise UserError(said, argument=where, value=role, expected=[*ROLES, *SAME_ROLE])
         if message.get("tool_calls"):
             raise UserError(
-                f"{where} has tool_calls, which no trainer here learns; expected the call as text, in content"
+                f"{where} has tool_calls, which no trainer here learns; expected the call as text, in content",
+                argument=where,
+                value="tool_calls",
+                expected="content",
             )
         messages.append({"role": role, "content": _require_text(message["content"], f"{where}.content")})
     if not messages:
-        raise Unusable(f"{field} is empty")
+        raise Unusable(f"{field} is empty", argument=field, problem="empty")
     return messages
 
 
 def _turns(value: object) -> list[Message]:
     """ShareGPT's turns as messages."""
     if not isinstance(value, list):
-        raise UserError(f"field 'conversations' is {_kind(value)}; expected a list of turns with from and value")
+        raise _wrong(
+            argument="conversations", value=value, words="a list of turns with from and value", expected="turns"
+        )
     messages = []
     for turn, said in enumerate(value):
         where = f"conversations[{turn}]"
         if not isinstance(said, Mapping) or not {"from", "value"} <= said.keys():
-            raise UserError(f"{where} is {_kind(said)}; expected a turn with from and value")
+            wrong = f"{where} is {_kind(said)}; expected a turn with from and value"
+            raise UserError(wrong, argument=where, value=said, expected=["from", "value"])
         if said["from"] not in SPEAKERS:
-            raise UserError(f"{where} is from {said['from']!r}; expected one of {', '.join(SPEAKERS)}")
+            wrong = f"{where} is from {said['from']!r}; expected one of {', '.join(SPEAKERS)}"
+            raise UserError(wrong, argument=where, value=said["from"], expected=list(SPEAKERS))
         messages.append({"role": SPEAKERS[said["from"]], "content": _require_text(said["value"], f"{where}.value")})
     if not messages:
-        raise Unusable("conversations is empty")
+        raise Unusable("conversations is empty", argument="conversations", problem="empty")
     return messages
 
 
@@ -442,7 +485,7 @@ def _prompt(row: Row) -> list[Message]:
         return [_user(_text(row, "prompt"))]
     messages = _messages(row, "prompt", "text or ")
     if messages[-1]["role"] != "user":
-        raise Unusable("the prompt does not end with a user turn")
+        raise Unusable("the prompt does not end with a user turn", argument="prompt", problem="last turn")
     return messages
 
 
@@ -462,9 +505,9 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
     while len(messages) > context and messages[-1]["role"] != "assistant":
         messages = messages[:-1]  # an unanswered question
     if len(messages) == context:
-        raise Unusable("no assistant turn")
+        raise Unusable("no assistant turn", argument="assistant", problem="missing")
     if not messages[-1]["content"].strip():
-        raise Unusable("the last reply is empty")
+        raise Unusable("the last reply is empty", argument="assistant", problem="empty")
     return Conversation(messages, context)
 
 
@@ -480,9 +523,9 @@ def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Messag
 
 def _require_answer(reply: Reply, field: str) -> None:
     if not reply or reply[0]["role"] != "assistant" or reply[-1]["role"] != "assistant":
-        raise Unusable(f"{field} has no assistant turn after the prompt")
+        raise Unusable(f"{field} has no assistant turn after the prompt", argument=field, problem="missing")
     if not reply[-1]["content"].strip():
-        raise Unusable(f"the last reply of {field} is empty")
+        raise Unusable(f"the last reply of {field} is empty", argument=field, problem="empty")
 
 
 def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -492,7 +535,7 @@ def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
 def _require_different(chosen: Reply, rejected: Reply) -> None:
     """Up to white space around what is said."""
     if _said(chosen) == _said(rejected):
-        raise Identical("chosen and rejected are equal")
+        raise Identical("chosen and rejected are equal", argument="rejected", problem="duplicate")
 
 
 def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, keep_scores: bool) -> Ranking:
@@ -503,17 +546,19 @@ def _rank(prompt: list[Message], replies: list[Reply], scores: list[float], *, k
     of_reply: dict[str, float] = {}
     for reply, score in zip(replies, scores, strict=True):
         if of_reply.setdefault(str(_said(reply)), score) != score:
-            raise Identical("two replies of different rank are equal")
+            raise Identical("two replies of different rank are equal", argument="responses", problem="duplicate")
         if _said(reply) not in map(_said, tiers[score]):
             tiers[score].append(reply)
     if len(tiers) < 2:
-        raise Unusable("fewer than two replies" if len(replies) < 2 else "all replies are tied")
+        few = len(replies) < 2
+        said = "fewer than two replies" if few else "all replies are tied"
+        raise Unusable(said, argument="responses", value=len(replies), problem="too few" if few else "tied")
     return Ranking(prompt, list(tiers.values()), tuple(tiers) if keep_scores else None)
 
 
 def _list(row: Row, field: str, of: str = "replies") -> list[Any]:
     if not isinstance(row[field], list):
-        raise UserError(f"field {field!r} is {_kind(row[field])}; expected a list of {of}")
+        raise _wrong(field, row[field], f"a list of {of}", expected="list")
     return row[field]
 
 
@@ -523,10 +568,12 @@ def _numbers(row: Row, field: str, count: int) -> list[float]:
         return []
     values = _list(row, field)
     if len(values) != count:
-        raise UserError(f"field {field!r} has {len(values)} numbers for {count} replies; expected as many")
+        said = f"field {field!r} has {len(values)} numbers for {count} replies; expected as many"
+        raise UserError(said, argument=field, value=len(values), expected=count)
     found = [_number({f"{field}[{i}]": value}, f"{field}[{i}]") for i, value in enumerate(values)]
     if None in found:
-        raise UserError(f"field '{field}[{found.index(None)}]' is missing (null); expected a finite number")
+        where = f"{field}[{found.index(None)}]"
+        raise _wrong(where, None, "a finite number", expected="number")
     return [number for number in found if number is not None]
 
 
@@ -534,7 +581,7 @@ def _truth(row: Row, field: str) -> bool:
     """true or false, also as a CSV file or a table has them."""
     value = str(row[field]).strip().lower() if isinstance(row[field], bool | int | str) else ""
     if value not in ("true", "false", "1", "0"):
-        raise UserError(f"field {field!r} is {_kind(row[field])}; expected true or false")
+        raise _wrong(field, row[field], "true or false", expected="bool")
     return value in ("true", "1")
 
 
@@ -556,8 +603,14 @@ def _number(row: Row, field: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not abs(number) < float("inf"):
-        raise UserError(f"field {field!r} is {_kind(value)}; expected a finite number")
+        raise _wrong(field, value, "a finite number", expected="number")
     return number
+
+
+def _wrong(argument: str, value: object, words: str, *, expected: str) -> UserError:
+    """The error for a field that holds something else than is expected, in words and as the name of a type."""
+    said = f"field {argument!r} is {_kind(value)}; expected {words}"
+    return UserError(said, argument=argument, value=value, expected=expected)
 
 
 def _kind(value: object) -> str:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats
 from minirlhf.data.chat import Message
 from minirlhf.data.formats import Format, Row
-from minirlhf.data.readers import one_line, read_rows
+from minirlhf.data.readers import Place, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
     Conversation,
@@ -38,10 +38,12 @@ EXPECTED_DIFFERENT = "expected two different replies (--drop-identical true leav
 
 @dataclass(frozen=True)
 class Dropped:
-    """A row that was left out: where it stands and why."""
+    """A row that was left out: where it stands and why, in words and as the field and the kind of problem."""
 
     where: str
     reason: str
+    argument: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,27 +77,30 @@ class Records:
 
     def conversations(self) -> list[Conversation]:
         """What supervised fine-tuning imitates: conversations, the better replies, worked solutions."""
-        return self._as(_conversations, "a reply to imitate")
+        return self._as(_conversations, "a reply to imitate", Conversation)
 
     def comparisons(self) -> list[Comparison]:
         """What a reward model or a loss on pairs learns from; a ranking gives all its pairs."""
-        return self._as(_comparisons, "a chosen and a rejected reply")
+        return self._as(_comparisons, "a chosen and a rejected reply", Comparison)
 
     def judgements(self) -> list[Judgement]:
         """What a loss on single replies learns from; a comparison gives a good and a bad one."""
-        return self._as(_judgements, "a label for each reply (true or false), or a chosen and a rejected one")
+        needed = "a label for each reply (true or false), or a chosen and a rejected one"
+        return self._as(_judgements, needed, Judgement)
 
     def rankings(self) -> list[Ranking]:
         """What a loss on lists learns from; a comparison is a list of two."""
-        return self._as(_rankings, "ranked replies")
+        return self._as(_rankings, "ranked replies", Ranking)
 
     def stepped(self) -> list[SteppedReply]:
         """What a process reward model learns from."""
-        return self._as(lambda example: [example] if isinstance(example, SteppedReply) else None, "steps with labels")
+        return self._as(
+            lambda example: [example] if isinstance(example, SteppedReply) else None, "steps with labels", SteppedReply
+        )
 
     def problems(self) -> list[Problem]:
         """What reinforcement learning answers: prompts, with a reference for the grader where the data have one."""
-        return self._as(_problems, "a prompt that ends with a user turn")
+        return self._as(_problems, "a prompt that ends with a user turn", Problem)
 
     def hold_out(self, fraction: float = 0.1, seed: int = 0) -> tuple[Records, Records]:
         """Split into (training, held out). A row's side depends on its prompt and the seed, not on the other rows.
@@ -106,28 +111,40 @@ class Records:
             UserError: fewer than two different prompts.
         """
         if not 0 < fraction < 1:
-            raise UserError(f"the held-out share {fraction} is not between 0 and 1")
+            raise UserError(
+                f"the held-out share {fraction} is not between 0 and 1",
+                argument="fraction",
+                value=fraction,
+                expected="(0, 1)",
+            )
         places = [derive_seed(seed, "hold out", _opening(example)) / 2**63 for example in self.examples]
         distinct = sorted(set(places))
         if len(distinct) < 2:
-            raise UserError(f"{self.source}: all rows have the same prompt; there is nothing to hold out")
+            said = f"{self.source}: all rows have the same prompt; there is nothing to hold out"
+            raise UserError(said, argument="prompt", file=self.source, problem="duplicate")
         cut = min(max(fraction, distinct[0]), distinct[-2])  # neither side is empty
         placed = list(zip(self.examples, places, strict=True))
         kept = tuple(example for example, place in placed if place > cut)
         held = tuple(example for example, place in placed if place <= cut)
         return replace(self, examples=kept), replace(self, examples=held, dropped=())
 
-    def _as(self, convert: Callable[[Example], list[R] | None], needed: str) -> list[R]:
+    def _as(self, convert: Callable[[Example], list[R] | None], needed: str, kind: type[R]) -> list[R]:
+        facts: dict[str, Any] = {
+            "argument": "format",
+            "value": self.format,
+            "expected": kind.__name__,
+            "file": self.source,
+        }
         found: list[R] = []
         for example in self.examples:
             converted = convert(example)
             if converted is None:
-                raise UserError(
-                    f"{self.source}: its rows, in format {self.format}, do not have {needed}, which this needs"
-                )
+                said = f"{self.source}: its rows, in format {self.format}, do not have {needed}, which this needs"
+                raise UserError(said, **facts)
             found += converted
         if not found:
-            raise UserError(f"{self.source}: none of its rows, in format {self.format}, has {needed}, which this needs")
+            said = f"{self.source}: none of its rows, in format {self.format}, has {needed}, which this needs"
+            raise UserError(said, **facts, problem="empty")
         return found
 
 
@@ -153,23 +170,25 @@ class Scan:
         choices: str | None = None,
     ) -> None:
         if limit is not None and limit < 1:
-            raise UserError(f"limit {limit} leaves no row; expected at least 1")
+            said = f"limit {limit} leaves no row; expected at least 1"
+            raise UserError(said, argument="limit", value=limit, expected=1)
         self.source, self.split, self.limit, self.cluster, self.choices = str(source), split, limit, cluster, choices
         self.form = formats.get(format) if format else None
         self.ignored: dict[str, None] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, Example | Unusable | UserError]]:
+    def __iter__(self) -> Iterator[tuple[Place, Example | Unusable | UserError]]:
         for where, row in islice(read_rows(self.source, self.split), self.limit):
             try:
                 yield where, self._read(row)
             except Unusable as reason:
                 yield where, reason
             except UserError as problem:
-                yield where, UserError(f"{where}: {one_line(problem)}")
+                said = f"{where}: {one_line(problem)}"
+                yield where, UserError.about(said, problem, file=where.file, line=where.line)
 
     def _read(self, row: object) -> Example:
         if not isinstance(row, dict):
-            raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}")
+            raise UserError(f"expected an object with named fields, found {str(row)[:40]!r}", expected="object")
         if self.form is None:
             self.form = formats.detect(name for name, value in row.items() if value is not None)
         known = (*self.form.fields, *self.form.optional)
@@ -216,17 +235,24 @@ def load(
         if isinstance(outcome, UserError):
             raise outcome
         if isinstance(outcome, Identical) and not drop_identical:
-            raise UserError(f"{where}: {outcome}; {EXPECTED_DIFFERENT}")
+            raise UserError.about(
+                f"{where}: {outcome}; {EXPECTED_DIFFERENT}", outcome, file=where.file, line=where.line
+            )
         if isinstance(outcome, Unusable):
-            dropped.append(Dropped(where, str(outcome)))
+            dropped.append(Dropped(where, str(outcome), outcome.argument, outcome.problem))
         else:
             examples.append(outcome)
     form = scan.form
     if form is None or not (examples or dropped):
-        raise UserError(f"{source}: it holds no rows")
+        raise UserError(f"{source}: it holds no rows", argument="rows", file=source, problem="empty")
     if not examples:
+        first = dropped[0]
         raise UserError(
-            f"{dropped[0].where}: {dropped[0].reason}; none of the {len(dropped)} rows of {source} can be used"
+            f"{first.where}: {first.reason}; none of the {len(dropped)} rows of {source} can be used",
+            argument=first.argument,
+            value=len(dropped),
+            file=source,
+            problem=first.problem,
         )
     return Records(str(source), form.name, tuple(examples), tuple(dropped), tuple(scan.ignored))
 
@@ -243,23 +269,41 @@ def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
 def _in_cluster(example: Example, row: Row, field: str) -> Problem:
     found = _problems(example)
     if not found:
-        raise UserError(f"cluster {field!r}: the row is not a problem; expected a prompt that ends with a user turn")
+        raise UserError(
+            f"cluster {field!r}: the row is not a problem; expected a prompt that ends with a user turn",
+            argument="cluster",
+            value=field,
+            expected="Problem",
+        )
     name = row.get(field)
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
-        raise UserError(f"field {field!r}, its cluster, is {str(name)[:40]!r}; expected a name or a whole number")
+        raise UserError(
+            f"field {field!r}, its cluster, is {str(name)[:40]!r}; expected a name or a whole number",
+            argument=field,
+            value=name,
+            expected="name",
+        )
     return replace(found[0], cluster=str(name))
 
 
 def _with_choices(example: Example, row: Row, field: str) -> Problem:
     found = _problems(example)
     if not found:
-        raise UserError(f"choices {field!r}: the row is not a problem; expected a prompt that ends with a user turn")
+        raise UserError(
+            f"choices {field!r}: the row is not a problem; expected a prompt that ends with a user turn",
+            argument="choices",
+            value=field,
+            expected="Problem",
+        )
     listed = formats.choices_of(row, field)
     if found[0].choices == listed:
         return found[0]
     if found[0].reference is None:
         raise UserError(
-            f"no answer beside the choices in field {field!r}; expected one in {', '.join(formats.ANSWERS)}"
+            f"no answer beside the choices in field {field!r}; expected one in {', '.join(formats.ANSWERS)}",
+            argument="answer",
+            expected=list(formats.ANSWERS),
+            problem="missing",
         )
     return replace(found[0], reference=formats.choice_named(found[0].reference, listed), choices=listed)
 
@@ -274,7 +318,10 @@ def _parse(row: Row, form: Format) -> Example:
         found = ", ".join(name for name in row if row[name] is not None)
         raise UserError(
             f"field {missing[0]!r} is missing; found {found or 'no fields'}, but the format is {form.name} "
-            f"({', '.join(form.fields)}), the same for all rows"
+            f"({', '.join(form.fields)}), the same for all rows",
+            argument=missing[0],
+            expected=form.name,
+            problem="missing",
         )
     return form.parse(row)
 

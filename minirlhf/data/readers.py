@@ -19,7 +19,20 @@ from typing import Any, TextIO, TypeAlias
 
 from minirlhf.core.errors import UserError
 
-Rows: TypeAlias = Iterator[tuple[str, Any]]
+
+class Place(str):
+    """Where a row stands, as errors write it; ``line`` of ``file`` (or its row), counted from 1."""
+
+    file: str
+    line: int
+
+    def __new__(cls, file: object, line: int, unit: str = "line") -> Place:
+        place = super().__new__(cls, f"{file}, {unit} {line}")
+        place.file, place.line = str(file), line
+        return place
+
+
+Rows: TypeAlias = Iterator[tuple[Place, Any]]
 
 #: Characters of a line of JSON. The longest conversations are a thousandth of that.
 LONGEST_LINE = 2**26
@@ -35,18 +48,25 @@ def read_rows(source: str, split: str | None = None) -> Rows:
     if path.is_dir():
         return _folder_rows(path, split)
     if path.exists() and split is not None:
-        raise UserError(f"{source}: split = {split!r} of a single file; expected a folder or a name on the hub")
+        raise UserError(
+            f"{source}: split = {split!r} of a single file; expected a folder or a name on the hub",
+            argument="split",
+            value=split,
+            file=source,
+        )
     if path.exists():
-        if split is not None:
-            raise UserError(
-                f"{source}: a file, which has no splits (split = {split!r}); expected a folder or a hub name"
-            )
         return _file_rows(path)
     if source.startswith((".", "/", "~")) or _suffix(path) in READERS:
-        raise UserError(f"{source}: there is no such file or folder{_nearest(path)}")
+        near = _nearest(path)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise UserError(
+            f"{source}: there is no such file or folder{hint}", file=source, expected=near, problem="missing"
+        )
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?", source):
         return _hub_rows(source, split)
-    raise UserError(f"{source!r} is neither a file or folder that exists nor a name on the hub")
+    raise UserError(
+        f"{source!r} is neither a file or folder that exists nor a name on the hub", file=source, problem="missing"
+    )
 
 
 def one_line(problem: Exception) -> str:
@@ -54,11 +74,11 @@ def one_line(problem: Exception) -> str:
     return " ".join(str(problem).split())
 
 
-def _nearest(path: Path) -> str:
+def _nearest(path: Path) -> str | None:
     folder = path.parent
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {str(folder / close[0])!r}?" if close else ""
+    return str(folder / close[0]) if close else None
 
 
 def _suffix(path: Path) -> str:
@@ -69,14 +89,18 @@ def _file_rows(path: Path) -> Rows:
     read = READERS.get(_suffix(path))
     if read is None:
         raise UserError(
-            f"{path}: cannot read {path.suffix or 'a file without an ending'}; known are {', '.join(READERS)}"
+            f"{path}: cannot read {path.suffix or 'a file without an ending'}; known are {', '.join(READERS)}",
+            value=path.suffix,
+            expected=list(READERS),
+            file=path,
+            problem="ending",
         )
     try:
         yield from read(path)
     except UnicodeDecodeError as problem:
         raise _not_utf8(path) from problem
     except (OSError, EOFError, zlib.error) as problem:
-        raise UserError(f"{path}: cannot be read: {one_line(problem)}") from problem
+        raise UserError(f"{path}: cannot be read: {one_line(problem)}", file=path, problem="unreadable") from problem
 
 
 def _not_utf8(path: Path) -> UserError:
@@ -90,8 +114,14 @@ def _not_utf8(path: Path) -> UserError:
             except UnicodeDecodeError as problem:
                 utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
                 hint = "; it looks like UTF-16; save it as UTF-8" if utf16 else ""
-                return UserError(f"{path}, line {number}: not UTF-8 text ({problem.reason}){hint}")
-    return UserError(f"{path}: not UTF-8 text")
+                return UserError(
+                    f"{path}, line {number}: not UTF-8 text ({problem.reason}){hint}",
+                    value="UTF-16" if utf16 else None,
+                    expected="UTF-8",
+                    file=path,
+                    line=number,
+                )
+    return UserError(f"{path}: not UTF-8 text", expected="UTF-8", file=path)
 
 
 def _folder_rows(folder: Path, split: str | None) -> Rows:
@@ -102,10 +132,21 @@ def _folder_rows(folder: Path, split: str | None) -> Rows:
         p for p in sorted(folder.rglob("*")) if p.is_file() and _suffix(p) in READERS and not p.name.startswith(".")
     ]
     if not files:
-        raise UserError(f"{folder}: no file in it ends in {', '.join(READERS)}")
+        raise UserError(
+            f"{folder}: no file in it ends in {', '.join(READERS)}",
+            expected=list(READERS),
+            file=folder,
+            problem="empty",
+        )
     chosen = [p for p in files if (split or "train") in _name_parts(p.relative_to(folder))]
     if split and not chosen:
-        raise UserError(f"{folder}: no file for the split {split!r}; found {', '.join(p.name for p in files[:8])}")
+        raise UserError(
+            f"{folder}: no file for the split {split!r}; found {', '.join(p.name for p in files[:8])}",
+            argument="split",
+            value=split,
+            expected=[p.name for p in files],
+            file=folder,
+        )
     for path in chosen or files:
         yield from _file_rows(path)
 
@@ -120,14 +161,17 @@ def _open(path: Path) -> TextIO:
     return opened(path, "rt", encoding="utf-8-sig", newline="")
 
 
-def _parse_json(text: str, where: str) -> Any:
+def _parse_json(text: str, path: Path, line: int | None = None) -> Any:
+    """The value of a text, which is a line of a file or all of it."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
-        line = "" if ", line" in where else f", line {problem.lineno}"
-        raise UserError(f"{where}{line}: not valid JSON: {problem.msg} at column {problem.colno}") from problem
+        where = Place(path, line or problem.lineno)
+        said = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
+        raise UserError(said, value=problem.colno, file=path, line=where.line, problem="json") from problem
     except (ValueError, RecursionError) as problem:  # a number of thousands of digits, thousands of brackets
-        raise UserError(f"{where}: not usable JSON: {problem}") from problem
+        said = f"{Place(path, line) if line else path}: not usable JSON: {problem}"
+        raise UserError(said, file=path, line=line, problem="json") from problem
 
 
 def _read_jsonl(path: Path) -> Rows:
@@ -135,12 +179,16 @@ def _read_jsonl(path: Path) -> Rows:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
             if len(line) > LONGEST_LINE:
                 raise UserError(
-                    f"{path}, line {number}: longer than {LONGEST_LINE:,} characters; expected one row on each line"
+                    f"{path}, line {number}: longer than {LONGEST_LINE:,} characters; expected one row on each line",
+                    expected=LONGEST_LINE,
+                    file=path,
+                    line=number,
+                    problem="length",
                 )
             if line.strip():
-                where = f"{path}, line {number}"
+                where = Place(path, number)
                 try:
-                    row = _parse_json(line, where)
+                    row = _parse_json(line, path, number)
                 except UserError as problem:
                     several = number == 1 and line.strip() in ("{", "[")
                     hint = (
@@ -148,10 +196,15 @@ def _read_jsonl(path: Path) -> Rows:
                         if several
                         else ""
                     )
-                    raise UserError(f"{problem}{hint}") from problem
+                    expected = {"expected": ".json"} if several else {}
+                    raise UserError.about(f"{problem}{hint}", problem, **expected) from problem
                 if number == 1 and isinstance(row, list):
                     raise UserError(
-                        f"{where}: a list; expected one row on each line (a list of rows is read from a .json file)"
+                        f"{where}: a list; expected one row on each line (a list of rows is read from a .json file)",
+                        expected=".json",
+                        file=path,
+                        line=number,
+                        problem="list",
                     )
                 yield where, row
 
@@ -163,11 +216,13 @@ def _read_json(path: Path) -> Rows:
     if text.lstrip().startswith("{"):
         yield from _objects(text, path)
         return
-    rows = _parse_json(text, str(path)) if text.strip() else []
+    rows = _parse_json(text, path) if text.strip() else []
     if not isinstance(rows, list):
-        raise UserError(f"{path}: expected a list of rows or one row on each line")
+        raise UserError(
+            f"{path}: expected a list of rows or one row on each line", value=rows, expected="list", file=path
+        )
     for number, row in enumerate(rows, 1):
-        yield f"{path}, row {number}", row
+        yield Place(path, number, "row"), row
 
 
 def _objects(text: str, path: Path) -> Rows:
@@ -176,14 +231,14 @@ def _objects(text: str, path: Path) -> Rows:
     at, line, counted = 0, 1, 0
     while (at := blank.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         line, counted = line + text.count("\n", counted, at), at
-        where = f"{path}, line {line}"
+        where = Place(path, line)
         try:
             row, at = read(text, at)
         except json.JSONDecodeError as problem:
             wrong = f"{path}, line {problem.lineno}: not valid JSON: {problem.msg} at column {problem.colno}"
-            raise UserError(wrong) from problem
+            raise UserError(wrong, value=problem.colno, file=path, line=problem.lineno, problem="json") from problem
         except (ValueError, RecursionError) as problem:
-            raise UserError(f"{where}: not usable JSON: {problem}") from problem
+            raise UserError(f"{where}: not usable JSON: {problem}", file=path, line=line, problem="json") from problem
         yield where, row
 
 
@@ -194,14 +249,17 @@ def _read_csv(path: Path) -> Rows:
             columns = list(reader.fieldnames or ())
             twice = [name for name in columns if columns.count(name) > 1]
             if twice:
-                raise UserError(f"{path}, line 1: the column {twice[0]!r} is there twice")
+                said = f"{path}, line 1: the column {twice[0]!r} is there twice"
+                raise UserError(said, argument=twice[0], file=path, line=1, problem="duplicate")
             for row in reader:
-                where = f"{path}, line {reader.line_num}"
+                where = Place(path, reader.line_num)
                 if None in row or None in row.values():
-                    raise UserError(f"{where}: expected {len(columns)} columns, as in the first line")
+                    said = f"{where}: expected {len(columns)} columns, as in the first line"
+                    raise UserError(said, argument="columns", expected=len(columns), file=path, line=where.line)
                 yield where, row
         except csv.Error as problem:
-            raise UserError(f"{path}, line {reader.line_num}: not valid CSV: {problem}") from problem
+            said = f"{path}, line {reader.line_num}: not valid CSV: {problem}"
+            raise UserError(said, file=path, line=reader.line_num, problem="csv") from problem
 
 
 def _read_parquet(path: Path) -> Rows:
@@ -214,9 +272,10 @@ def _read_parquet(path: Path) -> Rows:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"{path}, row {number}", row
+                    yield Place(path, number, "row"), row
     except pyarrow.ArrowException as problem:
-        raise UserError(f"{path}: not a readable Parquet file: {one_line(problem)}") from problem
+        said = f"{path}: not a readable Parquet file: {one_line(problem)}"
+        raise UserError(said, file=path, problem="parquet") from problem
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {
@@ -234,7 +293,9 @@ def _saved_rows(folder: Path, split: str | None) -> Rows:
     try:
         saved = datasets.load_from_disk(str(folder))
     except Exception as problem:  # the library raises whatever its file readers raise
-        raise UserError(f"{folder}: cannot be read: {one_line(problem)}") from problem
+        raise UserError(
+            f"{folder}: cannot be read: {one_line(problem)}", file=folder, problem="unreadable"
+        ) from problem
     return _table_rows(str(folder), saved, split)
 
 
@@ -247,7 +308,9 @@ def _hub_rows(source: str, split: str | None) -> Rows:
         found = datasets.load_dataset(name, config or None)
     except Exception as problem:  # network, name, configuration, file formats: any of a dozen types
         raise UserError(
-            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {one_line(problem)}"
+            f"{source}: there is no such file or folder, and as a data set of the hub it cannot be loaded: {one_line(problem)}",
+            file=source,
+            problem="missing",
         ) from problem
     return _table_rows(source, found, split)
 
@@ -258,6 +321,7 @@ def _table_rows(source: str, table: Any, split: str | None) -> Rows:
         table = {split or "train": table}
     picked = split or ("train" if "train" in table else next(iter(table)))
     if picked not in table:
-        raise UserError(f"{source}: no split {picked!r}; it has {', '.join(table)}")
+        said = f"{source}: no split {picked!r}; it has {', '.join(table)}"
+        raise UserError(said, argument="split", value=picked, expected=list(table), file=source)
     for number, row in enumerate(table[picked], 1):
-        yield f"{source} ({picked}), row {number}", dict(row)
+        yield Place(f"{source} ({picked})", number, "row"), dict(row)

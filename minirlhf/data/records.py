@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TypeAlias
 
+from minirlhf.core.errors import Facts
 from minirlhf.data.chat import Message
 
 Reply: TypeAlias = list[Message]
 
 
-class Unusable(Exception):
+class Unusable(Facts, Exception):
     """This row is well formed and nothing can be learned from it; the message says why."""
 
 
