@@ -50,7 +50,8 @@ class _Part(Asked):
             except Ended:
                 raise
             except Failure as problem:
-                raise Failure(f"in your {self._number}, which runs here: {problem.message}", problem.lines) from problem
+                message = f"in your {self._number}, which runs here: {problem.message}"
+                raise Failure(message, problem.lines, **(problem.facts | {"argument": self._number})) from problem
 
         return call
 

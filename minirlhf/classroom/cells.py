@@ -28,7 +28,8 @@ def text_of(raw: bytes, name: str) -> str:
     try:
         return raw.decode(encoding)
     except (UnicodeDecodeError, LookupError) as problem:
-        raise UserError(f"{name} is not UTF-8 text; save it as UTF-8 and hand in again") from problem
+        message = f"{name} is not UTF-8 text; save it as UTF-8 and hand in again"
+        raise UserError(message, value=encoding, expected="utf-8", file=name) from problem
 
 
 def code_cells(text: str, name: str) -> Cells:
@@ -42,12 +43,13 @@ def code_cells(text: str, name: str) -> Cells:
             sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
             codes = [source if isinstance(source, str) else "".join(source) for source in sources]
         except (ValueError, KeyError, TypeError, RecursionError) as problem:
-            raise UserError(f"{name} is not a notebook (nbformat 4)") from problem
+            raise UserError(f"{name} is not a notebook (nbformat 4)", file=name, problem="notebook") from problem
     else:
         parts = re.split(r"(?m)^(?=# %%)", text)
         codes = [part for part in parts if part.strip() and not part.startswith("# %% [markdown]")]
     if len(codes) > MAX_CELLS:
-        raise UserError(f"{name} has {len(codes)} cells; at most {MAX_CELLS} are read")
+        message = f"{name} has {len(codes)} cells; at most {MAX_CELLS} are read"
+        raise UserError(message, argument="cells", value=len(codes), expected=MAX_CELLS, file=name)
     return [(f"cell {i}", without_magics(code)) for i, code in enumerate(codes, 1)]
 
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from minirlhf.classroom.testing import Failure, fail, named
+from minirlhf.classroom.testing import Failure, named
 
 LEVEL = 1e-6  # how often a right sampler may be refused
 
@@ -48,9 +48,11 @@ def expect_draws(got: object, probs: Tensor, trials: int, what: str, mistakes: d
     """
     if not isinstance(got, Tensor) or got.shape != (trials,) or got.is_floating_point() or got.is_complex():
         shape = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
-        fail(f"{what}: expected {trials} integers of shape ({trials},), one token per row; got {shape}")
+        message = f"{what}: expected {trials} integers of shape ({trials},), one token per row; got {shape}"
+        raise Failure(message, value=shape, expected=(trials,), problem="shape")
     if int(got.min()) < 0 or int(got.max()) >= len(probs):
-        fail(f"{what}: a token is outside of 0 … {len(probs) - 1}")
+        message = f"{what}: a token is outside of 0 … {len(probs) - 1}"
+        raise Failure(message, expected=len(probs) - 1, problem="range")
     counts = torch.bincount(got.long(), minlength=len(probs))
     worst = _worst(counts, probs)
     if worst is None:
@@ -64,7 +66,7 @@ def expect_draws(got: object, probs: Tensor, trials: int, what: str, mistakes: d
         f"yours:    {[round(float(c) / trials, 3) for c in counts[:shown]]}",
         f"expected: {[round(float(p), 3) for p in probs[:shown]]}",
     )
-    raise Failure(said, lines, matches)
+    raise Failure(said, lines, matches, value=worst, problem="distribution")
 
 
 def expect_independent(got: Tensor, other: Tensor, agree: float, what: str) -> None:
@@ -75,7 +77,10 @@ def expect_independent(got: Tensor, other: Tensor, agree: float, what: str) -> N
     """
     same = int((got == other).sum())
     if min(tails(same, len(got), agree)) < LEVEL / 2:
-        fail(f"{what}: {same} of {len(got)} rows are equal; {agree * len(got):.0f} are expected of independent draws")
+        message = (
+            f"{what}: {same} of {len(got)} rows are equal; {agree * len(got):.0f} are expected of independent draws"
+        )
+        raise Failure(message, value=same, problem="dependent")
 
 
 def _worst(counts: Tensor, probs: Tensor) -> int | None:

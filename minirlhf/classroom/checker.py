@@ -124,7 +124,7 @@ def named(exercise: Exercise, functions: Sequence[Any], values: Mapping[str, Any
             raise unknown(f"answer to exercise {exercise.id}", name, exercise.asks)
         found[name] = value
     if not found:
-        raise UserError(f"nothing to check; write {call(exercise)}")
+        raise UserError(f"nothing to check; write {call(exercise)}", expected=call(exercise), problem="missing")
     return found
 
 
@@ -174,7 +174,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any]) -> Verdict:
     """Check answers that live in this process. See :func:`minirlhf.classroom.check`."""
     if "." not in number:
-        raise UserError(f"{number!r} is a chapter; name one of its exercises, such as '{number}.1'")
+        message = f"{number!r} is a chapter; name one of its exercises, such as '{number}.1'"
+        raise UserError(message, value=number, expected=f"{number}.1")
     (exercise,) = sources.load(sources.folder(), [number])
     answers = dict(values)
     student = str(answers.pop("student", DEFAULT_STUDENT))
@@ -184,7 +185,7 @@ def check_here(number: str, functions: Sequence[Any], values: Mapping[str, Any])
     for answer in namespace.values():
         if module := foreign(answer, exercise):
             note = f"it uses {module}; an answer may import torch, NumPy and what the exercise itself imports"
-            return Verdict(Outcome(exercise, note=note))
+            return Verdict(Outcome(exercise, note=note, problem="import"))
     answer_here = Local(namespace, student)
     outcome = run_tests(exercise, answer_here, seed, earlier=earlier)
     Progress().add(outcome)

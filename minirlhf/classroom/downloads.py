@@ -123,7 +123,10 @@ def _moodle_time(student: Enrolled, path: Path) -> datetime | None:
     match = MOODLE_TIME.fullmatch(said)
     if not match or match[2].lower() not in MONTHS:
         raise UserError(
-            f"{path}: {said!r} is no time; expected 'Friday, 20 November 2026, 11:59 PM', Moodle set to English"
+            f"{path}: {said!r} is no time; expected 'Friday, 20 November 2026, 11:59 PM', Moodle set to English",
+            value=said,
+            problem="time",
+            file=path,
         )
     hour = int(match[4])
     if match[6]:
@@ -138,14 +141,15 @@ def _github_time(student: Enrolled, path: Path) -> datetime | None:
     try:
         return datetime.fromisoformat(said.replace(" UTC", "+00:00").replace(" +", "+"))
     except ValueError:
-        raise UserError(f"{path}: {said!r} is no time; expected 2026-11-20 23:59:00 UTC") from None
+        message = f"{path}: {said!r} is no time; expected 2026-11-20 23:59:00 UTC"
+        raise UserError(message, value=said, problem="time", file=path) from None
 
 
 def _moment(path: Path, said: str, *numbers: int) -> datetime:
     try:
         return datetime(*numbers)  # type: ignore[arg-type]
     except ValueError:
-        raise UserError(f"{path}: {said!r} is no time") from None
+        raise UserError(f"{path}: {said!r} is no time", value=said, problem="time", file=path) from None
 
 
 PLATFORMS = {
@@ -182,7 +186,8 @@ def entries(download: Path) -> Iterator[tuple[PurePosixPath, bytes | str]]:
     try:
         archive = zipfile.ZipFile(download)
     except (OSError, zipfile.BadZipFile) as problem:
-        raise UserError(f"{download} cannot be read; expected the platform's .zip, or a folder") from problem
+        message = f"{download} cannot be read; expected the platform's .zip, or a folder"
+        raise UserError(message, file=download, problem="unreadable") from problem
     with archive:
         if len(archive.infolist()) > MAX_FILES:
             raise UserError(f"{download} holds more than {MAX_FILES} files")
@@ -215,7 +220,8 @@ def collect(
     """
     by_key = {platform.key(s): s.id for s in roster if platform.key(s)}
     if not by_key:
-        raise UserError(f"{path} is not what {platform.name} exports; expected {platform.export}")
+        message = f"{path} is not what {platform.name} exports; expected {platform.export}"
+        raise UserError(message, argument=platform.name, file=path, problem="mismatch")
     found: dict[str, Collected] = {}
     strangers: list[str] = []
     for download in downloads:
@@ -230,7 +236,11 @@ def collect(
     if not found:
         shown = f", such as {strangers[0]!r}" if strangers else ""
         raise UserError(
-            f"nothing in {downloads[0]} belongs to anybody in {path}{shown}; is it {platform.name}'s download?"
+            f"nothing in {downloads[0]} belongs to anybody in {path}{shown}; is it {platform.name}'s download?",
+            argument=platform.name,
+            value=strangers[0] if strangers else None,
+            file=downloads[0],
+            problem="strangers",
         )
     for student in roster:
         if student.id in found and (time := platform.time(student, path)):

@@ -151,12 +151,15 @@ def split(text: str, path: Path) -> tuple[dict[str, str], list[Block]]:
     lines = text.splitlines()
     fences = [i for i, line in enumerate(lines) if line.rstrip() == "# ---"][:2]
     if len(fences) < 2 or fences[0] != 0:
-        raise UserError(f"{path}: expected a header between two lines '# ---' at the top")
+        message = f"{path}: expected a header between two lines '# ---' at the top"
+        raise UserError(message, argument="header", file=path, problem="missing")
     header = {}
     for line in lines[1 : fences[1]]:
         field = re.fullmatch(r"# (\w+): (.+)", line.rstrip())
         if not field:
-            raise UserError(f"{path}: header line {line!r}; expected '# name: value'")
+            raise UserError(
+                f"{path}: header line {line!r}; expected '# name: value'", argument="header", value=line, file=path
+            )
         header[field[1]] = field[2]
     blocks: list[Block] = []
     start: tuple[str, str, int] | None = None
@@ -184,16 +187,21 @@ def read(path: Path) -> Exercise:
     """
     named = re.fullmatch(r"ex_(\d\d)_(\d+)\.py", path.name)
     if not named:
-        raise UserError(f"{path}: expected a name like ex_05_2.py")
+        raise UserError(f"{path}: expected a name like ex_05_2.py", value=path.name, file=path)
     header, blocks = split(path.read_text(encoding="utf-8"), path)
     fields = ("title", "kind", "minutes", "seconds", "uses")
     if extra := sorted(set(header) - set(fields)):
         raise unknown(f"header field in {path}", extra[0], fields)
     if "title" not in header or not header.get("minutes", "").isdigit():
-        raise UserError(f"{path}: the header needs a title and minutes, a whole number")
+        message = f"{path}: the header needs a title and minutes, a whole number"
+        raise UserError(message, argument="title, minutes", value=header.get("minutes"), file=path)
     if not header.get("seconds", "1").isdigit() or int(header.get("seconds", "1")) < 1:
         raise UserError(
-            f"{path}: seconds: {header['seconds']}; expected a whole number of seconds of computing, at least 1"
+            f"{path}: seconds: {header['seconds']}; expected a whole number of seconds of computing, at least 1",
+            argument="seconds",
+            value=header["seconds"],
+            expected=1,
+            file=path,
         )
     if header.get("kind") not in KINDS:
         raise unknown(f"kind in {path}", header.get("kind", ""), KINDS)
@@ -205,12 +213,13 @@ def read(path: Path) -> Exercise:
         elif block.name not in SINGLE:
             raise unknown(f"block in {path} line {block.line}", block.name, (*SINGLE, *variants))
         elif block.name in single:
-            raise UserError(f"{path} line {block.line}: a second [{block.name}]")
+            message = f"{path} line {block.line}: a second [{block.name}]"
+            raise UserError(message, argument=block.name, problem="duplicate", file=path, line=block.line)
         else:
             single[block.name] = block
     for name in SINGLE:
         if name not in single and name not in OPTIONAL:
-            raise UserError(f"{path}: no block [{name}]")
+            raise UserError(f"{path}: no block [{name}]", argument=name, problem="missing", file=path)
     _check_syntax(blocks, path)
     given = single["given"].text if "given" in single else ""
     tests, picture = _tests(single, path)
@@ -235,7 +244,10 @@ def read(path: Path) -> Exercise:
     _check_switches(made)
     if taken := sorted(set(made.asks) & RESERVED):
         raise UserError(
-            f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else"
+            f"{path}: a student cannot be asked for {taken[0]!r}: in a test, sub.{taken[0]} is something else",
+            value=taken[0],
+            problem="reserved",
+            file=path,
         )
     return made
 
@@ -245,7 +257,8 @@ def _uses(text: str, path: Path) -> tuple[str, ...]:
     numbers = tuple(part.strip() for part in text.split(",")) if text else ()
     for number in numbers:
         if not re.fullmatch(r"\d\d\.\d+", number):
-            raise UserError(f"{path}: uses: {number!r}; expected numbers of exercises, such as '02.6, 12.1'")
+            message = f"{path}: uses: {number!r}; expected numbers of exercises, such as '02.6, 12.1'"
+            raise UserError(message, argument="uses", value=number, file=path)
     return numbers
 
 
@@ -264,11 +277,13 @@ def _variant(block: Block, path: Path) -> Variant:
     where = f"{path} line {block.line}"
     if block.name == "mutant":
         if "caught by" not in fields or not block.note:
-            raise UserError(f"{where}: a mutant says what is wrong on its first line and 'caught by:' on the next")
+            message = f"{where}: a mutant says what is wrong on its first line and 'caught by:' on the next"
+            raise UserError(message, argument="mutant", file=path, line=block.line)
         return Variant(block.note, block.text, fields["caught by"], fields.get("says", ""))
     match = re.fullmatch(r"(\d+(?:\.\d+)?): (.+)", block.note)
     if not match:
-        raise UserError(f"{where}: a partial answer begins like '# %% [partial] 2: what is right in it'")
+        message = f"{where}: a partial answer begins like '# %% [partial] 2: what is right in it'"
+        raise UserError(message, argument="partial", value=block.note, file=path, line=block.line)
     return Variant(match[2], block.text, points=float(match[1]))
 
 
@@ -279,7 +294,8 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
         match = re.fullmatch(r"# no ([\w, ]+?)(?: of ([\w., ]+))?: (\S.*)", line.rstrip())
         if not match:
             if line.strip():
-                raise UserError(f"{path} line {i}: expected '# no KIND: reason' or '# no KIND of FUNCTION: reason'")
+                message = f"{path} line {i}: expected '# no KIND: reason' or '# no KIND of FUNCTION: reason'"
+                raise UserError(message, argument="probes", value=line, file=path, line=i)
             continue
         for kind in match[1].split(", "):
             if kind not in PROBES:
@@ -312,7 +328,8 @@ def _check_syntax(blocks: Iterable[Block], path: Path) -> None:
                 compiled(block.text, path, block.line)
             except (SyntaxError, ValueError) as problem:
                 line = getattr(problem, "lineno", None) or block.line
-                raise UserError(f"{path} line {line}: [{block.name}] is no Python: {problem}") from problem
+                message = f"{path} line {line}: [{block.name}] is no Python: {problem}"
+                raise UserError(message, argument=block.name, problem="syntax", file=path, line=line) from problem
 
 
 def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Callable[[Asked], Picture] | None]:
@@ -326,12 +343,13 @@ def _tests(single: dict[str, Block], path: Path) -> tuple[tuple[Test, ...], Call
                 lines = [f.lineno for f in traceback.extract_tb(problem.__traceback__) if f.filename == str(path)]
                 said = f"{type(problem).__name__}: {problem}"
                 hint = "; expected @test(points=…, hints=(…, …), rounds=…, against=…)" if "test()" in said else ""
-                raise UserError(
-                    f"{path} line {(lines or [single[name].line])[-1]}: [{name}] stops with {said}{hint}"
-                ) from problem
+                at = (lines or [single[name].line])[-1]
+                message = f"{path} line {at}: [{name}] stops with {said}{hint}"
+                kind = type(problem).__name__
+                raise UserError(message, argument=name, value=kind, problem="raised", file=path, line=at) from problem
     tests = tuple(value for value in namespace.values() if isinstance(value, Test))
     if not tests:
-        raise UserError(f"{path}: [tests] defines no @test")
+        raise UserError(f"{path}: [tests] defines no @test", argument="tests", problem="empty", file=path)
     if "picture" in single and not callable(namespace.get("picture")):
         raise UserError(f"{path} line {single['picture'].line}: [picture] defines no picture(sub)")
     return tests, namespace["picture"] if "picture" in single else None
@@ -345,7 +363,8 @@ def folder(given: Path | None = None) -> Path:
     named = given or (Path(os.environ["MINIRLHF_EXERCISES"]) if "MINIRLHF_EXERCISES" in os.environ else None)
     if named:
         if not named.is_dir():
-            raise UserError(f"no folder {named}; expected the exercises' sources, exercises/NN_chapter/ex_NN_K.py")
+            message = f"no folder {named}; expected the exercises' sources, exercises/NN_chapter/ex_NN_K.py"
+            raise UserError(message, file=named, problem="missing")
         return named
     for candidate in (provenance.PACKAGE.parent / "exercises", Path("exercises")):
         if any(candidate.glob("[0-9][0-9]_*/ex_*.py")):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from minirlhf.classroom import beside, probes
 from minirlhf.classroom import exercise as sources
@@ -41,6 +42,12 @@ class TestResult:
     unanswered: bool = False
     named: tuple[str, ...] = ()
     probe: str = ""  # the kind of probe that failed, if it was one
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the failure, see Failure
+
+    @property
+    def problem(self) -> str:
+        """What is wrong in one or two words; "wrong" where no more can be said."""
+        return self.facts.get("problem") or ""
 
     @property
     def asks(self) -> str:
@@ -55,13 +62,14 @@ class TestResult:
 
 @dataclass
 class Outcome:
-    """One submission's outcome in one exercise. ``note`` says why nothing was tested, if so."""
+    """One submission's outcome in one exercise. ``note`` says why nothing was tested, if so; ``problem`` in a word or two."""
 
     exercise: Exercise
     results: list[TestResult] = field(default_factory=list)
     note: str = ""
     file: str = ""  # the file that was graded
     remarks: tuple[str, ...] = ()  # which earlier answers ran in it, one sentence each
+    problem: str = ""
 
     @property
     def points(self) -> float:
@@ -97,12 +105,12 @@ def run_test(
             raise
         except Failure as problem:
             missing = isinstance(problem, Missing)
-            return TestResult(test, False, problem.message, problem.lines, unanswered=missing, named=problem.named)
+            found = TestResult(test, False, problem.message, problem.lines, unanswered=missing, named=problem.named)
+            return replace(found, facts=problem.facts)
         except Exception as problem:
             # A test that is proved on the solution fails so only on an answer of some unusable type.
-            return TestResult(
-                test, False, f"the answer cannot be used ({type(problem).__name__}: {str(problem)[:120]})"
-            )
+            said = f"the answer cannot be used ({type(problem).__name__}: {str(problem)[:120]})"
+            return TestResult(test, False, said, facts={"problem": "unusable"})
     return TestResult(test, True, worst=worst_error.get())
 
 
@@ -123,10 +131,10 @@ def run_tests(
         try:
             used = submission.value("STUDENT")
         except Failure as problem:
-            return Outcome(exercise, note=problem.message)
+            return Outcome(exercise, note=problem.message, problem=problem.problem or "")
         if not isinstance(used, str) or normalised(used) not in map(normalised, (submission.student, *also)):
             note = f"answered with the numbers of {str(used)[:40]!r}; set STUDENT = {submission.student!r}"
-            return Outcome(exercise, note=note)
+            return Outcome(exercise, note=note, problem="student")
         submission.student = used  # as it is spelled there, the numbers were drawn
     for test in exercise.tests:
         if hung or deaths >= MAX_DEATHS:
@@ -138,7 +146,7 @@ def run_tests(
         except Ended as problem:
             deaths += 1
             hung = problem.message if problem.timed_out else ""
-            outcome.results.append(TestResult(test, False, problem.message, unanswered=True))
+            outcome.results.append(TestResult(test, False, problem.message, unanswered=True, facts=problem.facts))
     _probe(outcome, submission, seed)
     return outcome
 
@@ -156,10 +164,10 @@ def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
                 probes.ask(probe, submission)
         except probes.Probed as problem:
             found = replace(home, passed=False, message=problem.message, lines=problem.lines)
-            outcome.results[places[-1]] = replace(found, named=problem.named, probe=problem.kind)
+            outcome.results[places[-1]] = replace(found, named=problem.named, probe=problem.kind, facts=problem.facts)
         except Failure as problem:
             found = replace(home, passed=False, message=problem.message, lines=problem.lines, unanswered=True)
-            outcome.results[places[-1]] = found
+            outcome.results[places[-1]] = replace(found, facts=problem.facts)
 
 
 def exercise_limits(exercise: Exercise) -> Limits:
@@ -178,9 +186,9 @@ def grade_answer(
     """
     section = handed.answer(exercise)
     if section is None:
-        return Outcome(exercise, note=handed.why_missing(exercise))
+        return Outcome(exercise, note=handed.why_missing(exercise), problem="missing")
     if section.is_stub(exercise):
-        return Outcome(exercise, note="unchanged: this is what was given", file=section.file)
+        return Outcome(exercise, note="unchanged: this is what was given", file=section.file, problem="unchanged")
 
     limits = limits or exercise_limits(exercise)
     earlier, remarks = earlier_answers(server, exercise, handed, student, seed, limits)
@@ -248,7 +256,8 @@ def folders(submissions: Path) -> dict[str, list[Path]]:
         UserError: no such folder, or nobody in it.
     """
     if not submissions.is_dir():
-        raise UserError(f"no folder {submissions}; expected one folder per student in it")
+        message = f"no folder {submissions}; expected one folder per student in it"
+        raise UserError(message, file=submissions, problem="missing")
     found: dict[str, list[Path]] = {}
     spelled: dict[str, str] = {}
     for entry in sorted(submissions.iterdir()):
@@ -259,7 +268,8 @@ def folders(submissions: Path) -> dict[str, list[Path]]:
         student = spelled.setdefault(normalised(name), name)
         found.setdefault(student, []).extend(files_of(entry) if is_folder else [entry])
     if not found:
-        raise UserError(f"{submissions} holds no submissions; expected one folder per student, or one file per student")
+        message = f"{submissions} holds no submissions; expected one folder per student, or one file per student"
+        raise UserError(message, file=submissions, problem="empty")
     return found
 
 

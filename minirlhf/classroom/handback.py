@@ -81,7 +81,11 @@ class Back:
         possible = marks.number(said.replace(",", "."), f"{self.table.path}: {what}") if said else most
         if possible <= 0 or (possible != most and not self.scale):
             raise UserError(
-                f"{self.table.path}: {what} is {said}, and the homework is worth {most:g}; --scale converts"
+                f"{self.table.path}: {what} is {said}, and the homework is worth {most:g}; --scale converts",
+                argument="--scale",
+                value=possible,
+                expected=most,
+                file=self.table.path,
             )
         return possible
 
@@ -94,7 +98,8 @@ def canvas(back: Back) -> Written:
     header = back.table.header
     info = [c for c in header if normalised(c) in CANVAS_INFO]
     if not any(normalised(c) == "section" for c in info) or not any(normalised(c) == "id" for c in info):
-        raise UserError(f"{back.table.path} has no columns ID and Section; expected the exported gradebook")
+        message = f"{back.table.path} has no columns ID and Section; expected the exported gradebook"
+        raise UserError(message, argument="ID, Section", file=back.table.path, problem="missing")
     fits = [c for c in header if c == back.assignment or c.rpartition(" (")[0] == back.assignment]
     if not back.assignment or not fits:
         others = [c for c in header if c not in info]

@@ -80,11 +80,19 @@ def read(path: Path, columns: Sequence[str], what: str) -> list[dict[str, str]]:
             found = list(csv.DictReader(file, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise UserError(
-            f"{path} cannot be read; expected {what}: a CSV file with the columns {', '.join(columns)}"
+            f"{path} cannot be read; expected {what}: a CSV file with the columns {', '.join(columns)}",
+            file=path,
+            problem="unreadable",
         ) from problem
     for row in found[:1]:
         if missing := [c for c in columns if c not in row]:
-            raise UserError(f"{path} has no column {missing[0]!r}; {what} has {', '.join(columns)}")
+            raise UserError(
+                f"{path} has no column {missing[0]!r}; {what} has {', '.join(columns)}",
+                argument=missing[0],
+                expected=list(columns),
+                problem="missing",
+                file=path,
+            )
     return found
 
 
@@ -93,7 +101,7 @@ def number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UserError(f"{where}: {text!r} is no number") from None
+        raise UserError(f"{where}: {text!r} is no number", value=text, expected=float) from None
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
@@ -150,9 +158,10 @@ def overridden(rows: Sequence[Mark], path: Path) -> list[Mark]:
             raise unknown(f"exercise in {where}", key[1], {r.exercise for r in rows})
         row, points = found[by_key[key]], number(line["points"], where)
         if not 0 <= points <= row.max:
-            raise UserError(f"{where}: {points:g} points; expected 0 to {row.max:g}")
+            message = f"{where}: {points:g} points; expected 0 to {row.max:g}"
+            raise UserError(message, argument="points", value=points, expected=row.max)
         if not line["comment"].strip():
-            raise UserError(f"{where}: a mark set by hand needs a comment")
+            raise UserError(f"{where}: a mark set by hand needs a comment", argument="comment", problem="missing")
         reason = f"{BY_HAND} {line['comment'].strip()} (graded: {row.points:g})"
         found[by_key[key]] = replace(row, points=points, reason=reason)
     return found
@@ -202,13 +211,15 @@ def read_course(path: Path) -> Course:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise UserError(f"{path} cannot be read ({problem}); expected TOML with [weights] and [late]") from problem
+        message = f"{path} cannot be read ({problem}); expected TOML with [weights] and [late]"
+        raise UserError(message, file=path, problem="unreadable") from problem
     if extra := sorted(set(found) - {"weights", "late"}):
         raise unknown(f"table in {path}", extra[0], ("weights", "late"))
     weights = found.get("weights", {})
     for name, value in weights.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-            raise UserError(f'{path}: weight {name} = {value!r}; expected a number ≥ 0, such as "05.3" = 2')
+            message = f'{path}: weight {name} = {value!r}; expected a number ≥ 0, such as "05.3" = 2'
+            raise UserError(message, argument=name, value=value, expected=0, file=path)
     return Course(
         {str(k): float(v) for k, v in weights.items()}, _late(found["late"], path) if "late" in found else None
     )
@@ -220,12 +231,17 @@ def _late(table: dict[str, Any], path: Path) -> Late:
         raise unknown(f"rule of [late] in {path}", extra[0], known)
     deadline = table.get("deadline")
     if not isinstance(deadline, datetime):
-        raise UserError(f"{path}: [late] needs a deadline, such as deadline = 2026-11-20T23:59:00")
+        message = f"{path}: [late] needs a deadline, such as deadline = 2026-11-20T23:59:00"
+        raise UserError(message, argument="deadline", problem="missing", file=path)
     for name, value in table.items():
         kind = str if name == "spent" else datetime if name == "deadline" else (int, float)
         if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
             raise UserError(
-                f"{path}: [late] {name} = {value!r}; expected {'a file name' if name == 'spent' else 'a number ≥ 0'}"
+                f"{path}: [late] {name} = {value!r}; expected {'a file name' if name == 'spent' else 'a number ≥ 0'}",
+                argument=name,
+                value=value,
+                expected=str if name == "spent" else 0,
+                file=path,
             )
     spent = str(path.parent / table["spent"]) if table.get("spent") else ""
     return Late(**{**table, "deadline": _aware(deadline), "spent": spent})
@@ -243,7 +259,8 @@ def read_times(path: Path) -> dict[str, datetime]:
         try:
             moment = _aware(datetime.fromisoformat(line["handed_in"].strip()))
         except ValueError:
-            raise UserError(f"{path} line {n}: {line['handed_in']!r} is no time; expected 2026-11-20T23:59") from None
+            message = f"{path} line {n}: {line['handed_in']!r} is no time; expected 2026-11-20T23:59"
+            raise UserError(message, argument="handed_in", value=line["handed_in"], file=path, line=n) from None
         key = normalised(line["student"])
         found[key] = max(moment, found.get(key, moment))
     return found

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.folders import cache_folder
 
 Choice = str | int | float
@@ -56,12 +57,14 @@ class Prediction:
         said = ""
         if isinstance(answer, str):
             if answer not in self.choices:
-                raise ValueError(f"answer: expected one of {self.choices}, got {answer!r}")
+                message = f"answer: expected one of {self.choices}, got {answer!r}"
+                raise ArgumentError(message, argument="answer", value=answer, expected=self.choices)
             self.answer = self.choices.index(answer)
         else:
             numbers = [c for c in self.choices if not isinstance(c, str)]
             if len(numbers) < len(self.choices):
-                raise ValueError(f"answer: expected one of {self.choices}, got {answer!r}")
+                message = f"answer: expected one of {self.choices}, got {answer!r}"
+                raise ArgumentError(message, argument="answer", value=answer, expected=self.choices)
             if math.isnan(answer):
                 raise ValueError("answer: expected a number, got nan")
             self.answer = min(range(len(numbers)), key=lambda i: abs(numbers[i] - answer))
@@ -98,11 +101,14 @@ class Predictions:
         """
         letters = ascii_lowercase[: len(choices)]
         if not 2 <= len(choices) <= 10 or len(set(choices)) < len(choices):
-            raise ValueError(f"choices: expected two to ten different ones, got {choices}")
+            message = f"choices: expected two to ten different ones, got {choices}"
+            raise ArgumentError(message, argument="choices", value=choices, expected=(2, 10))
         if len({isinstance(c, str) for c in choices}) > 1:
-            raise ValueError(f"choices: expected texts or numbers, not both, got {choices}")
+            message = f"choices: expected texts or numbers, not both, got {choices}"
+            raise ArgumentError(message, argument="choices", value=choices, problem="mixed")
         if mine is not None and mine not in list(letters):
-            raise ValueError(f"mine: expected one of {', '.join(letters)}, got {mine!r}")
+            message = f"mine: expected one of {', '.join(letters)}, got {mine!r}"
+            raise ArgumentError(message, argument="mine", value=mine, expected=list(letters))
         found = self.asked[question] = Prediction(question, choices)
         print(found)
         if mine is not None:

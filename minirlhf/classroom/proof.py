@@ -27,10 +27,14 @@ MUTANTS = 3  # at least
 
 @dataclass(frozen=True)
 class Proved:
-    """One thing that must hold of an exercise, and what is wrong with it, if anything is."""
+    """One thing that must hold of an exercise, and what is wrong with it, if anything is.
+
+    ``key`` is its name for programs: "solution", "stub", or the note of a mutant or partial answer.
+    """
 
     what: str
     problem: str = ""
+    key: str = ""
 
 
 def answer(exercise: Exercise, *blocks: str, student: str = "ada") -> Local:
@@ -54,15 +58,15 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Proved]:
     if not all(t.probed for t in exercise.tests):
         rounds = math.ceil(rounds / 3)
     yield complete(exercise)
-    found = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds))
+    found = _claim("the solution earns everything", lambda: solution(exercise, seed, rounds), "solution")
     yield found
     if found.problem:
         return  # the rest would only repeat it
-    yield _claim("the stub earns nothing", lambda: stub(exercise, seed, rounds))
+    yield _claim("the stub earns nothing", lambda: stub(exercise, seed, rounds), "stub")
     for variant in exercise.mutants:
-        yield _claim(f"mutant: {variant.note}", lambda v=variant: mutant(exercise, v, seed, rounds))
+        yield _claim(f"mutant: {variant.note}", lambda v=variant: mutant(exercise, v, seed, rounds), variant.note)
     for variant in exercise.partials:
-        yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds))
+        yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
     for what, problem in machine(exercise, seed):
         yield Proved(what, problem)
@@ -70,14 +74,14 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[Proved]:
     yield Proved("numbers are the student's own", personal(exercise, seed))
 
 
-def _claim(what: str, prove_one: Callable[..., str]) -> Proved:
+def _claim(what: str, prove_one: Callable[..., str], key: str = "") -> Proved:
     """The claim, with whatever its code raised as its problem."""
     try:
-        return Proved(what, prove_one())
+        return Proved(what, prove_one(), key)
     except Failure as problem:
-        return Proved(what, f"the solution fails a test: {problem.message}")
+        return Proved(what, f"the solution fails a test: {problem.message}", key)
     except Exception as problem:
-        return Proved(what, f"its code raised {type(problem).__name__}: {problem}")
+        return Proved(what, f"its code raised {type(problem).__name__}: {problem}", key)
 
 
 def complete(exercise: Exercise) -> Proved:

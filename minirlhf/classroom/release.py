@@ -136,7 +136,10 @@ def place(texts: dict[Path, str], replace: bool) -> list[Path]:
     worked_on = [p for p, text in texts.items() if p.exists() and p.read_bytes() != text.encode("utf-8")]
     if worked_on and not replace:
         raise UserError(
-            f"{worked_on[0]} is there already and has been changed; name another folder, or --replace it and lose what is in it"
+            f"{worked_on[0]} is there already and has been changed; name another folder, or --replace it and lose what is in it",
+            argument="--replace",
+            file=worked_on[0],
+            problem="exists",
         )
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

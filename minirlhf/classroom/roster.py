@@ -71,7 +71,8 @@ class Export:
         """
         found = next((c for c in self.header if normalised(c) == normalised(name)), None)
         if found is None:
-            raise UserError(f"{self.path} has no column {name!r}; expected {what}")
+            message = f"{self.path} has no column {name!r}; expected {what}"
+            raise UserError(message, argument=name, problem="missing", file=self.path)
         return found
 
 
@@ -80,7 +81,8 @@ def text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} cannot be read; expected {what}, as UTF-8") from problem
+        message = f"{path} cannot be read; expected {what}, as UTF-8"
+        raise UserError(message, file=path, problem="unreadable") from problem
 
 
 def table(path: Path, what: str) -> Export:
@@ -95,9 +97,10 @@ def table(path: Path, what: str) -> Export:
     try:
         lines = [row for row in csv.reader(io.StringIO(content), delimiter=separator) if any(c.strip() for c in row)]
     except csv.Error as problem:
-        raise UserError(f"{path} cannot be read ({problem}); expected {what}, a CSV file") from problem
+        message = f"{path} cannot be read ({problem}); expected {what}, a CSV file"
+        raise UserError(message, file=path, problem="unreadable") from problem
     if not lines:
-        raise UserError(f"{path} is empty; expected {what}")
+        raise UserError(f"{path} is empty; expected {what}", file=path, problem="empty")
     return Export(path, [c.strip() for c in lines[0]], lines[1:], separator)
 
 
@@ -131,13 +134,15 @@ def enrolled(found: Export, id_column: str = "") -> list[Enrolled]:
         by_name = {normalised(c): c for c in reversed(known)}
         ids = [by_name[name] for name in IDS if name in by_name]
         if not ids:
-            raise UserError(f"{found.path} has no column with ids, such as 'student'; name one of its columns by --id")
+            message = f"{found.path} has no column with ids, such as 'student'; name one of its columns by --id"
+            raise UserError(message, argument="--id", problem="missing", file=found.path)
         chosen = ids[0]
     made = []
     for i, cells in rows.items():
         if not cells[chosen]:
             who = next((cells[c] for c in known if cells[c]), f"row {i + 2}")
-            raise UserError(f"{found.path}: {who!r} has no {chosen!r}; choose another column by --id")
+            message = f"{found.path}: {who!r} has no {chosen!r}; choose another column by --id"
+            raise UserError(message, argument=chosen, value=who, problem="empty", file=found.path)
         others = [cells[c] for c in known if c != chosen]
         others += [name for c in found.header if normalised(c) == ALSO for name in cells[c].split(";")]
         also = dict.fromkeys(name.strip() for name in (*others, cells[chosen].replace("/", "_")) if name.strip())
@@ -161,9 +166,9 @@ def _distinct(found: Sequence[Enrolled], path: Path) -> list[Enrolled]:
     ids = [normalised(s.id) for s in found]
     for s in found:
         if ids.count(normalised(s.id)) > 1:
-            raise UserError(f"{path}: {s.id!r} stands there twice")
+            raise UserError(f"{path}: {s.id!r} stands there twice", value=s.id, problem="duplicate", file=path)
     if not found:
-        raise UserError(f"{path}: no student in it")
+        raise UserError(f"{path}: no student in it", problem="empty", file=path)
     count = Counter(name for s in found for name in {normalised(n) for n in s.also})
     taken = set(ids) | {name for name, n in count.items() if n > 1}
     return [replace(s, also=tuple(n for n in s.also if normalised(n) not in taken)) for s in found]

@@ -28,7 +28,7 @@ class Ended(Failure):
     """The submission's process is no longer there to answer."""
 
     def __init__(self, message: str, timed_out: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(message, problem="timeout" if timed_out else "ended")
         self.timed_out = timed_out
 
 
@@ -44,7 +44,7 @@ class Local:
 
     def _find(self, name: str) -> Any:
         if name not in self.namespace:
-            raise Missing(f"`{name}` is missing")
+            raise Missing(f"`{name}` is missing", argument=name, problem="missing")
         return self.namespace[name]
 
     def _copied(self, value: Any) -> Any:
@@ -54,11 +54,13 @@ class Local:
         try:
             return self._copied(f(*args))
         except NotImplementedError as problem:
-            raise Failure("not written yet: it still raises NotImplementedError") from problem
+            message = "not written yet: it still raises NotImplementedError"
+            raise Failure(message, problem="unwritten") from problem
         except wire.WireError as problem:
-            raise Failure(f"the answer is {problem}") from problem
+            raise Failure(f"the answer is {problem}", problem="type") from problem
         except Exception as problem:
-            raise Failure(f"your code raised {inside.describe(problem)}") from problem
+            described = inside.describe(problem)
+            raise Failure(f"your code raised {described}", value=described, problem="raised") from problem
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""
@@ -106,9 +108,9 @@ class Server(Boxes):
         except (BoxEnded, KeyError, wire.WireError):
             found = None
         if not isinstance(found, dict):
-            raise UserError(f"{name} is too large or too strange to be read")
+            raise UserError(f"{name} is too large or too strange to be read", file=name, problem="unreadable")
         if "problem" in found:
-            raise UserError(str(found["problem"]))
+            raise UserError(str(found["problem"]), file=name)
         return [(str(cell), str(code)) for cell, code in found["cells"]]
 
 
@@ -155,7 +157,7 @@ class Boxed:
         try:
             return wire.decode(answer["ok"])
         except Exception as problem:
-            raise Failure("the answer is no plain data") from problem
+            raise Failure("the answer is no plain data", problem="type") from problem
 
     def _error(self, text: str, question: dict[str, Any]) -> Failure:
         """The :class:`Failure` for an error that the submission's side reported."""
@@ -164,12 +166,13 @@ class Boxed:
             cause = f": your code stopped with {self._errors[0]}" if self._errors else ""
             if "No module named 'minirlhf" in cause:
                 cause += "; an answer may import torch, NumPy and what the exercise itself imports"
-            return Missing(f"`{name}` is not defined{cause}")
+            errors = self._errors[0] if self._errors else None
+            return Missing(f"`{name}` is not defined{cause}", argument=name, value=errors, problem="missing")
         if text.startswith("NotImplementedError"):
-            return Failure("not written yet: it still raises NotImplementedError")
+            return Failure("not written yet: it still raises NotImplementedError", problem="unwritten")
         if text.startswith("WireError: "):
-            return Failure(f"the answer is {text.removeprefix('WireError: ')}")
-        return Failure(f"your code raised {text}")
+            return Failure(f"the answer is {text.removeprefix('WireError: ')}", problem="type")
+        return Failure(f"your code raised {text}", value=text, problem="raised")
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As in :class:`minirlhf.classroom.testing.Submission`."""

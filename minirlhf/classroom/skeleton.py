@@ -188,17 +188,18 @@ def write(root: Path, number: str, kind: str, title: str) -> Path:
     """
     match = re.fullmatch(r"(\d{1,2})\.([1-9]\d*)", number)
     if not match:
-        raise UserError(f"{number!r} is no exercise's number; expected one like 14.7")
+        message = f"{number!r} is no exercise's number; expected one like 14.7"
+        raise UserError(message, argument="exercise", value=number, expected="14.7")
     if kind not in sources.KINDS:
         raise unknown("kind", kind, sources.KINDS)
     if not title.strip() or "\n" in title:
-        raise UserError("--title is empty; expected one line")
+        raise UserError("--title is empty; expected one line", argument="--title", value=title, problem="empty")
     chapter = match[1].zfill(2)
     folders = {p.name[:2]: p for p in root.glob("[0-9][0-9]_*") if p.is_dir()}
     if chapter not in folders:
         raise unknown("chapter", chapter, folders)
     path = folders[chapter] / f"ex_{chapter}_{match[2]}.py"
     if path.exists():
-        raise UserError(f"{path} is there already")
+        raise UserError(f"{path} is there already", file=path, problem="exists")
     path.write_text(text(f"{chapter}.{match[2]}", kind, title.strip()), encoding="utf-8")
     return path

@@ -102,13 +102,15 @@ def read_safely(path: Path) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as problem:
-        raise UserError(f"{name} cannot be read ({problem.strerror}); links are not followed") from problem
+        message = f"{name} cannot be read ({problem.strerror}); links are not followed"
+        raise UserError(message, file=name, problem="unreadable") from problem
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise UserError(f"{name} is not a plain file")
+            raise UserError(f"{name} is not a plain file", file=name, problem="special")
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise UserError(f"{name} is larger than {MAX_BYTES >> 20} MB; clear its outputs and hand in again")
+        message = f"{name} is larger than {MAX_BYTES >> 20} MB; clear its outputs and hand in again"
+        raise UserError(message, expected=MAX_BYTES, file=name, problem="size")
     return raw
 
 

@@ -16,17 +16,21 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import Facts
 from minirlhf.ledger.registry import Draw
 
 SHOWN = 12  # a tensor with more entries is shown at its worst entry only
 worst_error: ContextVar[float] = ContextVar("worst_error", default=0.0)
 
 
-class Failure(Exception):
-    """What is wrong with an answer: one sentence, and the counterexample as lines. ``named``: well-known mistakes it is."""
+class Failure(Facts, Exception):
+    """What is wrong with an answer: one sentence, and the counterexample as lines. ``named``: well-known mistakes it is.
 
-    def __init__(self, message: str, lines: tuple[str, ...] = (), named: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
+    Its facts are for programs (see :class:`minirlhf.core.errors.Facts`); ``problem`` is "wrong" where no more can be said.
+    """
+
+    def __init__(self, message: str, lines: tuple[str, ...] = (), named: tuple[str, ...] = (), **facts: Any) -> None:
+        super().__init__(message, **facts)
         self.message, self.lines, self.named = message, lines, named
 
 
@@ -85,7 +89,7 @@ class Asked:
         """The student's value ``name``; a :class:`Failure` while it is still None."""
         value = self._submission.value(name)
         if value is None:
-            fail(f"`{name}` is still None")
+            raise Failure(f"`{name}` is still None", argument=name, problem="none")
         return value
 
     def number(self, name: str) -> float:
@@ -94,7 +98,7 @@ class Asked:
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int | float):
-            fail(f"`{name}` is {_kind(value)}; expected one number")
+            raise Failure(f"`{name}` is {_kind(value)}; expected one number", argument=name, expected=float)
         return float(value)
 
     def truth(self, name: str) -> bool:
@@ -110,7 +114,8 @@ class Asked:
         """The student's value ``name`` as one of the letters ``options``, such as ``"abcd"``."""
         value = self.value(name)
         if not isinstance(value, str) or len(value.strip()) != 1 or value.strip().lower() not in options:
-            fail(f"`{name}` is {show(value)!r}; expected one of the letters {', '.join(options)}")
+            message = f"`{name}` is {show(value)!r}; expected one of the letters {', '.join(options)}"
+            raise Failure(message, argument=name, value=value, expected=options)
         return value.strip().lower()
 
     def gradient(self, name: str, *args: Any, wrt: int = 0, **kwargs: Any) -> Any:
@@ -226,61 +231,68 @@ def expect(
         if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
             matches.append(mistake)
     if matches:
-        raise Failure(f"{what} {named(matches)}", tuple(lines), tuple(matches))
+        raise Failure(f"{what} {named(matches)}", tuple(lines), tuple(matches), problem="mistake")
     if not bool(torch.isfinite(answer).all()):
-        raise Failure(f"{what} holds NaN or an infinity", tuple(lines))
+        raise Failure(f"{what} holds NaN or an infinity", tuple(lines), problem="not finite")
     if _error(-answer, right) <= tolerance:
-        raise Failure(f"{what} has the wrong sign", tuple(lines))
+        raise Failure(f"{what} has the wrong sign", tuple(lines), problem="sign")
     if _error(answer, 100 * right) <= tolerance:
-        raise Failure(f"{what} is a hundred times too large: is it in percent?", tuple(lines))
+        raise Failure(f"{what} is a hundred times too large: is it in percent?", tuple(lines), problem="percent")
     if not reveal and error <= 5 * tolerance:
-        raise Failure(f"{what} is near, but not near enough: was it rounded too early?", tuple(lines))
-    if said := _resemblance(answer, right, tolerance):
-        raise Failure(f"{what} {said}", tuple(lines), (said,))
-    raise Failure(f"{what} is wrong", tuple(lines))
+        message = f"{what} is near, but not near enough: was it rounded too early?"
+        raise Failure(message, tuple(lines), problem="near")
+    kind, said = _resemblance(answer, right, tolerance)
+    if said:
+        raise Failure(f"{what} {said}", tuple(lines), (said,), problem=kind)
+    raise Failure(f"{what} is wrong", tuple(lines), problem="wrong")
 
 
-def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> str:
-    """How a wrong answer is related to the right one, where no exercise has a name for it; empty if it is not."""
+def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, str]:
+    """How a wrong answer is related to the right one, where no exercise has a name for it: a kind and a clause, or two empty texts."""
 
     def same(a: Tensor) -> bool:
         return bool(torch.isfinite(a).all()) and _error(a, right) <= tolerance
 
     counted = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
     if right.numel() == 0 or counted or _error(right, torch.zeros_like(right)) <= tolerance:
-        return ""  # of two whole numbers, one is often a multiple of the other by chance
+        return "", ""  # of two whole numbers, one is often a multiple of the other by chance
     for times in range(2, 13):
         if same(answer / times):
-            return f"is {times} times as large as it should be: is something added up where a mean is meant, or counted twice?"
+            return (
+                "multiple",
+                f"is {times} times as large as it should be: is something added up where a mean is meant, or counted twice?",
+            )
         if same(answer * times):
-            return f"is 1/{times} of what it should be: is a mean taken where a sum is meant?"
+            return "fraction", f"is 1/{times} of what it should be: is a mean taken where a sum is meant?"
     turns = (
-        ("is upside down: it is 1 over what it should be", torch.reciprocal),
-        ("is the square of what it should be", torch.sqrt),
-        ("is the root of what it should be", torch.square),
-        ("lacks an exponential", torch.exp),
-        ("lacks a logarithm", torch.log),
-        ("is in bits; it should be in nats", lambda x: x * math.log(2)),
-        ("is in nats; it should be in bits", lambda x: x / math.log(2)),
+        ("reciprocal", "is upside down: it is 1 over what it should be", torch.reciprocal),
+        ("square", "is the square of what it should be", torch.sqrt),
+        ("root", "is the root of what it should be", torch.square),
+        ("exponential", "lacks an exponential", torch.exp),
+        ("logarithm", "lacks a logarithm", torch.log),
+        ("bits", "is in bits; it should be in nats", lambda x: x * math.log(2)),
+        ("nats", "is in nats; it should be in bits", lambda x: x / math.log(2)),
     )
-    for said, turned in turns:
+    for kind, said, turned in turns:
         if same(turned(answer)):
-            return said
+            return kind, said
     whole = bool((answer == answer.round()).all())  # one reply with probability 1 is an answer of its own
     for digits in range(2 if right.numel() < 3 else 1, 6):  # a lone number of one digit may come from anywhere
         if not whole and _error(answer, right.round(decimals=digits)) <= 1e-7:
-            return f"is rounded to {digits} decimal{'s' * (digits > 1)}, and more are asked for"
+            return "rounded", f"is rounded to {digits} decimal{'s' * (digits > 1)}, and more are asked for"
     if answer.numel() < 2:
-        return ""
+        return "", ""
     if answer.dim() == 2 and answer.shape[0] == answer.shape[1] and same(answer.T):
-        return "has its rows and columns exchanged"
+        return "transposed", "has its rows and columns exchanged"
     if same(answer - (answer - right).mean()):
-        return "is off by the same number everywhere"
+        return "shifted", "is off by the same number everywhere"
     if same(answer.flatten().sort().values[right.flatten().argsort().argsort()].reshape(right.shape)):
-        return "holds the right numbers in another order"
+        return "reordered", "holds the right numbers in another order"
     if _distributions(right) and not bool((right == right.round()).all()) and not _distributions(answer):
-        return "holds a negative probability" if bool((answer < 0).any()) else "does not sum to 1, as probabilities do"
-    return ""
+        if bool((answer < 0).any()):
+            return "negative", "holds a negative probability"
+        return "sum", "does not sum to 1, as probabilities do"
+    return "", ""
 
 
 def _distributions(x: Tensor) -> bool:
@@ -290,13 +302,14 @@ def _distributions(x: Tensor) -> bool:
 
 def _as_tensor(got: Any, right: Tensor, what: str) -> Tensor:
     if got is None:
-        raise Failure(f"{what} is None: is a `return` missing?")
+        raise Failure(f"{what} is None: is a `return` missing?", problem="none")
     if isinstance(got, bool | int | float) and right.dim() == 0:
         return torch.tensor(float(got), dtype=torch.float64)
     if not isinstance(got, Tensor):
-        raise Failure(f"{what} is {_kind(got)}; expected {_kind(right)}")
+        raise Failure(f"{what} is {_kind(got)}; expected {_kind(right)}", value=type(got).__name__, problem="type")
     if got.shape != right.shape:
-        raise Failure(f"{what} has shape {tuple(got.shape)}; expected {tuple(right.shape)}")
+        message = f"{what} has shape {tuple(got.shape)}; expected {tuple(right.shape)}"
+        raise Failure(message, value=tuple(got.shape), expected=tuple(right.shape), problem="shape")
     return got.detach().to(torch.float64)
 
 

@@ -32,6 +32,7 @@ from minirlhf.classroom.beside import Beside, Curve, run_once, solution
 from minirlhf.classroom.exercise import Exercise
 from minirlhf.classroom.runner import Local
 from minirlhf.classroom.testing import Asked, Failure, Test, fail, show, test
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.evidence import paired
 from minirlhf.ledger.registry import Draw
@@ -66,7 +67,9 @@ def trains(
         ValueError: no docstring, no points, not two hints, fewer than three seeds, or a bar that is not positive.
     """
     if seeds < 3 or not bar > 0:
-        raise ValueError(f"{seeds=}, {bar=}; expected at least 3 seeds and a positive bar")
+        raise ArgumentError(
+            f"{seeds=}, {bar=}; expected at least 3 seeds and a positive bar", argument="seeds, bar", value=(seeds, bar)
+        )
 
     def build(run: Curve) -> Training:
         def judged(sub: Asked, draw: Draw) -> None:
@@ -104,16 +107,17 @@ def judge(mine: Sequence[Sequence[float]], ours: Sequence[Sequence[float]], bar:
         ("it gets worse as it trains",) if sinks and statistics.fmean(ends) < statistics.fmean(starts) - bar / 2 else ()
     )
     if not all(math.isfinite(x) for curve in mine for x in curve):
-        raise Failure("; ".join((f"{what} is NaN or infinite in a run", *worse)), lines, worse)
+        message = "; ".join((f"{what} is NaN or infinite in a run", *worse))
+        raise Failure(message, lines, worse, value="worse" if worse else None, problem="not finite")
     found = paired.differences({"yours": [c[-1] for c in mine], "ours": [c[-1] for c in ours]})["yours", "ours"]
     low, high = found.interval
     if low >= -bar:
         return
     said = f"{what} ends {_signed(found.mean)} ours over {found.seeds} paired runs (95 % interval {low:+.3g} to {high:+.3g}); at most {bar:g} below is right"
-    named = worse
+    named, kind = worse, "worse" if worse else "below"
     if all(max(curve) - min(curve) < FLAT for curve in mine):
-        named = ("nothing changes: the run ends where it began",)
-    raise Failure("; ".join((said, *named)), lines, named)
+        named, kind = ("nothing changes: the run ends where it began",), "flat"
+    raise Failure("; ".join((said, *named)), lines, named, value=found.mean, expected=-bar, problem=kind)
 
 
 def _signed(gap: float) -> str:

@@ -41,10 +41,12 @@ def run(args: argparse.Namespace) -> int:
     exercises = sources.load(sources.folder(args.exercises), args.what)
     if args.picture and (len(exercises) != 1 or not exercises[0].picture or args.watch):
         known = [e.id for e in sources.load(sources.folder(args.exercises)) if e.picture]
-        raise UserError(f"--picture is for one exercise that has a picture: {', '.join(known)}")
+        message = f"--picture is for one exercise that has a picture: {', '.join(known)}"
+        raise UserError(message, argument="--picture", expected=known)
     for path in args.file or ():
         if path.suffix not in SUFFIXES or not path.is_file():
-            raise UserError(f"no file {path}; expected a notebook (.ipynb) or a Python file (.py)")
+            message = f"no file {path}; expected a notebook (.ipynb) or a Python file (.py)"
+            raise UserError(message, argument="--file", file=path, problem="missing")
     with Server() as server:
         if args.watch:
             return _watch(args, server, exercises)
@@ -75,7 +77,10 @@ def _handed(args: argparse.Namespace, exercises: Sequence[Exercise]) -> HandedIn
         raise UserError(
             problems
             if args.file and problems
-            else f"no answers to {', '.join(args.what)} here; 'minirlhf release --chapter {chapter} --out .' writes the exercises"
+            else f"no answers to {', '.join(args.what)} here; 'minirlhf release --chapter {chapter} --out .' writes the exercises",
+            value=args.what,
+            file=args.file[0] if args.file else None,
+            problem="missing",
         )
     return handed
 

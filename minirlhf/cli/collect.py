@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if args.grades and platform.name != "github":
         raise UserError("--grades is for github: Canvas and Moodle have all in --roster")
     if not args.replace and any((args.out / name).exists() for name in OURS):
-        raise UserError(f"{args.out} holds collected work already; name another folder, or --replace it")
+        message = f"{args.out} holds collected work already; name another folder, or --replace it"
+        raise UserError(message, argument="--replace", file=args.out, problem="exists")
     people = roster.read(args.roster, args.id)
     found, strangers = downloads.collect(platform, args.download, people, args.roster)
     if args.grades:

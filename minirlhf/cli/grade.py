@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Grade everybody and write the files."""
     root = sources.folder(args.exercises)
     if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}; expected at least 1")
+        raise UserError(f"--jobs {args.jobs}; expected at least 1", argument="--jobs", value=args.jobs, expected=1)
     course = marks.read_course(args.course) if args.course else marks.Course()
     if args.times and not course.late:
         raise UserError("--times needs the late rules of --course, a table [late] with a deadline")
@@ -162,7 +162,10 @@ def _grades_there(args: argparse.Namespace, students: list[str]) -> list[Mark]:
         new = [Mark(s, "", 0.0, 0.0) for s in students]
         if lost := marks.lost(marks.read_rows(args.out), new):
             raise UserError(
-                f"{args.out} has grades of {len(lost)} students who are not in this run, such as {lost[0]!r}; --update merges into it, --replace throws them away"
+                f"{args.out} has grades of {len(lost)} students who are not in this run, such as {lost[0]!r}; --update merges into it, --replace throws them away",
+                argument="--update, --replace",
+                value=lost,
+                file=args.out,
             )
     return []
 
@@ -183,7 +186,8 @@ def _exercises(root: Path, chapters: list[str] | None, work: dict[str, HandedIn]
     counts = Counter(c for handed in work.values() for c in {n.split(".")[0] for n in handed.sections} & known)
     wanted = chapters or sorted(c for c, n in counts.items() if 2 * n >= max(counts.values()))
     if not wanted:
-        raise UserError("no submission has a section like '# exercise 05.1'; name the chapter by --chapter")
+        message = "no submission has a section like '# exercise 05.1'; name the chapter by --chapter"
+        raise UserError(message, argument="--chapter", problem="missing")
     if not chapters:
         for c, n in sorted(counts.items()):
             if c not in wanted:
@@ -203,5 +207,7 @@ def _report_isolation(server: Server, secret: list[Path], allow_weak: bool) -> N
     if not allow_weak and (lost := [name for name in NEEDED if name in missing]):
         raise UserError(
             f"this system cannot give: {', '.join(lost)}. Grade as root or on Linux with user namespaces, or keep the "
-            "exercises where others cannot read; --allow-weak-isolation grades students you trust"
+            "exercises where others cannot read; --allow-weak-isolation grades students you trust",
+            argument="--allow-weak-isolation",
+            value=lost,
         )

@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.key and args.nbgrader:
         raise UserError("--key and --nbgrader are two releases; choose one")
     if args.student and not args.key:
-        raise UserError("--student belongs to --key: a release is the same for everybody")
+        message = "--student belongs to --key: a release is the same for everybody"
+        raise UserError(message, argument="--student", expected="--key")
     found = sources.load(sources.folder(args.exercises), args.chapter)
     args.out.mkdir(parents=True, exist_ok=True)
     for _, chapter in groupby(found, lambda e: e.chapter):

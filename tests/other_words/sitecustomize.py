@@ -45,8 +45,6 @@ class Respell(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if name == "unknown":
-            return node  # facts: the kind, the name, and what is known
         if name == "unknown":  # its arguments are facts: a kind and names
             return node
         return self._said(node) if SAYING.match(name) else self.generic_visit(node)
