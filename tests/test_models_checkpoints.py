@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+from facts import raises
 from patience import finished
 
 from minirlhf.core.errors import UserError
@@ -52,7 +53,7 @@ def flip_a_bit(path):
 # -- there and back ----------------------------------------------------------------------------------------------
 
 
-def test_everything_comes_back_bit_for_bit(model, tmp_path):
+def test_checkpoints_load_returns_saved_bits(model, tmp_path):
     critic = ValueModel.from_causal_lm(model)
     folder = checkpoints.save(
         tmp_path / "a" / "b", model, TOKENIZER, extra_tensors=EXTRA, extra_json=INFO, parts={"critic": critic}
@@ -67,14 +68,14 @@ def test_everything_comes_back_bit_for_bit(model, tmp_path):
     assert same_weights(ValueModel.from_pretrained(folder / "critic"), critic)
 
 
-def test_nothing_is_pickled(model, tmp_path):
+def test_checkpoints_save_writes_no_pickle(model, tmp_path):
     folder = checkpoints.save(tmp_path / "a", model, TOKENIZER, extra_tensors=EXTRA, extra_json=INFO)
     for path in folder.rglob("*"):
         assert path.suffix in {".json", ".jinja", ".safetensors"}, path.name
         assert not path.read_bytes().startswith((b"\x80", b"PK")), f"{path.name} looks like a pickle"
 
 
-def test_weights_into_an_existing_model(model, tmp_path):
+def test_checkpoints_restore_weights_in_place(model, tmp_path):
     folder = checkpoints.save(tmp_path / "lm", model)
     other = tiny_model("nano", TOKENIZER, seed=2)
     parameter = other.lm_head.weight
@@ -83,26 +84,26 @@ def test_weights_into_an_existing_model(model, tmp_path):
     reward, fresh = RewardModel.from_causal_lm(model, seed=3), RewardModel.from_causal_lm(other, seed=4)
     checkpoints.restore_weights(fresh, checkpoints.save(tmp_path / "reward", reward))
     assert same_weights(fresh, reward)
-    with pytest.raises(UserError, match="do not fit this LlamaForCausalLM"):
+    with raises(UserError, expected="LlamaForCausalLM", file=str(folder), problem="mismatch"):
         checkpoints.restore_weights(tiny_model("nano", word_tokenizer(["a"])), folder)
 
 
-def test_no_progress_bars(model, tmp_path, capfd):
+def test_checkpoints_load_shows_no_progress_bar(model, tmp_path, capfd):
     load_folder(checkpoints.save(tmp_path / "a", model, TOKENIZER))
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_older_checkpoint_is_replaced(model, tmp_path):
+def test_checkpoints_save_replaces_older_checkpoint(model, tmp_path):
     checkpoints.save(tmp_path / "a", model, extra_json={"n": 1})
     checkpoints.save(tmp_path / "a", extra_json={"n": 2})
     assert checkpoints.load(tmp_path / "a").info == {"n": 2}
     assert [p.name for p in tmp_path.iterdir()] == ["a"] and not (tmp_path / "a" / "config.json").exists()
 
 
-def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
+def test_checkpoints_save_does_not_replace_other_folder(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("words")
-    with pytest.raises(UserError, match="exists and is not a checkpoint"):
+    with raises(UserError, file=str(tmp_path / "thesis"), problem="not writable"):
         checkpoints.save(tmp_path / "thesis", extra_json={})
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "words" and len(list(tmp_path.iterdir())) == 1
 
@@ -110,61 +111,57 @@ def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
 # -- damage ------------------------------------------------------------------------------------------------------
 
 
+#: What is done to a folder, and the file and the kind of damage that is found.
 DAMAGE = {
-    "a bit of the weights": (lambda f: flip_a_bit(f / "model.safetensors"), "model.safetensors was altered"),
-    "the weights cut short": (
-        lambda f: os.truncate(f / "model.safetensors", 1000),
-        "model.safetensors has another size",
-    ),
-    "a bit of the state": (lambda f: flip_a_bit(f / "state.safetensors"), "state.safetensors was altered"),
-    "a file gone": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-    "a file added": (lambda f: (f / "pytorch_model.bin").write_bytes(b"\x80"), "pytorch_model.bin was added"),
+    "a bit of the weights": (lambda f: flip_a_bit(f / "model.safetensors"), "model.safetensors", "altered"),
+    "the weights cut short": (lambda f: os.truncate(f / "model.safetensors", 1000), "model.safetensors", "size"),
+    "a bit of the state": (lambda f: flip_a_bit(f / "state.safetensors"), "state.safetensors", "altered"),
+    "a file gone": (lambda f: (f / "config.json").unlink(), "config.json", "missing"),
+    "a file added": (lambda f: (f / "pytorch_model.bin").write_bytes(b"\x80"), "pytorch_model.bin", "added"),
     "a setting changed": (
         lambda f: (f / "state.json").write_text((f / "state.json").read_text().replace("5", "6")),
-        "state.json was altered",
+        "state.json",
+        "altered",
     ),
-    "no manifest": (lambda f: (f / "manifest.json").unlink(), "no manifest.json"),
-    "half a manifest": (lambda f: os.truncate(f / "manifest.json", 100), "manifest.json is unreadable"),
-    "an empty manifest": (lambda f: (f / "manifest.json").write_text("[]"), "manifest.json is unreadable"),
+    "no manifest": (lambda f: (f / "manifest.json").unlink(), "manifest.json", "missing"),
+    "half a manifest": (lambda f: os.truncate(f / "manifest.json", 100), "manifest.json", "unreadable"),
+    "an empty manifest": (lambda f: (f / "manifest.json").write_text("[]"), "manifest.json", "unreadable"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(kind, model, tmp_path):
-    harm, complaint = DAMAGE[kind]
+def test_checkpoints_damaged_is_refused_and_one_before_used(kind, model, tmp_path):
+    harm, name, problem = DAMAGE[kind]
     save_step(tmp_path, 4, model), save_step(tmp_path, 5, model)
     folder = checkpoints.step_folder(tmp_path, 5)
     assert checkpoints.damage(folder) is None
     harm(folder)
-    assert complaint in (checkpoints.damage(folder) or "")
-    with pytest.raises(UserError, match="damaged checkpoint"):
+    assert name in (checkpoints.damage(folder) or "")
+    with raises(UserError, argument=name, file=str(folder), problem=problem):
         checkpoints.load(folder)
-    with pytest.warns(UserWarning, match="step-000005: damaged.*using the one before"):
+    with pytest.warns(UserWarning, match="step-000005"):
         assert checkpoints.load_latest(tmp_path).info == {"step": 4}
 
 
-def test_every_checkpoint_damaged(tmp_path):
+def test_checkpoints_load_latest_all_damaged_is_error(tmp_path):
     for step in (1, 2):
         (save_step(tmp_path, step) / "state.json").unlink()
-    with (
-        pytest.warns(UserWarning),
-        pytest.raises(UserError, match=r"every checkpoint is damaged \(step-000002, step-000001\)"),
-    ):
+    with pytest.warns(UserWarning), raises(UserError, value=["step-000002", "step-000001"], file=str(tmp_path)):
         checkpoints.load_latest(tmp_path)
 
 
-def test_a_damaged_model_does_not_load(model, tmp_path):
+def test_load_folder_and_reward_model_refuse_damaged_weights(model, tmp_path):
     folder = checkpoints.save(tmp_path / "lm", model, TOKENIZER)
     flip_a_bit(folder / "model.safetensors")
-    with pytest.raises(UserError, match="damaged checkpoint"):
+    with raises(UserError, argument="model.safetensors", file=str(folder), problem="altered"):
         load_folder(folder)
     folder = checkpoints.save(tmp_path / "reward", RewardModel.from_causal_lm(model))
     flip_a_bit(folder / "head.safetensors")
-    with pytest.raises(UserError, match="damaged checkpoint"):
+    with raises(UserError, argument="head.safetensors", file=str(folder), problem="altered"):
         RewardModel.from_pretrained(folder)
 
 
-def test_hidden_files_of_desktops_are_ignored(tmp_path):
+def test_checkpoints_damage_ignores_hidden_files(tmp_path):
     folder = save_step(tmp_path, 1)
     (folder / ".DS_Store").write_bytes(b"x")
     assert checkpoints.damage(folder) is None
@@ -173,7 +170,7 @@ def test_hidden_files_of_desktops_are_ignored(tmp_path):
 # -- a run -------------------------------------------------------------------------------------------------------
 
 
-def test_the_latest_step_counts_as_a_number(tmp_path):
+def test_checkpoints_load_latest_compares_steps_as_numbers(tmp_path):
     assert checkpoints.load_latest(tmp_path) is None and checkpoints.load_latest(tmp_path / "none") is None
     for step in (9, 10, 1_000_000, 999_999):
         save_step(tmp_path, step)
@@ -183,18 +180,18 @@ def test_the_latest_step_counts_as_a_number(tmp_path):
         assert checkpoints.load_latest(tmp_path).info == {"step": 1_000_000}
 
 
-def test_prune(tmp_path):
+def test_checkpoints_prune_keeps_newest(tmp_path):
     for step in (1, 2, 3):
         save_step(tmp_path, step)
     (tmp_path / "checkpoints" / ".step-000004.99.partial").mkdir()
     checkpoints.prune(tmp_path, keep=2)
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000002", "step-000003"]
-    with pytest.raises(ValueError, match="keep=0"):
+    with raises(ValueError, argument="keep", value=0):
         checkpoints.prune(tmp_path, keep=0)
 
 
-def test_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="no such checkpoint folder"):
+def test_checkpoints_load_missing_folder_is_error(tmp_path):
+    with raises(UserError, file=str(tmp_path / "none"), problem="missing"):
         checkpoints.load(tmp_path / "none")
 
 
@@ -256,7 +253,7 @@ KILLED = """
 
 
 @pytest.mark.slow
-def test_killed_at_every_file_operation(tmp_path):
+def test_checkpoints_save_killed_at_any_file_operation_leaves_whole_checkpoint(tmp_path):
     """A save is killed at its first, second, third ... file operation until one comes through: a new one, a replacement.
 
     What is there by name is always whole. Between the two renames of a replacement there is nothing by that name.
@@ -285,19 +282,19 @@ def small_files_only():
 
 
 @pytest.mark.parametrize("size", [0, 100, 5_000, 100_000])
-def test_a_disk_that_is_full(size, model, tmp_path, small_files_only):
+def test_checkpoints_save_on_full_disk_leaves_nothing(size, model, tmp_path, small_files_only):
     checkpoints.save(tmp_path / "a", model, TOKENIZER, extra_json={"n": 1})
     tensors = {"large": torch.zeros(200_000)}
     small_files_only(size)
     for name in ("a", "b"):
-        with pytest.raises(UserError, match=f"{name}: the checkpoint cannot be written"):
+        with raises(UserError, file=str(tmp_path / name), problem="not writable"):
             checkpoints.save(tmp_path / name, model, TOKENIZER, extra_tensors=tensors)
     small_files_only(resource.RLIM_INFINITY)
     assert [p.name for p in tmp_path.iterdir()] == ["a"], "nothing half-written"
     assert checkpoints.load(tmp_path / "a").info == {"n": 1}, "and the older one is as it was"
 
 
-def test_an_exception_leaves_nothing_behind(tmp_path):
+def test_checkpoints_save_exception_leaves_nothing(tmp_path):
     class Broken:
         def save_pretrained(self, folder):
             raise RuntimeError("own mistake")
@@ -307,21 +304,21 @@ def test_an_exception_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_where_the_folder_should_be(tmp_path):
+def test_checkpoints_save_below_file_is_error(tmp_path):
     (tmp_path / "file").write_text("x")
     for target in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="cannot be written"):
+        with raises(UserError, file=str(target), problem="not writable"):
             checkpoints.save(target, extra_json={})
-        with pytest.raises(UserError, match="cannot be written"):
+        with raises(UserError, file=str(target / "x.json"), problem="not writable"):
             checkpoints.write_text_atomic(target / "x.json", "{}")
     assert (tmp_path / "file").read_text() == "x"
 
 
-def test_small_files_whole_or_not_at_all(tmp_path, small_files_only):
+def test_write_text_atomic_on_full_disk_keeps_older_file(tmp_path, small_files_only):
     path = tmp_path / "new" / "config.json"
     checkpoints.write_text_atomic(path, json.dumps(INFO))
     small_files_only(100)
-    with pytest.raises(UserError, match=r"config.json: cannot be written"):
+    with raises(UserError, file=str(path), problem="not writable"):
         checkpoints.write_text_atomic(path, "x" * 1000)
     small_files_only(resource.RLIM_INFINITY)
     assert json.loads(path.read_text()) == INFO and [p.name for p in path.parent.iterdir()] == ["config.json"]

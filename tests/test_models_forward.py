@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from architectures import ARCHITECTURES, VOCAB, build
+from facts import raises
 
 from minirlhf.core.calling import context_length, evaluating, position_ids, supported
 from minirlhf.core.exact import ToyLM
@@ -41,7 +42,7 @@ def alone(model, sequence, temperature=1.0):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_all_tokens_equal_one_row_at_a_time(model, side, temperature):
+def test_completion_logps_equal_one_row_at_a_time(model, side, temperature):
     sequences = rows([12, 5, 9, 2])
     ids, mask = padded(sequences, side)
     logps = completion_logps(model, ids, mask, ids.shape[1] - 1, temperature)
@@ -52,7 +53,7 @@ def test_all_tokens_equal_one_row_at_a_time(model, side, temperature):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_gradients_equal_one_row_at_a_time(model, side):
+def test_completion_logps_gradients_equal_one_row_at_a_time(model, side):
     sequences = rows([7, 3, 5], seed=1)
     ids, mask = padded(sequences, side)
     model.zero_grad()
@@ -70,14 +71,14 @@ def test_gradients_equal_one_row_at_a_time(model, side):
     model.zero_grad()
 
 
-def test_width_takes_the_last_columns(model):
+def test_completion_logps_width_selects_last_columns(model):
     ids, mask = padded(rows([10, 8]), "left")
     everything = completion_logps(model, ids, mask, 9)
     torch.testing.assert_close(completion_logps(model, ids, mask, 4), everything[:, -4:], rtol=0, atol=1e-6)
     assert completion_logits(model, ids, mask, 4).shape == (2, 5, VOCAB)
 
 
-def test_only_the_needed_logits_are_computed(model):
+def test_completion_logps_computes_needed_logits_only(model):
     """The output layer sees ``width + 1`` positions, not all of them."""
     seen = []
     hook = model.get_output_embeddings().register_forward_hook(lambda layer, args, out: seen.append(args[0].shape[1]))
@@ -90,7 +91,7 @@ def test_only_the_needed_logits_are_computed(model):
 # -- against the oracle ------------------------------------------------------------------------------------------
 
 
-def test_the_toy_model_gives_its_exact_log_probabilities(fresh_seed):
+def test_completion_logps_of_toy_model_are_exact(fresh_seed):
     toy = ToyLM(3, 3, 2, seed=fresh_seed)
     exact = toy.response_token_logps()
     for prompt in range(2):
@@ -101,7 +102,7 @@ def test_the_toy_model_gives_its_exact_log_probabilities(fresh_seed):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
-def test_entropy(temperature, fresh_seed):
+def test_completion_logps_entropies_of_toy_model_are_exact(temperature, fresh_seed):
     toy = ToyLM(4, 2, 1, seed=fresh_seed)
     batch = toy.batch()
     logps, entropies = completion_logps(
@@ -118,12 +119,12 @@ def test_entropy(temperature, fresh_seed):
 # -- pieces ------------------------------------------------------------------------------------------------------
 
 
-def test_positions_count_real_tokens():
+def test_position_ids_count_real_tokens():
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
     assert position_ids(mask).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 1, 2, 2]]
 
 
-def test_options_that_a_model_does_not_name_are_left_out():
+def test_supported_leaves_out_options_model_does_not_name():
     toy = ToyLM()
     assert supported(toy, position_ids=1, logits_to_keep=2, attention_mask=3) == {"attention_mask": 3}
     assert supported(build("Llama"), position_ids=1, logits_to_keep=2, nonsense=3) == {
@@ -132,7 +133,7 @@ def test_options_that_a_model_does_not_name_are_left_out():
     }
 
 
-def test_options_are_read_through_an_adapter():
+def test_supported_reads_options_through_adapter():
     peft = pytest.importorskip("peft")
     plain = build("Llama")
     ids, mask = padded(rows([6, 9]), "left")
@@ -142,7 +143,7 @@ def test_options_are_read_through_an_adapter():
     assert torch.equal(completion_logps(wrapped, ids, mask, 4), before), "a fresh adapter changes nothing"
 
 
-def test_evaluating_restores_the_mode():
+def test_evaluating_restores_mode():
     model = build("GPT2")
     ids, mask = padded(rows([12, 12]), "left")
     for mode in (True, False):
@@ -154,17 +155,17 @@ def test_evaluating_restores_the_mode():
         assert model.training is mode
 
 
-def test_context_length():
+def test_context_length_is_read_from_config():
     assert context_length(build("Llama")) == context_length(build("GPT2")) == 64
     assert context_length(ToyLM()) is None
 
 
 @pytest.mark.parametrize("width", [0, 5, -1])
-def test_bad_width(width):
-    with pytest.raises(ValueError, match="width="):
+def test_completion_logps_width_outside_row_is_error(width):
+    with raises(ValueError, argument="width", value=width, expected=(1, 4)):
         completion_logps(ToyLM(), torch.zeros(2, 5).long(), torch.ones(2, 5), width)
 
 
-def test_bad_shapes():
-    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 5\) and attention_mask \(2, 4\)"):
+def test_completion_logps_mask_of_other_shape_is_error():
+    with raises(ValueError, argument="attention_mask", value=(2, 4), expected=(2, 5)):
         completion_logps(ToyLM(), torch.zeros(2, 5).long(), torch.ones(2, 4), 2)

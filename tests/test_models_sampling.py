@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 from architectures import ARCHITECTURES, VOCAB, build
+from facts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def boxes(toy, prompt, temperature):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 2.5])
 @pytest.mark.parametrize("where", [1e-6, 0.5, 1 - 1e-6], ids=["low end", "middle", "high end"])
-def test_every_response_comes_from_just_its_own_uniforms(temperature, where, fresh_seed):
+def test_sample_maps_uniforms_to_responses_exactly(temperature, where, fresh_seed):
     """The map from uniforms to responses is the exact one, up to a millionth of each interval at its ends."""
     toy = ToyLM(3, 3, 2, seed=fresh_seed)
     for prompt in range(2):
@@ -83,7 +84,7 @@ def test_every_response_comes_from_just_its_own_uniforms(temperature, where, fre
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 2.5])
-def test_log_probabilities_are_the_exact_ones(temperature, fresh_seed):
+def test_sample_old_logps_are_exact(temperature, fresh_seed):
     toy = ToyLM(3, 3, 2, seed=fresh_seed)
     tempered = ToyLM(3, 3, 2, seed=fresh_seed)
     tempered.table.data /= temperature
@@ -95,7 +96,7 @@ def test_log_probabilities_are_the_exact_ones(temperature, fresh_seed):
         assert torch.equal(rollout.behavior_logps, rollout.old_logps), "nothing truncated"
 
 
-def test_frequencies_over_a_grid_of_uniforms(fresh_seed):
+def test_sample_frequencies_over_grid_of_uniforms(fresh_seed):
     """``n`` evenly spaced numbers hit an interval of length p between n·p − 1 and n·p + 1 times: no statistics needed."""
     toy, n = ToyLM(3, 2, 1, seed=fresh_seed), 60
     points = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -107,7 +108,7 @@ def test_frequencies_over_a_grid_of_uniforms(fresh_seed):
         assert abs(share - p) <= 2 / n + 1 / n**2
 
 
-def test_keyed_samples_follow_the_distribution():
+def test_sample_keyed_draws_follow_distribution():
     """One fixed seed, 20,000 completions: the total variation is what sampling noise makes it."""
     toy, n = ToyLM(3, 2, 1, seed=7), 20_000
     rollout = sample(
@@ -148,7 +149,7 @@ def cut_by_hand(p, temperature, top_k, top_p, min_p):
     "temperature, top_k, top_p, min_p",
     [(1.0, 2, 1.0, 0.0), (1.0, 0, 0.7, 0.0), (1.0, 0, 1.0, 0.4), (2.0, 3, 0.8, 0.0), (0.7, 4, 0.9, 0.2)],
 )
-def test_truncated_sampling(temperature, top_k, top_p, min_p, fresh_seed):
+def test_sample_truncated_support_and_behavior_logps(temperature, top_k, top_p, min_p, fresh_seed):
     """Support, behaviour log-probabilities and the untruncated old ones, over a grid of uniforms at the first token."""
     toy = ToyLM(5, 1, 1, seed=fresh_seed)
     p = toy.distribution()[0].tolist()
@@ -166,7 +167,7 @@ def test_truncated_sampling(temperature, top_k, top_p, min_p, fresh_seed):
         assert behavior == pytest.approx(math.log(expected[token]), abs=1e-12)
 
 
-def test_the_order_of_the_cuts_matters():
+def test_sample_applies_top_k_before_top_p():
     """Top-p is taken of what top-k left: with .5 .3 .2, k = 2 leaves .625 .375, of which .6 needs one token only."""
     toy = ToyLM(3, 1, 1)
     toy.set_distribution(torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64))
@@ -178,7 +179,7 @@ def test_the_order_of_the_cuts_matters():
 # -- limits -------------------------------------------------------------------------------------------------------
 
 
-def test_temperature_limits():
+def test_sample_temperature_limits_are_greedy_and_uniform():
     model, uniforms = build("Llama"), torch.rand(12, 12, generator=torch.Generator().manual_seed(0)).double()
     cold, greedy = draw(model, temperature=1e-5, uniforms=uniforms), draw(model, greedy=True)
     assert texts(cold) == texts(greedy)
@@ -189,7 +190,7 @@ def test_temperature_limits():
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 3.0}, {"top_k": 2, "temperature": 0.1}])
-def test_greedy(options):
+def test_sample_greedy_takes_likeliest_token(options):
     """The likeliest token whatever the temperature; certain, so the behaviour log-probability is 0."""
     model = build("Llama")
     rollout = draw(model, greedy=True, generations=1, **options)
@@ -204,7 +205,7 @@ def test_greedy(options):
         torch.testing.assert_close(rollout.old_logps[i, :n], logps[range(n), completion], rtol=0, atol=1e-5)
 
 
-def test_greedy_takes_the_lowest_id_of_a_tie():
+def test_sample_greedy_tie_takes_lowest_id():
     toy = ToyLM(4, 1, 1)
     toy.set_distribution(torch.tensor([0.1, 0.4, 0.1, 0.4], dtype=torch.float64))
     assert texts(toy_draw(toy, torch.full((1, 1), 0.99), greedy=True)) == [[1]]
@@ -215,7 +216,7 @@ def test_greedy_takes_the_lowest_id_of_a_tie():
 
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_taken_while_sampling_equal_those_of_a_forward_pass(name, temperature, monkeypatch):
+def test_sample_old_logps_equal_forward_pass(name, temperature, monkeypatch):
     """With a cache that is copied to the group, prompts of four lengths, and rows that leave on the way."""
     drops = []
     keep = decoding._Cached.keep
@@ -229,7 +230,7 @@ def test_log_probs_taken_while_sampling_equal_those_of_a_forward_pass(name, temp
 
 
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
-def test_the_cache_changes_nothing(name):
+def test_sample_cache_changes_nothing(name):
     model = build(name)
     cached, plain = (draw(model, eos_token_id=[1, 2], use_cache=use) for use in (True, False))
     assert torch.equal(cached.input_ids, plain.input_ids) and torch.equal(cached.mask, plain.mask)
@@ -237,7 +238,7 @@ def test_the_cache_changes_nothing(name):
 
 
 @pytest.mark.parametrize(("name", "reader"), [("Llama", "_Llama"), ("GPT2", "_Cached"), ("GPT2", "_Rereading")])
-def test_dropping_rows_changes_nothing(name, reader, monkeypatch):
+def test_sample_dropping_rows_changes_nothing(name, reader, monkeypatch):
     model = build(name)
     results = []
     for threshold in (0.0, 0.4, 2.0):  # at every end, at some, never
@@ -250,7 +251,7 @@ def test_dropping_rows_changes_nothing(name, reader, monkeypatch):
         torch.testing.assert_close(results[0].old_logps, other.old_logps, rtol=0, atol=1e-5)
 
 
-def test_the_last_rows_take_the_places_of_those_that_ended(fresh_seed):
+def test_sampling_without_holes_moves_last_rows(fresh_seed):
     numbers = torch.Generator().manual_seed(fresh_seed)
     for share in (0.1, 0.5, 0.9):
         ended = torch.rand(20, generator=numbers) < share
@@ -259,7 +260,7 @@ def test_the_last_rows_take_the_places_of_those_that_ended(fresh_seed):
         assert all(i == j or (j >= len(left) and ended[i]) for i, j in enumerate(left.tolist()))
 
 
-def test_dropout_is_off_and_the_mode_comes_back():
+def test_sample_switches_dropout_off_and_restores_mode():
     model = build("GPT2").train()
     rollout = draw(model)
     assert model.training
@@ -267,7 +268,7 @@ def test_dropout_is_off_and_the_mode_comes_back():
     torch.testing.assert_close(rollout.old_logps, torch.where(rollout.mask, again.detach(), 0.0), rtol=0, atol=1e-5)
 
 
-def test_what_is_sampled_can_be_trained_on():
+def test_sample_rollout_can_be_trained_on():
     model = build("Llama")
     rollout = draw(model)
     assert not rollout.old_logps.requires_grad and not rollout.old_logps.is_inference()
@@ -284,7 +285,7 @@ def of_prompt(rollout, p):
     return texts(rollout)[group]
 
 
-def test_a_prompt_gets_the_same_samples_in_any_company():
+def test_sample_of_prompt_does_not_depend_on_batch():
     model = build("Llama")
     together = draw(model, eos_token_id=[1, 2])
     for p, prompt in enumerate(PROMPTS):
@@ -297,14 +298,14 @@ def test_a_prompt_gets_the_same_samples_in_any_company():
         assert of_prompt(fewer, p) == of_prompt(together, p)[:2]
 
 
-def test_longer_completions_begin_with_the_shorter_ones():
+def test_sample_longer_completions_begin_with_shorter_ones():
     model = build("Llama")
     long, short = draw(model, length=12), draw(model, length=5)
     for a, b in zip(texts(long), texts(short), strict=True):
         assert a[:5] == b
 
 
-def test_every_key_counts_and_the_global_generator_does_not():
+def test_sample_depends_on_every_key_and_not_on_global_generator():
     model = build("Llama")
     base = draw(model)
     torch.manual_seed(3)
@@ -318,14 +319,14 @@ def test_every_key_counts_and_the_global_generator_does_not():
     assert all(len({tuple(x) for x in group}) == 3 for group in groups), "samples of a group differ"
 
 
-def test_prompt_keys_replace_the_prompts_names():
+def test_sample_prompt_keys_replace_prompts():
     model = build("Llama")
     named = draw(model, prompt_keys=[0, 1, 2, 3])
     alone = draw(model, [PROMPTS[2]], prompt_keys=[2])
     assert of_prompt(alone, 0) == of_prompt(named, 2)
 
 
-def test_a_prompt_that_comes_twice_gets_different_samples():
+def test_sample_repeated_prompt_gets_different_samples():
     twice = draw(build("Llama"), [[5, 6, 7], [8], [5, 6, 7]], length=12)
     assert of_prompt(twice, 0) == of_prompt(draw(build("Llama"), [[5, 6, 7]]), 0)
     assert of_prompt(twice, 0) != of_prompt(twice, 2)
@@ -334,7 +335,7 @@ def test_a_prompt_that_comes_twice_gets_different_samples():
 # -- the record ---------------------------------------------------------------------------------------------------
 
 
-def test_the_record():
+def test_sample_rollout_fields_are_consistent():
     rollout = draw(build("Llama"), policy_version=7, eos_token_id=[1, 2])
     assert rollout.num_generations == 3 and len(rollout) == 12 and rollout.prompt_width == 5
     prompt, mask = left_pad([p for p in PROMPTS for _ in range(3)], PAD)
@@ -351,12 +352,12 @@ def test_the_record():
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_short_completions(length):
+def test_sample_max_completion_length_of_one_and_two(length):
     rollout = draw(build("Llama"), length=length, eos_token_id=VOCAB + 1)
     assert rollout.mask.shape == (12, length) and rollout.mask.all() and not rollout.terminated.any()
 
 
-def test_all_rows_end_at_once():
+def test_sample_all_rows_end_at_once():
     toy = ToyLM(3, 3, 1)
     toy.set_distribution(torch.tensor([1 - 1e-9, *([1e-9 / 14] * 14)], dtype=torch.float64))
     rollout = toy_draw(toy, torch.full((4, 3), 0.3))
@@ -368,7 +369,7 @@ def test_all_rows_end_at_once():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30).filter(any), st.floats(0, 1, exclude_max=True))
 @settings(deadline=None, max_examples=300)
-def test_inversion_finds_the_token_that_owns_the_number(weights, u):
+def test_invert_cdf_finds_token_whose_interval_holds_number(weights, u):
     token = int(invert_cdf(torch.tensor([weights], dtype=torch.float64).log(), torch.tensor([u], dtype=torch.float64)))
     rounded = torch.tensor(weights, dtype=torch.float64).log().exp()
     sums = [0.0, *itertools.accumulate(rounded.tolist())]
@@ -378,12 +379,12 @@ def test_inversion_finds_the_token_that_owns_the_number(weights, u):
 
 
 @pytest.mark.parametrize("u", [0.0, 1 - 2.0**-53])
-def test_inversion_never_returns_an_impossible_token(u):
+def test_invert_cdf_never_returns_impossible_token(u):
     logits = torch.tensor([[-math.inf, -1.0, -math.inf, 0.0, -math.inf]])
     assert int(invert_cdf(logits, torch.tensor([u], dtype=torch.float64))) == (1 if u == 0 else 3)
 
 
-def test_inversion_is_exact_over_a_large_vocabulary():
+def test_invert_cdf_is_exact_over_large_vocabulary():
     size = 200_000
     points = (torch.arange(0, size, 9973, dtype=torch.float64) + 0.5) / size
     logits = torch.zeros(1, size).expand(len(points), size)
@@ -394,58 +395,60 @@ def test_inversion_is_exact_over_a_large_vocabulary():
 
 
 @pytest.mark.parametrize(
-    "options, complaint",
+    "options",
     [
-        ({"temperature": 0.0}, "temperature = 0.0; expected a finite number > 0"),
-        ({"temperature": math.nan}, "temperature = nan"),
-        ({"top_p": 0.0}, r"top_p = 0.0; expected a number in \(0, 1\]"),
-        ({"top_p": 1.5}, "top_p = 1.5"),
-        ({"min_p": -0.1}, "min_p = -0.1"),
-        ({"top_k": -1}, "top_k = -1"),
-        ({"max_completion_length": 0}, "max_completion_length = 0"),
+        {"temperature": 0.0},
+        {"temperature": math.nan},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"min_p": -0.1},
+        {"top_k": -1},
+        {"max_completion_length": 0},
     ],
+    ids=str,
 )
-def test_settings_outside_their_range(options, complaint):
-    with pytest.raises(UserError, match=complaint):
+def test_sampling_settings_outside_range_are_errors(options):
+    [(name, value)] = options.items()
+    with raises(UserError, argument=name, value=value):
         Sampling(**options)
 
 
-def test_a_prompt_longer_than_the_context():
-    with pytest.raises(
-        UserError, match=r"longest prompt has 60 tokens; with max_completion_length=5 .* context of 64.* 59"
-    ):
+def test_sample_prompt_longer_than_context_is_error():
+    with raises(UserError, argument="max_completion_length", value=65, expected=64):
         draw(build("Llama"), [[5] * 60, [5]], length=5)
     assert len(draw(build("Llama"), [[5] * 59], length=5)) == 3, "exactly full is allowed"
 
 
 @pytest.mark.parametrize(
-    "changes, complaint",
+    "changes, argument, value, expected",
     [
-        ({"prompts": []}, "prompts holds 0 prompts"),
-        ({"prompts": [[5], []]}, r"2 prompts, of which \[1\] are empty"),
-        ({"generations": 0}, "num_generations=0"),
-        ({"prompt_keys": ["a", "a", "b", "c"]}, "3 distinct keys; expected 4"),
-        ({"prompt_keys": ["a"]}, "1 distinct keys; expected 4"),
-        ({"uniforms": torch.zeros(3, 12)}, r"uniforms has shape \(3, 12\); expected \(12, 12\)"),
+        ({"prompts": []}, "prompts", [], None),
+        ({"prompts": [[5], []]}, "prompts", [1], None),
+        ({"generations": 0}, "num_generations", 0, 1),
+        ({"prompt_keys": ["a", "a", "b", "c"]}, "prompt_keys", 3, 4),
+        ({"prompt_keys": ["a"]}, "prompt_keys", 1, 4),
+        ({"uniforms": torch.zeros(3, 12)}, "uniforms", (3, 12), (12, 12)),
+        ({"stop_sequences": [[]]}, "stop_sequences", [[]], None),
+        ({"limits": [0] * len(PROMPTS)}, "limits", [0] * len(PROMPTS), (1, 12)),
     ],
 )
-def test_bad_arguments(changes, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_sample_bad_arguments_are_errors(changes, argument, value, expected):
+    with raises(ValueError, argument=argument, value=value, expected=expected):
         draw(build("Llama"), **changes)
 
 
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.5}, {"greedy": True}])
-def test_a_broken_model_is_reported(options):
+def test_sample_logits_not_finite_are_error(options):
     model = build("Llama")
     model.model.embed_tokens.weight.data.fill_(math.nan)
-    with pytest.raises(ValueError, match="logits"):
+    with raises(ValueError, argument="logits", problem="not finite"):
         draw(model, **options)
 
 
 # -- stop sequences -----------------------------------------------------------------------------------------------
 
 
-def test_a_stop_sequence_ends_a_row_and_belongs_to_it():
+def test_sample_stop_sequence_ends_row():
     """Against cutting by hand what is sampled without it: the same tokens up to the first place where it is complete."""
     model, stops = build("Llama"), [[4, 5], [7], [9, 9, 9]]
     free = draw(model, generations=32, length=16, eos_token_id=10_000)
@@ -464,7 +467,7 @@ def test_a_stop_sequence_ends_a_row_and_belongs_to_it():
     assert 0 < found < len(free)
 
 
-def test_limits_of_single_prompts():
+def test_sample_limits_cut_rows_of_their_prompt():
     """A row is cut where its prompt's limit says; up to there it is the same, and it has not ended by itself."""
     model = build("Llama")
     free = draw(model, generations=8, length=12)
@@ -475,20 +478,13 @@ def test_limits_of_single_prompts():
         whole = free.completion_ids[row][free.mask[row]].tolist()
         assert cut.completion_ids[row][cut.mask[row]].tolist() == whole[:most]
         assert bool(cut.terminated[row]) == (bool(free.terminated[row]) and len(whole) <= most)
-    with pytest.raises(ValueError, match="limits"):
-        draw(model, limits=[0] * len(PROMPTS))
-
-
-def test_an_empty_stop_sequence_is_refused():
-    with pytest.raises(ValueError, match="at least one token"):
-        draw(build("Llama"), stop_sequences=[[]])
 
 
 # -- the Llama written out ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["Llama", "Qwen2"])
-def test_the_llama_written_out_samples_what_the_model_does(name, monkeypatch):
+def test_decoding_written_out_llama_samples_as_model(name, monkeypatch):
     """Prompts of four lengths in groups, rows that leave: same tokens from the same uniform numbers, same log-probabilities."""
     model = build(name)
     numbers = torch.Generator().manual_seed(1)
@@ -503,7 +499,7 @@ def test_the_llama_written_out_samples_what_the_model_does(name, monkeypatch):
     torch.testing.assert_close(fast.old_logps, slow.old_logps, rtol=0, atol=1e-5)
 
 
-def test_what_the_written_out_llama_does_not_know_is_left_to_the_model(monkeypatch):
+def test_decoding_is_written_out_refuses_unknown_options(monkeypatch):
     from peft import LoraConfig, get_peft_model
 
     def llama(**options):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.models.tiny import INIT_STD, PRESETS, num_parameters, tiny_model
@@ -12,12 +13,12 @@ TOKENIZER = word_tokenizer(WORDS)
 
 
 @pytest.mark.parametrize("name, low, high", [("nano", 0.09e6, 0.12e6), ("micro", 0.75e6, 0.85e6), ("small", 4e6, 6e6)])
-def test_sizes(name, low, high):
+def test_tiny_model_has_size_of_preset(name, low, high):
     assert low < num_parameters(tiny_model(name, TOKENIZER)) < high
 
 
 @pytest.mark.parametrize("name", ["nano", "micro"])
-def test_layout(name):
+def test_tiny_model_ties_embeddings_and_takes_tokens_of_tokenizer(name):
     model = tiny_model(name, TOKENIZER)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert model.config.vocab_size == len(TOKENIZER)
@@ -25,7 +26,7 @@ def test_layout(name):
     assert model.dtype == torch.float32
 
 
-def test_initial_spread():
+def test_tiny_model_initial_weights_have_stated_spread():
     """Every matrix has the stated standard deviation (each has thousands of entries: 5 % is far outside the noise)."""
     model = tiny_model("micro", TOKENIZER, seed=5)
     for name, weight in model.named_parameters():
@@ -33,7 +34,7 @@ def test_initial_spread():
             assert abs(weight.std().item() / INIT_STD - 1) < 0.05, name
 
 
-def test_the_seed_decides_and_the_global_generator_does_not(fresh_seed):
+def test_tiny_model_depends_on_seed_only(fresh_seed):
     torch.manual_seed(fresh_seed)
     before = torch.get_rng_state()
     first = tiny_model("nano", TOKENIZER, seed=1)
@@ -45,7 +46,7 @@ def test_the_seed_decides_and_the_global_generator_does_not(fresh_seed):
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
 
 
-def test_unknown_preset_names_the_nearest():
-    with pytest.raises(UserError, match=r"'nanno'.*did you mean 'nano'.*micro, nano, small"):
+def test_tiny_model_unknown_preset_names_nearest():
+    with raises(UserError, argument="model preset", value="nanno", expected="nano"):
         tiny_model("nanno", TOKENIZER)
     assert sorted(PRESETS) == ["micro", "nano", "small"]

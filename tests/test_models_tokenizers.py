@@ -1,6 +1,7 @@
 """Tokenizers: exact round trips of text, through chat templates, through files; foreign ones that lack something."""
 
 import pytest
+from facts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -37,7 +38,7 @@ def foreign(**special):
 # -- words -------------------------------------------------------------------------------------------------------
 
 
-def test_ids_are_the_special_tokens_and_then_the_words():
+def test_word_tokenizer_ids_are_special_tokens_then_words():
     tokenizer = word_tokenizer(WORDS)
     names = [*chat.SPECIAL_TOKENS, *WORDS]
     assert tokenizer.convert_tokens_to_ids(names) == list(range(len(names)))
@@ -47,14 +48,14 @@ def test_ids_are_the_special_tokens_and_then_the_words():
 
 @given(st.lists(st.sampled_from(WORDS), max_size=20))
 @settings(deadline=None, max_examples=30)
-def test_words_survive(words):
+def test_word_tokenizer_round_trip(words):
     tokenizer = word_tokenizer(WORDS)
     text = " ".join(words)
     ids = tokenizer(text)["input_ids"]
     assert len(ids) == len(words) and tokenizer.decode(ids) == text
 
 
-def test_words_through_the_chat_template():
+def test_word_tokenizer_encodes_by_chat_template():
     tokenizer = word_tokenizer(WORDS)
     coded = chat.encode(tokenizer, MESSAGES)
     assert tokenizer.decode(coded.input_ids) == "<user> tell me about cats <assistant> cats sleep a lot . <eos>"
@@ -63,14 +64,14 @@ def test_words_through_the_chat_template():
     assert tokenizer.decode(spoken, skip_special_tokens=True) == "cats sleep a lot ."
 
 
-def test_a_word_that_is_not_in_the_list_is_unknown():
+def test_word_tokenizer_other_word_is_unknown_token():
     tokenizer = word_tokenizer(WORDS)
     assert tokenizer("cats zebras")["input_ids"] == [tokenizer.convert_tokens_to_ids("cats"), tokenizer.unk_token_id]
 
 
 @pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<eos>"]])
-def test_unusable_words(words):
-    with pytest.raises(ValueError, match="words holds"):
+def test_word_tokenizer_unusable_words_are_error(words):
+    with raises(ValueError, argument="words"):
         word_tokenizer(words)
 
 
@@ -79,7 +80,7 @@ def test_unusable_words(words):
 
 @given(st.text(max_size=60).filter(lambda text: not any(s in text for s in chat.SPECIAL_TOKENS)))
 @settings(deadline=None, max_examples=200)
-def test_any_text_survives(text):
+def test_train_tokenizer_round_trip_of_any_text(text):
     tokenizer = _shared_trained()
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
@@ -95,33 +96,33 @@ def _shared_trained():
     return _CACHE[0]
 
 
-def test_training_finds_common_words_and_is_repeatable(trained):
+def test_train_tokenizer_finds_common_words_and_is_repeatable(trained):
     assert SMALLEST < len(trained) <= 400
     assert len(trained("The number")["input_ids"]) < len("The number") / 2
     assert trained.get_vocab() == train_tokenizer(reversed(TEXTS), vocab_size=400).get_vocab()
 
 
-def test_numbers_are_digits(trained):
+def test_train_tokenizer_splits_numbers_into_digits(trained):
     assert [trained.decode([i]) for i in trained("2048")["input_ids"]] == list("2048")
 
 
-def test_special_tokens_are_one_id_each(trained):
+def test_train_tokenizer_special_tokens_are_one_id_each(trained):
     assert trained("<user>hi<eos>")["input_ids"][0] == trained.convert_tokens_to_ids("<user>")
     assert trained("<user>hi<eos>")["input_ids"][-1] == trained.eos_token_id
     assert trained.pad_token_id != trained.eos_token_id
 
 
-def test_trained_through_the_chat_template(trained):
+def test_train_tokenizer_encodes_by_chat_template(trained):
     coded = chat.encode(trained, chat.conversation("Add 1 and 2.\n", " 3!"))
     assert trained.decode(coded.input_ids) == "<user>Add 1 and 2.\n<assistant> 3!<eos>"
     spoken = [i for i, kept in zip(coded.input_ids, coded.loss_mask, strict=True) if kept]
     assert trained.decode(spoken) == " 3!<eos>"
 
 
-def test_bad_training_input():
-    with pytest.raises(UserError, match=f"too small.*{SMALLEST}"):
+def test_train_tokenizer_bad_input_is_error():
+    with raises(UserError, argument="vocab_size", value=SMALLEST - 1, expected=SMALLEST):
         train_tokenizer(TEXTS, vocab_size=SMALLEST - 1)
-    with pytest.raises(UserError, match="no text"):
+    with raises(UserError, argument="texts", problem="empty"):
         train_tokenizer(["", ""])
 
 
@@ -129,7 +130,7 @@ def test_bad_training_input():
 
 
 @pytest.mark.parametrize("make", [lambda: word_tokenizer(WORDS), _shared_trained], ids=["words", "bytes"])
-def test_save_and_load(make, tmp_path):
+def test_load_tokenizer_returns_what_was_saved(make, tmp_path):
     tokenizer = make()
     tokenizer.save_pretrained(tmp_path)
     loaded = load_tokenizer(tmp_path)
@@ -146,28 +147,24 @@ def test_save_and_load(make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "special, template, complaint",
+    "special, template, lacks, problem",
     [
-        ({}, "x", "no end-of-sequence token"),
-        ({"eos_token": "</s>"}, "x", "no padding token; ask for defaults with complete_tokenizer=True"),
-        (
-            {"eos_token": "</s>", "pad_token": "</s>"},
-            "x",
-            r"padding token that is also its end-of-sequence token \(</s>\)",
-        ),
-        ({"eos_token": "</s>", "pad_token": "<unk>"}, None, "no chat template"),
-        ({"eos_token": "</s>"}, None, "no padding token and no chat template"),
+        ({}, "x", ["eos_token"], "missing"),
+        ({"eos_token": "</s>"}, "x", ["pad_token"], "missing"),
+        ({"eos_token": "</s>", "pad_token": "</s>"}, "x", ["pad_token"], "duplicate"),
+        ({"eos_token": "</s>", "pad_token": "<unk>"}, None, ["chat_template"], "missing"),
+        ({"eos_token": "</s>"}, None, ["pad_token", "chat_template"], "missing"),
     ],
 )
-def test_what_a_foreign_tokenizer_lacks(special, template, complaint, tmp_path):
+def test_load_tokenizer_names_what_foreign_tokenizer_lacks(special, template, lacks, problem, tmp_path):
     tokenizer = foreign(**special)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=complaint):
+    with raises(UserError, argument="tokenizer", value=lacks, problem=problem):
         load_tokenizer(tmp_path)
 
 
-def test_completing_a_foreign_tokenizer(tmp_path):
+def test_load_tokenizer_completes_foreign_tokenizer(tmp_path):
     foreign(eos_token="</s>", pad_token="</s>").save_pretrained(tmp_path)
     tokenizer = load_tokenizer(tmp_path, complete=True)
     assert tokenizer.pad_token == "<pad>" and tokenizer.pad_token_id == 3 and tokenizer.eos_token == "</s>"
@@ -175,13 +172,13 @@ def test_completing_a_foreign_tokenizer(tmp_path):
     assert complete_tokenizer(tokenizer) == [], "a second time there is nothing to add"
 
 
-def test_what_completing_reports():
+def test_complete_tokenizer_reports_what_it_adds():
     tokenizer = foreign(eos_token="</s>")
     added = complete_tokenizer(tokenizer)
     assert len(added) == 2 and "<pad>" in added[0] and "TRANSCRIPT" in added[1]
     require_usable(tokenizer)
 
 
-def test_a_folder_without_tokenizer(tmp_path):
-    with pytest.raises(UserError, match="no tokenizer can be loaded"):
+def test_load_tokenizer_folder_without_tokenizer_is_error(tmp_path):
+    with raises(UserError, argument="tokenizer", file=str(tmp_path), problem="missing"):
         load_tokenizer(tmp_path)

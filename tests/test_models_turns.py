@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, build
+from facts import raises
 
 from minirlhf.engine import decoding
 from minirlhf.engine.decoding import goes_on
@@ -37,7 +38,7 @@ def segments(row, mask):
     return found
 
 
-def test_turns_alternate_and_end_where_they_should():
+def test_sample_turns_alternate_and_end_at_end_tokens():
     rollout = talk(always, length=40)
     real = rollout.attention_mask[:, rollout.prompt_width :].bool()
     several = 0
@@ -53,7 +54,7 @@ def test_turns_alternate_and_end_where_they_should():
     assert not rollout.old_logps[~rollout.mask].any() and (rollout.policy_version[~rollout.mask] == -1).all()
 
 
-def test_log_probs_are_those_of_the_whole_conversation():
+def test_sample_turns_logps_are_those_of_whole_conversation():
     """Also of the second turn, given the prompt, the first turn and the answer."""
     rollout = talk(always, length=40)
     logps = completion_logps(
@@ -62,7 +63,7 @@ def test_log_probs_are_those_of_the_whole_conversation():
     torch.testing.assert_close(rollout.old_logps, torch.where(rollout.mask, logps, 0).detach(), rtol=0, atol=1e-5)
 
 
-def test_one_turn_is_ordinary_sampling():
+def test_sample_turns_of_one_turn_equals_sample():
     plain = sample(
         build("Llama"), PROMPTS, sampling=Sampling(max_completion_length=24), num_generations=4, eos_token_id=EOS,
         pad_token_id=PAD, seed=0,
@@ -72,7 +73,7 @@ def test_one_turn_is_ordinary_sampling():
             assert torch.equal(getattr(rollout, name), getattr(plain, name)), name
 
 
-def test_the_budget_counts_both_sides():
+def test_sample_turns_max_completion_length_counts_both_sides():
     heard = []
 
     def environment(rows, completions):
@@ -87,7 +88,7 @@ def test_the_budget_counts_both_sides():
     assert heard and max(heard) <= 12
 
 
-def test_each_row_has_its_own_room():
+def test_sample_turns_room_is_per_row():
     """Prompts of 30 and 3 tokens in a context of 64: both have room for 32 more, however long the other gets."""
     for seed in range(6):
         rollout = sample_turns(
@@ -97,7 +98,7 @@ def test_each_row_has_its_own_room():
         assert rollout.attention_mask[:, -rollout.mask.shape[1] :].sum(1).max() <= 32
 
 
-def test_a_turn_that_is_cut_off_has_not_terminated():
+def test_sample_turns_turn_cut_off_has_not_terminated():
     """Nor is the environment asked about it."""
     asked = []
 
@@ -113,13 +114,13 @@ def test_a_turn_that_is_cut_off_has_not_terminated():
     assert (~rollout.terminated).any()
 
 
-def test_answers_of_any_kind_of_sequence():
+def test_sample_turns_takes_answers_of_any_sequence_type():
     kinds = [lambda x: x, tuple, np.array, torch.tensor]
     found = [talk(lambda rows, _, kind=kind: [kind(ANSWER)] * len(rows), length=40).input_ids for kind in kinds]
     assert all(torch.equal(ids, found[0]) for ids in found)
 
 
-def test_only_rows_that_go_on_are_asked():
+def test_sample_turns_asks_environment_about_continuing_rows_only():
     asked = []
 
     def environment(rows, completions):
@@ -151,7 +152,7 @@ def both_ways(model, **options):
 
 
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
-def test_going_on_is_reading_again(name):
+def test_sample_turns_with_cache_equals_reading_again(name):
     """The same tokens by seed, and log-probabilities to 1e-5, in every architecture, whether or not its cache can be gone on with."""
     on, again = both_ways(build(name))
     for part in ("input_ids", "attention_mask", "mask", "terminated"):
@@ -160,7 +161,7 @@ def test_going_on_is_reading_again(name):
     assert max(len(segments(row, mask)) for row, mask in zip(on.completion_ids, on.mask, strict=True)) >= 3
 
 
-def test_each_token_is_read_once():
+def test_sample_turns_reads_each_token_once():
     """Of a Llama, by what goes through its own forward pass: prompts once, then each turn's last token and what was heard."""
     model, read = build("Llama"), []
     assert goes_on(model)
@@ -175,7 +176,7 @@ def test_each_token_is_read_once():
     assert all(columns > 5 for _, columns in blocks[middle + 1 :])
 
 
-def test_rows_that_left_early_are_remembered(monkeypatch):
+def test_sample_turns_dropping_rows_changes_nothing(monkeypatch):
     """Also if rows leave the batch at every chance, and if none ever does."""
     for share in (0.0, 1.0):
         model = build("Llama")
@@ -185,7 +186,7 @@ def test_rows_that_left_early_are_remembered(monkeypatch):
         torch.testing.assert_close(on.old_logps, again.old_logps, rtol=0, atol=1e-5)
 
 
-def test_a_cache_that_cannot_be_gone_on_with_is_noticed():
+def test_decoding_goes_on_refuses_unusable_cache():
     """A model that counts positions by the cache's columns, holes included: it is found out, and reads again."""
     model = build("Llama")
     forward = model.model.rotary_emb.forward
@@ -196,9 +197,9 @@ def test_a_cache_that_cannot_be_gone_on_with_is_noticed():
 
 
 @pytest.mark.parametrize(
-    ("environment", "options", "message"),
-    [(lambda rows, completions: [], {}, "0 answers"), (always, {"turns": 0}, "max_turns=0")],
+    ("environment", "options", "argument"),
+    [(lambda rows, completions: [], {}, "answers"), (always, {"turns": 0}, "max_turns")],
 )
-def test_refusals(environment, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_sample_turns_bad_arguments_are_errors(environment, options, argument):
+    with raises(ValueError, argument=argument, value=0):
         talk(environment, **options)

@@ -50,7 +50,12 @@ def add_lora(
         UserError: no ``peft``, or a number out of range.
     """
     if lora_r < 1 or not 0.0 <= lora_dropout < 1.0 or (lora_alpha is not None and not lora_alpha > 0):
-        raise UserError(f"{lora_r=}, {lora_alpha=}, {lora_dropout=}; expected a rank ≥ 1, alpha > 0, dropout in [0, 1)")
+        raise UserError(
+            f"{lora_r=}, {lora_alpha=}, {lora_dropout=}; expected a rank ≥ 1, alpha > 0, dropout in [0, 1)",
+            argument="lora_r",
+            value=lora_r,
+            expected=1,
+        )
     peft = require_peft()
     plan = peft.LoraConfig(
         r=lora_r,

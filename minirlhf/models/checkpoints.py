@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.models import adapters
 
 MANIFEST, TENSORS, INFO = "manifest.json", "state.safetensors", "state.json"
@@ -115,7 +115,8 @@ def save(
         _put_in_place(partial, target)
     except (OSError, SafetensorError) as problem:
         shutil.rmtree(partial, ignore_errors=True)
-        raise UserError(f"{target}: the checkpoint cannot be written ({problem})") from problem
+        said = f"{target}: the checkpoint cannot be written ({problem})"
+        raise UserError(said, file=target, problem="not writable") from problem
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -124,30 +125,35 @@ def save(
 
 def damage(folder: str | Path) -> str | None:
     """Why this checkpoint must not be used, in a few words; None if every file is as it was written."""
-    root = Path(folder)
+    found = _damage(Path(folder))
+    return None if found is None else str(found)
+
+
+def _damage(root: Path) -> UserError | None:
+    """The damage in a few words; its facts are the name of the file in ``argument`` and the kind in ``problem``."""
     try:
         listed: dict[str, dict[str, Any]] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["files"]
         found = {str(path.relative_to(root)) for path in _files(root)} - {MANIFEST}
         for name in sorted(listed.keys() | found):
             if name not in found:
-                return f"{name} is missing"
+                return UserError(f"{name} is missing", argument=name, problem="missing")
             if name not in listed:
-                return f"{name} was added"
+                return UserError(f"{name} was added", argument=name, problem="added")
             if (root / name).stat().st_size != listed[name]["bytes"]:
-                return f"{name} has another size"
+                return UserError(f"{name} has another size", argument=name, problem="size")
             if _sha256(root / name) != listed[name]["sha256"]:
-                return f"{name} was altered"
+                return UserError(f"{name} was altered", argument=name, problem="altered")
     except FileNotFoundError:
-        return f"no {MANIFEST}"
+        return UserError(f"no {MANIFEST}", argument=MANIFEST, problem="missing")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        return f"{MANIFEST} is unreadable ({problem})"
+        return UserError(f"{MANIFEST} is unreadable ({problem})", argument=MANIFEST, problem="unreadable")
     return None
 
 
 def refuse_damage(folder: str | Path) -> None:
     """Raise :class:`UserError` if this folder has a manifest and differs from it; a folder without one passes."""
-    if Path(folder, MANIFEST).is_file() and (reason := damage(folder)):
-        raise UserError(f"{folder}: damaged checkpoint ({reason})")
+    if Path(folder, MANIFEST).is_file() and (reason := _damage(Path(folder))):
+        raise UserError.about(f"{folder}: damaged checkpoint ({reason})", reason, file=folder)
 
 
 def load(folder: str | Path) -> Loaded:
@@ -158,10 +164,9 @@ def load(folder: str | Path) -> Loaded:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise UserError(f"{path}: no such checkpoint folder")
-    reason = damage(path)
-    if reason is not None:
-        raise UserError(f"{path}: damaged checkpoint ({reason})")
+        raise UserError(f"{path}: no such checkpoint folder", file=path, problem="missing")
+    if reason := _damage(path):
+        raise UserError.about(f"{path}: damaged checkpoint ({reason})", reason, file=path)
     return Loaded(path, load_file(path / TENSORS), json.loads((path / INFO).read_text(encoding="utf-8")))
 
 
@@ -188,7 +193,9 @@ def load_latest(run_dir: str | Path) -> Loaded | None:
             refused.append(folder.name)
     if refused:
         raise UserError(
-            f"{run_dir}: every checkpoint is damaged ({', '.join(refused)}); start the run anew in another folder"
+            f"{run_dir}: every checkpoint is damaged ({', '.join(refused)}); start the run anew in another folder",
+            value=refused,
+            file=run_dir,
         )
     return None
 
@@ -203,7 +210,7 @@ def forget_after(run_dir: str | Path, step: int) -> None:
 def prune(run_dir: str | Path, keep: int = 2) -> None:
     """Remove all but the newest ``keep`` checkpoints of a run, and what killed processes left half-written."""
     if keep < 1:
-        raise ValueError(f"{keep=}; expected at least 1")
+        raise ArgumentError(f"{keep=}; expected at least 1", argument="keep", value=keep, expected=1)
     for step in steps(run_dir)[:-keep]:
         shutil.rmtree(step_folder(run_dir, step))
     for path in step_folder(run_dir, 0).parent.glob(f".*{_PARTIAL}"):
@@ -232,17 +239,22 @@ def restore_weights(model: nn.Module, folder: str | Path) -> None:
         model.load_state_dict(stored.state_dict())
     except (OSError, RuntimeError, ValueError, SafetensorError) as problem:
         reason = str(problem).strip().splitlines()[0]
-        raise UserError(f"{folder}: its weights do not fit this {kind.__name__} ({reason})") from problem
+        said = f"{folder}: its weights do not fit this {kind.__name__} ({reason})"
+        raise UserError(said, expected=kind.__name__, file=folder, problem="mismatch") from problem
 
 
 def require_writable(path: str | Path) -> None:
     """Raise :class:`UserError` if no file can be written there, before there is anything to write."""
     target = Path(path)
     if target.is_dir() or not target.name:
-        raise UserError(f"{path}: a folder; expected the name of a file")
+        raise UserError(f"{path}: a folder; expected the name of a file", expected="file", file=path)
     above = next(folder for folder in target.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise UserError(f"{path}: cannot be written ({above} is {'read-only' if above.is_dir() else 'a file'})")
+        raise UserError(
+            f"{path}: cannot be written ({above} is {'read-only' if above.is_dir() else 'a file'})",
+            problem="not writable",
+            file=path,
+        )
 
 
 def write_text_atomic(path: str | Path, text: str) -> None:
@@ -264,7 +276,7 @@ def write_text_atomic(path: str | Path, text: str) -> None:
     except OSError as problem:
         with suppress(OSError):
             partial.unlink()
-        raise UserError(f"{target}: cannot be written ({problem})") from problem
+        raise UserError(f"{target}: cannot be written ({problem})", file=target, problem="not writable") from problem
 
 
 # -- inside ------------------------------------------------------------------------------------------------------

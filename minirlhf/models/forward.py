@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import position_ids, supported
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import next_token_logps, token_entropies
 from minirlhf.engine import reading
 
@@ -110,10 +111,17 @@ def _spread(values: Tensor, where: Tensor) -> Tensor:
 
 def _require_width(input_ids: Tensor, attention_mask: Tensor, width: int) -> None:
     if input_ids.dim() != 2 or input_ids.shape != attention_mask.shape:
-        raise ValueError(
-            f"input_ids has shape {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)}; expected (B, S)"
+        raise ArgumentError(
+            f"input_ids has shape {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)}; expected (B, S)",
+            argument="attention_mask",
+            value=tuple(attention_mask.shape),
+            expected=tuple(input_ids.shape),
+            problem="shape",
         )
     if not 1 <= width < input_ids.shape[1]:
-        raise ValueError(
-            f"{width=}; expected 1 .. {input_ids.shape[1] - 1} for input_ids of shape {tuple(input_ids.shape)}"
+        raise ArgumentError(
+            f"{width=}; expected 1 .. {input_ids.shape[1] - 1} for input_ids of shape {tuple(input_ids.shape)}",
+            argument="width",
+            value=width,
+            expected=(1, input_ids.shape[1] - 1),
         )

@@ -147,11 +147,14 @@ class ScalarModel(nn.Module):
             described = json.loads(Path(path, HEAD_JSON).read_text(encoding="utf-8"))
             kind, options = described["kind"], described["options"]
         except FileNotFoundError:
-            raise UserError(f"{path}: not a {cls.kind} model (no {HEAD_JSON} in it)") from None
+            said = f"{path}: not a {cls.kind} model (no {HEAD_JSON} in it)"
+            raise UserError(said, argument=HEAD_JSON, expected=cls.kind, file=path, problem="missing") from None
         except (ValueError, KeyError, TypeError) as problem:
-            raise UserError(f"{path / HEAD_JSON}: unreadable ({problem})") from problem
+            said = f"{path / HEAD_JSON}: unreadable ({problem})"
+            raise UserError(said, file=path / HEAD_JSON, problem="unreadable") from problem
         if kind != cls.kind:
-            raise UserError(f"{path}: a {kind} model; a {cls.kind} model is needed")
+            said = f"{path}: a {kind} model; a {cls.kind} model is needed"
+            raise UserError(said, argument="kind", value=kind, expected=cls.kind, file=path)
         try:
             with checkpoints.quietly():
                 backbone = AutoModel.from_pretrained(
@@ -160,13 +163,14 @@ class ScalarModel(nn.Module):
             model = cls(backbone, **options)
             model.head.load_state_dict(load_file(path / HEAD_WEIGHTS))
         except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
-            raise UserError(f"{path}: cannot be loaded ({problem})") from problem
+            raise UserError(f"{path}: cannot be loaded ({problem})", file=path, problem="unreadable") from problem
         return model
 
     @classmethod
     def _from_classifier(cls, path: Path) -> Self:
         """From a folder of the other kind, see :mod:`minirlhf.models.classifiers`."""
-        raise UserError(f"{path}: a sequence classifier; a {cls.kind} model is needed")
+        said = f"{path}: a sequence classifier; a {cls.kind} model is needed"
+        raise UserError(said, argument="kind", value="classifier", expected=cls.kind, file=path)
 
     @classmethod
     def load_with_tokenizer(cls, folder: str | Path) -> tuple[Self, PreTrainedTokenizerBase]:

@@ -37,24 +37,26 @@ def load_model(
     """
     if name in tiny.PRESETS:
         if tokenizer is None:
-            raise UserError(f"the preset {name!r} needs a tokenizer: train one on the data or take the task's")
+            said = f"the preset {name!r} needs a tokenizer: train one on the data or take the task's"
+            raise UserError(said, argument="tokenizer", value=name, problem="missing")
         tokenizers.require_usable(tokenizer)
         return tiny.tiny_model(name, tokenizer, seed=seed), tokenizer
     if tokenizer is not None:
-        raise UserError(f"model {name!r} brings its own tokenizer; one can be chosen for the presets only")
+        said = f"model {name!r} brings its own tokenizer; one can be chosen for the presets only"
+        raise UserError(said, argument="tokenizer", value=name, problem="exclusive")
     if Path(name).is_dir():
         return load_folder(name, complete_tokenizer=complete_tokenizer, dtype=dtype)
     nearest = unknown("model", name, tiny.PRESETS)
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"{name}: no such model folder")
+        raise UserError(f"{name}: no such model folder", argument="model", value=name, problem="missing")
     if "/" not in name and difflib.get_close_matches(name, tiny.PRESETS, cutoff=0.7):
         # Without a network the hub's client tries for most of a minute; a misspelt preset should not cost that.
-        raise UserError(f"{nearest}; there is no folder of this name either")
+        raise UserError(f"{nearest}; there is no folder of this name either", **nearest.facts)
     try:
         return _load(name, complete_tokenizer, dtype)
     except _NotThere as problem:
         raise UserError(
-            f"{nearest}; there is no folder of this name, and the hub did not give it ({problem})"
+            f"{nearest}; there is no folder of this name, and the hub did not give it ({problem})", **nearest.facts
         ) from problem
 
 
@@ -73,14 +75,21 @@ def load_folder(
     if adapters.is_adapter(path):
         return _load_adapted(path, complete_tokenizer, dtype)
     if not (path / "config.json").is_file():
-        raise UserError(f"{path}: not a model folder (no config.json in it)")
+        said = f"{path}: not a model folder (no config.json in it)"
+        raise UserError(said, argument="config.json", file=path, problem="missing")
     if (path / heads.HEAD_JSON).is_file() or classifiers.is_classifier(path):
-        raise UserError(f"{path}: a reward or value model or another classifier; a causal language model is needed")
+        raise UserError(
+            f"{path}: a reward or value model or another classifier; a causal language model is needed",
+            argument="model",
+            expected="language model",
+            file=path,
+        )
     try:
         with checkpoints.quietly():
             return _load(str(path), complete_tokenizer, dtype)
     except _NotThere as problem:
-        raise UserError(f"{path}: the model in this folder cannot be loaded ({problem})") from problem
+        said = f"{path}: the model in this folder cannot be loaded ({problem})"
+        raise UserError(said, argument="model", file=path, problem="unreadable") from problem
 
 
 def fit_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -110,12 +119,18 @@ def require_causal(name: str, model: PreTrainedModel) -> None:
             first, second = model(input_ids=ids).logits[:, :-1].float()
         except Exception as problem:  # a model that needs images, a second sequence, ...
             raise UserError(
-                f"{name}: {type(model).__name__} cannot read a text ({str(problem).strip()[:120]})"
+                f"{name}: {type(model).__name__} cannot read a text ({str(problem).strip()[:120]})",
+                argument="model",
+                value=type(model).__name__,
+                expected="text",
             ) from problem
     apart = float((first - second).abs().max())
     if apart > 1e-3 * float(first.std()):
         raise UserError(
-            f"{name}: {type(model).__name__} looks ahead (an encoder), so it cannot generate; a causal language model is needed"
+            f"{name}: {type(model).__name__} looks ahead (an encoder), so it cannot generate; a causal language model is needed",
+            argument="model",
+            value=type(model).__name__,
+            expected="causal",
         )
 
 
@@ -154,7 +169,8 @@ def _load(name: str, complete_tokenizer: bool, dtype: torch.dtype) -> tuple[PreT
         raise _NotThere(next(iter(str(problem).strip().splitlines()), type(problem).__name__)) from problem
     gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     if gaps:
-        raise UserError(f"{name}: not a whole causal language model; no fitting weights for {', '.join(gaps[:3])}")
+        said = f"{name}: not a whole causal language model; no fitting weights for {', '.join(gaps[:3])}"
+        raise UserError(said, argument="weights", value=gaps, file=name, problem="missing")
     tokenizer = tokenizers.load_tokenizer(name, complete=complete_tokenizer)
     fit_vocabulary(model, tokenizer)
     require_causal(name, model)

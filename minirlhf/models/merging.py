@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.equations.merging import weight_average
 
 
@@ -28,7 +28,8 @@ def merge(models: Sequence[nn.Module], weights: Sequence[float]) -> nn.Module:
         ValueError: not one weight per model, or they do not sum to 1.
     """
     if len(models) != len(weights) or not models:
-        raise ValueError(f"{len(models)} models and {len(weights)} weights; expected as many, at least one")
+        said = f"{len(models)} models and {len(weights)} weights; expected as many, at least one"
+        raise ArgumentError(said, argument="weights", value=len(weights), expected=len(models))
     states = [model.state_dict() for model in models]
     for number, state in enumerate(states[1:], 2):
         _require_alike(states[0], state, number)
@@ -47,10 +48,15 @@ def merge(models: Sequence[nn.Module], weights: Sequence[float]) -> nn.Module:
 
 def _require_alike(first: dict[str, torch.Tensor], other: dict[str, torch.Tensor], number: int) -> None:
     if odd := sorted(first.keys() ^ other.keys()):
-        raise UserError(f"models 1 and {number} cannot be merged: only one of them has the weight {odd[0]!r}")
+        said = f"models 1 and {number} cannot be merged: only one of them has the weight {odd[0]!r}"
+        raise UserError(said, argument=odd[0], value=number, problem="missing")
     for name, tensor in first.items():
         if tensor.shape != other[name].shape:
             raise UserError(
                 f"models 1 and {number} cannot be merged: {name!r} has shape {tuple(tensor.shape)} in one and "
-                f"{tuple(other[name].shape)} in the other"
+                f"{tuple(other[name].shape)} in the other",
+                argument=name,
+                value=tuple(other[name].shape),
+                expected=tuple(tensor.shape),
+                problem="shape",
             )

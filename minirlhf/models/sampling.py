@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import context_length, evaluating
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.core.randomness import derive_seed, keyed_uniforms
 from minirlhf.data.types import Rollout
@@ -81,7 +81,8 @@ class Sampling:
                 expected=0,
             )
         if self.max_completion_length < 1:
-            raise UserError(f"max_completion_length = {self.max_completion_length!r}; expected at least 1")
+            said = f"max_completion_length = {self.max_completion_length!r}; expected at least 1"
+            raise UserError(said, argument="max_completion_length", value=self.max_completion_length, expected=1)
 
     @property
     def truncates(self) -> bool:
@@ -132,28 +133,37 @@ def sample(
         ValueError: empty prompts or stop sequences, wrong shapes, keys given twice, or a model whose logits are not finite.
     """
     if num_generations < 1:
-        raise ValueError(f"{num_generations=}; expected at least 1")
+        said = f"{num_generations=}; expected at least 1"
+        raise ArgumentError(said, argument="num_generations", value=num_generations, expected=1)
     if not all(len(stop) for stop in stop_sequences):
-        raise ValueError(f"{stop_sequences=}; expected at least one token in each")
+        said = f"{stop_sequences=}; expected at least one token in each"
+        raise ArgumentError(said, argument="stop_sequences", value=stop_sequences, problem="empty")
     prompt_ids, prompt_mask = left_pad(prompts, pad_token_id, next(model.parameters()).device)  # (P, W)
     most = [sampling.max_completion_length] * len(prompts) if limits is None else list(limits)
     if len(most) != len(prompts) or not all(1 <= n <= sampling.max_completion_length for n in most):
-        raise ValueError(
-            f"{limits=}; expected 1 to {sampling.max_completion_length} tokens for each of {len(prompts)} prompts"
+        raise ArgumentError(
+            f"{limits=}; expected 1 to {sampling.max_completion_length} tokens for each of {len(prompts)} prompts",
+            argument="limits",
+            value=limits,
+            expected=(1, sampling.max_completion_length),
         )
     width = max(most)
     _require_room(model, prompts, most)
     if uniforms is None:
         keys = own_names(prompts) if prompt_keys is None else prompt_keys
         if len(keys) != len(prompts) or len(set(keys)) != len(keys):
-            raise ValueError(
-                f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt"
+            raise ArgumentError(
+                f"prompt_keys holds {len(set(keys))} distinct keys; expected {len(prompts)}, one per prompt",
+                argument="prompt_keys",
+                value=len(set(keys)),
+                expected=len(prompts),
             )
         seeds = [derive_seed("sample", seed, step, key, g) for key in keys for g in range(num_generations)]
         uniforms = keyed_uniforms(seeds, width)  # (B, T)
     rows = len(prompts) * num_generations
     if uniforms.shape != (rows, width):
-        raise ValueError(f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}")
+        said = f"uniforms has shape {tuple(uniforms.shape)}; expected {(rows, width)}"
+        raise ArgumentError(said, argument="uniforms", value=tuple(uniforms.shape), expected=(rows, width))
     eos = torch.as_tensor(eos_token_id, device=prompt_ids.device).reshape(-1)
     stops = [eos.new_tensor(stop) for stop in stop_sequences]
     room = eos.new_tensor(most).repeat_interleave(num_generations)  # (B,)
@@ -165,7 +175,7 @@ def sample(
     mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (B, T)
     old_logps = zero_where_masked(old_logps[:, :longest], mask)
     if not bool(old_logps.isfinite().all()):
-        raise ValueError("the model's logits are NaN or infinite")
+        raise ArgumentError("the model's logits are NaN or infinite", argument="logits", problem="not finite")
     completion = torch.where(mask, tokens[:, :longest], pad_token_id)
     return Rollout(
         input_ids=torch.cat([prompt_ids.repeat_interleave(num_generations, 0), completion], 1),
@@ -185,8 +195,11 @@ def left_pad(
     """Prompts as one batch that ends flush on the right: ids and attention mask, both ``(P, W)``."""
     if not prompts or not all(map(len, prompts)):
         empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
-        raise ValueError(
-            f"prompts holds {len(prompts)} prompts, of which {empty[:5]} are empty; expected tokens in each"
+        raise ArgumentError(
+            f"prompts holds {len(prompts)} prompts, of which {empty[:5]} are empty; expected tokens in each",
+            argument="prompts",
+            value=empty,
+            problem="empty",
         )
     width = max(len(prompt) for prompt in prompts)
     ids = [[pad_token_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]

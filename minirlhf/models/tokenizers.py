@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as algorithms
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import chat
 
 #: What a folder with a tokenizer has at least one of.
@@ -33,9 +33,11 @@ def word_tokenizer(words: Sequence[str], *, chat_template: str = chat.WORDS) -> 
     """
     odd = [word for word in words if word.split() != [word] or word in chat.SPECIAL_TOKENS]
     if odd or len(set(words)) != len(words):
-        raise ValueError(
+        raise ArgumentError(
             f"words holds {len(words) - len(set(words))} repetitions and the unusable entries {odd[:5]}; expected distinct "
-            f"words without white space, none of {', '.join(chat.SPECIAL_TOKENS)}"
+            f"words without white space, none of {', '.join(chat.SPECIAL_TOKENS)}",
+            argument="words",
+            value=odd,
         )
     ids = {word: i for i, word in enumerate([*chat.SPECIAL_TOKENS, *words])}
     core = Tokenizer(algorithms.WordLevel(ids, unk_token=chat.UNK))
@@ -56,7 +58,8 @@ def train_tokenizer(
         UserError: no text, or a vocabulary too small for the bytes and the special tokens.
     """
     if vocab_size < SMALLEST:
-        raise UserError(f"vocab_size={vocab_size} is too small: the bytes and special tokens alone are {SMALLEST}")
+        said = f"vocab_size={vocab_size} is too small: the bytes and special tokens alone are {SMALLEST}"
+        raise UserError(said, argument="vocab_size", value=vocab_size, expected=SMALLEST)
     core = Tokenizer(algorithms.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -71,7 +74,7 @@ def train_tokenizer(
     )
     kept = [text for text in texts if text]
     if not kept:
-        raise UserError("no text to train a tokenizer on")
+        raise UserError("no text to train a tokenizer on", argument="texts", problem="empty")
     core.train_from_iterator(kept, trainer)
     return _wrap(core, chat_template)
 
@@ -103,13 +106,15 @@ def load_tokenizer(name: str | Path, *, complete: bool = False, own_padding: boo
     """
     if Path(name).is_dir() and not any(any(Path(name).glob(pattern)) for pattern in FILES):
         # For some models transformers would make up one with hardly any words.
-        raise UserError(f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)")
+        said = f"{name}: no tokenizer can be loaded from there (no tokenizer.json; save it beside the model)"
+        raise UserError(said, argument="tokenizer", file=name, problem="missing")
     loader: Any = AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(name)
     except Exception as problem:  # transformers raises almost anything for files it does not understand
         reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
-        raise UserError(f"{name}: no tokenizer can be loaded from there ({reason})") from problem
+        said = f"{name}: no tokenizer can be loaded from there ({reason})"
+        raise UserError(said, argument="tokenizer", file=name, problem="unreadable") from problem
     if complete:
         complete_tokenizer(tokenizer)
     elif own_padding:
@@ -142,18 +147,23 @@ def require_usable(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise :class:`UserError` unless the tokenizer is fast and has an end, a padding of its own and a chat template."""
     name = repr(tokenizer.name_or_path)
     if not tokenizer.is_fast:
-        raise UserError(f"tokenizer {name} is a slow one; a fast one (tokenizer.json) is needed for loss masks")
+        said = f"tokenizer {name} is a slow one; a fast one (tokenizer.json) is needed for loss masks"
+        raise UserError(said, argument="tokenizer", value="slow", expected="fast")
     if tokenizer.eos_token_id is None:
-        raise UserError(f"tokenizer {name} has no end-of-sequence token; set its eos_token to one of its tokens")
-    lacks = []
+        said = f"tokenizer {name} has no end-of-sequence token; set its eos_token to one of its tokens"
+        raise UserError(said, argument="tokenizer", value=["eos_token"], problem="missing")
+    lacks = {}
     if tokenizer.pad_token_id is None:
-        lacks.append("no padding token")
+        lacks["pad_token"] = "no padding token"
     elif tokenizer.pad_token_id == tokenizer.eos_token_id:
-        lacks.append(f"a padding token that is also its end-of-sequence token ({tokenizer.eos_token})")
+        lacks["pad_token"] = f"a padding token that is also its end-of-sequence token ({tokenizer.eos_token})"
     if not tokenizer.chat_template:
-        lacks.append("no chat template")
+        lacks["chat_template"] = "no chat template"
     if lacks:
         raise UserError(
-            f"tokenizer {name} has {' and '.join(lacks)}; ask for defaults with complete_tokenizer=True (adds {chat.PAD} and "
-            "the template minirlhf.data.chat.TRANSCRIPT), or set them and save it again"
+            f"tokenizer {name} has {' and '.join(lacks.values())}; ask for defaults with complete_tokenizer=True (adds {chat.PAD} and "
+            "the template minirlhf.data.chat.TRANSCRIPT), or set them and save it again",
+            argument="tokenizer",
+            value=list(lacks),
+            problem="duplicate" if tokenizer.pad_token_id is not None and "pad_token" in lacks else "missing",
         )

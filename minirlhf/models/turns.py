@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data.types import Rollout
 from minirlhf.engine.decoding import Talk
@@ -86,7 +87,7 @@ def sample_turns(
         UserError: as for :func:`~minirlhf.models.sampling.sample`.
     """
     if max_turns < 1:
-        raise ValueError(f"{max_turns=}; expected at least 1")
+        raise ArgumentError(f"{max_turns=}; expected at least 1", argument="max_turns", value=max_turns, expected=1)
     rows = [_Row(list(prompt)) for prompt in prompts for _ in range(num_generations)]
     going, talk = list(range(len(rows))), Talk()
     for turn in range(max_turns):
@@ -126,7 +127,8 @@ def _answered(rows: Sequence[_Row], going: Sequence[int], environment: Environme
     """Let the environment speak; the rows that go on."""
     answers = environment(going, [list(rows[i].ids) for i in going])
     if len(answers) != len(going):
-        raise ValueError(f"the environment gave {len(answers)} answers to {len(going)} rows; expected one each")
+        said = f"the environment gave {len(answers)} answers to {len(going)} rows; expected one each"
+        raise ArgumentError(said, argument="answers", value=len(answers), expected=len(going))
     left = []
     for i, answer in zip(going, answers, strict=True):
         if answer is None:
