@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf import recipes
 from minirlhf.core.errors import UserError
@@ -82,7 +83,7 @@ def world():
 # -- credit ------------------------------------------------------------------------------------------------------
 
 
-def test_the_expected_remax_step_is_the_gradient_of_the_regularised_objective(world):
+def test_remax_expected_step_is_exact_gradient(world):
     lm, ref, rewards = world
     probs, config = lm.distribution()[0], OnlineConfig()
     likeliest = sample(
@@ -105,7 +106,7 @@ def test_the_expected_remax_step_is_the_gradient_of_the_regularised_objective(wo
     torch.testing.assert_close(-total, exact, atol=1e-6, rtol=1e-6)
 
 
-def test_a_prompt_whose_greedy_completion_could_not_be_graded_teaches_nothing(world):
+def test_remax_ignores_prompts_with_ungraded_greedy_completion(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 1, 2, 3], rewards, 2)
     firsts = dataclasses.replace(graded.rollout.select(torch.tensor([0, 2])), num_generations=1)
@@ -115,7 +116,7 @@ def test_a_prompt_whose_greedy_completion_could_not_be_graded_teaches_nothing(wo
     assert advantages[:2].any() and not advantages[2:].any()
 
 
-def test_the_expected_reward_to_go_is_the_gradient_of_the_regularised_objective(world):
+def test_reinforce_pp_expected_step_is_exact_gradient(world):
     lm, ref, rewards = world
     recipe = recipes.REINFORCE_PP.with_(whiten_advantages=False, weights=sequence_sum, beta=0.3)
     probs, total = lm.distribution()[0], torch.zeros_like(lm.table)
@@ -127,25 +128,25 @@ def test_the_expected_reward_to_go_is_the_gradient_of_the_regularised_objective(
     torch.testing.assert_close(-total, exact)
 
 
-def test_whitened_rewards_to_go_have_mean_0_and_variance_1_over_tokens(world):
+def test_to_go_whitens_over_tokens(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 3, 5, 6], rewards, 1)
     tokens = ToGo()(graded, None)[graded.rollout.mask]
     assert float(tokens.mean()) == pytest.approx(0, abs=1e-9) and float(tokens.var()) == pytest.approx(1, abs=1e-6)
 
 
-def test_one_step_at_the_end_is_the_outcome(world):
+def test_process_supervision_of_one_step_is_grpo(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 3, 5, 6], rewards, 4)
     last = torch.full_like(graded.rollout.old_logps, math.nan)
     last[torch.arange(4), graded.rollout.mask.sum(-1) - 1] = graded.rewards.flatten()
     process = ProcessSupervision()(dataclasses.replace(graded, step_rewards=last), None)
     torch.testing.assert_close(process, Grouped(GRPO.credit.advantage)(graded, None))
-    with pytest.raises(UserError, match="learns from graded steps"):
+    with raises(UserError, argument="step_rewards", problem="missing"):
         recipes.GRPO_PROCESS.advantages(graded)
 
 
-def test_a_credit_gets_what_it_asks_for_and_nothing_else_is_sampled_or_graded(world):
+def test_credit_complete_samples_only_what_recipe_needs(world):
     lm, _, rewards = world
     graded, asked = graded_rows(lm, [0, 3, 5, 6], rewards, 2), []
     greedy, steps = graded_rows(lm, [0, 1], rewards, 1), torch.zeros_like(graded.rollout.old_logps)
@@ -173,7 +174,7 @@ class Both(Credit):
         return torch.where(rollout.mask, gained.flatten()[:, None] + graded.step_rewards.nan_to_num(), 0.0)
 
 
-def test_a_new_kind_of_credit_needs_no_other_trainer():
+def test_train_online_accepts_new_credit():
     asked = []
 
     def every_token(problems, completions):
@@ -186,17 +187,17 @@ def test_a_new_kind_of_credit_needs_no_other_trainer():
     assert [len(rows) for rows in asked] == [16, 16]  # the greedy completions have no graded steps
     longer = [n > sum(rows) for n, rows in zip(history["sampled_tokens"], asked, strict=True)]
     assert all(longer)  # they are counted
-    with pytest.raises(UserError, match="learns from graded steps, but here nobody grades steps"):
+    with raises(UserError, argument="steps", problem="missing"):
         train_online(policy, PROBLEMS, likes_one, recipe, CONFIG, **options)
 
 
-def test_a_table_of_rewards_has_no_steps_to_learn_from(world):
+def test_train_toy_refuses_step_rewards(world):
     lm, ref, rewards = world
-    with pytest.raises(UserError, match="learns from graded steps, but here nobody grades steps"):
+    with raises(UserError, argument="steps", problem="missing"):
         train_toy(lm, rewards[None], recipes.GRPO_PROCESS, CONFIG, ref_model=ref)
 
 
-def test_the_shell_game_grades_the_chain_in_order_and_the_answer():
+def test_shell_game_grades_steps_in_order():
     game = tasks.get("shell_game")
     prompt = game.prompts("train")[0]
     right = game.reference(prompt).split()
@@ -213,7 +214,7 @@ def test_the_shell_game_grades_the_chain_in_order_and_the_answer():
 # -- which samples count -----------------------------------------------------------------------------------------
 
 
-def test_the_shortest_are_retained_and_compared_among_themselves(world):
+def test_collect_retains_shortest_and_most_per_token(world):
     lm, _, _ = world
     lengths = lm.responses().mask.sum(-1)
     short, long = (lengths == 1).nonzero().flatten().tolist(), (lengths == 2).nonzero().flatten().tolist()
@@ -228,7 +229,7 @@ def test_the_shortest_are_retained_and_compared_among_themselves(world):
     assert sorted(per_token[0].nonzero().flatten().tolist()) == sorted(best[0].tolist())
 
 
-def test_what_is_cut_off_has_no_weight_and_leaves_the_denominator(world):
+def test_dapo_row_weights_leave_out_truncated_completions(world):
     lm, _, rewards = world
     terminated = lm.responses().terminated
     ends, cut = terminated.nonzero().flatten().tolist(), (~terminated).nonzero().flatten().tolist()
@@ -238,7 +239,7 @@ def test_what_is_cut_off_has_no_weight_and_leaves_the_denominator(world):
     torch.testing.assert_close(weights[[0, 2]], token_mean(graded.rollout.mask[[0, 2]]))
 
 
-def test_a_step_without_a_single_finished_completion_changes_nothing():
+def test_train_online_skips_update_without_finished_completions():
     policy = tiny_model("nano", WORDS, seed=0)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     recipe = DR_GRPO.with_(keep=lambda rollout: torch.zeros(len(rollout), dtype=torch.bool))
@@ -262,14 +263,16 @@ class Stepwise:
         return likes_one(problems, completions)
 
 
-def test_positive_examples_are_also_imitated(world):
+def test_positive_coef_adds_likelihood_of_positive_completions(world):
     lm, _, rewards = world
     graded = graded_rows(lm, [0, 3, 5, 6], rewards.abs() * torch.tensor([1, -1] * len(rewards))[: len(rewards)], 4)
+    good = (graded.rewards.flatten() > 0).nonzero().flatten()
+    assert len(good) > 1
+    graded.valid.view(-1)[good[0]] = False  # what could not be graded is not imitated
     without, with_them = (
         step_on(lm, graded, DR_GRPO.with_(max_completion_length=2, positive_coef=c)) for c in (0, 0.5)
     )
-    good = (graded.rewards.flatten() > 0).nonzero().flatten()
-    logps = lm.response_token_logps()[0][torch.tensor([0, 3, 5, 6])[good]][graded.rollout.mask[good]]
+    logps = lm.response_token_logps()[0][torch.tensor([0, 3, 5, 6])[good[1:]]][graded.rollout.mask[good[1:]]]
     expected = torch.autograd.grad(-0.5 * logps.mean(), lm.table)[0]
     torch.testing.assert_close(with_them - without, expected)
 
@@ -293,7 +296,7 @@ def drawing(lm, groups_per_seed):
 MIXED, DEAD = [0.0, 1.0], [1.0, 1.0]
 
 
-def test_a_batch_is_refilled_until_every_group_teaches(world):
+def test_collect_refills_until_batch_is_full(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, DEAD], [DEAD, DEAD], [MIXED, MIXED]])
     everything, graded, share = collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)
@@ -302,7 +305,7 @@ def test_a_batch_is_refilled_until_every_group_teaches(world):
     assert seeds[0] == CONFIG.seed and len(set(seeds)) == 3
 
 
-def test_refilling_ends_and_takes_what_there_is(world):
+def test_collect_stops_at_max_refills(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[DEAD, MIXED], [DEAD, DEAD], [DEAD, DEAD]])
     _, graded, share = collect(draw, DAPO.with_(max_refills=2), CONFIG.seed, pad_token_id=lm.pad_token_id)
@@ -311,7 +314,7 @@ def test_refilling_ends_and_takes_what_there_is(world):
     assert collect(draw, DAPO.with_(max_refills=1), CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 0.0
 
 
-def test_a_full_batch_is_not_refilled_and_without_a_refill_nothing_is_looked_at(world):
+def test_collect_draws_once_when_full_or_without_refill(world):
     lm, _, _ = world
     draw, seeds = drawing(lm, [[MIXED, MIXED]])
     assert collect(draw, DAPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] == 1.0 and len(seeds) == 1
@@ -319,7 +322,7 @@ def test_a_full_batch_is_not_refilled_and_without_a_refill_nothing_is_looked_at(
     assert collect(draw, GRPO, CONFIG.seed, pad_token_id=lm.pad_token_id)[2] is None and len(seeds) == 1
 
 
-def test_a_run_in_which_no_group_is_mixed_leaves_the_policy_as_it_was():
+def test_train_online_dapo_without_mixed_groups_keeps_policy():
     policy = tiny_model("nano", WORDS, seed=0)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     recipe = DAPO.with_(shape=(), max_refills=1)
@@ -328,7 +331,7 @@ def test_a_run_in_which_no_group_is_mixed_leaves_the_policy_as_it_was():
     assert all(torch.equal(before[k], v) for k, v in policy.state_dict().items())
 
 
-def test_sampled_tokens_count_the_greedy_replies_of_groups_that_are_thrown_away(world):
+def test_observe_counts_greedy_tokens_of_dropped_groups(world):
     lm, _, _ = world
     draw, _ = drawing(lm, [[MIXED, DEAD], [DEAD, MIXED]])
 
@@ -346,7 +349,19 @@ def test_sampled_tokens_count_the_greedy_replies_of_groups_that_are_thrown_away(
     )
 
 
-def test_more_minibatches_than_completions_are_as_many_updates_as_completions(world):
+def test_observe_equals_computation_by_hand(world):
+    lm, ref, rewards = world
+    graded = with_reference_and_values(graded_rows(lm, [0, 3, 5, 6], rewards, 2), ref, None, 1.0)
+    metrics, rollout = observe(graded, graded, None), graded.rollout
+    logps = [row[kept] for row, kept in zip(rollout.old_logps, rollout.mask, strict=True)]
+    refs = [row[kept] for row, kept in zip(graded.ref_logps, rollout.mask, strict=True)]
+    kl = [float(((b - a).exp() - 1 - (b - a)).sum()) for a, b in zip(logps, refs, strict=True)]
+    assert metrics["kl"] == pytest.approx(sum(kl) / 4)
+    assert metrics["neg_logp"] == pytest.approx(-float(torch.cat(logps).mean()))
+    assert metrics["completion_length"] == sum(map(len, logps)) / 4
+
+
+def test_improve_caps_minibatches_at_completions(world):
     lm, ref, rewards = world
     policies = []
     for many in (4, 9):
@@ -356,7 +371,7 @@ def test_more_minibatches_than_completions_are_as_many_updates_as_completions(wo
     assert torch.equal(*policies)
 
 
-def test_rollouts_of_different_width_join_without_a_change():
+def test_rollout_join_keeps_rows_of_different_width():
     model = tiny_model("nano", WORDS, seed=0)
     kinds = {"eos_token_id": WORDS.eos_token_id, "pad_token_id": WORDS.pad_token_id, "seed": 1, "num_generations": 2}
     parts = [
@@ -372,14 +387,14 @@ def test_rollouts_of_different_width_join_without_a_change():
         assert whole.old_logps[row, :width].tolist() == part.old_logps[i].tolist()
         seen, known = whole.attention_mask[row].bool(), part.attention_mask[i].bool()
         assert whole.input_ids[row][seen].tolist() == part.input_ids[i][known].tolist()
-    with pytest.raises(ValueError, match=r"groups of \[1, 2\]"):
+    with raises(ValueError, argument="num_generations", value=[1, 2]):
         Rollout.join([parts[0], dataclasses.replace(parts[1], num_generations=1)], 0)
 
 
 # -- a sampler that lags behind ----------------------------------------------------------------------------------
 
 
-def test_the_sampler_is_the_learner_of_some_steps_ago():
+def test_sampler_lags_by_staleness():
     model = tiny_model("nano", WORDS, seed=0)
     loop = Loop("lag", model, dataclasses.replace(CONFIG, max_steps=5), quiet=True)
     sampler, marks = Sampler(loop, staleness=2), []
@@ -395,7 +410,7 @@ def test_the_sampler_is_the_learner_of_some_steps_ago():
     assert Sampler(loop, staleness=0).policy()[0] is model
 
 
-def test_a_lagging_run_that_is_resumed_ends_with_the_same_bits(tmp_path):
+def test_train_online_with_staleness_resumes_to_same_bits(tmp_path):
     config = dataclasses.replace(CONFIG, max_steps=6, save_steps=1, staleness=2, learning_rate=1e-2)
 
     def run(out, steps, resume=False):
@@ -412,7 +427,7 @@ def test_a_lagging_run_that_is_resumed_ends_with_the_same_bits(tmp_path):
     assert all(torch.equal(whole[key], resumed[key]) for key in whole)
 
 
-def test_the_corrected_step_of_a_lagging_sampler_is_the_policys_own_gradient():
+def test_decoupled_ppo_corrected_step_is_exact_gradient():
     lm, old = ToyLM(4, 1, seed=1), ToyLM(4, 1, seed=2)  # one token: a token's ratio is the response's
     count = lm.distribution().shape[1]
     rewards = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
@@ -432,7 +447,7 @@ def test_the_corrected_step_of_a_lagging_sampler_is_the_policys_own_gradient():
     assert truncated_importance in DECOUPLED_PPO.update.corrections
 
 
-def test_a_bad_completion_far_behind_pushes_nothing_and_still_counts(world):
+def test_not_left_behind_masks_bad_distant_completions(world):
     lm, _, rewards = world
     far = ToyLM(3, 2, seed=7)
     graded = graded_rows(lm, [0, 3, 5, 6], rewards, 4, far)
@@ -453,47 +468,35 @@ def test_a_bad_completion_far_behind_pushes_nothing_and_still_counts(world):
     torch.testing.assert_close(weights, recipe.update.row_weights(graded.rollout))
 
 
-def test_every_recipe_runs_on_an_enumerable_model_and_with_a_sampler_behind():
-    for recipe in recipes.RECIPES.values():
-        if recipe.credit.critic is not None or recipe is recipes.GRPO_PROCESS:
-            continue
-        if recipe in (DAPO, recipes.HIGH_ENTROPY):
-            recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong
-        lm, ref = ToyLM(3, 2, seed=1), ToyLM(3, 2, seed=1)
-        start = lm.distribution().detach()
-        good = (start <= start.median()).double()  # the unlikelier half
-        config = dataclasses.replace(
-            CONFIG, max_steps=30, batch_size=8, num_generations=8, learning_rate=0.1, staleness=2
-        )
-        history = train_toy(lm, good, recipe, config, ref_model=ref)
-        assert history["exact_reward"][-1] > float((start * good).sum()) + 0.2, recipe.name
+@pytest.mark.parametrize(
+    "recipe",
+    [r for r in recipes.RECIPES.values() if r.credit.critic is None and r is not recipes.GRPO_PROCESS],
+    ids=lambda recipe: recipe.name,
+)
+def test_train_toy_raises_exact_reward_with_staleness(recipe):
+    if recipe in (DAPO, recipes.HIGH_ENTROPY):
+        recipe = recipe.with_(shape=(), keep=None)  # two of two tokens would be overlong
+    lm, ref = ToyLM(3, 2, seed=1), ToyLM(3, 2, seed=1)
+    start = lm.distribution().detach()
+    good = (start <= start.median()).double()  # the unlikelier half
+    config = dataclasses.replace(CONFIG, max_steps=30, batch_size=8, num_generations=8, learning_rate=0.1, staleness=2)
+    history = train_toy(lm, good, recipe, config, ref_model=ref)
+    assert history["exact_reward"][-1] > float((start * good).sum()) + 0.2
 
 
-def test_settings_that_make_no_sense_are_one_clear_error():
-    with pytest.raises(UserError, match="staleness = -1"):
+def test_train_online_refuses_bad_settings_and_grades():
+    with raises(UserError, argument="staleness", value=-1):
         OnlineConfig(staleness=-1)
-    with pytest.raises(UserError, match="max_refills = -1"):
+    with raises(UserError, argument="max_refills", value=-1):
         DR_GRPO.with_(refill=Refill(max_refills=-1), max_completion_length=3).try_out()
-    with pytest.raises(UserError, match="learns from graded steps"):
-        policy = tiny_model("nano", WORDS, seed=0)
-        train_online(policy, PROBLEMS, likes_one, recipes.GRPO_PROCESS, CONFIG, tokenizer=WORDS)
-    with pytest.raises(UserError, match=r"gave 1 grades for \d tokens"):
-        train_online(
-            tiny_model("nano", WORDS, seed=0),
-            PROBLEMS,
-            Stepwise(lambda problems, completions: [[1.0] for _ in completions]),
-            recipes.GRPO_PROCESS,
-            CONFIG,
-            tokenizer=WORDS,
-            quiet=True,
-        )
-    with pytest.raises(UserError, match=r"bnpo: rewards of shape .* outside"):
-        train_online(
-            tiny_model("nano", WORDS, seed=0),
-            PROBLEMS,
-            lambda problems, completions: [2.0 * (i % 2) for i in range(len(completions))],
-            recipes.BNPO,
-            CONFIG,
-            tokenizer=WORDS,
-            quiet=True,
-        )
+
+    def train(reward, recipe):
+        train_online(tiny_model("nano", WORDS, seed=0), PROBLEMS, reward, recipe, CONFIG, tokenizer=WORDS, quiet=True)
+
+    with raises(UserError, argument="steps", problem="missing"):
+        train(likes_one, recipes.GRPO_PROCESS)
+    with raises(UserError, argument="steps", value=1) as caught:
+        train(Stepwise(lambda problems, completions: [[1.0] for _ in completions]), recipes.GRPO_PROCESS)
+    assert caught.value.expected > 1
+    with raises(UserError, argument="rewards", expected="[0, 1]"):
+        train(lambda problems, completions: [2.0 * (i % 2) for i in range(len(completions))], recipes.BNPO)

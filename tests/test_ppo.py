@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.chat import conversation, encode
@@ -123,7 +124,7 @@ def gradients(loss, *models):
     )
 
 
-def our_loss(policy, critic, graded, recipe, micro=None):
+def library_loss(policy, critic, graded, recipe, micro=None):
     config, rows = OnlineConfig(micro_batch_size=micro), torch.arange(8)
     advantages, targets = recipe.credit(graded, recipe.update.kl), recipe.credit.targets(graded, recipe.update.kl)
     weights = recipe.update.weights(graded.rollout.mask)
@@ -135,47 +136,47 @@ def our_loss(policy, critic, graded, recipe, micro=None):
     return sum(losses)
 
 
-def test_one_step_is_the_one_computed_by_hand(world):
+def test_ppo_step_equals_computation_by_hand(world):
     policy, reference, critic, graded = world
     recipe = PPO.with_(beta=0.3, lam=0.9, vf_coef=0.7)
-    ours = our_loss(policy, critic, graded, recipe)
-    theirs = by_hand(policy, reference, critic, graded, beta=0.3, lam=0.9, vf_coef=0.7)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
-    mine, naive = gradients(ours, policy, critic), gradients(theirs, policy, critic)
-    assert float(naive.abs().max()) > 0.01
-    torch.testing.assert_close(mine, naive, rtol=1e-5, atol=1e-7)
+    loss = library_loss(policy, critic, graded, recipe)
+    expected = by_hand(policy, reference, critic, graded, beta=0.3, lam=0.9, vf_coef=0.7)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-8)
+    slope, expected_slope = (gradients(x, policy, critic) for x in (loss, expected))
+    assert float(expected_slope.abs().max()) > 0.01
+    torch.testing.assert_close(slope, expected_slope, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("micro", [1, 3, 5])
-def test_micro_batches_change_nothing(world, micro):
+def test_ppo_gradient_is_same_for_micro_batches(world, micro):
     policy, _, critic, graded = world
-    whole, split = (our_loss(policy, critic, graded, PPO, size) for size in (None, micro))
+    whole, split = (library_loss(policy, critic, graded, PPO, size) for size in (None, micro))
     torch.testing.assert_close(gradients(whole, policy, critic), gradients(split, policy, critic))
 
 
-def test_a_completion_that_could_not_be_graded_teaches_nothing(world):
+def test_ppo_ignores_ungraded_completions(world):
     """Neither policy nor critic: whatever is written in its place."""
     policy, _, critic, graded = world
     other = graded.rewards.clone()
     other[0, 2] = 1e6
     changed = Graded(graded.rollout, other, graded.valid, graded.ref_logps, graded.values)
-    torch.testing.assert_close(our_loss(policy, critic, graded, PPO), our_loss(policy, critic, changed, PPO))
+    torch.testing.assert_close(library_loss(policy, critic, graded, PPO), library_loss(policy, critic, changed, PPO))
     none = Graded(graded.rollout, other, torch.zeros_like(graded.valid), graded.ref_logps, graded.values)
-    assert our_loss(policy, critic, none, PPO).item() == 0.0
+    assert library_loss(policy, critic, none, PPO).item() == 0.0
 
 
-def test_without_a_kl_term_no_reference_is_needed(world):
+def test_ppo_credit_needs_reference_only_with_kl_term(world):
     _, _, _, graded = world
     alone = Graded(graded.rollout, graded.rewards, graded.valid, None, graded.values)
     charged = PPO.credit(graded, InReward(beta=1e-12))
     torch.testing.assert_close(PPO.credit(alone, None), charged, rtol=1e-6, atol=1e-8)
-    with pytest.raises(ValueError, match="ref_logps is None"):
+    with raises(ValueError, argument="ref_logps", problem="missing"):
         PPO.credit(alone, InReward())
-    with pytest.raises(ValueError, match="values is None"):
+    with raises(ValueError, argument="values", problem="missing"):
         PPO.credit(Graded(graded.rollout, graded.rewards, graded.valid), None)
 
 
-def test_the_critics_targets_may_have_a_lambda_of_their_own(world):
+def test_ppo_critic_lam_one_targets_rewards(world):
     """With λ = 1 the target of the critic is what is still to come: here the reward alone."""
     _, _, _, graded = world
     targets = PPO.with_(critic_lam=1.0, kl=None).credit.targets(graded, None)
@@ -186,7 +187,7 @@ def test_the_critics_targets_may_have_a_lambda_of_their_own(world):
 # -- critics ------------------------------------------------------------------------------------------------------
 
 
-def test_a_shared_critic_is_a_head_on_the_policys_own_hidden_states(tokenizer, tmp_path):
+def test_new_critic_shared_reads_policy_hidden_states(tokenizer, tmp_path):
     policy = tiny_model("nano", tokenizer, seed=1)
     head = new_critic(policy, shared=True)
     assert isinstance(head, ValueHead) and sum(p.numel() for p in head.parameters()) == 65
@@ -204,7 +205,7 @@ def test_a_shared_critic_is_a_head_on_the_policys_own_hidden_states(tokenizer, t
     assert torch.equal(again.head.weight, head.head.weight)
 
 
-def test_a_critic_can_start_as_the_reward_model(tokenizer):
+def test_critic_from_reward_model_starts_with_its_scores(tokenizer):
     """Its value of a whole reply is then the reward model's opinion of it."""
     judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1), seed=5)
     ids = torch.tensor([[6, 9, 7, 8, 1]])
@@ -216,7 +217,7 @@ def test_a_critic_can_start_as_the_reward_model(tokenizer):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_value_pretraining_teaches_the_critic_alone(tokenizer, shared):
+def test_ppo_critic_warmup_trains_critic_alone(tokenizer, shared):
     policy = tiny_model("nano", tokenizer, seed=1)
     before = copy.deepcopy(policy)
     config = OnlineConfig(max_steps=3, batch_size=2, num_generations=4, max_completion_length=4, learning_rate=1e-2)
@@ -237,7 +238,7 @@ def test_value_pretraining_teaches_the_critic_alone(tokenizer, shared):
     assert ["critic_loss" in row for row in history] == [True, True, False]
 
 
-def test_the_critic_can_learn_faster_than_the_policy(tokenizer):
+def test_ppo_critic_learning_rate_ratio_scales_first_step(tokenizer):
     policy = tiny_model("nano", tokenizer, seed=1)
     critic = new_critic(policy, shared=False)
     recipe = PPO.with_(critic_learning_rate_ratio=5.0, num_iterations=1, num_minibatches=1)
@@ -249,7 +250,7 @@ def test_the_critic_can_learn_faster_than_the_policy(tokenizer):
 # -- around the objective -----------------------------------------------------------------------------------------
 
 
-def test_rewards_are_shaped_before_credit_and_logged_before_shaping(tokenizer):
+def test_ppo_shapes_rewards_before_credit_and_logs_both(tokenizer):
     policy = tiny_model("nano", tokenizer, seed=1)
     rollout = rollout_of(policy, tokenizer)
     graded = Graded(rollout, torch.ones(2, 4), torch.ones(2, 4, dtype=torch.bool))
@@ -266,7 +267,7 @@ def test_rewards_are_shaped_before_credit_and_logged_before_shaping(tokenizer):
     )
 
 
-def test_pretraining_texts_stay_likely(tokenizer):
+def test_ppo_ptx_keeps_pretraining_texts_likely(tokenizer):
     """The same run with and without them, on a task that drives the policy away from them."""
     texts = [
         encode(tokenizer, conversation("go", "three three stop")),
@@ -288,11 +289,11 @@ def test_pretraining_texts_stay_likely(tokenizer):
         marked = [t for t, m in enumerate(texts[0].loss_mask) if m]
         ends[coefficient] = sum(float(table[t - 1, texts[0].input_ids[t]]) for t in marked) / len(marked)
     assert ends[1.0] > -0.7 > -2.5 > ends[0.0], ends
-    with pytest.raises(UserError, match="there are no pretraining texts"):
+    with raises(UserError, argument="pretraining", problem="missing"):
         train_online(policy, PROBLEMS, likes_two, PPO.with_(ptx_coef=0.1), config, tokenizer=tokenizer)
 
 
-def test_the_first_pass_clips_nothing_and_later_ones_do(world):
+def test_improve_clip_fraction_is_zero_on_policy(world):
     policy, _, critic, graded = world
     config = OnlineConfig(learning_rate=1e-9)
     fresh = Graded(graded.rollout, graded.rewards, graded.valid, graded.ref_logps, graded.values)
@@ -312,7 +313,7 @@ def test_the_first_pass_clips_nothing_and_later_ones_do(world):
     assert metrics["clip_fraction"] == 0.0 and metrics["policy_log_ratio_max"] < 1e-9
 
 
-def test_without_value_clip_the_loss_is_the_squared_error(world):
+def test_value_losses_without_clip_are_squared_errors(world):
     _, _, critic, graded = world
     targets = PPO.credit.targets(graded, PPO.update.kl)
     plan = PPO.with_(value_loss=no_value_clip, vf_coef=1.0).credit.critic

@@ -2,13 +2,12 @@
 
 import copy
 import dataclasses
-import subprocess
-import sys
-import textwrap
+import os
+import signal
 
 import pytest
 import torch
-from patience import finished
+from facts import raises
 
 from minirlhf import recipes
 from minirlhf.cli.settings import from_mapping
@@ -17,17 +16,18 @@ from minirlhf.data.chat import conversation, encode
 from minirlhf.data.collate import batch_indices, collate
 from minirlhf.data.formats import Problem
 from minirlhf.data.types import Tokens, pair, ranked
-from minirlhf.feedback.rewards import model_reward, reference_reward
+from minirlhf.feedback.rewards import ask, model_reward, reference_reward
 from minirlhf.models.heads import RewardModel, ValueModel
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes.offline import get_preference
+from minirlhf.recipes.parts import cut_off
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.likelihood import mean_nll, nll_losses
-from minirlhf.trainers.loop import Loop, NonFiniteLoss
+from minirlhf.trainers.loop import Loop, NonFiniteLoss, Watch
 from minirlhf.trainers.offline import HeldOut
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, pair_accuracy, train_reward
@@ -60,7 +60,7 @@ def weights_of(model):
 # -- data ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_epoch_takes_each_example_once():
+def test_batch_indices_take_each_example_once_an_epoch():
     for count, size in ((10, 3), (4, 4), (3, 7)):
         taken = [int(i) for step in range(count) for i in batch_indices(count, size, step, seed=5)]
         for epoch in range(size):
@@ -69,19 +69,19 @@ def test_every_epoch_takes_each_example_once():
     assert list(batch_indices(10, 10, 0, 1)) != list(batch_indices(10, 10, 0, 2))
 
 
-def test_collate_pads_on_the_right_and_never_predicts_the_first_token():
+def test_collate_pads_right_and_masks_first_token():
     batch = collate([Tokens([5, 6, 7], [True, True, False]), Tokens([8], [True])], pad_token_id=0)
     assert batch.input_ids.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.loss_mask.tolist() == [[False, True, False], [False, False, False]]
-    with pytest.raises(ValueError, match="2 ids, 1 loss flags"):
+    with raises(ValueError, argument="loss_mask", value=1, expected=2):
         Tokens([1, 2], [True])
 
 
 # -- supervised fine-tuning ---------------------------------------------------------------------------------------
 
 
-def test_sft_loss_is_the_mean_over_the_assistants_tokens(model, tokenizer, chats):
+def test_sft_loss_equals_transformers(model, tokenizer, chats):
     """Against transformers' own loss, whose labels hold −100 where nothing is predicted."""
     batch = collate(chats, tokenizer.pad_token_id)
     labels = torch.where(batch.loss_mask, batch.input_ids, -100)
@@ -92,7 +92,7 @@ def test_sft_loss_is_the_mean_over_the_assistants_tokens(model, tokenizer, chats
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_accumulation_does_not_change_the_sft_gradient(model, tokenizer, chats, size):
+def test_sft_gradient_is_same_for_micro_batches(model, tokenizer, chats, size):
     batch = collate(chats, tokenizer.pad_token_id)
     weights = prediction_weights(batch.loss_mask)
     grads = []
@@ -104,7 +104,7 @@ def test_accumulation_does_not_change_the_sft_gradient(model, tokenizer, chats, 
     torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-6)
 
 
-def test_sft_learns_the_replies(model, tokenizer, chats):
+def test_train_sft_learns_replies(model, tokenizer, chats):
     config = SFTConfig(max_steps=60, batch_size=4, learning_rate=5e-3)
     history = train_sft(model, chats, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
     assert history["loss"][0] > 1.5 and history["loss"][-1] < 0.05
@@ -113,7 +113,7 @@ def test_sft_learns_the_replies(model, tokenizer, chats):
 # -- reward model -------------------------------------------------------------------------------------------------
 
 
-def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokenizer):
+def test_train_reward_generalises_to_new_pairs(tokenizer):
     good, bad = "one two", "two one"
     prompts = ("go", "stop", "go go", "stop go", "go stop", "three")
     pairs = [pair(encode(tokenizer, conversation(p, good)), encode(tokenizer, conversation(p, bad))) for p in prompts]
@@ -124,7 +124,7 @@ def test_reward_model_learns_a_rule_and_keeps_its_prediction_on_new_pairs(tokeni
     assert pair_accuracy(model, pairs[5:], pad_token_id=tokenizer.pad_token_id) == 1.0
 
 
-def test_margin_centring_and_smoothing_enter_the_reward_loss(tokenizer):
+def test_reward_loss_has_margin_centring_and_smoothing(tokenizer):
     example = pair(encode(tokenizer, conversation("go", "one")), encode(tokenizer, conversation("go", "two")))
     start = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=1))
 
@@ -144,7 +144,7 @@ def test_margin_centring_and_smoothing_enter_the_reward_loss(tokenizer):
     smoothed = first_loss(dataclasses.replace(example, margin=1.5), label_smoothing=0.2)
     flipped = float(softplus(torch.tensor(chosen - rejected + 1.5)))
     assert smoothed == pytest.approx(0.8 * with_margin + 0.2 * flipped, rel=1e-5)
-    with pytest.raises(UserError, match=r"label_smoothing = 0\.6; expected a probability of at most 0.5"):
+    with raises(UserError, argument="label_smoothing", value=0.6, expected=(0, 0.5)):
         RewardConfig(label_smoothing=0.6)
 
 
@@ -168,110 +168,110 @@ class BeginsWithTwo:
         return [[float(word.strip() == "two") for word in words] for words in completions]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.release) for seed in (1, 2))])
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
-def test_every_recipe_raises_the_reward(name, tokenizer):
-    gains = []
-    for seed in range(3):
-        policy = tiny_model("nano", tokenizer, seed=seed)
-        config = OnlineConfig(
-            max_steps=25, batch_size=4, num_generations=8, max_completion_length=5, learning_rate=2e-3, seed=seed
-        )
-        recipe = recipes.get(name)
-        # Sixteen minibatches of the 32 completions here would be two each; the papers' hold hundreds.
-        recipe = recipe.with_(num_minibatches=min(2, recipe.update.num_minibatches))
-        history = train_online(
-            policy,
-            PROBLEMS,
-            BeginsWithTwo(),
-            recipe,
-            config,
-            tokenizer=tokenizer,
-            quiet=True,
-        )
-        gains.append(sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5)
-    assert min(gains) > 0.3, gains
+def test_train_online_raises_reward(name, seed, tokenizer):
+    config = OnlineConfig(
+        max_steps=25, batch_size=4, num_generations=8, max_completion_length=5, learning_rate=2e-3, seed=seed
+    )
+    recipe = recipes.get(name)
+    # Sixteen minibatches of the 32 completions here would be two each; the papers' hold hundreds.
+    recipe = recipe.with_(num_minibatches=min(2, recipe.update.num_minibatches))
+    policy = tiny_model("nano", tokenizer, seed=seed)
+    history = train_online(policy, PROBLEMS, BeginsWithTwo(), recipe, config, tokenizer=tokenizer, quiet=True)
+    assert sum(history["reward"][-5:]) / 5 - sum(history["reward"][:5]) / 5 > 0.3
 
 
-def test_ungraded_samples_are_counted_and_ignored(model, tokenizer):
-    def sometimes(problems, completions):
-        return [float("nan") if i % 3 == 0 else 1.0 for i, _ in enumerate(completions)]
+def test_train_online_ignores_and_counts_ungraded_samples(model, tokenizer):
+    def every_second(problems, completions):
+        return [float("nan") if i % 2 == 0 else 1.0 if i < 6 else float(i % 3) for i, _ in enumerate(completions)]
 
-    config = OnlineConfig(max_steps=1, batch_size=2, num_generations=6, max_completion_length=3)
-    history = train_online(model, PROBLEMS, sometimes, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
-    row = history.last
-    assert row["frac_invalid"] == pytest.approx(1 / 3) and row["reward"] == 1.0 and row["frac_reward_zero_std"] == 1.0
+    config = OnlineConfig(max_steps=1, batch_size=2, num_generations=6, max_completion_length=3, max_invalid=0.5)
+    recipe = recipes.get("grpo").with_(shape=(cut_off,), missing_eos_penalty=0.0)
+    row = train_online(model, PROBLEMS, every_second, recipe, config, tokenizer=tokenizer, quiet=True).last
+    assert row["frac_invalid"] == row["frac_reward_zero_std"] == 0.5  # 1, 1, 1 and 1, 0, 2
+    assert row["reward"] == row["shaped_reward"] == 1.0 and row["reward_std"] == pytest.approx((2 / 6) ** 0.5)
 
 
-def test_a_grader_that_raises_costs_one_sample_and_too_many_stop_the_run(model, tokenizer, caplog):
+def test_ask_grades_singly_when_reward_returns_another_count():
+    assert ask(lambda problems, texts: [2.0], PROBLEMS[:2], ["one", "two"]) == ([2.0, 2.0], None)
+
+
+def test_train_online_reports_grader_failures_and_stops_at_max_invalid(model, tokenizer, caplog):
     config = OnlineConfig(max_steps=1, batch_size=4, num_generations=8, max_completion_length=4)
-    seen = []
+    run = {"tokenizer": tokenizer, "quiet": True}
+    grpo, asked, failed = recipes.get("grpo"), [], []
 
     def breaks(problems, completions):
-        seen.append(len(completions))
+        asked.append(len(completions))
         if any("three" in text for text in completions):
-            raise ZeroDivisionError("three is too many")
+            failed.append(len(asked))
+            raise ZeroDivisionError(f"call {len(asked)}")
         return likes_two(problems, completions)
 
-    history = train_online(model, PROBLEMS, breaks, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
-    assert seen == [32] + [1] * 32  # the batch, then each by itself
-    assert 0 < history["frac_invalid"][0] < 0.5
-    assert "samples could not be graded; first: ZeroDivisionError: three is too many on the completion" in caplog.text
+    history = train_online(model, PROBLEMS, breaks, grpo, config, **run)
+    assert asked == [32] + [1] * 32  # the batch, then each by itself
+    count = round(32 * history["frac_invalid"][0])
+    assert 0 < count < 16
+    [warned] = [record.args for record in caplog.records if record.levelname == "WARNING"]
+    assert str(count) in warned[0] and f"ZeroDivisionError: call {failed[1]} " in warned[1]
     strict = dataclasses.replace(config, max_invalid=0.0)
     for grader in (breaks, lambda problems, texts: [float("nan")] * len(texts)):
-        with pytest.raises(
-            UserError, match=r"the grader failed on \d+ of 32 samples, more than max_invalid = 0 of them"
-        ):
-            train_online(model, PROBLEMS, grader, recipes.get("grpo"), strict, tokenizer=tokenizer, quiet=True)
-    with pytest.raises(UserError, match="no reference to grade against"):
-        reward = reference_reward(lambda text, reference: 1.0)
-        train_online(model, PROBLEMS, reward, recipes.get("grpo"), config, tokenizer=tokenizer, quiet=True)
-    with pytest.raises(UserError, match="the policy knows 11 tokens, the reference 8"):
-        other = tiny_model("nano", word_tokenizer(("one", "two")))
-        train_online(model, PROBLEMS, likes_two, recipes.get("grpo"), config, tokenizer=tokenizer, ref_model=other)
+        with raises(UserError, argument="max_invalid", expected=0.0) as caught:
+            train_online(model, PROBLEMS, grader, grpo, strict, **run)
+        assert 0 < caught.value.value <= 32
+    with raises(UserError, argument="reference", problem="missing"):
+        train_online(model, PROBLEMS, reference_reward(lambda text, reference: 1.0), grpo, config, **run)
+    other = tiny_model("nano", word_tokenizer(("one", "two")))
+    with raises(UserError, argument="reference", value=8, expected=11):
+        train_online(model, PROBLEMS, likes_two, grpo, config, ref_model=other, **run)
 
 
-def test_first_update_is_on_policy_and_monitors_are_logged(model, tokenizer):
-    config = OnlineConfig(max_steps=2, batch_size=2, num_generations=4, max_completion_length=3)
-    history = train_online(
-        model,
-        PROBLEMS,
-        likes_two,
-        recipes.get("grpo"),
-        config,
-        tokenizer=tokenizer,
-        monitors={"words": lambda problems, texts: [len(t.split()) for t in texts]},
-        quiet=True,
-    )
+@pytest.mark.parametrize("name", ["grpo", "decoupled_ppo", "remax"])
+def test_train_online_first_update_is_on_policy_and_logs_monitors(name, model, tokenizer):
+    """Also at another temperature. The monitors see each sample once, and nothing of the greedy completions."""
+    config = OnlineConfig(max_steps=2, batch_size=2, num_generations=4, max_completion_length=3, temperature=0.6)
+    recipe, counts = recipes.get(name).with_(num_iterations=1, num_minibatches=1), []
+
+    def words(problems, texts):
+        counts.append([len(text.split()) for text in texts])
+        return counts[-1]
+
+    run = {"tokenizer": tokenizer, "monitors": {"words": words}, "quiet": True}
+    history = train_online(model, PROBLEMS, likes_two, recipe, config, **run)
     assert history["policy_log_ratio_max"][0] < 1e-5  # log-probabilities taken while sampling are the model's own
-    assert history["kl"][0] == pytest.approx(0, abs=1e-6)
-    assert all(0 <= n <= 3 for n in history["words"])
+    if recipe.update.kl is not None:
+        assert history["kl"][0] == pytest.approx(0, abs=1e-6)
+    assert [len(seen) for seen in counts] == [8, 8]
+    assert history["words"] == [sum(seen) / 8 for seen in counts]
 
 
-def test_margins_are_those_of_all_pairs_of_a_run_or_of_none(chats, tokenizer):
+def test_train_reward_takes_margins_of_all_pairs_or_none(chats, tokenizer):
     def trained(margins, coefficient=1.0):
         judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=3), seed=0)
         pairs = [pair(chats[1], chats[0], margin) for margin in margins]
         config = RewardConfig(max_steps=2, batch_size=2, margin_coefficient=coefficient)
         return train_reward(judge, pairs, config, pad_token_id=tokenizer.pad_token_id, quiet=True)["loss"]
 
-    with pytest.raises(UserError, match="1 of 4 pairs have no margin"):
+    with raises(UserError, argument="margin", value=1, problem="missing"):
         trained([2.0, 2.0, 2.0, None])
     without = trained([None] * 4)
     assert trained([2.0, 2.0, 2.0, None], 0.0) == without == trained([0.0] * 4)
     assert all(loss > plain + 0.1 for loss, plain in zip(trained([2.0] * 4), without, strict=True))
 
 
-def test_scores_are_asked_for_before_the_first_step(chats, tokenizer):
+def test_train_reward_regression_requires_scores_before_first_step(chats, tokenizer):
     judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=3), seed=0)
     rated = [ranked(chats[:2], (2.0, 1.0)), ranked(chats[:2], None)]
     before = weights_of(judge)
-    with pytest.raises(UserError, match="no scores"):
+    with raises(UserError, argument="scores", problem="missing"):
         config = RewardConfig(loss="regression", max_steps=2, batch_size=1)
         train_reward(judge, rated, config, pad_token_id=tokenizer.pad_token_id, quiet=True)
     assert torch.equal(weights_of(judge), before)
 
 
-def test_who_measures_switches_dropout_off_and_leaves_the_model_as_it_was(chats, tokenizer):
+def test_measurements_switch_dropout_off_and_restore_mode(chats, tokenizer):
     pad = tokenizer.pad_token_id
     policy = tiny_model("nano", tokenizer, seed=3)
     judge = RewardModel.from_causal_lm(tiny_model("nano", tokenizer, seed=4), seed=0)
@@ -306,42 +306,24 @@ def test_who_measures_switches_dropout_off_and_leaves_the_model_as_it_was(chats,
 
 # -- runs: resume, interruption, failure --------------------------------------------------------------------------
 
-INTERRUPTED = textwrap.dedent(
-    """
-    import os, sys
-    import torch
-    torch.set_num_threads(1)
-    from minirlhf.data.chat import conversation, encode
-    from minirlhf.models.tiny import tiny_model
-    from minirlhf.models.tokenizers import word_tokenizer
-    from minirlhf.trainers.loop import Loop
-    from minirlhf.trainers.sft import SFTConfig, train_sft
 
+def test_loop_finishes_step_and_saves_on_interrupt(model, tokenizer, chats, tmp_path, monkeypatch):
     log = Loop.log
+
     def interrupted(self, **metrics):
         log(self, **metrics)
         if self.step == 4:
-            os.kill(os.getpid(), 2)
-    Loop.log = interrupted
-    tokenizer = word_tokenizer(("one", "two", "go"))
-    chats = [encode(tokenizer, conversation("go", "one two"))]
-    config = SFTConfig(max_steps=9, batch_size=1)
-    model = tiny_model("nano", tokenizer, seed=3)
-    train_sft(model, chats, config, pad_token_id=0, out=sys.argv[1], tokenizer=tokenizer, quiet=True)
-    """
-)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Loop, "log", interrupted)
+    config = SFTConfig(max_steps=9, batch_size=1, save_steps=3)
+    with pytest.raises(KeyboardInterrupt):
+        train_sft(model, chats, config, pad_token_id=0, out=tmp_path, tokenizer=tokenizer, quiet=True)
+    saved = {path.parent.name for path in tmp_path.glob("checkpoints/*/manifest.json")}
+    assert saved == {"step-000003", "step-000005"}
 
 
-@pytest.mark.slow
-def test_ctrl_c_finishes_the_step_and_saves(tmp_path):
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "run")]
-    stopped = finished(command, usually=6, stderr=subprocess.PIPE)
-    assert stopped.returncode != 0
-    assert "sft: stopped after step 5 of 9" in stopped.stderr
-    assert (tmp_path / "run/checkpoints/step-000005/manifest.json").is_file()
-
-
-def test_dropout_is_keyed_by_the_step_and_leaves_the_processs_randomness_alone(model):
+def test_loop_dropout_depends_on_seed_and_step_only(model):
     class Noisy(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -362,7 +344,7 @@ def test_dropout_is_keyed_by_the_step_and_leaves_the_processs_randomness_alone(m
     assert not torch.equal(first[0], first[1]) and not torch.equal(first[0], drawn(1, 1)[0])
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_is_used(model, tokenizer, chats, tmp_path):
+def test_loop_resume_skips_damaged_checkpoint(model, tokenizer, chats, tmp_path):
     """Truncated, altered, a file too many, and no manifest: each time the run ends with the same bits as one undisturbed."""
     config = SFTConfig(max_steps=4, batch_size=2, save_steps=1)
     run = {"pad_token_id": 0, "tokenizer": tokenizer, "quiet": True}
@@ -385,13 +367,13 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_is_used(model, t
         out = tmp_path / str(number)
         train_sft(fresh(), chats, dataclasses.replace(config, max_steps=3), out=out, **run)
         damage(out / "checkpoints/step-000003")
-        with pytest.warns(UserWarning, match="step-000003: damaged checkpoint .* using the one before"):
+        with pytest.warns(UserWarning, match="step-000003"):
             history = train_sft(fresh(), chats, config, out=out, resume=True, **run)
         assert (out / "checkpoints/step-000004/model.safetensors").read_bytes() == wanted
         assert history["step"] == [0, 1, 2, 3]
 
 
-def test_a_half_written_line_of_metrics_is_written_again(model, tokenizer, chats, tmp_path):
+def test_loop_resume_rewrites_half_written_metrics_line(model, tokenizer, chats, tmp_path):
     config = SFTConfig(max_steps=2, batch_size=2, save_steps=1)
     run = {"pad_token_id": 0, "tokenizer": tokenizer, "quiet": True, "out": tmp_path}
     train_sft(model, chats, config, **run)
@@ -402,35 +384,67 @@ def test_a_half_written_line_of_metrics_is_written_again(model, tokenizer, chats
     assert History.read(tmp_path)["step"] == [0, 1, 2, 3]
 
 
-def test_a_non_finite_loss_stops_and_changes_nothing(model, tokenizer, tmp_path):
-    loop = Loop("test", model, SFTConfig(max_steps=3), out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
+def test_loop_stops_unchanged_at_non_finite_loss_or_gradient(model, tokenizer, tmp_path):
+    out = tmp_path / "run"
+    loop = Loop("test", model, SFTConfig(max_steps=3), out=out, tokenizer=tokenizer, quiet=True)
     before = weights_of(model)
-    with pytest.raises(NonFiniteLoss, match=r"the loss is nan at step 1.*last good checkpoint is kept in .*run"):
+    with raises(NonFiniteLoss, argument="loss", problem="not finite", file=str(out / "checkpoints")):
         for step in loop:
             loss = sum(p.sum() for p in model.parameters())
             loop.log(**loop.update([loss * (float("nan") if step == 1 else 0.0)]))
+    assert loop.step == 1
     torch.testing.assert_close(weights_of(model), before, rtol=0, atol=0)
     zero = next(model.parameters()).sum() * 0  # a finite loss whose gradient is not: the root at 0
-    with pytest.raises(NonFiniteLoss, match="the gradient norm is"):
+    with raises(NonFiniteLoss, argument="grad_norm", problem="not finite"):
         Loop("test", model, SFTConfig(), quiet=True).update([zero.sqrt()])
 
 
-def test_a_folder_with_a_run_is_not_overwritten(model, tokenizer, chats, tmp_path):
+def test_loop_refuses_used_folder_missing_run_and_changed_settings(model, tokenizer, chats, tmp_path):
     config = SFTConfig(max_steps=1, batch_size=2)
-    train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
-    with pytest.raises(UserError, match="holds a run already"):
-        train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, quiet=True)
-    with pytest.raises(UserError, match="no run to resume"):
-        train_sft(model, chats, config, pad_token_id=0, out=tmp_path / "none", tokenizer=tokenizer, resume=True)
+    run = {"pad_token_id": 0, "tokenizer": tokenizer, "quiet": True}
+    train_sft(model, chats, config, out=tmp_path / "run", **run)
+    assert not model.training
+    with raises(UserError, argument="out", value=str(tmp_path / "run"), problem="exists"):
+        train_sft(model, chats, config, out=tmp_path / "run", **run)
+    with raises(UserError, argument="resume", problem="missing"):
+        train_sft(model, chats, config, out=tmp_path / "none", resume=True, **run)
     changed = dataclasses.replace(config, learning_rate=0.5)
-    with pytest.raises(UserError, match=r"learning_rate was 0\.001"):
-        train_sft(model, chats, changed, pad_token_id=0, out=tmp_path / "run", tokenizer=tokenizer, resume=True)
+    with raises(UserError, argument="learning_rate", value=0.5, expected=0.001):
+        train_sft(model, chats, changed, out=tmp_path / "run", resume=True, **run)
+
+
+def test_loop_update_clips_gradient_and_decays_weights():
+    """The first step of AdamW is the rate times the sign of the gradient, after the decay; clipped to nearly nothing, it is less."""
+
+    class Weights(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((3,), 2.0))
+
+    def moved(**settings):
+        module = Weights()
+        loop = Loop("test", module, SFTConfig(learning_rate=0.1, **settings), quiet=True)
+        metrics = loop.update([module.weight.sum(), 3 * module.weight.sum()])
+        assert metrics["loss"] == 24.0 and metrics["grad_norm"] == pytest.approx(4 * 3**0.5)
+        return 2.0 - module.weight[0].item()
+
+    assert moved() == pytest.approx(0.1)
+    assert moved(weight_decay=0.5) == pytest.approx(0.1 + 0.1 * 0.5 * 2.0)
+    assert moved(max_grad_norm=1e-9) < 0.099
+
+
+def test_loop_watch_is_measured_every_so_many_steps(model):
+    measured = iter([7.0, 8.0])
+    loop = Loop("test", model, SFTConfig(max_steps=5), watch=Watch(2, lambda: {"watched": next(measured)}), quiet=True)
+    for _ in loop:
+        loop.log(loss=0.0)
+    assert [row.get("watched") for row in loop.history] == [None, 7.0, None, 8.0, None]
 
 
 # -- settings -----------------------------------------------------------------------------------------------------
 
 
-def test_learning_rate_schedules():
+def test_learning_rate_at_warms_up_then_follows_schedule():
     config = TrainerConfig(max_steps=10, learning_rate=1.0, warmup_steps=2, lr_scheduler_type="linear")
     assert [config.learning_rate_at(s) for s in (0, 1, 2, 6)] == pytest.approx([0.5, 1.0, 1.0, 0.5])
     cosine = dataclasses.replace(config, lr_scheduler_type="cosine")
@@ -439,30 +453,30 @@ def test_learning_rate_schedules():
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "facts"),
     [
-        ({"learning_rate": "fast"}, "learning_rate = 'fast'; expected a number"),
-        ({"learning_rate": -1}, "learning_rate = -1.0; expected a finite number > 0"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan"),
-        ({"max_steps": 2.5}, "max_steps = 2.5; expected a whole number"),
-        ({"max_steps": True}, "max_steps = True; expected a whole number"),
-        ({"max_steps": [1]}, "expected a whole number"),
-        ({"batchsize": 3}, "unknown setting in file.yaml 'batchsize': did you mean 'batch_size'"),
-        ({"lr_scheduler_type": "cosin"}, "did you mean 'cosine'"),
-        ({"batch_size": 0}, "batch_size = 0; expected at least 1"),
-        ({"temperature": 0}, "temperature"),
-        ({"top_p": 1.5}, "top_p"),
-        ({"num_generations": 0}, "num_generations"),
+        ({"learning_rate": "fast"}, {"argument": "learning_rate", "value": "fast", "expected": float}),
+        ({"learning_rate": -1}, {"argument": "learning_rate", "value": -1.0, "expected": "> 0"}),
+        ({"learning_rate": float("nan")}, {"argument": "learning_rate", "expected": "> 0"}),
+        ({"max_steps": 2.5}, {"argument": "max_steps", "value": 2.5, "expected": int}),
+        ({"max_steps": True}, {"argument": "max_steps", "value": True, "expected": int}),
+        ({"max_steps": [1]}, {"argument": "max_steps", "expected": int}),
+        ({"batchsize": 3}, {"value": "batchsize", "expected": "batch_size", "problem": "unknown"}),
+        ({"lr_scheduler_type": "cosin"}, {"argument": "lr_scheduler_type", "expected": "cosine"}),
+        ({"batch_size": 0}, {"argument": "batch_size", "value": 0, "expected": 1}),
+        ({"num_generations": 0}, {"argument": "num_generations", "expected": 1}),
+        ({"max_invalid": 1.5}, {"argument": "max_invalid", "expected": (0, 1)}),
+        ({"temperature": 0}, {"argument": "temperature", "expected": "> 0"}),
+        ({"top_p": 1.5}, {"argument": "top_p", "expected": "(0, 1]"}),
     ],
 )
-def test_bad_settings_are_one_clear_error(values, message):
-    with pytest.raises(UserError) as caught:
+def test_from_mapping_refuses_bad_settings(values, facts):
+    with raises(UserError, **facts) as caught:
         from_mapping(OnlineConfig, values, "file.yaml")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_flags_and_yaml_give_the_same_config():
+def test_from_mapping_reads_text_and_yaml_values_alike():
     from_flags = from_mapping(SFTConfig, {"max_steps": "7", "learning_rate": "1e-4", "micro_batch_size": "none"})
     from_yaml = from_mapping(SFTConfig, {"max_steps": 7, "learning_rate": 1e-4, "micro_batch_size": None})
     assert from_flags == from_yaml == SFTConfig(max_steps=7, learning_rate=1e-4)
@@ -471,24 +485,26 @@ def test_flags_and_yaml_give_the_same_config():
 # -- history ------------------------------------------------------------------------------------------------------
 
 
-def test_history_reads_what_it_wrote_and_plots_itself(tmp_path):
+def test_history_reads_what_it_wrote_and_plots_it(tmp_path):
     history = History(tmp_path / "metrics.jsonl")
     for step in range(4):
         history.append(step, loss=1 / (step + 1), **({"kl": 0.5} if step == 2 else {}))
     again = History.read(tmp_path)
     assert again.rows == history.rows and len(again) == 4
     assert again["loss"] == pytest.approx([1, 0.5, 1 / 3, 0.25])
+    assert again["kl"] == pytest.approx([float("nan")] * 2 + [0.5, float("nan")], nan_ok=True)
     again.truncate(2)
     assert History.read(tmp_path)["step"] == [0, 1]
     axes = history.plot("loss")
     assert axes.flat[0].lines[0].get_ydata().tolist() == pytest.approx(history["loss"])
-    with pytest.raises(KeyError, match="no metric 'los'; this history has kl, loss, step"):
+    with pytest.raises(KeyError) as missing:
         history["los"]
+    assert all(name in str(missing.value) for name in ("'los'", "kl", "loss", "step"))
 
 
-def test_a_broken_history_names_its_line(tmp_path):
+def test_history_names_broken_line_or_missing_file(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": \n')
-    with pytest.raises(UserError, match=r"metrics.jsonl line 2: not JSON"):
+    with raises(UserError, file=str(tmp_path / "metrics.jsonl"), line=2):
         History.read(tmp_path)
-    with pytest.raises(UserError, match="no such file"):
+    with raises(UserError, problem="missing", file=str(tmp_path / "missing")):
         History.read(tmp_path / "missing")

@@ -260,12 +260,12 @@ class Loop:
         for loss in losses:
             total += loss.item()
             if not math.isfinite(total):
-                raise self._non_finite("loss", total)
+                raise self._non_finite("loss", total, argument="loss")
             loss.backward(inputs=learning)  # type: ignore[no-untyped-call]
         clipped = [float(nn.utils.clip_grad_norm_(g["params"], self.config.max_grad_norm)) for g in groups]
         for norm in clipped:
             if not math.isfinite(norm):
-                raise self._non_finite("gradient norm", norm)
+                raise self._non_finite("gradient norm", norm, argument="grad_norm")
         rate = self.config.learning_rate_at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["ratio"]
@@ -273,11 +273,11 @@ class Loop:
         norms = {f"{g['name']}_grad_norm".removeprefix("_"): x for g, x in zip(groups, clipped, strict=True)}
         return {"loss": total, **norms, "learning_rate": rate}
 
-    def _non_finite(self, what: str, value: float) -> NonFiniteLoss:
+    def _non_finite(self, what: str, value: float, *, argument: str) -> NonFiniteLoss:
         kept = "" if self.out is None else f"; the last good checkpoint is kept in {self.out / 'checkpoints'}"
         return NonFiniteLoss(
             f"{self.name}: the {what} is {value} at step {self.step}: lower the learning rate{kept}",
-            argument=what,
+            argument=argument,
             value=value,
             problem="not finite",
             file=None if self.out is None else self.out / "checkpoints",
