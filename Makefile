@@ -4,6 +4,7 @@
 #   TORCH_ARGS=...       more arguments for pip, e.g. for the small CPU build of PyTorch on Linux:
 #                        TORCH_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 #   CH=13                test what belongs to one chapter, or make its skeleton (make chapter)
+#   ROUNDS=5             fresh seeds of make explore
 #   WORKERS=4            processes that run the tests
 #   ARGS=...             more arguments for pytest, `minirlhf tour`, `minirlhf verify` or `minirlhf studies`
 
@@ -12,6 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 TORCH_ARGS ?=
 WORKERS ?= 2
 CH ?=
+ROUNDS ?= 3
 ARGS ?=
 
 PY = .venv/bin/python
@@ -20,7 +22,7 @@ PYTEST = OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(if $(CH),--chapter $(CH
 export TORCH_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test test-fast lint format types forecast verify mutants chapter studies fuzz chance book slides notebooks lab clean
+.PHONY: help setup tour test test-fast test-all explore lint format types costs verify mutants chapter studies fuzz chance book slides notebooks lab clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -32,11 +34,17 @@ setup: ## create .venv and install the pinned packages, if that has not been don
 tour: setup ## the whole post-training pipeline on a tiny model, in two minutes
 	@.venv/bin/minirlhf tour $(ARGS)
 
-test: setup ## all tests, or with CH=13 those of one chapter
+test: setup ## what must pass before a change lands, or with CH=13 the tests of one chapter
 	$(PYTEST) $(ARGS)
 
-test-fast: setup ## the tests that train nothing, in a few minutes
+test-fast: setup ## the tests that train nothing, in under three minutes
 	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: setup ## all tests and what only a release needs: PDF, EPUB, every recipe against TRL, all studies' probes
+	$(PYTEST) --all $(ARGS)
+
+explore: setup ## tests with random inputs on fresh seeds (ROUNDS=3), or those of one chapter (CH=13)
+	OMP_NUM_THREADS=1 $(PY) tools/explore.py --rounds $(ROUNDS) -n $(WORKERS) $(if $(CH),--chapter $(CH)) $(ARGS)
 
 lint: setup ## what ruff finds in code and format; changes nothing
 	$(RUN) ruff check --no-fix .
@@ -49,8 +57,8 @@ format: setup ## let ruff sort imports and format
 types: setup ## what mypy finds
 	$(RUN) mypy
 
-forecast: setup ## from build/costs.json (make test ARGS="--costs=build/costs.json"): the longest tests, and 22 chapters' time
-	@$(PY) tools/forecast.py $(ARGS)
+costs: setup ## the longest tests, after make test ARGS="--costs=build/costs.json"
+	@$(PY) tools/costs.py $(ARGS)
 
 verify: setup ## every equation against its oracle, on fresh inputs
 	@OMP_NUM_THREADS=1 .venv/bin/minirlhf verify $(ARGS)

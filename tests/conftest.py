@@ -1,4 +1,4 @@
-"""Settings of every test run: one thread, no network, an empty cache, one random seed that a failure prints."""
+"""Settings of every test run: one thread, no network, an empty cache, one seed (tests/plan.py)."""
 
 import json
 import os
@@ -21,34 +21,38 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
-os.environ.setdefault("MINIRLHF_EXERCISE_SEED", os.environ.get("MINIRLHF_TEST_SEED", ""))  # see plan.own_seed
-os.environ.setdefault("MINIRLHF_TEST_SEED", str(plan.seed_of_the_sources()))
-
 import torch
 
 torch.set_num_threads(1)
 # A busy machine fails nothing: neither a deadline nor "input generation is slow".
-hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("busy")
+# No example is remembered from an earlier run: the outcome would depend on it.
+slow_input = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("suite", deadline=None, database=None, suppress_health_check=slow_input)
+hypothesis.settings.load_profile("suite")
 
 OWN_FOLDER = pytest.StashKey[str]()
 CLOCK = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What ``make test CH=13`` and ``make test COSTS=file`` pass on."""
+    """What the targets of the Makefile pass on."""
     group = parser.getgroup("minirlhf")
     group.addoption("--chapter", type=int, metavar="N", help="only what belongs to chapter N")
     group.addoption("--all", action="store_true", help="also what only a release needs (marked release)")
-    group.addoption("--costs", metavar="FILE", help="write what each test took, for tools/forecast.py")
+    group.addoption("--random-inputs", action="store_true", help="only the tests whose inputs follow from the seed")
+    group.addoption("--shuffle", type=int, metavar="SEED", help="run units and tests in a random order")
+    group.addoption("--costs", metavar="FILE", help="write what each test took, for tools/costs.py")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its own cache: the zoo trains each checkpoint once per run. ``MINIRLHF_CACHE`` keeps one between runs."""
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = plan.seed()
     if hasattr(config, "workerinput"):
         return
-    if config.getoption("costs"):
-        config.pluginmanager.register(Costs(Path(config.getoption("costs")).resolve()))
+    costs = config.getoption("costs")
+    config.pluginmanager.register(Costs(Path(costs).resolve() if costs else None))
     if "MINIRLHF_CACHE" not in os.environ:
         folder = config.stash[OWN_FOLDER] = tempfile.mkdtemp(prefix="minirlhf-tests-")
         os.environ["MINIRLHF_CACHE"] = os.path.join(folder, "zoo")
@@ -64,7 +68,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     """How to repeat the random inputs of this run."""
-    return f"MINIRLHF_TEST_SEED={os.environ['MINIRLHF_TEST_SEED']}"
+    return f"MINIRLHF_TEST_SEED={plan.seed()}"
 
 
 # -- which tests, and in which order -----------------------------------------------------------------------------
@@ -78,22 +82,35 @@ def chapter_of(item: pytest.Item) -> int | None:
     return int(named[1]) if named else None
 
 
+def is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the options ask for a test."""
+    if item.get_closest_marker("release") and not config.getoption("all"):
+        return False
+    if config.getoption("random_inputs") and not is_random(item):
+        return False
+    return config.getoption("chapter") in (None, chapter_of(item))
+
+
+def is_random(item: pytest.Item) -> bool:
+    """Whether the inputs of a test follow from the seed."""
+    return "fresh_seed" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None))  # type: ignore[attr-defined]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The tests of one chapter, if asked for; without ``--all`` none marked release; on a worker, in the order of the plan."""
-    if not config.getoption("all"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("release")])
-        items[:] = [item for item in items if not item.get_closest_marker("release")]
-    wanted = config.getoption("chapter")
-    if wanted is not None:
-        config.hook.pytest_deselected(items=[item for item in items if chapter_of(item) != wanted])
-        items[:] = [item for item in items if chapter_of(item) == wanted]
-        if not items:
-            raise pytest.UsageError(f"no test belongs to chapter {wanted}")
-    if hasattr(config, "workerinput"):
-        named = {item.nodeid: item for item in items}
-        units = plan.longest_first(named, plan.known_costs())
-        items[:] = [named[nodeid] for nodeids in units.values() for nodeid in nodeids]
+    """Leave out what is not asked for. On a worker of pytest-xdist, order the tests by the plan."""
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item, config)])
+    items[:] = [item for item in items if is_wanted(item, config)]
+    if config.getoption("chapter") is not None and not items:
+        raise pytest.UsageError(f"no test belongs to chapter {config.getoption('chapter')}")
+    named = {item.nodeid: item for item in items}
+    if config.getoption("shuffle") is not None:
+        units = plan.shuffled(named, config.getoption("shuffle"))
+    elif hasattr(config, "workerinput"):
+        units = plan.longest_first(named, plan.committed_costs() | Costs.kept(config))
+    else:
+        return
+    items[:] = [named[nodeid] for nodeids in units.values() for nodeid in nodeids]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -133,33 +150,47 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report.processor_seconds, item.stash[CLOCK] = now - item.stash[CLOCK], now
     if {"site", "browser"} & set(item.fixturenames):  # Chromium's processes are no children that anybody waits for
         report.processor_seconds = max(report.processor_seconds, report.duration)
-    report.chapter = chapter_of(item)
-    report.grows = item.get_closest_marker("every_chapter") is not None
     return report
 
 
 class Costs:
-    """Adds up what the tests of a run took and writes it at the end; see ``tools/forecast.py``."""
+    """Adds up what the tests of a run took; keeps it for the next run, and writes it where ``--costs`` says."""
 
-    def __init__(self, path: Path) -> None:
+    KEPT = "minirlhf/costs"
+
+    def __init__(self, path: Path | None) -> None:
         self.path, self.started, self.tests = path, time.perf_counter(), {}
+
+    @classmethod
+    def kept(cls, config: pytest.Config) -> dict[str, float]:
+        """Processor seconds by unit, from earlier runs in this clone."""
+        return config.cache.get(cls.KEPT, {}) if hasattr(config, "cache") else {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """One phase of one test. Of a test that ended its process there is no more than that it failed."""
         if not hasattr(report, "processor_seconds"):
             return
-        found = self.tests.setdefault(
-            report.nodeid, {"cpu": 0.0, "wall": 0.0, "chapter": report.chapter, "grows": report.grows}
-        )
-        found["cpu"] += report.processor_seconds
-        found["wall"] += report.duration
+        test = self.tests.setdefault(report.nodeid, {"cpu": 0.0, "wall": 0.0, "outcome": "passed"})
+        if report.outcome != "passed":
+            test["outcome"] = report.outcome
+        test["cpu"] += report.processor_seconds
+        test["wall"] += report.duration
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """All tests, the time from start to end, and by how many processes."""
-        workers = session.config.getoption("numprocesses", None) or 1
-        run = {"workers": workers, "wall": time.perf_counter() - self.started, "tests": self.tests}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
+        """All tests, the time from start to end, and the number of processes."""
+        config = session.config
+        partial = ("keyword", "markexpr", "chapter", "random_inputs")
+        whole = not any(map(config.getoption, partial)) and not any("::" in argument for argument in config.args)
+        if hasattr(config, "cache") and whole:
+            units = {}
+            for nodeid, test in self.tests.items():
+                units[plan.unit(nodeid)] = units.get(plan.unit(nodeid), 0.0) + test["cpu"]
+            config.cache.set(self.KEPT, self.kept(config) | units)
+        if self.path is not None:
+            workers = config.getoption("numprocesses", None) or 1
+            run = {"workers": workers, "wall": time.perf_counter() - self.started, "tests": self.tests}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
 
 
 # -- fixtures ----------------------------------------------------------------------------------------------------
@@ -167,8 +198,8 @@ class Costs:
 
 @pytest.fixture(scope="session")
 def fresh_seed() -> int:
-    """A seed that differs between any two versions of the sources; set ``MINIRLHF_TEST_SEED`` to try others."""
-    return int(os.environ["MINIRLHF_TEST_SEED"])
+    """The seed of the run (:func:`plan.seed`); a test that draws takes it, so that ``make explore`` finds the test."""
+    return plan.seed()
 
 
 @pytest.fixture(scope="session")

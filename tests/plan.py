@@ -1,13 +1,14 @@
-"""The plan of a test run: which tests belong together, which chapter they are of, and which start first.
+"""The plan of a test run: its seed, which tests form one unit of work, which chapter they belong to, and which start first.
 
 A *unit* is what one process runs in one go, with its module-scoped fixtures built once: a file, or one chapter of a file in
 :data:`BY_CHAPTER`, so that every notebook is a unit of its own. pytest-xdist hands units to whichever process is free, the
-longest first, by the processor seconds in ``costs.json``. A unit that was never timed counts as long as the longest other
-chapter of its file, so that a new chapter's notebook starts early too.
+longest first. Every run keeps the processor seconds of its units (pytest's cache), and the next run schedules by them; a fresh
+clone schedules by ``tests/costs.json``. A unit that was never timed counts as long as the longest other chapter of its file.
 """
 
 import json
 import os
+import random
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,37 +18,28 @@ import pytest
 
 from minirlhf.core.randomness import derive_seed
 
+#: All random inputs of the tests follow from this number, so the same sources have the same outcome everywhere. Change it only to change
+#: all inputs at once; ``make explore`` tries others.
+SEED = 20_261_128
+
 COSTS = Path(__file__).with_name("costs.json")
-BY_CHAPTER = ("tests/test_exercises.py", "tests/test_notebooks.py")
+BY_CHAPTER = ("tests/test_exercises.py", "tests/test_notebooks.py", "tests/test_answers.py")
 CHAPTER = re.compile(r"[\[-]ch(\d\d)-")
+
+
+def seed() -> int:
+    """The seed of this run: :data:`SEED`, or ``MINIRLHF_TEST_SEED`` to explore or replay another."""
+    return int(os.environ.get("MINIRLHF_TEST_SEED", SEED))
+
+
+def own_seed(*names: object) -> int:
+    """The seed of one thing by its name (an exercise, a figure), so that it does not move when another one changes."""
+    return derive_seed(seed(), *map(str, names))
 
 
 def of_chapter(chapter: int | str, *values: Any, id: str, marks: Iterable[Any] = ()) -> Any:
     """A case for ``pytest.mark.parametrize`` that belongs to a chapter: its id begins with ``chNN-``."""
     return pytest.param(*values, id=f"ch{int(chapter):02}-{id}", marks=[pytest.mark.chapter(int(chapter)), *marks])
-
-
-def own_seed(*texts: str) -> int:
-    """A seed that follows from what it is used for: an exercise's text, a reader's answer.
-
-    An exercise of which one draw in a thousand is unlucky would make one suite in a few fail, at changes that have nothing to
-    do with it. So the suite's draws change with the texts alone; ``tests/chance.py`` measures over many draws, and
-    ``MINIRLHF_TEST_SEED`` changes these too.
-    """
-    return derive_seed(os.environ.get("MINIRLHF_EXERCISE_SEED", ""), *texts)
-
-
-def seed_of_the_sources() -> int:
-    """A seed that follows from every line of the library and its tests: the same sources give the same inputs on each machine.
-
-    So any change draws fresh inputs, and what failed once fails again for whoever looks for the reason. What other
-    draws would do, ``tests/chance.py`` measures.
-    """
-    root = Path(__file__).parent.parent
-    files = sorted(file.relative_to(root) for folder in ("minirlhf", "tests") for file in (root / folder).rglob("*.py"))
-    return (
-        derive_seed(*(text for file in files for text in (file.as_posix(), (root / file).read_text("utf-8")))) % 2**31
-    )
 
 
 def unit(nodeid: str) -> str:
@@ -57,8 +49,8 @@ def unit(nodeid: str) -> str:
     return f"{file} ch{found[1]}" if found else file
 
 
-def known_costs() -> dict[str, float]:
-    """Processor seconds by unit, of those that take more than a second, as ``tools/forecast.py --keep`` wrote them."""
+def committed_costs() -> dict[str, float]:
+    """Processor seconds by unit, of those that take more than a second, as ``tools/costs.py --keep`` wrote them."""
     return json.loads(COSTS.read_text(encoding="utf-8")) if COSTS.is_file() else {}
 
 
@@ -69,9 +61,21 @@ def expected(unit: str, costs: Mapping[str, float]) -> float:
     return costs.get(unit, max(kin, default=0.0))
 
 
+def units(nodeids: Iterable[str]) -> dict[str, list[str]]:
+    """Tests by unit, in their order."""
+    found: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        found.setdefault(unit(nodeid), []).append(nodeid)
+    return found
+
+
 def longest_first(nodeids: Iterable[str], costs: Mapping[str, float]) -> dict[str, list[str]]:
     """Units and their tests, longest unit first; equals, and the tests of a unit, stay in their order."""
-    units: dict[str, list[str]] = {}
-    for nodeid in nodeids:
-        units.setdefault(unit(nodeid), []).append(nodeid)
-    return dict(sorted(units.items(), key=lambda item: -expected(item[0], costs)))
+    return dict(sorted(units(nodeids).items(), key=lambda item: -expected(item[0], costs)))
+
+
+def shuffled(nodeids: Iterable[str], seed: int) -> dict[str, list[str]]:
+    """Units in a random order, and in each unit its tests in a random order."""
+    chance = random.Random(seed)
+    found = [(name, chance.sample(tests, len(tests))) for name, tests in units(nodeids).items()]
+    return dict(chance.sample(found, len(found)))

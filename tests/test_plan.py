@@ -1,37 +1,55 @@
-"""The plan of a run, the waiting, and the forecast: what is said of them holds."""
+"""The plan of a run, its options, the costs that it keeps, and waiting."""
 
 import importlib.util
+import json
+import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from patience import finished, limit, until
-from plan import BY_CHAPTER, expected, known_costs, longest_first, of_chapter, unit
+from plan import BY_CHAPTER, SEED, committed_costs, expected, longest_first, of_chapter, own_seed, seed, shuffled, unit
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load_forecast():
-    spec = importlib.util.spec_from_file_location("forecast", ROOT / "tools" / "forecast.py")
-    assert spec is not None and spec.loader is not None
+@pytest.fixture(scope="module")
+def costs():
+    spec = importlib.util.spec_from_file_location("costs", ROOT / "tools" / "costs.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+# -- the seed ----------------------------------------------------------------------------------------------------
+
+
+def test_seed_is_constant_unless_replayed(monkeypatch):
+    monkeypatch.delenv("MINIRLHF_TEST_SEED", raising=False)
+    assert seed() == SEED
+    before = own_seed("ex_01_1")
+    monkeypatch.setenv("MINIRLHF_TEST_SEED", "7")
+    assert seed() == 7 and own_seed("ex_01_1") not in (before, own_seed("ex_01_2"))
+
+
 # -- units -------------------------------------------------------------------------------------------------------
 
 
-def test_a_notebook_is_a_unit_and_so_is_a_file():
-    assert unit("tests/test_notebooks.py::test_it_runs[ch05-rlhf_problem]") == "tests/test_notebooks.py ch05"
-    assert unit("tests/test_notebooks.py::test_a_case[two-ch05-x]") == "tests/test_notebooks.py ch05"
-    assert unit("tests/test_notebooks.py::test_the_tool") == "tests/test_notebooks.py"
-    assert unit("tests/test_ledger.py::test_it_holds[ch05-eq:k3-value]") == "tests/test_ledger.py"
-    assert unit("tests/test_x.py::TestC::test_y[a::b]") == "tests/test_x.py"
+@pytest.mark.parametrize(
+    ("nodeid", "expected_unit"),
+    [
+        ("tests/test_notebooks.py::test_notebook_runs[ch05-rlhf_problem]", "tests/test_notebooks.py ch05"),
+        ("tests/test_notebooks.py::test_a_case[two-ch05-x]", "tests/test_notebooks.py ch05"),
+        ("tests/test_notebooks.py::test_the_tool", "tests/test_notebooks.py"),
+        ("tests/test_ledger.py::test_check_holds[ch05-eq:k3-value]", "tests/test_ledger.py"),
+    ],
+)
+def test_unit_is_a_file_or_one_chapter_of_it(nodeid, expected_unit):
+    assert unit(nodeid) == expected_unit
 
 
-def test_the_longest_start_first_and_a_chapter_never_timed_as_its_longest_kin():
+def test_longest_first_starts_long_units_early_and_untimed_chapters_as_their_longest_kin():
     costs = {"n.py ch01": 30.0, "n.py ch04": 80.0, "tests/test_b.py": 50.0}
     assert expected("n.py ch22", costs) == 80.0
     assert expected("n.py", costs) == expected("tests/test_new.py", costs) == 0.0
@@ -39,52 +57,88 @@ def test_the_longest_start_first_and_a_chapter_never_timed_as_its_longest_kin():
     assert list(longest_first(ids, costs).items()) == [("tests/test_b.py", ids[1::2]), ("tests/test_a.py", ids[::2])]
 
 
-def test_every_unit_that_was_timed_is_there():
-    """Names in costs.json that no longer exist would let long units start late, unseen."""
-    for name in [*known_costs(), *BY_CHAPTER]:
-        assert (ROOT / name.partition(" ")[0]).is_file(), f"{name}: run make forecast ARGS=--keep"
+def test_shuffled_keeps_units_whole_and_repeats_by_its_seed():
+    ids = [f"tests/test_{file}.py::{test}" for file in "abcdef" for test in "uvwxyz"]
+    units = shuffled(ids, 1)
+    assert units == shuffled(ids, 1) and list(units) != list(shuffled(ids, 2))
+    assert sorted(nodeid for nodeids in units.values() for nodeid in nodeids) == sorted(ids)
+    assert all(unit(nodeid) == name for name, nodeids in units.items() for nodeid in nodeids)
+    assert units["tests/test_a.py"] != ids[:6]
 
 
-def test_a_case_says_its_chapter():
+def test_committed_costs_name_files_that_exist():
+    """Names that no longer exist would let long units start late, unseen."""
+    for name in [*committed_costs(), *BY_CHAPTER]:
+        assert (ROOT / name.partition(" ")[0]).is_file(), f"{name}: run make costs ARGS=--keep"
+
+
+def test_of_chapter_marks_the_case():
     case = of_chapter("05", 1, 2, id="x")
     assert case.values == (1, 2) and case.id == "ch05-x"
     assert [(mark.name, mark.args) for mark in case.marks] == [("chapter", (5,))]
 
 
+# -- options of a run --------------------------------------------------------------------------------------------
+
+MADE_UP = """
+import pytest
+from hypothesis import given, strategies
+
+def test_plain(): pass
+def test_drawing(fresh_seed): pass
+@given(strategies.integers())
+def test_property(x): pass
+@pytest.mark.release
+def test_of_a_release(): pass
+@pytest.mark.chapter(5)
+def test_of_a_chapter(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ([], {"plain", "drawing", "property", "of_a_chapter"}),
+        (["--all"], {"plain", "drawing", "property", "of_a_chapter", "of_a_release"}),
+        (["--random-inputs"], {"drawing", "property"}),
+        (["--chapter=5", "--shuffle=1"], {"of_a_chapter"}),
+    ],
+)
+def test_options_select_tests_and_costs_are_written(options, chosen, tmp_path, costs):
+    for name in ("conftest.py", "plan.py"):
+        (tmp_path / name).write_text((ROOT / "tests" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "test_made_up.py").write_text(MADE_UP, encoding="utf-8")
+    markers = ["-o", "markers=release: x\nslow: x\nchapter(n): x"]
+    command = [sys.executable, "-m", "pytest", "-q", f"--costs={tmp_path / 'costs.json'}", *markers, *options, "."]
+    done = finished(command, cwd=tmp_path, usually=5, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout
+    run = json.loads((tmp_path / "costs.json").read_text(encoding="utf-8"))
+    assert {name.partition("::test_")[2] for name in run["tests"]} == chosen
+    assert {test["outcome"] for test in run["tests"].values()} == {"passed"}
+
+
+def test_costs_compares_the_outcomes_of_two_runs(costs):
+    one = {"a": {"outcome": "passed"}, "b": {"outcome": "passed"}, "c": {"outcome": "skipped"}}
+    other = {"a": {"outcome": "passed"}, "b": {"outcome": "failed"}}
+    assert costs.differing(one, one) == []
+    assert [line.split(":")[0] for line in costs.differing(one, other)] == ["b", "c"]
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------
 
 
-def test_a_command_may_take_ten_times_as_long_as_usual(monkeypatch):
+def test_finished_allows_ten_times_the_usual_time(monkeypatch):
     assert limit(usually=90) == 900 and limit(usually=1) == 600
     monkeypatch.setattr("patience.CEILING", 0.1)
     command = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(60)"]
-    with pytest.raises(pytest.fail.Exception, match=r"has not ended after 2 s \(usually 0\)"):
+    with pytest.raises(pytest.fail.Exception, match=r"begun"):
         finished(command, usually=0.2)
 
 
-def test_waiting_ends_when_it_is_true_and_says_what_for_when_it_never_is():
+def test_until_returns_the_first_true_answer_and_names_what_never_came():
     answers = iter([0, "", None, 7])
     assert until(lambda: next(answers), "seven") == 7
     start = time.monotonic()
-    with pytest.raises(TimeoutError, match="waited 0 s for nothing"):
+    with pytest.raises(TimeoutError, match="nothing"):
         until(lambda: False, "nothing", ceiling=0.05)
     assert time.monotonic() - start >= 0.05
-
-
-# -- the forecast ------------------------------------------------------------------------------------------------
-
-
-def test_the_forecast_counts_chapters_by_kind():
-    def test(cpu, chapter=None, grows=False):
-        return {"cpu": cpu, "wall": cpu, "chapter": chapter, "grows": grows}
-
-    tests = {
-        "tests/test_a.py::fixed": test(100.0),
-        "tests/test_b.py::all": test(4.0, grows=True),
-        "tests/test_notebooks.py::n[ch04-a]": test(60.0, 4),
-        "tests/test_notebooks.py::n[ch05-b]": test(20.0, 5),
-        "tests/test_ledger.py::c[ch05-c]": test(10.0, 5),
-        "tests/test_ledger.py::c[ch19-d]": test(1.0, 19),
-    }
-    rows = load_forecast().forecast(tests, 22)
-    assert [(now, then) for _, now, then in rows] == [(100, 100), (4, 44), (60, 6 * 60), (30, 16 * 30), (1, 0)]
