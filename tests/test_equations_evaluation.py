@@ -5,7 +5,9 @@ from statistics import NormalDist
 
 import pytest
 import torch
+from facts import raises
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import evaluation
 
 THIRTY = torch.tensor([(w, t, 30 - w - t) for w in range(31) for t in range(31 - w)], dtype=torch.float64)  # (C, 3)
@@ -21,7 +23,7 @@ def chances(shares):
     ("shares", "wilson"),
     [((0.3, 0.4, 0.3), 0.98), ((0.45, 0.1, 0.45), 0.95), ((0.6, 0.3, 0.1), 0.98), ((0.1, 0.8, 0.1), 0.999), ((0.9, 0.05, 0.05), 0.97)],
 )  # fmt: skip
-def test_an_interval_of_a_win_rate_holds_the_truth_as_often_as_it_says(shares, wilson):
+def test_win_rate_interval_has_its_nominal_coverage(shares, wilson):
     """Over all outcomes of thirty votes, exactly; Wilson's of so many votes holds it too often, the more ties the more."""
     low, high = evaluation.win_rate_interval(*THIRTY.T)
     wide = evaluation.wilson_interval(THIRTY[:, 0] + THIRTY[:, 1] / 2, torch.full((len(THIRTY),), 30.0).double())
@@ -32,7 +34,7 @@ def test_an_interval_of_a_win_rate_holds_the_truth_as_often_as_it_says(shares, w
     assert float((law * (high - low)).sum()) < float((law * (wide[1] - wide[0])).sum())
 
 
-def test_what_was_seen_lies_in_the_interval_of_a_win_rate_and_it_turns_round_with_the_sides():
+def test_win_rate_interval_holds_the_observed_rate_and_is_symmetric_in_the_sides():
     low, high = evaluation.win_rate_interval(*THIRTY.T)
     seen = (THIRTY[:, 0] + THIRTY[:, 1] / 2) / 30
     assert bool(((low >= -1e-12) & (low <= seen + 1e-12) & (seen <= high + 1e-12) & (high <= 1)).all())
@@ -40,13 +42,13 @@ def test_what_was_seen_lies_in_the_interval_of_a_win_rate_and_it_turns_round_wit
     torch.testing.assert_close(turned, (1 - high, 1 - low))
 
 
-def test_no_votes_have_no_interval():
+def test_win_rate_interval_rejects_no_votes():
     nothing = torch.zeros(1)
-    with pytest.raises(ValueError, match="wins"):
+    with raises(ArgumentError, argument="wins", problem="empty"):
         evaluation.win_rate_interval(nothing, nothing, nothing)
 
 
-def test_no_items_are_needed_for_what_a_test_finds_where_there_is_nothing():
+def test_items_needed_for_a_power_below_the_size_is_zero():
     assert NormalDist().inv_cdf(0.75) + NormalDist().inv_cdf(0.25) == 0  # just as often
     assert evaluation.items_needed(0.1, item=0.3, reply=0.2, alpha=0.5, power=0.25) == 0
     assert evaluation.items_needed(0.1, item=0.3, reply=0.2, alpha=0.1, power=0.05) == 0
@@ -57,12 +59,12 @@ def test_no_items_are_needed_for_what_a_test_finds_where_there_is_nothing():
     )
 
 
-def test_no_number_of_items_is_enough_where_the_seeds_hide_the_difference():
+def test_items_needed_with_too_much_variance_between_seeds_is_infinite():
     assert evaluation.items_needed(0.1, seed=0.01, item=0.3, reply=0.2, seeds=2) == math.inf
     reach = NormalDist().inv_cdf(1 - 0.05 / 2) + NormalDist().inv_cdf(0.8)
     assert evaluation.items_needed(0.1, seed=(0.1 / reach) ** 2, item=0.3, reply=0.2) == math.inf
 
 
-def test_an_item_that_is_shorter_than_a_run_overlaps_with_nothing():
+def test_ngram_overlap_of_an_item_shorter_than_n_is_zero():
     assert evaluation.ngram_overlap("ab", {("a", "b", "c")}, n=3) == 0
     assert evaluation.ngram_overlap("abc", {("a", "b", "c")}, n=3) == 1
