@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--all", action="store_true", help="also what only a release needs (marked release)")
     group.addoption("--random-inputs", action="store_true", help="only the tests whose inputs follow from the seed")
     group.addoption("--shuffle", type=int, metavar="SEED", help="run units and tests in a random order")
+    group.addoption(
+        "--touched", metavar="FILE", help="write which test runs which function, for tools/library_mutants.py"
+    )
     group.addoption("--costs", metavar="FILE", help="write what each test took, for tools/costs.py")
 
 
@@ -49,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the run its own cache: the zoo trains each checkpoint once per run. ``MINIRLHF_CACHE`` keeps one between runs."""
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = plan.seed()
+    if config.getoption("touched"):
+        config.pluginmanager.register(Touched(Path(config.getoption("touched")).resolve()))
     if hasattr(config, "workerinput"):
         return
     costs = config.getoption("costs")
@@ -191,6 +197,71 @@ class Costs:
             run = {"workers": workers, "wall": time.perf_counter() - self.started, "tests": self.tests}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(json.dumps(run, indent=0) + "\n", encoding="utf-8")
+
+
+class Touched:
+    """Records which functions of the library a test runs, in itself (``tests``) or in its fixtures (``files``); quickest first."""
+
+    LIBRARY = str(Path(__file__).resolve().parents[1] / "minirlhf") + os.sep
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.codes, self.found, self.seconds = path, set(), {"setup": {}, "call": {}}, {}
+
+    def _note(self, frame: Any, event: str, _: object) -> None:
+        if frame.f_code.co_filename.startswith(self.LIBRARY):
+            self.codes.add(frame.f_code)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        yield from self._traced()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        yield from self._traced()
+
+    def _traced(self) -> Iterator[None]:
+        self.codes.clear()
+        sys.settrace(self._note)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        report = yield
+        if report.when != "teardown":
+            files = {code: code.co_filename.removeprefix(self.LIBRARY).removesuffix(".py") for code in self.codes}
+            modules = {
+                code: f"minirlhf/{file}".replace(os.sep, ".").removesuffix(".__init__") for code, file in files.items()
+            }
+            report.touched = sorted({f"{module}.{code.co_qualname.split('.')[0]}" for code, module in modules.items()})
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Add one phase of a test, under the function and under its module."""
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + getattr(report, "processor_seconds", 0.0)
+        for name in getattr(report, "touched", []):
+            for key in (name, name.rpartition(".")[0]):
+                self.found[report.when].setdefault(key, set()).add(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write function or module -> its quickest tests, and the quickest files whose fixtures run it."""
+        if hasattr(session.config, "workerinput"):
+            return
+        files: dict[str, float] = {}
+        for nodeid, seconds in self.seconds.items():
+            files[nodeid.partition("::")[0]] = files.get(nodeid.partition("::")[0], 0.0) + seconds
+        setup, call = self.found["setup"], self.found["call"]
+        touched = {
+            name: {
+                "tests": sorted(call.get(name, ()), key=self.seconds.__getitem__)[:30],
+                "files": sorted({t.partition("::")[0] for t in setup.get(name, ())}, key=files.__getitem__)[:5],
+            }
+            for name in sorted({*setup, *call})
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(touched, indent=0) + "\n", encoding="utf-8")
 
 
 # -- fixtures ----------------------------------------------------------------------------------------------------

@@ -60,8 +60,9 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def change(mutant: Mutant) -> None:
-    """Let every later import in this process see the mutant; only ``core``, which imports no equation, is kept."""
-    for name in [name for name in sys.modules if name.startswith("minirlhf.") and not name.startswith("minirlhf.core")]:
+    """Let every later import in this process see the mutant; of the library only ``core`` is kept, if it is not changed itself."""
+    kept = "minirlhf.core" if not mutant.module.startswith("minirlhf.core") else "no module"
+    for name in [name for name in sys.modules if name.startswith("minirlhf.") and not name.startswith(kept)]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Changed(mutant.module, mutant.source))
 
@@ -145,7 +146,7 @@ def broken_promises(entries: Sequence[Any]) -> Iterator[str]:
         yield from claims.broken(calls, SEEDS[0])
 
 
-def by_tests(mutant: Mutant, files: Sequence[Path]) -> str:
+def by_tests(mutant: Mutant, files: Sequence[str | Path]) -> str:
     """The test that kills the mutant, or ``""``. For a forked process."""
     import pytest
 
