@@ -54,15 +54,15 @@ def faults(key, entry):
 
 
 @pytest.mark.parametrize("key", ENTRIES)
-def test_an_entry_is_whole(key):
+def test_bibliography_entry_has_no_faults(key):
     assert faults(key, ENTRIES[key]) == []
 
 
-def test_all_entries_were_read():
+def test_bibliography_reads_all_entries():
     assert len(ENTRIES) == len(re.findall(r"^@", TEXT, re.M)) > 300
 
 
-def test_what_is_cited_is_there_and_what_is_there_is_cited():
+def test_bibliography_keys_equal_citations():
     pages = [*(ROOT / "book").rglob("*.md"), *(ROOT / "notebooks").glob("*.py"), *(ROOT / "minirlhf").rglob("*.toml")]
     cited = {
         key.strip()
@@ -73,7 +73,7 @@ def test_what_is_cited_is_there_and_what_is_there_is_cited():
     assert (cited - ENTRIES.keys(), ENTRIES.keys() - cited) == (set(), set())
 
 
-def test_no_work_stands_there_twice():
+def test_bibliography_has_no_duplicates():
     for name in ("doi", "eprint", "title"):
         seen = collections.Counter(
             re.sub(r"\W", "", entry[name].lower()) for entry in ENTRIES.values() if name in entry
@@ -94,13 +94,13 @@ def test_no_work_stands_there_twice():
         ("doe2024word", {"volume": ""}, "neither an identifier"),
     ],
 )
-def test_a_fault_is_named(key, change, says):
+def test_bibliography_faults_are_found(key, change, says):
     entry = {"author": "Doe, Jane", "title": "A title", "year": "2024", "journal": "A journal", "volume": "1"}
     assert faults("doe2024word", entry) == []
     assert any(says in fault for fault in faults(key, entry | change))
 
 
-def test_two_papers_that_a_page_cites_have_two_names(monkeypatch):
+def test_bibliography_names_of_citations_on_page_differ(monkeypatch):
     """Authors and year, and a letter where these are the same."""
     monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
     citations = importlib.import_module("citations")

@@ -13,7 +13,7 @@ TRAINERS = ("sft", "reward", "grpo", "ppo", "dpo", "bco")
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_runs_end_with_the_same_bits(fresh_seed):
+def test_killed_runs_resume_to_same_bits(fresh_seed):
     command = [sys.executable, "-W", "ignore", str(STUDY), "--moments", "2", "--seed", str(fresh_seed)]
     done = finished(command, usually=30)
     assert done.returncode == 0, done.stdout
@@ -24,7 +24,7 @@ def test_killed_and_resumed_runs_end_with_the_same_bits(fresh_seed):
     assert sum(trainer["killed"] for trainer in found) >= 6, "most of the 12 kills should have hit a running process"
 
 
-def test_the_whole_study_killed_each_trainer_at_twenty_moments():
+def test_killed_runs_study_killed_each_trainer_often():
     found = json.loads(STUDY.with_suffix(".json").read_text(encoding="utf-8"))
     assert set(found["trainers"]) == set(TRAINERS)
     for trainer in found["trainers"].values():

@@ -24,7 +24,7 @@ def shape(kept):
     return LlamaConfig(**SMALL, num_key_value_heads=kept)
 
 
-def test_parameters_and_keys_and_values_are_those_of_a_real_model():
+def test_weigh_equals_real_model():
     config = shape(2)
     weighed, model = weighing.weigh(config, width=WIDTH), LlamaForCausalLM(shape(2)).to(torch.bfloat16)
     with torch.no_grad():
@@ -39,12 +39,12 @@ def test_parameters_and_keys_and_values_are_those_of_a_real_model():
 
 
 @pytest.mark.parametrize("kept", [1, 4])
-def test_a_layer_without_numbers_keeps_what_a_real_one_keeps(kept):
+def test_kept_by_layer_on_meta_equals_cpu(kept):
     bare, real = (weighing.kept_by_layer(shape(kept), width=WIDTH, device=device) for device in ("meta", "cpu"))
     assert sorted(t.untyped_storage().nbytes() for t in bare) == sorted(t.untyped_storage().nbytes() for t in real)
 
 
-def test_fused_attention_keeps_everything_but_the_tables_and_a_number_per_head():
+def test_weigh_activations_equal_fused_attention():
     real = weighing.kept_by_layer(shape(4), width=WIDTH, device="cpu", attention="sdpa")
     weighed = weighing.weigh(shape(4), width=WIDTH)
     per_token = sum(t.untyped_storage().nbytes() for t in real) / WIDTH
@@ -53,28 +53,28 @@ def test_fused_attention_keeps_everything_but_the_tables_and_a_number_per_head()
     assert weighed.tables > 0
 
 
-def test_checkpointing_keeps_less_than_all_and_more_than_the_inputs():
+def test_weigh_checkpointed_is_between_inputs_and_all():
     weighed = weighing.weigh(shape(4), width=WIDTH)
     assert weighed.inputs < weighed.checkpointed < weighed.activations
 
 
-def test_the_shapes_are_those_whose_names_they_have():
+def test_machines_models_have_their_sizes():
     assert [round(m.parameters / 1e9, 2) for m in machines.models().values()][1:] == [1.24, 8.03, 70.55]
 
 
 @pytest.mark.parametrize("name", machines.TABLES)
-def test_every_line_of_a_table_has_all_its_cells(name):
+def test_machines_tables_have_all_cells(name):
     head, *lines = machines.TABLES[name]()
     assert lines and all(len(line) == len(head) and all(line) for line in lines)
 
 
-def test_what_is_divided_more_is_smaller():
+def test_machines_held_falls_with_stage():
     for model, count in itertools.product(("8 B", "70 B"), (8, 64)):
         stages = [machines.held(model, count, stage) for stage in range(4)]
         assert stages == sorted(stages, reverse=True)
 
 
-def test_sampling_reads_the_weights_once_for_all_replies():
+def test_machines_decoding_reads_weights_once():
     one, many = machines.Decoding(1), machines.Decoding(machines.BATCH)
     read = many.seconds * machines.BANDWIDTH - one.seconds * machines.BANDWIDTH
     cache = machines.models()["8 B"].cache
@@ -82,13 +82,13 @@ def test_sampling_reads_the_weights_once_for_all_replies():
     assert 0 < one.busy < many.busy < 1
 
 
-def test_sizes_have_two_or_three_digits():
-    said = [machines.size(x).replace("\u00a0", " ") for x in (131072, 16.06e9, 999.6e6, 1.13e12, 1500)]
-    assert said == ["131 kB", "16.1 GB", "1.0 GB", "1.1 TB", "1.5 kB"]
+def test_machines_size_and_duration_texts():
+    texts = [machines.size(x).replace("\u00a0", " ") for x in (131072, 16.06e9, 999.6e6, 1.13e12, 1500)]
+    assert texts == ["131 kB", "16.1 GB", "1.0 GB", "1.1 TB", "1.5 kB"]
     assert machines.duration(0.32).replace("\u00a0", " ") == "320 ms"
 
 
-def test_the_sentences_of_the_page_hold():
+def test_machines_statements_of_page_hold():
     """What the page says in words about its numbers."""
     eight, seventy = machines.models()["8 B"], machines.models()["70 B"]
     weights = equations.WEIGHTS * eight.parameters

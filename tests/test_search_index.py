@@ -21,7 +21,7 @@ def search() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("latex", "said"),
+    ("latex", "letters"),
     [
         (r"\KL(\pi\,\|\,\piref)", "KL(π ‖ πref)"),
         (r"\E_\pi[\pi/\mu]", "Eπ[π/μ]"),
@@ -35,9 +35,9 @@ def search() -> ModuleType:
         (r"\frac{1}{", None),
     ],
 )
-def test_a_short_formula_is_letters(search: ModuleType, latex: str, said: str | None) -> None:
+def test_search_letters_of_formula(search: ModuleType, latex: str, letters: str | None) -> None:
     found = search.letters(latex)
-    assert (found and found.replace("A\u0302", "Â")) == said
+    assert (found and found.replace("A\u0302", "Â")) == letters
 
 
 PAGE = r"""<main><p>outside</p><article><section id="top"><h1><span class="section-number">7. </span>Noise<a class="headerlink">#</a></h1>
@@ -50,7 +50,7 @@ ENTRIES = """<article><section id="a"><h1>A</h1><dl class="glossary"><dt id="ter
 Also 相对熵, relative entropy.</p></dd><dt id="term-b">b</dt><dt id="term-0">乙</dt><dd><p>Not this. It also 用.</p></dd></dl></section></article>"""
 
 
-def test_a_page_is_read_as_it_is_seen(search: ModuleType) -> None:
+def test_search_read_page_by_sections(search: ModuleType) -> None:
     """Without code, tables, marks and display formulas; a theorem belongs to its section, a subsection to itself."""
     reader = search.read("07-preference-data", PAGE)
     top, sub = (section.entry() for section in reader.sections)
@@ -60,7 +60,7 @@ def test_a_page_is_read_as_it_is_seen(search: ModuleType) -> None:
     assert reader.equations == {"equation-eq-mean": r"\[x\]"}
 
 
-def test_an_entry_of_the_glossary_is_a_section_with_names(search: ModuleType) -> None:
+def test_search_read_glossary_entries(search: ModuleType) -> None:
     """Its own anchor is the first name's; the second name may have an anchor of letters, too."""
     page, one, two = (section.entry() for section in search.read("glossary", ENTRIES).sections)
     assert page[:3] == ["a", "A", ""]

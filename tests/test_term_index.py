@@ -1,7 +1,6 @@
 """The index of terms: what counts as a term in a text, and which sections it leads to."""
 
 import importlib
-import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ def index(monkeypatch):
         ("actor", "A factor and an actor-critic.", 1),
     ],
 )
-def test_a_term_is_found_as_people_write_it(index, term, text, count):
+def test_term_index_pattern_finds_forms(index, term, text, count):
     assert len(index.pattern(term).findall(text)) == count
 
 
@@ -34,7 +33,7 @@ def section(index, page, title, text, *links):
     return index.Section(page, title.lower(), page[:2], title, text, links)
 
 
-def test_the_first_chapter_that_links_a_term_introduces_it_and_the_order_is_the_books(index):
+def test_term_index_places_mark_first_linking_chapter(index):
     book = [
         section(index, "01-a", "Start", "a critic"),
         section(index, "02-b", "Values", "the critic, a critic", "critic"),
@@ -47,7 +46,7 @@ def test_the_first_chapter_that_links_a_term_introduces_it_and_the_order_is_the_
     assert index.places("reward hacking", book) == []
 
 
-def test_words_that_stand_apart_or_bent_are_found_where_the_term_is_not(index):
+def test_term_index_places_fall_back_to_separate_words(index):
     book = [
         section(index, "01-a", "Old", "samples that are stale"),
         section(index, "02-b", "Scale", "a model by Thurstone"),
@@ -58,12 +57,8 @@ def test_words_that_stand_apart_or_bent_are_found_where_the_term_is_not(index):
     assert (titles("staleness"), titles("Thurstone model"), titles("weight merging")) == (["Old"], ["Scale"], ["Both"])
 
 
-def test_of_many_places_those_that_say_most_are_kept_and_the_first_stays(index):
+def test_term_index_places_keep_most_frequent_and_first(index):
     many = [section(index, f"{n:02d}-x", f"S{n}", "critic " * n) for n in range(1, 20)]
     found = index.places("critic", many)
     assert len(found) == index.MOST and found[0].section.title == "S1" and found[0].first
     assert [place.section.title for place in found[1:]] == [f"S{n}" for n in range(20 - index.MOST + 1, 20)]
-
-
-def test_the_page_is_in_the_contents():
-    assert re.search(r"^terms$", (ROOT / "book" / "index.md").read_text(encoding="utf-8"), re.M)

@@ -16,6 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.ledger.ink.displays import displays
 
 #: A sentence's comma or full stop, and the space before it.
@@ -35,10 +36,12 @@ def sections(lines: list[str]) -> dict[str, list[str]]:
         if colon:
             found[heading.strip()] = []
         if not found:
-            raise ValueError(f"{line!r} stands under no heading; expected 'Heading: label label'")
+            raise ArgumentError(
+                f"{line!r} stands under no heading; expected 'Heading: label label'", value=line, problem="no heading"
+            )
         for name in names.split():
             if name in seen:
-                raise ValueError(f"{name} stands on the sheet twice")
+                raise ArgumentError(f"{name} stands on the sheet twice", value=name, problem="duplicate")
             seen.add(name)
             list(found.values())[-1].append(f"eq:{name}")
     return found
