@@ -50,7 +50,12 @@ def _selected(args: argparse.Namespace, ledger: Ledger) -> list[Check]:
     checks = ledger.select(args.labels, args.chapter)
     if not checks:
         chapters = sorted({c.chapter for c in ledger.checks.values()})
-        raise UserError(f"chapter {args.chapter} has no checks; chapters that have: {', '.join(map(str, chapters))}")
+        raise UserError(
+            f"chapter {args.chapter} has no checks; chapters that have: {', '.join(map(str, chapters))}",
+            argument="--chapter",
+            value=args.chapter,
+            expected=chapters,
+        )
     return checks
 
 
@@ -65,15 +70,19 @@ def _one_mode(args: argparse.Namespace) -> None:
     }
     chosen = [name for name, on in given.items() if on]
     if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)} do not go together; give one of them")
+        raise UserError(f"{' and '.join(chosen)} do not go together; give one of them", argument=" ".join(chosen))
     if args.json and chosen and chosen[0] in ("--show", "--chains", "--peers"):
-        raise UserError(f"--json does not go with {chosen[0]}")
+        raise UserError(f"--json does not go with {chosen[0]}", argument="--json", value=chosen[0])
 
 
 def _own(args: argparse.Namespace, path: Path, seed: int) -> int:
     """Check a reader's own derivation: proof marks, or the first step that fails."""
     if len(args.labels) > 1 or args.json or args.chapter is not None:
-        raise UserError(f"{path} is a file of your own; give it alone, with --seed and --html if you like")
+        raise UserError(
+            f"{path} is a file of your own; give it alone, with --seed and --html if you like",
+            argument="LABEL",
+            value=str(path),
+        )
     from minirlhf.classroom import runner
     from minirlhf.classroom.testing import Failure
     from minirlhf.ledger.ink import derivation
@@ -124,7 +133,11 @@ def run(args: argparse.Namespace) -> int:
     if own:
         return _own(args, Path(own[0]), seed)
     if args.html:
-        raise UserError("--html goes with a file of your own: minirlhf verify mine.md --html page.html")
+        raise UserError(
+            "--html goes with a file of your own: minirlhf verify mine.md --html page.html",
+            argument="--html",
+            value=args.html,
+        )
     ledger = load_checks()
     width = shutil.get_terminal_size((120, 24)).columns
     if args.show is not None:

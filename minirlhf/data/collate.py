@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.types import AnswerBatch, TokenBatch, Tokens
 
@@ -53,7 +54,12 @@ def collate_answers(answers: Sequence[Tokens], pad_token_id: int) -> AnswerBatch
     token (and never before the second token of its row); ``ValueError`` if a row has none."""
     starts = [next((t for t, marked in enumerate(a.loss_mask) if marked and t), 0) for a in answers]
     if not all(starts):
-        raise ValueError(f"row {starts.index(0)} of {len(answers)} has no answer: no token after the first is marked")
+        raise ArgumentError(
+            f"row {starts.index(0)} of {len(answers)} has no answer: no token after the first is marked",
+            argument="answers",
+            value=starts.index(0),
+            problem="empty",
+        )
     first = max(starts) - torch.tensor(starts)[:, None]  # where a row begins
     last = first + torch.tensor([len(a) for a in answers])[:, None]
     column = torch.arange(int(last.max()))

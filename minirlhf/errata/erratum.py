@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
 
+from minirlhf.core.errors import ArgumentError
+
 #: Relative; for numbers near zero absolute.
 TOLERANCE = 1e-4
 
@@ -91,7 +93,7 @@ def erratum(name: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
 
     def register(compute: Callable[[], Found]) -> Callable[[], Found]:
         if name in REGISTERED:
-            raise ValueError(f"two errata are called {name!r}")
+            raise ArgumentError(f"two errata are called {name!r}", argument="erratum", value=name, problem="duplicate")
         REGISTERED[name] = Erratum(name, compute)
         return compute
 

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.randomness import derive_seed, generator
 
@@ -74,7 +75,9 @@ class Draw:
             if not bool(near.any()):
                 return x
             x = torch.where(near, self.uniform(*shape, low=low, high=high), x)
-        raise ValueError(f"no room between {low} and {high} that is {margin} away from {points}")
+        raise ArgumentError(
+            f"no room between {low} and {high} that is {margin} away from {points}", argument="margin", value=margin
+        )
 
     def mask(self, rows: int, width: int) -> Tensor:
         """A right-padded token mask ``(rows, width)`` of ragged lengths, none empty, at least one full."""
@@ -195,16 +198,29 @@ def check(
         ValueError: malformed label, a key used twice, no statement, or no wrong variant.
     """
     if not LABEL.fullmatch(label):
-        raise ValueError(f"label {label!r}; expected the form 'eq:some-name'")
+        raise ArgumentError(
+            f"label {label!r}; expected the form 'eq:some-name'", argument="label", value=label, expected="eq:some-name"
+        )
     if not wrong:
-        raise ValueError(f"check ({label}, {claim}) names no wrong variant that it must reject")
+        raise ArgumentError(
+            f"check ({label}, {claim}) names no wrong variant that it must reject", argument="wrong", problem="empty"
+        )
 
     def register(compare: Callable[..., Any]) -> Callable[..., Any]:
         statement = " ".join((compare.__doc__ or "").split())
         if not statement:
-            raise ValueError(f"check ({label}, {claim}) has no docstring; it is the statement that readers see")
+            raise ArgumentError(
+                f"check ({label}, {claim}) has no docstring; it is the statement that readers see",
+                argument="docstring",
+                problem="missing",
+            )
         if (label, claim) in ledger.checks:
-            raise ValueError(f"check ({label}, {claim}) is registered twice")
+            raise ArgumentError(
+                f"check ({label}, {claim}) is registered twice",
+                argument="check",
+                value=(label, claim),
+                problem="duplicate",
+            )
         ledger.checks[label, claim] = Check(
             label,
             claim,
@@ -225,7 +241,7 @@ def check(
 def chain(name: str, title: str, labels: Iterable[str], *, module: str, ledger: Ledger = LEDGER) -> Chain:
     """Declare a derivation. Pass ``module=__name__``; the chapter is read from it."""
     if name in ledger.chains:
-        raise ValueError(f"chain {name!r} is declared twice")
+        raise ArgumentError(f"chain {name!r} is declared twice", argument="chain", value=name, problem="duplicate")
     ledger.chains[name] = Chain(name, title, tuple(labels), _chapter_of(module))
     return ledger.chains[name]
 

@@ -91,12 +91,20 @@ class Bindable:
         for name in sorted(wanted.keys() - taken):
             if name in base.options():
                 others = _listed({k: v for k, v in wanted.items() if k != name})
-                raise UserError(f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more")
+                raise UserError(
+                    f"{_title(base)} with {others}: nothing takes {_listed({name: wanted[name]})} any more",
+                    argument=name,
+                    value=wanted[name],
+                    problem="not taken",
+                )
             problem = unknown(f"option of recipe {base.name!r}", name, made.options())
-            raise UserError(f"{problem} (a number comes together with the function that takes it, or after it)")
+            raise UserError.about(
+                f"{problem} (a number comes together with the function that takes it, or after it)", problem
+            )
         if "source" in wanted:
             if "name" not in wanted:
-                raise UserError(f"{_title(base)} with source={wanted['source']!r}: a row of its own needs a name too")
+                message = f"{_title(base)} with source={wanted['source']!r}: a row of its own needs a name too"
+                raise UserError(message, argument="name", problem="missing")
             return replace(made, row=None, changes={}, deviations=wanted.get("deviations", ()))
         made = replace(made, row=base, changes=wanted)
         shown = made.differs()
@@ -197,7 +205,8 @@ def _bound(node: Any, values: Mapping[str, Any], taken: set[str], keep: bool = F
                 for twice, inside in _stated(new).items():
                     if not _alike(values.get(twice, inside), inside):
                         here, there = name_of(values[twice]), name_of(inside)
-                        raise UserError(f"{twice} is given twice: {here} by name, and {there} in {name}")
+                        message = f"{twice} is given twice: {here} by name, and {there} in {name}"
+                        raise UserError(message, argument=twice, value=(here, there), problem="duplicate")
                 new = _bound(new, _keywords(old), set(), keep=True)
             changes[name] = _bound(new, values, taken, keep)
         return replace(node, **changes)

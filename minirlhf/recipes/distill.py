@@ -125,15 +125,26 @@ class Distillation(Bindable):
             UserError: in the loss's own words; also where the teacher would have nothing to say.
         """
         if not 0.0 <= self.own_answers <= 1.0:
-            raise UserError(f"{self.name}: own_answers = {self.own_answers!r}; expected a share, from 0 to 1")
+            raise UserError(
+                f"{self.name}: own_answers = {self.own_answers!r}; expected a share, from 0 to 1",
+                argument="own_answers",
+                value=self.own_answers,
+                expected="[0, 1]",
+            )
         if self.compared.needs_own_answers and self.own_answers < 1:
             raise UserError(
                 f"{self.name}: own_answers = {self.own_answers:g}; a token answers for later ones only where the student has "
-                "sampled it; expected 1"
+                "sampled it; expected 1",
+                argument="own_answers",
+                value=self.own_answers,
+                expected=1,
             )
         if self.own_answers > 0 and not self.compared.asks_teacher:
             raise UserError(
-                f"{self.name}: own_answers = {self.own_answers:g}; the words alone of a student say nothing of its teacher; expected 0"
+                f"{self.name}: own_answers = {self.own_answers:g}; the words alone of a student say nothing of its teacher; expected 0",
+                argument="own_answers",
+                value=self.own_answers,
+                expected=0,
             )
         logits = torch.arange(float(vocabulary)).view(1, 1, -1) / vocabulary
         seen = TeacherAndStudent(
@@ -142,7 +153,7 @@ class Distillation(Bindable):
         try:
             self.compared(seen)
         except (ValueError, TypeError) as problem:
-            raise UserError(f"{self.name}: {problem}") from None
+            raise UserError.about(f"{self.name}: {problem}", problem) from None
 
     @property
     def samples(self) -> bool:

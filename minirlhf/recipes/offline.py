@@ -104,7 +104,7 @@ class Preference(Bindable):
         try:
             self.loss(record, *(part(batch) for part in self.context))
         except (ValueError, TypeError) as problem:
-            raise UserError(f"{self.name}: {problem}") from None
+            raise UserError.about(f"{self.name}: {problem}", problem) from None
         return bool(asked)
 
 
@@ -130,7 +130,11 @@ def running_shift(batch: OptimizerBatch, *, beta: float = 0.1, decay: float = 0.
 def margins(batch: OptimizerBatch) -> Tensor:
     """``(B,)``, by how much each chosen answer is better."""
     if batch.margins is None:
-        raise UserError("this loss needs a margin with every pair; in the data at least one has none")
+        raise UserError(
+            "this loss needs a margin with every pair; in the data at least one has none",
+            argument="margin",
+            problem="missing",
+        )
     return batch.margins
 
 
@@ -141,7 +145,11 @@ def targets(batch: OptimizerBatch, *, target_temperature: float = 1.0) -> Tensor
         target_temperature: of the softmax of the scores.
     """
     if batch.scores is None:
-        raise UserError("this loss needs a score with every listed answer; in the data at least one has none")
+        raise UserError(
+            "this loss needs a score with every listed answer; in the data at least one has none",
+            argument="score",
+            problem="missing",
+        )
     return lists.reward_targets(batch.scores, temperature=target_temperature)
 
 

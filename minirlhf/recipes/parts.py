@@ -311,7 +311,9 @@ class AgainstGreedy(Credit):
     def __call__(self, graded: Graded, kl: KLTerm | None) -> Tensor:
         """``(B, T)`` advantages, 0 outside the mask and where the greedy completion could not be graded."""
         if graded.greedy is None:
-            raise ValueError("greedy is None, but the recipe compares with greedy completions")
+            raise ArgumentError(
+                "greedy is None, but the recipe compares with greedy completions", argument="greedy", problem="missing"
+            )
         charge = (kl or NO_KL).charge
         baseline, known = charge(graded.greedy).squeeze(1), graded.greedy.valid  # (P,), (P, 1)
         return broadcast_to_tokens(remax(charge(graded), baseline, graded.valid & known), graded.rollout.mask)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.idle import Idle
 from minirlhf.data.types import Rollout
 from minirlhf.equations.aggregation import most_uncertain
@@ -43,7 +43,7 @@ class Recipe(Bindable):
         try:
             return self.credit(graded, self.update.kl)
         except ValueError as problem:
-            raise UserError(f"{self.name}: {problem}") from None
+            raise UserError.about(f"{self.name}: {problem}", problem) from None
 
     def try_out(self, num_generations: int = 2) -> None:
         """Go through a made-up rollout, so that a number that a function refuses is one clear error at once.
@@ -76,7 +76,7 @@ class Recipe(Bindable):
                 _at_least(0, vf_coef=critic.vf_coef, critic_learning_rate_ratio=critic.critic_learning_rate_ratio)
                 _at_least(0, True, critic_warmup=critic.critic_warmup)
         except (ValueError, TypeError) as problem:
-            raise UserError(f"{self.name}: {problem}") from None
+            raise UserError.about(f"{self.name}: {problem}", problem) from None
 
     def without_effect(
         self,
@@ -160,7 +160,12 @@ def _made_up(recipe: Recipe, num_generations: int) -> tuple[Graded, OnDemand]:
 def _at_least(low: int, whole: bool = False, **numbers: float) -> None:
     for name, value in numbers.items():
         if not low <= value < math.inf or (whole and value != int(value)):
-            raise ValueError(f"{name} = {value!r}; expected a {'whole' if whole else 'finite'} number ≥ {low}")
+            raise ArgumentError(
+                f"{name} = {value!r}; expected a {'whole' if whole else 'finite'} number ≥ {low}",
+                argument=name,
+                value=value,
+                expected=low,
+            )
 
 
 def _flat(function: Any, at: Tensor, *rest: Tensor) -> dict[str, str]:

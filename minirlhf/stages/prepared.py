@@ -86,7 +86,10 @@ class Prepared(Generic[E]):
             return None
         if given.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UserError(
-                f"{given.name}: its tokenizer is not that of the {'student' if role == 'teacher' else 'policy'}; a {role} must know the same tokens"
+                f"{given.name}: its tokenizer is not that of the {'student' if role == 'teacher' else 'policy'}; a {role} must know the same tokens",
+                argument=role,
+                value=given.name,
+                problem="tokenizer",
             )
         return given.model.to(next(self.model.parameters()).device)
 
@@ -113,7 +116,7 @@ class Prepared(Generic[E]):
 def read(source: Source, seed: int) -> tuple[Records, Records]:
     """The records to train on, and those held out."""
     if source.data is None:
-        raise UserError("no data; give --data FILE, FOLDER or a hub name")
+        raise UserError("no data; give --data FILE, FOLDER or a hub name", argument="--data", problem="missing")
     load = partial(loaders.load, format=source.format, limit=source.limit, drop_identical=source.drop_identical)
     records = load(source.data, split=source.split)
     print(records)
@@ -234,7 +237,11 @@ def _fits(source: Source, model: Any, lengths: list[int], room: int) -> Iterator
         needed = f"{lengths[worst]} tokens" + (f" and {room} for the completion" if room else "")
         raise UserError(
             f"{where}: example {worst + 1} has {needed}, the model reads {context}: raise --context, use another model, or "
-            f"leave out the {long} long examples with --drop-long true"
+            f"leave out the {long} long examples with --drop-long true",
+            argument="--context",
+            value=lengths[worst] + room,
+            expected=context,
+            problem="too long",
         )
     if long:
         print(f"{where}: left out {long} of {len(fits)} examples longer than {context} tokens")

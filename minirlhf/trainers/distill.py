@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.data.collate import batch_indices, collate_answers
 from minirlhf.data.types import AnswerBatch, Tokens
@@ -67,7 +68,12 @@ def train_distill(
         ValueError: ``seen_by_teacher`` has another number of examples.
     """
     if seen_by_teacher is not None and len(seen_by_teacher) != len(examples):
-        raise ValueError(f"seen_by_teacher has {len(seen_by_teacher)} examples; expected {len(examples)}, as examples")
+        raise ArgumentError(
+            f"seen_by_teacher has {len(seen_by_teacher)} examples; expected {len(examples)}, as examples",
+            argument="seen_by_teacher",
+            value=len(seen_by_teacher),
+            expected=len(examples),
+        )
     recipe = recipe.filled(temperature=config.temperature)
     require_same_vocabulary(model, teacher, "student", "teacher")
     shared: Any = model.config

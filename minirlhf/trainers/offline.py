@@ -48,11 +48,16 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
             are equal; lists of different lengths.
     """
     if not examples:
-        raise UserError(f"{loss}: no examples to learn from")
+        raise UserError(f"{loss}: no examples to learn from", argument="examples", problem="empty")
     found: list[Compared] = []
     for number, example in enumerate(examples, 1):
         if len(set(map(repr, example.answers))) < len(example.answers):
-            raise UserError(f"example {number}: two of its answers are the same tokens, so neither can be preferred")
+            raise UserError(
+                f"example {number}: two of its answers are the same tokens, so neither can be preferred",
+                argument="answers",
+                line=number,
+                problem="duplicate",
+            )
         if kind_of(example) is kind:
             found.append(example)
         elif kind_of(example) is UnpairedLogps:
@@ -75,7 +80,11 @@ def as_kind(examples: Sequence[Compared], kind: type[Record], loss: str) -> list
             found.append(ranked(example.answers, None if example.margin is None else (example.margin, 0.0)))
     sizes = {len(example.answers) for example in found}
     if len(sizes) > 1:
-        raise UserError(f"{loss} needs lists of one length; the data have {', '.join(map(str, sorted(sizes)))} answers")
+        raise UserError(
+            f"{loss} needs lists of one length; the data have {', '.join(map(str, sorted(sizes)))} answers",
+            argument="answers",
+            value=sorted(sizes),
+        )
     return found
 
 

@@ -43,19 +43,33 @@ def read(path: Path) -> tuple[str, list[Step]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(
-            f"{path}: {problem.strerror if isinstance(problem, OSError) else 'not a text in UTF-8'}"
+            f"{path}: {problem.strerror if isinstance(problem, OSError) else 'not a text in UTF-8'}",
+            file=path,
+            problem="unreadable",
         ) from None
     try:
         labelled = [found for found in displays(text) if found.label]
         blocks = [found for found in fences(text) if found.info.split()[:1] == ["python"]]
     except InkError as problem:
-        raise UserError(f"{path}:{problem}") from None
+        raise UserError(f"{path}:{problem}", file=path, line=problem.line, problem="never closed") from None
     if not labelled:
-        raise UserError(f"{path}: no labelled equation; write $$ on a line of its own, the formula, and $$ (my-label)")
+        raise UserError(
+            f"{path}: no labelled equation; write $$ on a line of its own, the formula, and $$ (my-label)",
+            argument="label",
+            file=path,
+            problem="missing",
+        )
     steps: list[Step] = []
     for number, found in enumerate(labelled):
         if any(found.label == step.label for step in steps):
-            raise UserError(f"{path}:{found.line}: the label {found.label} is used twice")
+            raise UserError(
+                f"{path}:{found.line}: the label {found.label} is used twice",
+                argument="label",
+                value=found.label,
+                file=path,
+                line=found.line,
+                problem="duplicate",
+            )
         first = found.line if number else 0  # what stands before the first equation belongs to it
         end = labelled[number + 1].line if number + 1 < len(labelled) else len(text.splitlines()) + 1
         own = tuple((block.code, block.line) for block in blocks if first <= block.line < end)
@@ -114,7 +128,8 @@ def report(path: Path, steps: Sequence[Step], verdicts: Sequence[Verdict], seed:
     """
     for step, verdict in zip(steps, verdicts, strict=False):
         if "broken" in verdict:
-            raise UserError(f"{path}:{verdict['line']}: ({step.label}) {verdict['broken']}")
+            message = f"{path}:{verdict['line']}: ({step.label}) {verdict['broken']}"
+            raise UserError(message, file=path, line=verdict["line"], **verdict["facts"])
     width = max(len(step.label) for step in steps)
     lines = []
     for step, verdict in zip(steps, verdicts, strict=False):

@@ -68,11 +68,11 @@ def signs(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Broken(Exception):
-    """A block or a formula that cannot be run or read, with the line of the file."""
+    """A block or a formula that cannot be run or read, with the line of the file and what it is about."""
 
-    def __init__(self, message: str, line: int) -> None:
+    def __init__(self, message: str, line: int, argument: str, value: Any = None, problem: str | None = None) -> None:
         super().__init__(message)
-        self.line = line
+        self.line, self.facts = line, {"argument": argument, "value": value, "problem": problem}
 
 
 def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]
         steps: each with ``latex``, ``line``, and ``blocks``, pairs of code and the line before it.
 
     Returns:
-        Plain data per step: ``holds`` with what was compared, or a ``counterexample``, or ``broken`` with its ``line``.
+        Plain data per step: ``holds`` with what was compared, or a ``counterexample``, or ``broken`` with its ``line`` and ``facts``.
     """
     spaces = [objects(derive_seed(seed, k), *size) for k, size in enumerate(SIZES)]
     verdicts = []
@@ -90,7 +90,7 @@ def check(steps: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]
         try:
             verdicts.append(_step(step, spaces))
         except _Broken as problem:
-            verdicts.append({"holds": False, "broken": str(problem), "line": problem.line})
+            verdicts.append({"holds": False, "broken": str(problem), "line": problem.line, "facts": problem.facts})
         if not verdicts[-1]["holds"]:
             break
     return verdicts
@@ -128,13 +128,14 @@ def _run(code: str, line: int, space: dict[str, Any]) -> None:
     try:
         exec(compile("\n" * line + code, BLOCK, "exec"), space)
     except SyntaxError as problem:
-        raise _Broken(f"SyntaxError: {problem.msg}", problem.lineno or line) from None
+        raise _Broken(f"SyntaxError: {problem.msg}", problem.lineno or line, "block", problem="SyntaxError") from None
     except BaseException as problem:
         trace, place = problem.__traceback__, line
         while trace:
             place = trace.tb_lineno if trace.tb_frame.f_code.co_filename == BLOCK else place
             trace = trace.tb_next
-        raise _Broken(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}", place) from None
+        kind = type(problem).__name__
+        raise _Broken(f"{kind}: {' '.join(str(problem).split())[:200]}", place, "block", problem=kind) from None
 
 
 def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
@@ -142,20 +143,22 @@ def _sides(space: Mapping[str, Any], line: int) -> list[proof.Claim]:
     if not given:
         return []
     if len(given) == 1:
-        raise _Broken(f"the block sets {given[0]} only; set left and right", line)
+        raise _Broken(f"the block sets {given[0]} only; set left and right", line, "block", given[0], "missing")
     try:
         left, right = (torch.as_tensor(space[name], dtype=torch.float64).detach() for name in given)
     except (TypeError, ValueError, RuntimeError):
-        raise _Broken("left and right are not both numbers or tensors", line) from None
+        raise _Broken("left and right are not both numbers or tensors", line, "left, right", problem="type") from None
     if left.shape != right.shape:
-        raise _Broken(f"left has shape {tuple(left.shape)} and right {tuple(right.shape)}; the same is needed", line)
+        shapes = tuple(left.shape), tuple(right.shape)
+        message = f"left has shape {shapes[0]} and right {shapes[1]}; the same is needed"
+        raise _Broken(message, line, "left, right", shapes, "shape")
     return [proof.Claim("left = right", "=", left, right)] if discrepancy(left, right) >= 0 else []
 
 
 def _values(space: Mapping[str, Any], line: int) -> dict[str, Any]:
     legend = space.get("legend", {})
     if not isinstance(legend, dict) or not all(isinstance(key, str) for key in legend):
-        raise _Broken("legend is no dictionary {piece of ink: value}", line)
+        raise _Broken("legend is no dictionary {piece of ink: value}", line, "legend", problem="type")
     return signs(space) | legend
 
 
@@ -163,9 +166,9 @@ def _read(step: Mapping[str, Any], values: Mapping[str, Any], linear: bool) -> l
     try:
         return list(proof.comparisons(tokens(step["latex"]), values, InkReader(values, linear)))
     except proof.STUMBLES as problem:
-        raise _Broken(
-            f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}", step["line"]
-        ) from None
+        message = f"the formula cannot be evaluated: {' '.join(str(problem).split())[:300]}"
+        value = getattr(problem, "value", None)
+        raise _Broken(message, step["line"], "formula", value, type(problem).__name__) from None
 
 
 def _counterexample(space: Mapping[str, Any], claim: proof.Claim) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def fences(markdown: str) -> Iterator[Fence]:
     if around and not mark:
         mark, first = around[-1]
     if mark:
-        raise InkError(f"{first}: {mark} is never closed")
+        raise InkError(f"{first}: {mark} is never closed", line=first)
 
 
 def displays(markdown: str) -> Iterator[Display]:
@@ -80,4 +80,4 @@ def displays(markdown: str) -> Iterator[Display]:
             yield Display(closing.group(1), inner.strip(), opened, number)
             opened = 0
     if opened:
-        raise InkError(f"{opened}: $$ is never closed")
+        raise InkError(f"{opened}: $$ is never closed", line=opened)

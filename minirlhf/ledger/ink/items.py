@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from minirlhf.core.errors import ArgumentError
 
-class InkError(ValueError):
+
+class InkError(ArgumentError):
     """Ink that cannot be read or evaluated under its legend."""
 
 

@@ -188,7 +188,7 @@ def comparisons(signs: Sequence[str], values: Mapping[str, Any], reader: InkRead
         yield from _compared(clause, reader, r"\mathrm{sg}" in signs)
     for name, count in uses.items():
         if not count:
-            raise InkError(f"{name} is defined, but nothing uses it; it needs a legend")
+            raise InkError(f"{name} is defined, but nothing uses it; it needs a legend", argument="legend", value=name)
     if not clauses:
         raise InkError("nothing is compared")
 

@@ -31,9 +31,19 @@ def require_trl() -> None:
     try:
         version = importlib.import_module("trl").__version__
     except ImportError as missing:
-        raise UserError("peers need trl: install minirlhf with the extra 'peers'") from missing
+        raise UserError(
+            "peers need trl: install minirlhf with the extra 'peers'",
+            argument="trl",
+            expected="peers",
+            problem="missing",
+        ) from missing
     if not version.startswith(f"{TRL_VERSION}."):
-        raise UserError(f"peers run the inside of trl {TRL_VERSION}, but {version} is installed")
+        raise UserError(
+            f"peers run the inside of trl {TRL_VERSION}, but {version} is installed",
+            argument="trl",
+            value=version,
+            expected=TRL_VERSION,
+        )
 
 
 def _class(module: str, name: str) -> Any:

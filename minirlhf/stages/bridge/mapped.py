@@ -69,10 +69,12 @@ class Mapped:
 
 
 class NoCounterpartError(UserError):
-    """The engine has nothing that does what a part of the recipe does."""
+    """The engine has nothing that does what a part of the recipe does; its facts are an option's name and value."""
 
-    def __init__(self, engine: str, recipe: str, part: str) -> None:
-        super().__init__(f"{recipe}: {engine} has no counterpart of {part}")
+    def __init__(self, engine: str, recipe: str, part: str, *, argument: str, value: Any = None) -> None:
+        super().__init__(
+            f"{recipe}: {engine} has no counterpart of {part}", argument=argument, value=value, problem="no counterpart"
+        )
         self.part = part
 
 
@@ -105,12 +107,14 @@ def refuse(engine: str, recipe: Recipe, *, staleness: int, shapes: Sequence[Any]
     """
     update = recipe.update
     none = {"positive_coef": 0.0, "ptx_coef": 0.0, "entropy_coef": 0.0, "top_entropy_quantile": 1.0}
-    parts = [f"{name} = {getattr(update, name):g}" for name, plain in none.items() if getattr(update, name) != plain]
+    for name, plain in none.items():
+        if (value := getattr(update, name)) != plain:
+            raise NoCounterpartError(engine, recipe.name, f"{name} = {value:g}", argument=name, value=value)
     if staleness:
-        parts.append(f"a sampler that is a fixed number of steps behind (staleness = {staleness})")
-    parts += [f"shape={head(f).__name__}" for f in recipe.collect.shape if head(f) not in shapes]
-    if parts:
-        raise NoCounterpartError(engine, recipe.name, parts[0])
+        part = f"a sampler that is a fixed number of steps behind (staleness = {staleness})"
+        raise NoCounterpartError(engine, recipe.name, part, argument="staleness", value=staleness)
+    for shaped in (head(f).__name__ for f in recipe.collect.shape if head(f) not in shapes):
+        raise NoCounterpartError(engine, recipe.name, f"shape={shaped}", argument="shape", value=shaped)
 
 
 def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> None:
@@ -121,7 +125,9 @@ def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> Non
     """
     for name, value in fixed.items():
         if number(function, name) != value:
-            raise NoCounterpartError(engine, told, f"{name} = {number(function, name):g} (there it is {value:g})")
+            found = number(function, name)
+            part = f"{name} = {found:g} (there it is {value:g})"
+            raise NoCounterpartError(engine, told, part, argument=name, value=found)
 
 
 def refuse_settings(engine: str, told: str, **values: Any) -> None:
@@ -132,7 +138,7 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
     """
     for name, value in values.items():
         if value:
-            raise NoCounterpartError(engine, told, f"{name} = {value}")
+            raise NoCounterpartError(engine, told, f"{name} = {value}", argument=name, value=value)
 
 
 def refuse_sft_settings(engine: str, told: Told, *train_on: str) -> None:
@@ -157,5 +163,5 @@ def refuse_reward_settings(engine: str, config: TrainerConfig) -> None:
     """
     plain = RewardConfig()
     for name in ("loss", "margin_coefficient", "label_smoothing", "balance_prompts", "nll_coefficient"):
-        if getattr(config, name) != getattr(plain, name):
-            raise NoCounterpartError(engine, "reward", f"{name} = {getattr(config, name)}")
+        if (value := getattr(config, name)) != getattr(plain, name):
+            raise NoCounterpartError(engine, "reward", f"{name} = {value}", argument=name, value=value)

@@ -63,10 +63,18 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     options: dict[str, Any] = {"reward.clip_range": (-1_000_000, 1_000_000), "train.max_epochs": update.num_iterations}
     options |= {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
     if collect.retain is not None:
-        raise NoCounterpartError(ENGINE, recipe.name, "retain, which learns from some samples of a group")
+        raise NoCounterpartError(
+            ENGINE, recipe.name, "retain, which learns from some samples of a group", argument="retain"
+        )
     if collect.refill is not None:
         if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
-            raise NoCounterpartError(ENGINE, recipe.name, f"keep_groups={head(collect.refill.keep_groups).__name__}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                f"keep_groups={head(collect.refill.keep_groups).__name__}",
+                argument="keep_groups",
+                value=head(collect.refill.keep_groups).__name__,
+            )
         options |= {"algo.dynamic_filtering_enable": True, "algo.dynamic_filtering_range": (0, 1)}
         differs.append("groups are kept whose mean reward lies between 0 and 1, and max_refills does not end it")
     for shaped in collect.shape:
@@ -74,7 +82,13 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         options["reward.overlong_penalty_factor"] = 1.0
     if update.keep is not None:
         if head(update.keep) is not finished:
-            raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(update.keep).__name__}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                f"keep={head(update.keep).__name__}",
+                argument="keep",
+                value=head(update.keep).__name__,
+            )
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: it shuffles them in its own order")
@@ -93,7 +107,13 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 differs.append("the deviation is that of the batch's tokens, here of its replies")
             return {"algo.advantage.estimator": ADVANTAGES[head(advantage)]}
         case Grouped(advantage):
-            raise NoCounterpartError(ENGINE, recipe.name, f"the advantage {head(advantage).__name__}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                f"the advantage {head(advantage).__name__}",
+                argument="advantage",
+                value=head(advantage).__name__,
+            )
         case ToGo(gamma, whiten_advantages=whitened):
             if whitened:
                 differs.append("the variance of advantages is divided by the number of tokens, here by one less")
@@ -116,8 +136,16 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 **({"critic.freezing_steps": critic.critic_warmup} if critic.critic_warmup else {}),
             }  # fmt: skip
         case Gae():
-            raise NoCounterpartError(ENGINE, recipe.name, "gae with λ by length, critic_lam or a shared critic")
-    raise NoCounterpartError(ENGINE, recipe.name, f"the credit {recipe.credit.title}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                "gae with λ by length, critic_lam or a shared critic",
+                argument="credit",
+                value="gae",
+            )
+    raise NoCounterpartError(
+        ENGINE, recipe.name, f"the credit {recipe.credit.title}", argument="credit", value=recipe.credit.title
+    )
 
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
@@ -128,9 +156,21 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
     if single(recipe) or weights is aggregation.sequence_mean:
         kinds[policy_losses.gspo_token] = "gspo"
     if function not in kinds:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the objective {head(given).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"the objective {head(given).__name__}",
+            argument="objective",
+            value=head(given).__name__,
+        )
     if weights not in WEIGHTS or (kinds[function] == "gspo" and weights is not aggregation.sequence_mean):
-        raise NoCounterpartError(ENGINE, recipe.name, f"{head(given).__name__} with weights {weights.__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"{head(given).__name__} with weights {weights.__name__}",
+            argument="weights",
+            value=weights.__name__,
+        )
     options: dict[str, Any] = {"actor.policy_loss_type": kinds[function], "actor.loss_agg_mode": WEIGHTS[weights]}
     if function is not head(given):
         return options  # the clip of one that stands in while the ratio is 1 does nothing
@@ -145,7 +185,13 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     if kl is None:
         return {"algo.kl.init_coef": 0}
     if head(kl.estimator) not in ESTIMATORS:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the KL estimator {head(kl.estimator).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"the KL estimator {head(kl.estimator).__name__}",
+            argument="estimator",
+            value=head(kl.estimator).__name__,
+        )
     options = {"algo.kl.init_coef": kl.beta, "algo.kl.estimator": ESTIMATORS[head(kl.estimator)]}
     if isinstance(kl, InReward):
         if isinstance(recipe.credit, Grouped):
@@ -163,12 +209,20 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
     if not recipe.update.corrections:
         return {}
     if len(recipe.update.corrections) > 1:
-        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once")
+        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once", argument="corrections")
     [given] = recipe.update.corrections
     if head(recipe.update.objective) is policy_losses.gspo:
-        raise NoCounterpartError(ENGINE, recipe.name, "a correction of gspo")
+        raise NoCounterpartError(
+            ENGINE, recipe.name, "a correction of gspo", argument="corrections", value=head(given).__name__
+        )
     if head(given) not in (truncated_importance, masked_importance):
-        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {head(given).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"the correction {head(given).__name__}",
+            argument="corrections",
+            value=head(given).__name__,
+        )
     cap, masks = number(given, "importance_sampling_cap"), head(given) is masked_importance
     return {
         "algo.advantage.is_correction_level": "token",
@@ -199,9 +253,15 @@ def offline(recipe: Preference) -> Mapped:
     """
     loss = head(recipe.loss)
     if loss not in _LOSSES or recipe.context:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}")
+        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
     if loss is pairs.ipo and number(recipe.loss, "length_normalised"):
-        raise NoCounterpartError(ENGINE, recipe.name, "ipo of means over tokens (length_normalised)")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            "ipo of means over tokens (length_normalised)",
+            argument="length_normalised",
+            value=True,
+        )
     options = {"model.beta": number(recipe.loss, "beta"), **_LOSSES[loss](recipe.loss)}
     return Mapped(TRAINERS["dpo"], options, (TEXTS,))
 

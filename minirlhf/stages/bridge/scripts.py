@@ -158,6 +158,7 @@ def _replies(told: Told, data: Data) -> dict[str, Any]:
             "TRL",
             told.name,
             "several replies of a conversation to learn from, without {% generation %} in the chat template",
+            argument="chat_template",
         )
     return {"assistant_only_loss": True, "completion_only_loss": False}
 
@@ -320,9 +321,11 @@ def for_openrlhf(told: Told, found: Mapped, data: Data) -> str:
     """
     config = told.config
     if data.adapter:
-        raise NoCounterpartError("OpenRLHF", told.name, "a trained adapter to go on from; take --model end")
+        part = "a trained adapter to go on from; take --model end"
+        raise NoCounterpartError("OpenRLHF", told.name, part, argument="--model", value="adapter")
     if data.several:
-        raise NoCounterpartError("OpenRLHF", told.name, "several replies of a conversation to learn from")
+        part = "several replies of a conversation to learn from"
+        raise NoCounterpartError("OpenRLHF", told.name, part, argument="messages")
     warm = config.warmup_steps and config.lr_scheduler_type == "constant"
     rate = {"lr_scheduler": "constant_with_warmup" if warm else config.lr_scheduler_type,
             "lr_warmup_ratio": config.warmup_steps / config.max_steps, "max_norm": config.max_grad_norm,

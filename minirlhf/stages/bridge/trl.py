@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from minirlhf.equations import advantages, aggregation, policy_losses
@@ -82,11 +83,11 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         NoCounterpartError: naming the part.
     """
     refuse(ENGINE, recipe, staleness=staleness, shapes=IN_THE_GRADER)
-    refused = lambda part: NoCounterpartError(ENGINE, recipe.name, part)
+    refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
     update, collect = recipe.update, recipe.collect
     differs: list[str] = []
     if not isinstance(recipe.credit, Grouped):
-        raise refused(f"the credit {recipe.credit.title}")
+        raise refused(f"the credit {recipe.credit.title}", argument="credit", value=recipe.credit.title)
     if collect.refill is not None:
         differs.append("groups without a spread of rewards are not sampled anew: the batch is smaller by them")
     if update.num_minibatches > 1:
@@ -102,7 +103,11 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         objective = WHILE_ONE.get(objective, objective)
     found = OBJECTIVES.get((objective, head(update.weights)))
     if found is None:
-        raise refused(f"{head(update.objective).__name__} with weights {head(update.weights).__name__}")
+        raise refused(
+            f"{head(update.objective).__name__} with weights {head(update.weights).__name__}",
+            argument="weights",
+            value=head(update.weights).__name__,
+        )
     scale, own = _scale(recipe)
     options = {**found, **_clip(recipe, objective), "scale_rewards": scale}
     options |= {"beta": 0.0} if update.kl is None else _kl(recipe)
@@ -112,9 +117,9 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         options |= _correction(recipe, correction, differs)
     geometric = objective is policy_losses.gmpo
     if geometric and update.corrections:
-        raise refused("corrections of gmpo")
+        raise refused("corrections of gmpo", argument="corrections")
     if collect.retain is not None and update.keep is not None:
-        raise refused("retain together with keep")
+        raise refused("retain together with keep", argument="retain")
     if collect.retain is not None:
         _shipped(recipe, collect.retain)
         own = own or recipe.credit.advantage
@@ -125,17 +130,27 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
 def _rloo(recipe: Recipe, as_rloo: bool, differs: list[str]) -> Mapped:
     """The KL estimate in the reward is RLOO's only: sums over sequences, and one update."""
     update, kl = recipe.update, recipe.update.kl
-    refused = lambda part: NoCounterpartError(ENGINE, recipe.name, part)
+    refused = functools.partial(NoCounterpartError, ENGINE, recipe.name)
     if not as_rloo:
-        raise refused("a KL term in the reward with another loss than RLOO's")
+        raise refused("a KL term in the reward with another loss than RLOO's", argument="kl", value="reward")
     if not single(recipe):
-        raise refused("several updates per rollout without a clip")
+        raise refused(
+            "several updates per rollout without a clip", argument="num_iterations", value=update.num_iterations
+        )
     if kl is not None and head(kl.estimator) is not k1:
-        raise refused(f"the KL estimator {head(kl.estimator).__name__} in the reward")
+        raise refused(
+            f"the KL estimator {head(kl.estimator).__name__} in the reward",
+            argument="estimator",
+            value=head(kl.estimator).__name__,
+        )
     if recipe.collect.retain is not None:
-        raise refused("retain with a KL term in the reward")
+        raise refused("retain with a KL term in the reward", argument="retain")
     if update.corrections:
-        raise refused(f"the correction {head(update.corrections[0]).__name__} of RLOO")
+        raise refused(
+            f"the correction {head(update.corrections[0]).__name__} of RLOO",
+            argument="corrections",
+            value=head(update.corrections[0]).__name__,
+        )
     options = {"beta": 0.0 if kl is None else kl.beta, "num_iterations": 1, "mask_truncated_completions": _keep(recipe)}
     return Mapped(RLOO_TRAINER, options, tuple(differs))
 
@@ -153,7 +168,13 @@ def _clip(recipe: Recipe, objective: Any) -> dict[str, Any]:
         return {name: number(given, name) for name in names}
     if objective is policy_losses.cispo:
         if number(given, "epsilon") is not None:
-            raise NoCounterpartError(ENGINE, recipe.name, "a lower bound of CISPO's weight (epsilon)")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                "a lower bound of CISPO's weight (epsilon)",
+                argument="epsilon",
+                value=number(given, "epsilon"),
+            )
         return {"epsilon_high": 1.0 + number(given, "epsilon_high"), **_level(given)}  # there it is the bound itself
     more = {} if objective is policy_losses.gmpo else {"delta": number(given, "delta")}
     return {"epsilon": number(given, "epsilon"), "epsilon_high": number(given, "epsilon_high"), **more}
@@ -178,16 +199,17 @@ def _shipped(recipe: Recipe, function: Any) -> Any:
     """A function that the exported script can import: one of the library."""
     plain = head(function)
     if plain.__module__.partition(".")[0] != "minirlhf":
-        raise NoCounterpartError(
-            ENGINE, recipe.name, f"{plain.__module__}.{plain.__name__}, which is no function of the package"
-        )
+        named = f"{plain.__module__}.{plain.__name__}"
+        part = f"{named}, which is no function of the package"
+        raise NoCounterpartError(ENGINE, recipe.name, part, argument="function", value=named)
     return function
 
 
 def _kl(recipe: Recipe) -> dict[str, Any]:
     kl = recipe.update.kl
     if not (isinstance(kl, InLoss) and head(kl.estimator) is k3):
-        raise NoCounterpartError(ENGINE, recipe.name, f"{head(kl.estimator).__name__} in the loss")  # type: ignore[union-attr]
+        estimator = head(kl.estimator).__name__  # type: ignore[union-attr]
+        raise NoCounterpartError(ENGINE, recipe.name, f"{estimator} in the loss", argument="estimator", value=estimator)
     # TRL's default weighs the estimate with the ratio: its gradient is that of k2, on policy too.
     return {"beta": kl.beta, "use_bias_correction_kl": False}
 
@@ -198,12 +220,14 @@ def _keep(recipe: Recipe) -> bool:
     if keep is None:
         return False
     if head(keep) is not finished:
-        raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(keep).__name__}")
-    if number(weights, "renormalise") is not (head(weights) is aggregation.token_mean):
-        counted = "does not count" if number(weights, "renormalise") else "counts"
         raise NoCounterpartError(
-            ENGINE, recipe.name, f"a {head(weights).__name__} that {counted} replies without weight (renormalise)"
+            ENGINE, recipe.name, f"keep={head(keep).__name__}", argument="keep", value=head(keep).__name__
         )
+    if number(weights, "renormalise") is not (head(weights) is aggregation.token_mean):
+        renormalised = number(weights, "renormalise")
+        counted = "does not count" if renormalised else "counts"
+        part = f"a {head(weights).__name__} that {counted} replies without weight (renormalise)"
+        raise NoCounterpartError(ENGINE, recipe.name, part, argument="renormalise", value=renormalised)
     return True
 
 
@@ -212,7 +236,9 @@ def _correction(recipe: Recipe, given: Any, differs: list[str]) -> dict[str, Any
     if function is not_left_behind:
         return {"off_policy_mask_threshold": number(given, "off_policy_mask_threshold")}
     if function not in BETWEEN_VLLM:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {function.__name__}")
+        raise NoCounterpartError(
+            ENGINE, recipe.name, f"the correction {function.__name__}", argument="corrections", value=function.__name__
+        )
     differs.append("the weight is that of the model against vLLM, which samples; without use_vllm=True there is none")
     floor = (
         {"vllm_importance_sampling_clip_min": number(given, "importance_sampling_floor")}
@@ -277,8 +303,9 @@ def _cdpo(beta: float, label_smoothing: float) -> dict[str, Any]:
 
 def _f_dpo(loss: Any) -> dict[str, Any]:
     """TRL's Jensen–Shannon has twice the slope of ours, so β is half."""
-    if number(loss, "f_prime") is not divergences.f_prime_jensen_shannon:
-        raise NoCounterpartError(ENGINE, "f_dpo", f"f_prime={number(loss, 'f_prime').__name__}")
+    if (f_prime := number(loss, "f_prime")) is not divergences.f_prime_jensen_shannon:
+        name = f_prime.__name__
+        raise NoCounterpartError(ENGINE, "f_dpo", f"f_prime={name}", argument="f_prime", value=name)
     return {"loss_type": ["sigmoid"], "f_divergence_type": "js_divergence", "beta": number(loss, "beta") / 2}
 
 
@@ -291,7 +318,9 @@ def _sppo(loss: Any) -> dict[str, Any]:
 def _ipo(loss: Any) -> dict[str, Any]:
     """TRL's IPO is of means over tokens."""
     if not number(loss, "length_normalised"):
-        raise NoCounterpartError(ENGINE, "ipo", "sums over tokens (length_normalised=False)")
+        raise NoCounterpartError(
+            ENGINE, "ipo", "sums over tokens (length_normalised=False)", argument="length_normalised", value=False
+        )
     return {"loss_type": ["ipo"], "beta": number(loss, "beta")}
 
 
@@ -307,16 +336,17 @@ def offline(recipe: Preference) -> Mapped:
     """
     loss = head(recipe.loss)
     if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
-        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}")
+        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
     trainer, options = _LOSSES[loss]
     notes = ("each process, and each micro-batch, ranks its own pairs",) if recipe.context else ()
     return Mapped(trainer, options(recipe.loss), notes=notes)
 
 
 #: What holds of packed rows there.
+NOT_BY_POSITION = ("OPT", "Falcon", "MPT", "Bloom")
 BY_POSITION = (
     "packed sequences are told apart by their positions: Llama's kin and flash attention understand them, but in transformers 5.23 "
-    "OPT, Falcon, MPT and Bloom then see the sequences before"
+    f"{', '.join(NOT_BY_POSITION[:-1])} and {NOT_BY_POSITION[-1]} then see the sequences before"
 )
 
 

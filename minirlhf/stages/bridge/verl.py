@@ -70,12 +70,20 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
     options = {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
     options[f"{ACTOR}.ppo_epochs"] = update.num_iterations
     if collect.retain is not None:
-        raise NoCounterpartError(ENGINE, recipe.name, "retain, which learns from some samples of a group")
+        raise NoCounterpartError(
+            ENGINE, recipe.name, "retain, which learns from some samples of a group", argument="retain"
+        )
     if collect.refill is not None:
         if isinstance(recipe.credit, AgainstGreedy):
-            raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines")
+            raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines", argument="refill")
         if head(collect.refill.keep_groups) is not difficulty.mixed_groups:
-            raise NoCounterpartError(ENGINE, recipe.name, f"keep_groups={head(collect.refill.keep_groups).__name__}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                f"keep_groups={head(collect.refill.keep_groups).__name__}",
+                argument="keep_groups",
+                value=head(collect.refill.keep_groups).__name__,
+            )
         options |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "acc"}
         differs.append("groups are sampled anew until the batch is full: max_refills does not end it")
     for shaped in collect.shape:
@@ -89,7 +97,13 @@ def online(recipe: Recipe, *, staleness: int = 0) -> Mapped:
         }
     if update.keep is not None:
         if head(update.keep) is not finished:
-            raise NoCounterpartError(ENGINE, recipe.name, f"keep={head(update.keep).__name__}")
+            raise NoCounterpartError(
+                ENGINE,
+                recipe.name,
+                f"keep={head(update.keep).__name__}",
+                argument="keep",
+                value=head(update.keep).__name__,
+            )
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("a minibatch is made of whole groups, in verl's own order")
@@ -119,7 +133,9 @@ def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
                 "critic.cliprange_value": number(critic.value_loss, "cliprange_value") if clipped else NO_BOUND,
                 "trainer.critic_warmup": critic.critic_warmup,
             }  # fmt: skip
-    raise NoCounterpartError(ENGINE, recipe.name, f"the credit {_described(recipe)}")
+    raise NoCounterpartError(
+        ENGINE, recipe.name, f"the credit {_described(recipe)}", argument="credit", value=recipe.credit.title
+    )
 
 
 def _described(recipe: Recipe) -> str:
@@ -148,9 +164,8 @@ def _grouped(recipe: Recipe, function: Any, given: Any, differs: list[str]) -> d
         refuse_numbers(ENGINE, recipe.name, given, ddof=1, eps=1e-8)
         differs.append("the deviation is that of the batch's tokens, here of its replies")
         return {"algorithm.adv_estimator": "reinforce_plus_plus_baseline"}
-    raise NoCounterpartError(
-        ENGINE, recipe.name, f"the advantage {function.__name__} (its register_adv_est can teach it one)"
-    )
+    part = f"the advantage {function.__name__} (its register_adv_est can teach it one)"
+    raise NoCounterpartError(ENGINE, recipe.name, part, argument="advantage", value=function.__name__)
 
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
@@ -158,17 +173,31 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
     given, weights = recipe.update.objective, recipe.update.weights
     function = head(given)
     if function not in OBJECTIVES:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the objective {function.__name__}")
+        raise NoCounterpartError(
+            ENGINE, recipe.name, f"the objective {function.__name__}", argument="objective", value=function.__name__
+        )
     mode, only = OBJECTIVES[function]
     if head(weights) not in WEIGHTS or (only is not None and head(weights) is not only):
-        raise NoCounterpartError(ENGINE, recipe.name, f"{function.__name__} with weights {head(weights).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"{function.__name__} with weights {head(weights).__name__}",
+            argument="weights",
+            value=head(weights).__name__,
+        )
     options: dict[str, Any] = {
         f"{ACTOR}.policy_loss.loss_mode": mode, f"{ACTOR}.loss_agg_mode": WEIGHTS[head(weights)],
     }  # fmt: skip
     if head(weights) is aggregation.fixed_length:
         options[f"{ACTOR}.loss_scale_factor"] = number(weights, "max_completion_length")
     if function in (policy_losses.cispo, policy_losses.sapo) and number(given, "per_sequence"):
-        raise NoCounterpartError(ENGINE, recipe.name, f"{function.__name__} of whole replies (per_sequence)")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"{function.__name__} of whole replies (per_sequence)",
+            argument="per_sequence",
+            value=True,
+        )
     if function is policy_losses.sapo:
         tau = {"tau_pos": "sapo_temperature_pos", "tau_neg": "sapo_temperature_neg"}
         return options | {f"{ACTOR}.{theirs}": number(given, ours) for theirs, ours in tau.items()}
@@ -188,7 +217,9 @@ def _clip(recipe: Recipe, function: Any) -> dict[str, Any]:
     delta = number(given, "delta")
     if function is not policy_losses.ppo_clip:
         if delta is not None:
-            raise NoCounterpartError(ENGINE, recipe.name, f"delta of {function.__name__}")
+            raise NoCounterpartError(
+                ENGINE, recipe.name, f"delta of {function.__name__}", argument="delta", value=delta
+            )
         return options
     # Its default, 3, is a second bound that is always on.
     return options | {f"{ACTOR}.clip_ratio_c": NO_BOUND if delta is None else delta}
@@ -201,7 +232,13 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     if kl is None:
         return off
     if head(kl.estimator) not in ESTIMATORS:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the KL estimator {head(kl.estimator).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"the KL estimator {head(kl.estimator).__name__}",
+            argument="estimator",
+            value=head(kl.estimator).__name__,
+        )
     estimator = ESTIMATORS[head(kl.estimator)]
     if isinstance(kl, InLoss):
         return off | {
@@ -220,11 +257,17 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
         return {}
     prefix = "algorithm.rollout_correction."
     if len(recipe.update.corrections) > 1:
-        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once")
+        raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once", argument="corrections")
     [given] = recipe.update.corrections
     levels = {truncated_importance: "token", masked_importance: "token", sequence_importance: "sequence"}
     if head(given) not in levels:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the correction {head(given).__name__}")
+        raise NoCounterpartError(
+            ENGINE,
+            recipe.name,
+            f"the correction {head(given).__name__}",
+            argument="corrections",
+            value=head(given).__name__,
+        )
     cap: Any = number(given, "importance_sampling_cap")
     if head(given) is masked_importance:  # two bounds: what lies outside counts 0
         cap = f"{number(given, 'importance_sampling_floor'):g}_{cap:g}"
@@ -237,7 +280,7 @@ def offline(recipe: Preference) -> Mapped:
     Raises:
         NoCounterpartError: always.
     """
-    raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences")
+    raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences", argument="loss", value=recipe.name)
 
 
 def sft(told: Told) -> Mapped:
@@ -256,4 +299,4 @@ def reward(told: Told) -> Mapped:
     Raises:
         NoCounterpartError: always.
     """
-    raise NoCounterpartError(ENGINE, "reward", "training a reward model")
+    raise NoCounterpartError(ENGINE, "reward", "training a reward model", argument="trainer", value="reward")

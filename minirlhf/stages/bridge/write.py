@@ -91,9 +91,11 @@ class Engine:
             case Preference():
                 return self.offline(told.recipe)
         if told.trainer not in self.others:
-            raise NoCounterpartError(self.title, told.trainer, "its loss")
+            raise NoCounterpartError(self.title, told.trainer, "its loss", argument="trainer", value=told.trainer)
         if getattr(told.source, "pooling", "last") != "last":
-            raise NoCounterpartError(self.title, told.trainer, "a mean over the tokens (pooling)")
+            raise NoCounterpartError(
+                self.title, told.trainer, "a mean over the tokens (pooling)", argument="pooling", value="mean"
+            )
         return self.others[told.trainer](told)
 
 
@@ -119,12 +121,20 @@ def export(
     if found.differs and not accept_differences:
         listed = "; ".join(found.differs)
         raise UserError(
-            f"{told.name}: not the same in {engine.title}: {listed} (--accept-differences exports it all the same)"
+            f"{told.name}: not the same in {engine.title}: {listed} (--accept-differences exports it all the same)",
+            argument="--accept-differences",
+            value=found.differs,
         )
     if out.exists():
-        raise UserError(f"{out}: exists already; --out names a new folder")
+        raise UserError(
+            f"{out}: exists already; --out names a new folder", argument="--out", value=str(out), problem="exists"
+        )
     if model == "adapter" and not told.source.lora_r:
-        raise UserError(f"{run}: has no adapter (it was trained without --lora-r); take --model end")
+        raise UserError(
+            f"{run}: has no adapter (it was trained without --lora-r); take --model end",
+            argument="--model",
+            value=model,
+        )
     policy, tokenizer = _model(run, told, model)
     reference = _model(run, told, anchor)[0] if anchor else None
     records = _fitting(told, _records(told), policy, tokenizer)
@@ -248,7 +258,10 @@ def _anchor(told: Told, found: Mapped, to: str, which: str) -> str | None:
         return "reference" if named_one else "start"
     if named_one:
         raise NoCounterpartError(
-            ENGINES[to].title, told.name, "a reference that is not the model to begin with (ref_model)"
+            ENGINES[to].title,
+            told.name,
+            "a reference that is not the model to begin with (ref_model)",
+            argument="ref_model",
         )
     return None
 
@@ -289,7 +302,10 @@ def _unchanged(told: Told, part: str, now: Any, where: Any) -> None:
     before = told.depends.get(part, now)
     if now != before:
         raise UserError(
-            f"{where}: not what the run was given: its {part} was {before}, now it is {now}; expected the same, to export it"
+            f"{where}: not what the run was given: its {part} was {before}, now it is {now}; expected the same, to export it",
+            argument=part,
+            value=now,
+            expected=before,
         )
 
 
@@ -382,7 +398,8 @@ def _conversation(record: Row) -> dict[str, Any]:
     if any(message["role"] == "assistant" for message in record.messages[: record.context]):
         raise UserError(
             "several replies to learn from behind a prompt in which the assistant speaks: there it would learn those, too "
-            "(--train-on last or all can be exported)"
+            "(--train-on last or all can be exported)",
+            argument="train_on",
         )
     return {"messages": record.messages}
 
