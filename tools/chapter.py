@@ -25,13 +25,20 @@ SKELETON = Path(__file__).resolve().parent / "skeleton"
 def make_manifest(number: int, name: str, title: str) -> None:
     """The folder in the package of a chapter that is not in the list yet."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        raise UserError(f"NAME={name!r}; expected words in small letters joined by underscores, as in group_relative")
+        raise UserError(
+            f"NAME={name!r}; expected words in small letters joined by underscores, as in group_relative",
+            argument="NAME",
+            value=name,
+        )
     if not title:
-        raise UserError("TITLE is missing; it stands at the top of the page")
+        raise UserError("TITLE is missing; it stands at the top of the page", argument="TITLE", problem="missing")
     every = chapters.chapters()
     if number != len(every) + 1:
         raise UserError(
-            f"CH={number}; expected one of the {len(every)} chapters that are planned, or {len(every) + 1} for a new one"
+            f"CH={number}; expected one of the {len(every)} chapters that are planned, or {len(every) + 1} for a new one",
+            argument="CH",
+            value=number,
+            expected=len(every) + 1,
         )
     row = max(c.place[1] for c in every) + 1
     folder = chapters.FOLDER / f"ch{number:02d}_{name}"

@@ -87,21 +87,31 @@ def read(folder: Path) -> Chapter:
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as problem:
-        raise UserError(f"{path}: {problem}") from None
+        raise UserError(f"{path}: {problem}", problem="syntax", file=path) from None
     known = {f.name for f in fields(Chapter)} - {"folder"}
     needed = known - {"claims"}
     if said.keys() - known or needed - said.keys():
         wrong = ", ".join(sorted(said.keys() - known)) or "nothing"
         raise UserError(
             f"{path}: {wrong} is unknown, {', '.join(sorted(needed - said.keys())) or 'nothing'} is missing; "
-            f"expected {', '.join(sorted(known))}"
+            f"expected {', '.join(sorted(known))}",
+            argument=wrong,
+            expected=sorted(needed - said.keys()),
+            problem="fields",
+            file=path,
         )
     kinds: dict[str, Any] = {"title": str, "short": str, "outcome": str, "part": str, "finished": bool}
     for key, value in said.items():
         kind = kinds.get(key, list)
         inner = str if key == "claims" else int
         if not isinstance(value, kind) or (kind is list and not all(type(x) is inner for x in value)):
-            raise UserError(f"{path}: {key} = {value!r}; expected {'a list' if kind is list else kind.__name__}")
+            raise UserError(
+                f"{path}: {key} = {value!r}; expected {'a list' if kind is list else kind.__name__}",
+                argument=key,
+                value=value,
+                expected=kind.__name__,
+                file=path,
+            )
     if len(said["place"]) != 2:
         raise UserError(f"{path}: place = {said['place']}; expected column and row")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
@@ -123,7 +133,12 @@ def chapter(number: int) -> Chapter:
     for found in chapters():
         if found.number == number:
             return found
-    raise UserError(f"no chapter {number}; there are {', '.join(str(c.number) for c in chapters())}")
+    raise UserError(
+        f"no chapter {number}; there are {', '.join(str(c.number) for c in chapters())}",
+        argument="chapter",
+        value=number,
+        problem="missing",
+    )
 
 
 def load_checks() -> Ledger:

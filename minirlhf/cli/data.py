@@ -95,9 +95,8 @@ def _biases(args: argparse.Namespace) -> int:
     try:
         found = biases.battery(biases.differences(pairs), list(biases.TRAITS))
     except ValueError as problem:
-        raise UserError(
-            f"{args.source}: the traits of its {len(pairs):,} pairs cannot be told apart ({problem})"
-        ) from None
+        message = f"{args.source}: the traits of its {len(pairs):,} pairs cannot be told apart ({problem})"
+        raise UserError.about(message, problem, file=args.source) from None
     print(f"{records}\n{len(pairs):,} pairs, chosen against rejected\n")
     rows = [["trait", "differ", "chosen has more", "p", "odds beside the others", "p", "would be seen from"]]
     for one in found:

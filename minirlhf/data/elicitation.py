@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from minirlhf.core.errors import unknown
+from minirlhf.core.errors import ArgumentError, unknown
 from minirlhf.data.chat import Message
 from minirlhf.data.records import Comparison, Judgement, Ranking, Reply
 
@@ -70,7 +70,12 @@ def from_grade(prompt: list[Message], a: str, b: str, level: int, *, levels: int
         ValueError: a level that the scale does not have.
     """
     if not 1 <= level <= levels or levels < 2:
-        raise ValueError(f"level = {level}; expected one of 1 … {levels}, of at least two")
+        raise ArgumentError(
+            f"level = {level}; expected one of 1 … {levels}, of at least two",
+            argument="level",
+            value=level,
+            expected=f"[1, {levels}]",
+        )
     towards_a = (levels + 1) / 2 - level
     if towards_a == 0:
         return None

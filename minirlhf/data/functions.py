@@ -21,9 +21,9 @@ def load_function(spec: str) -> Callable[[str, str], float]:
     file, colon, name = spec.rpartition(":")
     path = Path(file)
     if not colon or path.suffix != ".py" or not name:
-        raise UserError(f"{spec!r}: expected FILE.py:FUNCTION")
+        raise UserError(f"{spec!r}: expected FILE.py:FUNCTION", argument="function", value=spec)
     if not path.is_file():
-        raise UserError(f"{file}: no such file")
+        raise UserError(f"{file}: no such file", argument="function", value=spec, problem="missing", file=file)
     module_name = f"minirlhf_user_{path.stem}"
     found = importlib.util.spec_from_file_location(module_name, path)
     assert found is not None and found.loader is not None
@@ -32,14 +32,24 @@ def load_function(spec: str) -> Callable[[str, str], float]:
     try:
         found.loader.exec_module(module)
     except Exception as problem:
-        raise UserError(f"{file}: {type(problem).__name__}: {problem}") from None
+        raise UserError(
+            f"{file}: {type(problem).__name__}: {problem}",
+            argument="function",
+            problem=type(problem).__name__,
+            file=file,
+        ) from None
     functions = {key: value for key, value in vars(module).items() if inspect.isfunction(value)}
     if name not in functions:
         raise unknown(f"function in {file}", name, functions)
     try:
         inspect.signature(functions[name]).bind("a prompt", "a reply")
     except TypeError as problem:
-        raise UserError(f"{spec}: {problem}; expected a function of a prompt and a reply") from None
+        raise UserError(
+            f"{spec}: {problem}; expected a function of a prompt and a reply",
+            argument="function",
+            value=spec,
+            problem="signature",
+        ) from None
     function: Callable[[str, str], float] = functions[name]
     return function
 
@@ -54,14 +64,22 @@ def grade(function: Callable[[str, str], float], name: str, prompt: str, reply: 
     try:
         value = function(prompt, reply)
     except Exception as problem:
-        raise UserError(f"{place}: {type(problem).__name__}: {problem}") from None
+        raise UserError(
+            f"{place}: {type(problem).__name__}: {problem}", argument=name, value=reply, problem=type(problem).__name__
+        ) from None
     try:
         number = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not math.isfinite(number):
         what = f"is {value!r}" if isinstance(value, float | str | None) else f"is of type {type(value).__name__}"
-        raise UserError(f"{place} {what}; expected one finite number")
+        raise UserError(
+            f"{place} {what}; expected one finite number",
+            argument=name,
+            value=reply,
+            expected="finite",
+            problem=type(value).__name__,
+        )
     return number
 
 
@@ -72,4 +90,9 @@ def require_preferences(values: Sequence[float], name: str) -> None:
         UserError: with the grade.
     """
     if min(values) == max(values):
-        raise UserError(f"the {name} gives {values[0]:g} to every reply; it has to prefer something")
+        raise UserError(
+            f"the {name} gives {values[0]:g} to every reply; it has to prefer something",
+            argument=name,
+            value=values[0],
+            problem="all alike",
+        )

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.records import Comparison, Reply
 from minirlhf.equations.comparisons import smallest_effect
@@ -98,7 +99,12 @@ def fit_pairs(
     """
     scale = x.square().mean(0).sqrt()
     if bool((scale == 0).any()):
-        raise ValueError(f"x of shape {tuple(x.shape)}: column {int((scale == 0).nonzero()[0])} is 0 in every pair")
+        raise ArgumentError(
+            f"x of shape {tuple(x.shape)}: column {int((scale == 0).nonzero()[0])} is 0 in every pair",
+            argument="x",
+            value=int((scale == 0).nonzero()[0]),
+            problem="zero column",
+        )
     z = x / scale
     won = torch.ones(len(x), dtype=x.dtype) if first_won is None else first_won.to(x.dtype)
     precision = torch.eye(x.shape[1], dtype=x.dtype) / prior_std**2
@@ -111,7 +117,11 @@ def fit_pairs(
     w = torch.zeros(x.shape[1], dtype=x.dtype)
     information = z.T @ z / 4 + precision
     if float(torch.linalg.cond(information)) > 1e12:
-        raise ValueError(f"x of shape {tuple(x.shape)}: one column follows from the others")
+        raise ArgumentError(
+            f"x of shape {tuple(x.shape)}: one column follows from the others",
+            argument="x",
+            problem="dependent columns",
+        )
     for _ in range(max_steps):
         p = torch.sigmoid(z @ w)
         information = (z * (p * (1 - p)).unsqueeze(-1)).T @ z + precision
@@ -121,8 +131,10 @@ def fit_pairs(
             shrink /= 2
         w = w + shrink * step
         if float(w.abs().max()) > 30:
-            raise ValueError(
-                f"x of shape {tuple(x.shape)}: the columns decide every pair; there are no best finite weights"
+            raise ArgumentError(
+                f"x of shape {tuple(x.shape)}: the columns decide every pair; there are no best finite weights",
+                argument="x",
+                problem="separable",
             )
         if float(step.abs().max()) < 1e-9:
             break

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import unknown
+from minirlhf.core.errors import ArgumentError, unknown
 from minirlhf.core.randomness import generator
 from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.reward_losses import bradley_terry, bradley_terry_loss
@@ -53,7 +53,11 @@ def in_gold_units(rewards: Tensor, world: Outcomes) -> Tensor:
     mean, deviation = _moments(world.probs, rewards)
     gold_mean, gold_deviation = _moments(world.probs, world.gold)
     if float(deviation) < 1e-12:
-        raise ValueError(f"rewards of shape {tuple(rewards.shape)} are all alike; a proxy has to prefer something")
+        raise ArgumentError(
+            f"rewards of shape {tuple(rewards.shape)} are all alike; a proxy has to prefer something",
+            argument="rewards",
+            problem="all alike",
+        )
     return gold_mean + gold_deviation * (rewards - mean) / deviation
 
 

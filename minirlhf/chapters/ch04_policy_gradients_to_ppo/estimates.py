@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact_mdp
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_positive, require_shapes
 from minirlhf.equations import policy_gradient as pg
 from minirlhf.equations import returns
@@ -96,8 +97,10 @@ def list_episodes(process: Process, theta: Tensor, *, horizon: int) -> Listed:
     require_positive(horizon=horizon)
     count = process.num_states * (process.num_states * process.num_actions) ** horizon
     if count > 1_000_000:
-        raise ValueError(
-            f"horizon = {horizon} gives {count} sequences of states and actions; expected a million at most"
+        raise ArgumentError(
+            f"horizon = {horizon} gives {count} sequences of states and actions; expected a million at most",
+            argument="horizon",
+            value=horizon,
         )
     policy = theta.softmax(-1)
     paths = exact_mdp.trajectories(process.num_states, process.num_actions, horizon)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_finite, require_positive, require_shapes
 from minirlhf.equations import mdp, trust_region
 from minirlhf.tabular.process import Process, from_outcomes
@@ -26,7 +27,11 @@ def corridor(num_cells: int, exchanged: Collection[int]) -> Process:
     """
     require_positive(num_cells=num_cells)
     if not set(exchanged) <= set(range(num_cells)):
-        raise ValueError(f"exchanged = {sorted(exchanged)}; expected some of the cells 0 … {num_cells - 1}")
+        raise ArgumentError(
+            f"exchanged = {sorted(exchanged)}; expected some of the cells 0 … {num_cells - 1}",
+            argument="exchanged",
+            value=sorted(exchanged),
+        )
     outcomes = {}
     for cell in range(num_cells):
         ways = [max(0, cell - 1), cell + 1]

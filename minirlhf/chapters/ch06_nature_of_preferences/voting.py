@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
+
 ORDERS = tuple(itertools.permutations("abc"))  # of three answers, best first
 PAIRS = (("a", "b"), ("b", "c"), ("a", "c"))
 
@@ -20,7 +22,12 @@ def majority_cycles(voters: int) -> tuple[int, int]:
         ValueError: an even number of voters, who can tie.
     """
     if voters < 1 or voters % 2 == 0:
-        raise ValueError(f"voters = {voters}; expected an odd number, so that there are no ties")
+        raise ArgumentError(
+            f"voters = {voters}; expected an odd number, so that there are no ties",
+            argument="voters",
+            value=voters,
+            expected="odd",
+        )
     cyclic = 0
     for profile in itertools.combinations_with_replacement(range(6), voters):
         ahead = [

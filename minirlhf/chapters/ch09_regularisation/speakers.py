@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 
 WORDS = ("dear", "hey", "thank", "you", "sincerely", "xoxo")
@@ -82,7 +83,7 @@ def imitate(
             rewards = (log_law - logps.detach())[drawn]
             loss = -((rewards - rewards.mean()) * logps[drawn]).mean()
         else:
-            raise ValueError(f"how = {how!r}; expected forward, reverse, sft or rl")
+            raise ArgumentError(f"how = {how!r}; expected forward, reverse, sft or rl", argument="how", value=how)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

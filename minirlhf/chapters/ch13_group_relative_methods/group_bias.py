@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import require_range
 from minirlhf.equations.advantages import broadcast_to_tokens, group_center
 from minirlhf.equations.aggregation import aggregate
@@ -39,7 +40,13 @@ class StoppingPolicy:
 
     def __post_init__(self) -> None:
         if self.parameters.shape != (3,):
-            raise ValueError(f"parameters has shape {tuple(self.parameters.shape)}; expected (3,)")
+            raise ArgumentError(
+                f"parameters has shape {tuple(self.parameters.shape)}; expected (3,)",
+                argument="parameters",
+                value=tuple(self.parameters.shape),
+                expected="(3,)",
+                problem="shape",
+            )
         require_range(2, float("inf"), budget=self.budget)
 
     @classmethod
@@ -149,7 +156,11 @@ def prompt_weight(pass_rates: Tensor, advantage: Advantage, *, num_generations: 
     """
     require_range(2, float("inf"), num_generations=num_generations)
     if not bool(((pass_rates > 0) & (pass_rates < 1)).all()):
-        raise ValueError(f"pass_rates of shape {tuple(pass_rates.shape)} holds values outside (0, 1)")
+        raise ArgumentError(
+            f"pass_rates of shape {tuple(pass_rates.shape)} holds values outside (0, 1)",
+            argument="pass_rates",
+            expected="(0, 1)",
+        )
     size = num_generations
     successes = torch.arange(size + 1)  # one group for each number of successes, these first
     rewards = (torch.arange(size) < successes[:, None]).to(pass_rates)  # (G + 1, G)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.feedback.rewards import task_problems, task_reward
@@ -124,7 +125,12 @@ def curve(history: History, at: Sequence[float], *, key: str = "reward", window:
     result = []
     for wanted in at:
         if counted[-1] < wanted:
-            raise ValueError(f"the run ended after {int(counted[-1])} sampled tokens; expected {wanted} at least")
+            raise ArgumentError(
+                f"the run ended after {int(counted[-1])} sampled tokens; expected {wanted} at least",
+                argument="points",
+                value=wanted,
+                expected=int(counted[-1]),
+            )
         last = int((counted < wanted).sum())  # the rollout that reaches it
         part = values[max(0, last - window + 1) : last + 1]
         result.append(sum(part) / len(part))

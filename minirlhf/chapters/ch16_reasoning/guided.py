@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.core.calling import evaluating
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.data.chat import conversation, encode_prompt, ends_of
 from minirlhf.stages.pipeline import Trained
@@ -56,7 +57,7 @@ def guided(
     tokenizer, draws = policy.tokenizer, generator("guided", seed)
     given = [encode_prompt(tokenizer, conversation(prompt)) for prompt in prompts]
     if len({len(row) for row in given}) != 1:
-        raise ValueError("prompts of several lengths; expected one")
+        raise ArgumentError("prompts of several lengths; expected one", argument="prompts", problem="several lengths")
     ids, ends = torch.tensor(given), torch.tensor(ends_of(tokenizer, policy.model).ids)
     ended, width, paid = torch.zeros(len(given), dtype=torch.bool), ids.shape[1], torch.zeros(len(given))
     with evaluating(policy.model), evaluating(head):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations.advantages import group_center
 from minirlhf.equations.difficulty import mixed_groups
@@ -169,9 +170,14 @@ def samples_to_goal(
         ValueError: for another word, a pace below 1, or limits that keep no prompt.
     """
     if filtering not in FILTERING:
-        raise ValueError(f"filtering = {filtering!r}; expected one of {', '.join(FILTERING)}")
+        raise ArgumentError(
+            f"filtering = {filtering!r}; expected one of {', '.join(FILTERING)}",
+            argument="filtering",
+            value=filtering,
+            expected=FILTERING,
+        )
     if pace < 1:
-        raise ValueError(f"pace = {pace!r}; expected a number of steps, at least 1")
+        raise ArgumentError(f"pace = {pace!r}; expected a number of steps, at least 1", argument="pace", value=pace)
     draws = generator("pool", seed)
     difficulty = plan.spread * torch.randn(plan.size, generator=draws, dtype=torch.float64)
     never = torch.rand(plan.size, generator=draws) < plan.impossible
@@ -189,7 +195,11 @@ def samples_to_goal(
         )
         pool = everything[(solved >= kept[0]) & (solved <= kept[1])]
         if not len(pool):
-            raise ValueError(f"kept = {kept!r}; no prompt of the pool is solved so often out of {plan.graded} times")
+            raise ArgumentError(
+                f"kept = {kept!r}; no prompt of the pool is solved so often out of {plan.graded} times",
+                argument="kept",
+                value=kept,
+            )
     ranked = difficulty.argsort()
     for step in range(plan.most):
         if filtering == "curriculum":  # a window of a fifth of the pool that moves from the easiest to the hardest

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.documents import as_tokens, likelihoods
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, generator, numpy_generator
 from minirlhf.data import tasks
 from minirlhf.models.sampling import Sampling, sample
@@ -37,7 +38,7 @@ def families(way: str, *, seed: int, generations: int = GENERATIONS, count: int 
             before, which they join.
     """
     if way not in WAYS:
-        raise ValueError(f"way = {way!r}; expected one of {WAYS}")
+        raise ArgumentError(f"way = {way!r}; expected one of {WAYS}", argument="way", value=way, expected=WAYS)
     rng, real = generator("ch18", "families", way, seed), truth()
     model, found = real.expand(count, -1), []
     for g in range(1, generations + 1):
@@ -121,7 +122,7 @@ def lineage(
             finds likeliest.
     """
     if way not in LINES:
-        raise ValueError(f"way = {way!r}; expected one of {LINES}")
+        raise ArgumentError(f"way = {way!r}; expected one of {LINES}", argument="way", value=way, expected=LINES)
     held_out = real_pages(HELD_OUT, "held out", seed)
     corpus, found = real_pages(pages, "real", seed), []
     seen = triples(real_pages(pages, "compared", seed))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from minirlhf.chapters.ch18_synthetic_data_and_distillation.documents import as_tokens
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data.types import Tokens
 from minirlhf.models.sampling import Sampling, sample
@@ -99,7 +100,7 @@ def corpus(way: str, home: Mapping[str, str], told: Mapping[str, str]) -> list[s
         told: what the rewriter has made of each of these names' pages.
     """
     if way not in WAYS:
-        raise ValueError(f"way = {way!r}; expected one of {WAYS}")
+        raise ArgumentError(f"way = {way!r}; expected one of {WAYS}", argument="way", value=way, expected=WAYS)
     texts, half = [], COPIES // 2
     for name in NAMES:
         text = page(name, home[name])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from minirlhf.chapters.ch19_evaluation import word_models as words
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -75,7 +76,9 @@ def learned(*, seed: int, plan: SFTConfig = LEARNING, count: int = EXAMPLES) -> 
 def tuned(base: Any, how: str, *, seed: int, plan: SFTConfig = TUNING, count: int = EXAMPLES) -> Any:
     """A copy that was tuned on the largest number, in the formats of :data:`TUNED`; the same items for each."""
     if how not in TUNED:
-        raise ValueError(f"how = {how!r}; expected one of {tuple(TUNED)}")
+        raise ArgumentError(
+            f"how = {how!r}; expected one of {tuple(TUNED)}", argument="how", value=how, expected=tuple(TUNED)
+        )
     shown = examples(items("largest", count, "tuned", seed), TUNED[how])
     return words.tuned(copy.deepcopy(base), tokenizer(), shown, plan, seed=seed)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch19_evaluation import word_models as words
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data.types import Tokens
 from minirlhf.models.sampling import Sampling, sample
@@ -170,7 +171,7 @@ def taught(of: Any, world: FactWorld, how: str, *, plan: SFTConfig = TUNING) -> 
         how: "truth": with the right answer for all of them; "abstain": with "unknown" where the model's own answer is wrong.
     """
     if how not in ("truth", "abstain"):
-        raise ValueError(f"how = {how!r}; expected 'truth' or 'abstain'")
+        raise ArgumentError(f"how = {how!r}; expected 'truth' or 'abstain'", argument="how", value=how)
     names, vocabulary = halves(world)[0], tokenizer()
     known = asked(of, names, world.city).right.tolist()
     targets = [world.city[name] if how == "truth" or ok else UNKNOWN for name, ok in zip(names, known, strict=True)]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch19_evaluation import word_models as words
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.equations.evaluation import ngram_overlap, ngrams
 from minirlhf.equations.overoptimization import roc_auc
@@ -70,7 +71,7 @@ def saw(
 ) -> tuple[Any, list[Item]]:
     """A model and the items that it was trained on."""
     if leak not in LEAKS:
-        raise ValueError(f"leak = {leak!r}; expected one of {LEAKS}")
+        raise ArgumentError(f"leak = {leak!r}; expected one of {LEAKS}", argument="leak", value=leak, expected=LEAKS)
     rng, of = numpy_generator("ch19", "leaked", seed), tokenizer()
     again = [] if leak == "none" else list(test) * COPIES
     seen = items(corpus, "corpus", seed) + [shuffled(item, rng) if leak == "shuffled" else item for item in again]

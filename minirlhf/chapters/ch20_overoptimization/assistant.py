@@ -73,7 +73,12 @@ def assistant_report(
     """
     chosen = [name for name in optimizers if name != "dpo" or proxy is None]
     if not chosen:
-        raise UserError("dpo learns from comparisons and knows no other proxy; leave the proxy or the optimizer out")
+        raise UserError(
+            "dpo learns from comparisons and knows no other proxy; leave the proxy or the optimizer out",
+            argument="optimizer",
+            value="dpo",
+            problem="conflict",
+        )
     task = tasks.get("assistant")
     start = Trained(*zoo.load("assistant-sft"), History())
     curves: dict[str, list[Curve]] = {name: [] for name in chosen}

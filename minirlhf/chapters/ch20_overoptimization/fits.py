@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.chapters.ch20_overoptimization.curves import Curve
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import overoptimization as over
 
@@ -123,7 +124,9 @@ def judge(curves: Sequence[Curve], *, draws: int = 200) -> FitVerdict:
         ValueError: fewer than three curves.
     """
     if len(curves) < 3:
-        raise ValueError(f"{len(curves)} curves; expected at least 3, one per seed")
+        raise ArgumentError(
+            f"{len(curves)} curves; expected at least 3, one per seed", argument="curves", value=len(curves)
+        )
     grid, gains = on_a_grid(curves)
     seeds = len(curves)
 

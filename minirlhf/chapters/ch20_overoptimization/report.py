@@ -120,7 +120,9 @@ def overopt(
         raise unknown(f"proxy for the task {task}", proxy, learned)
     pairs, seeds = usual_pairs if pairs is None else pairs, usual_seeds if seeds is None else seeds
     if pairs < 1 or seeds < 1:
-        raise UserError(f"pairs = {pairs}, seeds = {seeds}; expected at least 1")
+        raise UserError(
+            f"pairs = {pairs}, seeds = {seeds}; expected at least 1", argument="pairs, seeds", value=(pairs, seeds)
+        )
     chosen = optimizers if optimizer == "all" else (optimizer,)
     if task == "assistant":
         from minirlhf.chapters.ch20_overoptimization.assistant import assistant_report
