@@ -30,6 +30,7 @@ extensions = [
     "sphinx_proof",
     "numbering",
     "proofs",
+    "finished",
     "library",
     "notebook_figures",
     "chapters",

@@ -220,8 +220,6 @@ class Vouchers:
 
     def of(self, number: Typed) -> str:
         """Which of :data:`VOUCHERS` a number has."""
-        if any(text in number.sentence and number.said in text for text in self.allowed):
-            return "allowed"
         if CITED in number.sentence:
             return "cited"
         if number.values & self.settings or (number.is_particular and number.values & self.code):
@@ -230,6 +228,8 @@ class Vouchers:
             return "check"
         if number.digits >= 3 and number.values & self.printed:
             return "output"
+        if any(text in number.sentence and number.said in text for text in self.allowed):
+            return "allowed"
         return "open"
 
 
@@ -250,6 +250,14 @@ def table(number: str, root: Path = ROOT) -> Counter[tuple[str, str]]:
     """``(place, voucher)`` -> how many."""
     vouchers = Vouchers(number, root)
     return Counter((one.place, vouchers.of(one)) for one in of_chapter(number, root))
+
+
+def over(number: str, root: Path = ROOT) -> dict[str, tuple[int, int]]:
+    """``{place: (open, listed)}`` where more numbers of a chapter are open than ``book/typed_numbers.toml`` lists."""
+    listed = tomllib.loads((root / "book" / "typed_numbers.toml").read_text(encoding="utf-8"))
+    most = listed["open"][number] | {"slide": listed["slides"][number]}
+    counts = table(number, root)
+    return {place: (n, most[place]) for place in PLACES if (n := counts[place, "open"]) > most[place]}
 
 
 def main() -> None:

@@ -1,12 +1,18 @@
-"""``{engine} steps`` (or ``memory``, ``profile``): what ``benchmarks/engine.py --json benchmarks/engine.json`` measured, as a table."""
+"""``{engine} steps`` (or ``memory``, ``profile``): what ``benchmarks/engine.py --json benchmarks/engine.json`` measured, as a table.
 
+``{benchmark}`turns found.nano.2.times .2f``` is one number of ``benchmarks/turns.json``, ``{benchmark}`packing seconds.a/seconds.b .2f``` the
+ratio of two.
+"""
+
+import functools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "engine.json"
 SLASH = "\u00a0/\u00a0"  # keeps two numbers on one line
@@ -82,11 +88,32 @@ class Engine(SphinxDirective):
         return [nodes.container("", nodes.table("", group, classes=["recipes"]), classes=["recipe-table"])]
 
 
+class Benchmark(SphinxRole):
+    """One number."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """A file, a key or a form that does not exist is an error."""
+        try:
+            name, _, asked = self.text.partition(" ")
+            keys, _, form = asked.rpartition(" ")
+            path = RESULT.with_name(f"{name}.json")
+            stored = json.loads(path.read_text("utf-8"))
+            found = [functools.reduce(lambda part, key: part[key], one.split("."), stored) for one in keys.split("/")]
+            text = format(functools.reduce(operator.truediv, found), form).replace("%", " %")
+            text = text.removeprefix("0") if len(found) > 1 else text
+        except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as problem:
+            said = self.inliner.reporter.error(f"{{benchmark}} {self.text!r}: {problem!r}", line=self.lineno)
+            return [], [said]
+        self.env.note_dependency(str(path))
+        return [nodes.Text(text)], []
+
+
 def _row(cells: list[str]) -> nodes.row:
     return nodes.row("", *(nodes.entry("", nodes.paragraph("", cell)) for cell in cells))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register directive and role."""
     app.add_directive("engine", Engine)
+    app.add_role("benchmark", Benchmark())
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
