@@ -1,6 +1,6 @@
 """The notebooks: ``notebooks/NN_name.py`` (py:percent, what authors write) becomes ``NN_name.ipynb``, executed.
 
-    tools/notebooks.py build [05 …]     execute those whose text has changed (--force: all)
+    tools/notebooks.py build [05 …]     execute those whose text has changed (--force: all; --print-anew: keep nothing printed)
     tools/notebooks.py check [05 …]     run them again under nbval and hold time and memory against the budget
 
 A cell that draws begins with ``# figure: name`` and ``# alt: what a reader who cannot see it should know``; the book shows
@@ -11,6 +11,10 @@ away, by the rules of :func:`fold`, in JupyterLab, on Colab and on the site; the
 become metadata. What comes out between a prediction (``x = predict(…)``) and the text after its ``x.reveal(…)`` is folded until
 the reader runs the cell, or on the site opens it.
 
+A training ends in other digits on another processor. So what a cell has printed is kept, as the committed notebook has it, for as
+long as its code and the code before it stay the same (:func:`keep_printed`): the pages that quote it do not change with the machine.
+After a change of the library that changes what is printed, ``--force --print-anew`` writes it anew.
+
 Budgets are in processor seconds, of the kernel and all other processes of the run, so that waiting for a busy machine costs
 nothing. They are those of a reference: one core of the shared two-core server on which they were set, otherwise idle. A run that
 takes more is looked at twice: a fixed piece of work, timed before and after, says how much slower the machine is just then (caches
@@ -20,6 +24,7 @@ and cores are shared); on a faster one nothing is corrected.
 import argparse
 import ast
 import base64
+import functools
 import hashlib
 import io
 import os
@@ -344,6 +349,51 @@ def without_bars(notebook) -> list[str]:
     return silent
 
 
+def lineage(notebook) -> dict[str, str]:
+    """``{cell id: digest}`` of the code cells: of a cell's code and of that before it which draws nothing, comments aside.
+
+    Cells of IPython's commands, which Python cannot parse, are taken by their text.
+    """
+    found, before = {}, ""
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        try:
+            code = ast.dump(ast.parse(cell.source))
+        except SyntaxError:
+            code = cell.source
+        found[cell.id] = digest(before + code)
+        if not cell.id.startswith("figure-"):
+            before = found[cell.id]
+    return found
+
+
+def keep_printed(notebook, committed) -> list[str]:
+    """Give the cells the outputs that they have in ``committed``, where their lineage is the same; the ids of those that printed otherwise.
+
+    Text and figure of a cell go together. Predictions are kept too: nobody was there.
+    """
+    known = {mark: cell_id for cell_id, mark in lineage(committed).items()}
+    were = {cell.id: cell for cell in committed.cells}
+    other = []
+    for cell_id, mark in lineage(notebook).items():
+        if mark not in known:
+            continue
+        [cell] = [cell for cell in notebook.cells if cell.id == cell_id]
+        kept = were[known[mark]].outputs
+        if _texts(cell.outputs) != _texts(kept):
+            other.append(cell_id)
+        cell.outputs = [
+            {**out, "execution_count": cell.execution_count} if "execution_count" in out else out for out in kept
+        ]
+    return other
+
+
+def _texts(outputs) -> list[str]:
+    """What outputs say, without their pictures."""
+    return [out.get("text") or out.get("data", {}).get("text/plain", "") for out in outputs]
+
+
 def examine(notebook, path: Path) -> None:
     """Refuse what a reader should not see.
 
@@ -360,8 +410,8 @@ def examine(notebook, path: Path) -> None:
                 raise Refused(f"{path.name}, cell {cell.id} draws; it needs '# figure: name' and '# alt: text'")
 
 
-def execute(path: Path) -> Cost:
-    """Run a source from top to bottom and write its ``.ipynb``.
+def execute(path: Path, anew: bool = False) -> Cost:
+    """Run a source from top to bottom and write its ``.ipynb``; what cells of unchanged code printed before is kept, unless ``anew``.
 
     Raises:
         Refused: it cannot be published.
@@ -383,6 +433,10 @@ def execute(path: Path) -> Cost:
     prepare_images(notebook)
     notebook.metadata.pop("language_info", None)
     target = path.with_suffix(".ipynb")
+    if target.is_file() and not anew:
+        other = keep_printed(notebook, nbformat.read(target, as_version=4))
+        if other:
+            print(f"{path.stem:<40} prints otherwise here, and was kept (--print-anew takes it): {', '.join(other)}")
     target.write_text(nbformat.writes(notebook, indent=1).rstrip() + "\n", encoding="utf-8")
     return Cost(seconds, peak / RSS_PER_MEGABYTE)
 
@@ -460,6 +514,9 @@ def main() -> int:
     parser.add_argument("command", choices=("build", "check"))
     parser.add_argument("chapters", nargs="*", metavar="NN")
     parser.add_argument("--force", action="store_true", help="build also what has not changed")
+    parser.add_argument(
+        "--print-anew", action="store_true", help="keep nothing that the committed notebook has printed"
+    )
     args = parser.parse_intermixed_args()
     fine = True
     for path in sources(args.chapters):
@@ -471,7 +528,7 @@ def main() -> int:
                 fine &= report(path, measured(rerun, path))
             elif args.force or not is_current(path):
                 fill_zoo(path)
-                fine &= report(path, measured(execute, path))
+                fine &= report(path, measured(functools.partial(execute, anew=args.print_anew), path))
             else:
                 print(f"{path.stem:<40} unchanged")
         except Refused as problem:
