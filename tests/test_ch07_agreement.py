@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from facts import raises
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import agreement
 from minirlhf.feedback.annotators import dawid_skene, vote_shares
@@ -19,7 +21,7 @@ def counts(labels, classes):
 
 
 @pytest.mark.parametrize("case", PEERS)
-def test_three_libraries_say_the_same(case):
+def test_kappa_and_alpha_agree_with_three_libraries(case):
     classes, whole, gaps = case["classes"], torch.tensor(case["labels"]), torch.tensor(case["with_gaps"])
     table = torch.zeros(classes, classes, dtype=torch.float64)
     for a, b in whole[:, :2].tolist():
@@ -33,7 +35,7 @@ def test_three_libraries_say_the_same(case):
         assert found == pytest.approx(case[level], abs=1e-12), level
 
 
-def test_all_agree_and_nobody_looks():
+def test_kappa_and_alpha_of_full_and_of_blind_agreement():
     same = torch.diag(torch.tensor([3.0, 5.0, 2.0], dtype=torch.float64))
     blind = torch.outer(torch.tensor([0.2, 0.8]), torch.tensor([0.5, 0.5])).double()
     assert float(agreement.cohen_kappa(same)) == pytest.approx(1)
@@ -43,20 +45,20 @@ def test_all_agree_and_nobody_looks():
     assert float(agreement.krippendorff_alpha(torch.tensor([[3.0, 0], [0, 2]]).double(), nominal)) == pytest.approx(1)
 
 
-def test_kappa_of_equally_good_annotators_is_the_square_of_their_edge():
+def test_expected_kappa_of_equal_annotators_is_the_square_of_their_edge():
     p = torch.tensor([0.6, 0.75, 0.9], dtype=torch.float64)
     half = torch.full_like(p, 0.5)
     torch.testing.assert_close(agreement.expected_kappa(p, p, half), (2 * p - 1) ** 2)
 
 
-def test_what_is_no_table_of_labels_is_an_error():
-    with pytest.raises(ValueError, match="rows that all sum to the same m ≥ 2"):
+def test_agreement_refuses_what_is_no_table_of_labels():
+    with raises(ArgumentError, argument="counts", problem="sums"):
         agreement.fleiss_kappa(torch.tensor([[2.0, 1], [1, 1]]))
-    with pytest.raises(ValueError, match="zeros on its diagonal"):
+    with raises(ArgumentError, argument="distance", problem="diagonal"):
         agreement.krippendorff_alpha(torch.ones(3, 2), torch.ones(2, 2))
-    with pytest.raises(ValueError, match="an item with two labels"):
+    with raises(ArgumentError, argument="counts", problem="no pair"):
         agreement.krippendorff_alpha(torch.eye(2), 1 - torch.eye(2))
-    with pytest.raises(ValueError, match="integers from −1"):
+    with raises(ArgumentError, argument="labels", expected=(-1, 1)):
         agreement.dawid_skene_update(torch.tensor([[2]]), torch.ones(1, 2) / 2)
 
 
@@ -68,7 +70,7 @@ def labelled(accuracies, items, *keys):
     return truth, torch.where(right, truth[:, None], 1 - truth[:, None])
 
 
-def test_unequal_annotators_are_weighed_and_a_contrarian_is_turned_round():
+def test_dawid_skene_weighs_annotators_and_inverts_a_contrarian():
     better = []
     for seed in range(5):
         truth, labels = labelled([0.95, 0.8, 0.65, 0.55, 0.2], 500, seed)
@@ -80,7 +82,7 @@ def test_unequal_annotators_are_weighed_and_a_contrarian_is_turned_round():
     assert min(better) > 0.02
 
 
-def test_the_likelihood_rises_in_every_round():
+def test_dawid_skene_likelihood_rises_in_every_round():
     _, labels = labelled([0.9, 0.7, 0.6], 60, "rises")
     labels[:20, 2] = -1
     posterior, last = vote_shares(labels, 2), -torch.inf
@@ -100,12 +102,12 @@ def test_the_likelihood_rises_in_every_round():
         posterior, last = agreement.dawid_skene_posterior(labels, prior.log(), confusion.log()), now
 
 
-def test_who_was_not_asked_says_nothing():
+def test_vote_shares_ignore_missing_labels():
     labels = torch.tensor([[0, -1], [-1, -1]])
     torch.testing.assert_close(vote_shares(labels, 2), torch.tensor([[1.0, 0], [0.5, 0.5]]).double())
 
 
-def test_the_accuracy_of_an_annotator_is_the_expected_share_of_right_labels():
+def test_dawid_skene_accuracy_is_the_expected_share_of_right_labels():
     _, labels = labelled([0.9, 0.7, 0.6], 80, "accuracy")
     labels[:30] = 1  # so that the two labels are not equally frequent
     found = dawid_skene(labels, 2, smoothing=0.0, max_steps=2000)
@@ -113,7 +115,7 @@ def test_the_accuracy_of_an_annotator_is_the_expected_share_of_right_labels():
     torch.testing.assert_close(found.accuracy, right.sum((0, 1)) / len(labels), atol=1e-6, rtol=0)
 
 
-def test_so_many_rounds_with_so_much_smoothing():
+def test_dawid_skene_runs_max_steps_with_smoothing():
     """A round is an update and Bayes' rule; without a limit it goes on until neither changes anything."""
     _, labels = labelled([0.9, 0.7, 0.4], 60, "rounds")
     labels[:25] = 1  # so that the two labels are not equally frequent

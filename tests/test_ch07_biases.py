@@ -5,8 +5,10 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.core.randomness import generator
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data.elicitation import asked, said
@@ -32,11 +34,11 @@ from minirlhf.feedback.biases import FEWEST, TRAITS, battery, differences, fit_p
         ("Which? That one.", "question back", 0.0),
     ],
 )
-def test_a_trait_is_seen(reply, trait, value):
+def test_traits_of_a_reply(reply, trait, value):
     assert float(traits(reply)[list(TRAITS).index(trait)]) == pytest.approx(value)
 
 
-def test_only_the_assistant_counts_and_the_sides_are_subtracted():
+def test_differences_count_the_assistant_only():
     user = [{"role": "user", "content": "sorry sorry sorry sorry"}]
     pair = Comparison(asked("why?"), [*said("a b c"), *user, *said("d")], said("a"))
     assert differences([pair])[0].tolist()[0] == pytest.approx(math.log2(5) - 1)
@@ -50,7 +52,7 @@ def drawn(n, weights, key):
     return x, torch.rand(n, generator=rng) < torch.sigmoid(x @ torch.tensor(weights, dtype=torch.float64))
 
 
-def test_the_fit_is_where_the_gradient_vanishes_and_its_errors_are_honest():
+def test_fit_pairs_zeroes_the_gradient_and_its_errors_cover():
     x, won = drawn(400, [0.5, -0.3], "gradient")
     fit = fit_pairs(x, won)
     assert ((won.double() - torch.sigmoid(x @ fit.weights)) @ x).abs().max() < 1e-6
@@ -62,7 +64,7 @@ def test_the_fit_is_where_the_gradient_vanishes_and_its_errors_are_honest():
     assert 180 <= inside <= 199  # 190 on average; a binomial leaves this range once in 500 times at most
 
 
-def test_sides_may_be_exchanged_and_a_tie_is_half_of_each():
+def test_fit_pairs_with_exchanged_sides_and_ties():
     x, won = drawn(200, [0.4, 0.2], "sides")
     turn = torch.where(won, 1.0, -1.0).double().unsqueeze(-1)
     torch.testing.assert_close(fit_pairs(x, won).weights, fit_pairs(x * turn).weights)
@@ -70,18 +72,18 @@ def test_sides_may_be_exchanged_and_a_tie_is_half_of_each():
     torch.testing.assert_close(fit_pairs(x, torch.full((200,), 0.5)).weights, both.weights)
 
 
-def test_what_has_no_answer_is_an_error():
+def test_fit_pairs_refuses_columns_without_a_fit():
     x = torch.tensor([[1.0, 2.0], [-1.0, 1.0], [0.5, -1.0]]).double()
-    with pytest.raises(ValueError, match="the columns decide every pair"):
+    with raises(ArgumentError, argument="x", problem="separable"):
         fit_pairs(torch.ones(20, 1).double())
-    with pytest.raises(ValueError, match="column 1 is 0"):
+    with raises(ArgumentError, argument="x", value=1, problem="zero column"):
         fit_pairs(torch.cat([x[:, :1], 0 * x[:, :1]], -1))
-    with pytest.raises(ValueError, match="follows from the others"):
+    with raises(ArgumentError, argument="x", problem="dependent columns"):
         fit_pairs(torch.cat([x, x[:, :1]], -1))
     assert fit_pairs(torch.ones(20, 1).double(), prior_std=1.0).weights.isfinite().all()
 
 
-def test_power_and_false_alarms_are_those_of_the_formula():
+def test_fit_pairs_has_the_power_of_the_formula():
     """2,000 data sets of 200 pairs: how often is a weight of .3, and one of 0, called different from 0 at 5 %?"""
     alarms, information = torch.zeros(2), 0.0
     for seed in range(500):
@@ -94,7 +96,7 @@ def test_power_and_false_alarms_are_those_of_the_formula():
     assert float(alarms[1]) / 500 == pytest.approx(0.05, abs=0.035)
 
 
-def test_the_battery_finds_what_was_put_in_and_a_place_is_a_column_of_ones():
+def test_battery_finds_planted_biases_and_a_place():
     rng = generator("battery")
     traits = torch.randn(800, 2, generator=rng, dtype=torch.float64)
     place = torch.ones(800, 1, dtype=torch.float64)
@@ -109,7 +111,7 @@ def test_the_battery_finds_what_was_put_in_and_a_place_is_a_column_of_ones():
     )  # .05/3, two-sided; four of five
 
 
-def test_too_few_pairs_are_said_to_be_too_few():
+def test_battery_gives_nan_for_too_few_pairs():
     x = torch.zeros(50, 2, dtype=torch.float64)
     x[:, 0] = torch.tensor([1.0, -1.0, 0.5, -0.5, 1.0] * 10)
     x[: FEWEST - 1, 1] = 1.0
@@ -118,7 +120,7 @@ def test_too_few_pairs_are_said_to_be_too_few():
     assert math.isnan(battery(0 * x, ["a", "b"])[0].share)
 
 
-def test_the_sign_test_is_the_binomial_and_holm_is_stepwise():
+def test_sign_test_is_binomial_and_holm_is_stepwise():
     assert sign_test(0, 0) == 1 and sign_test(3, 3) == 1
     assert sign_test(10, 0) == pytest.approx(2 / 1024)
     assert sign_test(2, 8) == pytest.approx(2 * (1 + 10 + 45) / 1024)
@@ -134,7 +136,7 @@ def write(path, rows):
     return str(path)
 
 
-def test_the_command_prints_a_table(tmp_path, capsys):
+def test_data_biases_command_finds_the_longer_reply(tmp_path, capsys):
     rng = generator("file")
     rows = []
     for n in range(120):
@@ -142,27 +144,34 @@ def test_the_command_prints_a_table(tmp_path, capsys):
         if torch.rand(1, generator=rng) < 0.8:
             replies.sort(key=len, reverse=True)
         rows.append({"prompt": f"question {n}", "chosen": replies[0], "rejected": replies[1]})
-    assert main(["data", "biases", write(tmp_path / "pairs.jsonl", rows)]) == 0
+    assert dispatch(["data", "biases", write(tmp_path / "pairs.jsonl", rows)]) == 0
     out = capsys.readouterr().out
-    assert "120 pairs, chosen against rejected" in out and "too few differ" in out
     [length] = [line for line in out.splitlines() if line.startswith("length  ")]
-    assert float(length.split()[3]) < 0.01 and "×" in length
+    assert "120 " in out and float(length.split()[3]) < 0.01 and "×" in length
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "facts"),
     [
-        ([{"prompt": "a", "completion": "b", "label": True}], "do not have a chosen and a rejected reply"),
-        ([{"prompt": "q", "chosen": "word " * (n + 2), "rejected": "x"} for n in range(30)], "cannot be told apart"),
+        ([{"prompt": "a", "completion": "b", "label": True}], {}),
+        (
+            [{"prompt": "q", "chosen": "word " * (n + 2), "rejected": "x"} for n in range(30)],
+            {"argument": "x", "problem": "separable"},
+        ),
     ],
+    ids=["no pairs", "always longer"],
 )
-def test_a_file_that_cannot_be_tested_is_one_line(tmp_path, capsys, rows, message):
-    assert main(["data", "biases", write(tmp_path / "odd.jsonl", rows)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and len(error.splitlines()) == 1
+def test_data_biases_command_refuses_what_cannot_be_tested(tmp_path, rows, facts):
+    file = write(tmp_path / "odd.jsonl", rows)
+    with raises(UserError, **facts):
+        dispatch(["data", "biases", file])
 
 
-def test_pairs_of_a_ranking_come_with_a_warning(tmp_path, capsys):
-    rows = [{"prompt": f"q{n}", "responses": ["a b c", "a b", "a"]} for n in range(3)]
-    main(["data", "biases", write(tmp_path / "ranked.jsonl", rows)])
-    assert "not independent" in capsys.readouterr().out
+def test_data_biases_command_warns_of_pairs_of_one_ranking(tmp_path, capsys):
+    """A line more than for the same pairs, each from a prompt of its own."""
+    told = []
+    for replies in (["a b c", "a b", "a"], ["a b c", "a b"]):
+        rows = [{"prompt": f"q{n}", "responses": replies} for n in range(3)]
+        dispatch(["data", "biases", write(tmp_path / "ranked.jsonl", rows)])
+        told.append(len(capsys.readouterr().out.splitlines()))
+    assert told[0] == told[1] + 1

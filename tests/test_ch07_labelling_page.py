@@ -8,7 +8,7 @@ from browser import Browser
 from pages import served
 
 from minirlhf.chapters.ch07_preference_data import reader
-from minirlhf.cli import main
+from minirlhf.cli import dispatch
 from minirlhf.core import provenance
 
 EXT = provenance.PACKAGE.parent / "book" / "_ext"
@@ -39,7 +39,7 @@ VOTES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VOTES)
-def test_the_page_s_reward_is_python_s(name, page):
+def test_labelling_page_computes_the_reward_of_python(name, page):
     votes = VOTES[name]
     found, want = page.ask(f"labelling.judge({json.dumps(votes)})"), reader.judge(votes)
     assert found["weights"] == pytest.approx(want.reward.weights.tolist(), abs=1e-4)
@@ -50,7 +50,7 @@ def test_the_page_s_reward_is_python_s(name, page):
 
 
 @pytest.mark.slow
-def test_buttons_and_keys_vote_and_the_file_can_be_audited(page, tmp_path, capsys):
+def test_labelling_page_votes_by_button_and_key_and_writes_a_file(page, tmp_path, capsys):
     page.ask("document.querySelector('[data-vote=b]').click()")
     page.ask("document.querySelector('[data-part=undo]').click()")
     assert page.ask("labelling.votes.length") == 0
@@ -63,5 +63,5 @@ def test_buttons_and_keys_vote_and_the_file_can_be_audited(page, tmp_path, capsy
     assert not page.ask("document.querySelector('[data-part=result]').hidden")
     assert page.ask("document.querySelectorAll('[data-part=weights] tr').length") == len(reader.COLUMNS)
     (tmp_path / "mine.jsonl").write_text(page.ask("labelling.rows(labelling.votes)"), encoding="utf-8")
-    assert main(["data", "biases", str(tmp_path / "mine.jsonl")]) == 0
-    assert f"{len(reader.items())} pairs" in capsys.readouterr().out
+    assert dispatch(["data", "biases", str(tmp_path / "mine.jsonl")]) == 0
+    assert f"{len(reader.items())} " in capsys.readouterr().out

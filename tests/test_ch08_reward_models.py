@@ -43,7 +43,7 @@ NOISY = sample_pairs(WORLD, 120, labeller=Labeller(temperature=1.0), seed=3)
 # -- the page ----------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_that_the_page_works_by_hand():
+def test_reward_losses_give_the_numbers_worked_by_hand():
     """One pair, many losses: from the logarithm, and by the library."""
     one = lambda x: torch.tensor([x], dtype=torch.float64)
     chosen, rejected, margin = one(1.2), one(0.4), one(5.0 - 2.0)
@@ -83,7 +83,7 @@ def test_the_numbers_that_the_page_works_by_hand():
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_costs_gold_and_the_margin_is_its_cost(kind):
+def test_damaged_pairs_have_the_cost_as_margin(kind):
     replies = best_replies(GradersPlan())
     pairs = damaged_pairs(kind, replies, seed=1)
     assert len(pairs) == len(replies) > 100
@@ -92,12 +92,12 @@ def test_damage_costs_gold_and_the_margin_is_its_cost(kind):
         assert cost > 0 and pair.margin == pytest.approx(cost)
 
 
-def test_damage_that_harms_nothing_is_left_out():
+def test_damaged_pairs_leave_out_harmless_damage():
     [(prompt, _), *_] = best_replies(GradersPlan())
     assert damaged_pairs("gibberish", [(prompt, "cats")], seed=0) == []
 
 
-def test_labels_without_noise_follow_gold_whatever_the_labels_were():
+def test_relabelled_follows_gold_whatever_the_labels_were():
     clean = relabelled(NOISY, seed=0)
     turned = relabelled([PreferencePair(p.prompt, p.rejected, p.chosen) for p in NOISY], seed=0)
     assert clean == turned  # not even a tie remembers the old label
@@ -105,7 +105,7 @@ def test_labels_without_noise_follow_gold_whatever_the_labels_were():
     assert min(gaps) >= 0 and [p.chosen for p in clean] != [p.chosen for p in NOISY]
 
 
-def test_a_margin_is_the_gap_that_the_annotator_saw():
+def test_with_margins_is_the_gap_that_the_annotator_saw():
     tokenizer = word_tokenizer(WORLD.words)
     made = with_margins(pipeline.pair_tokens(tokenizer, NOISY), NOISY)
     for one, p in zip(made, NOISY, strict=True):
@@ -115,13 +115,13 @@ def test_a_margin_is_the_gap_that_the_annotator_saw():
 # -- aspects -----------------------------------------------------------------------------------------------------
 
 
-def test_the_two_aspects_add_up_to_gold():
+def test_aspects_add_up_to_gold():
     for p in NOISY:
         counts = features(p.prompt, p.chosen)
         assert sum(worth(counts) for worth in aspects.ASPECTS.values()) == pytest.approx(gold(counts))
 
 
-def test_a_model_that_is_told_differs_from_one_that_is_not_in_the_word_only():
+def test_told_adds_the_word_of_the_aspect_only():
     tokenizer = word_tokenizer(WORLD.words)
     [silent], [told] = (aspects.told(tokenizer, NOISY[:1], word) for word in (None, "about"))
     word = tokenizer.convert_tokens_to_ids("about")
@@ -134,14 +134,14 @@ def test_a_model_that_is_told_differs_from_one_that_is_not_in_the_word_only():
 # -- labels of steps ---------------------------------------------------------------------------------------------
 
 
-def test_so_far_right_is_by_what_slips_add_up_to():
+def test_so_far_is_right_where_slips_cancel():
     prompt = RUNNING_SUM.prompts("test")[0]
     slips = (0, 2, 0, 3, 0, 1)  # the second cancels the first, modulo 5
     [row] = step_labels.so_far([write(SUMS, prompt, slips)]).tolist()
     assert row == [True, False, False, True, True, False]
 
 
-def test_labels_are_exchanged_and_nothing_else():
+def test_step_labels_relabelled_changes_labels_only():
     written = [write(SUMS, prompt, (0,) * STEPS) for prompt in RUNNING_SUM.prompts("test")[:3]]
     good = torch.rand(3, STEPS, generator=torch.Generator().manual_seed(0)) < 0.5
     for was, now, row in zip(written, step_labels.relabelled(written, good), good.tolist(), strict=True):
@@ -149,7 +149,7 @@ def test_labels_are_exchanged_and_nothing_else():
         assert [label > 0 for label in now.labels] == row and set(now.labels) <= {-1, 1}
 
 
-def test_completions_go_on_from_the_step_and_the_last_step_is_the_replys_own_grade():
+def test_completed_goes_on_from_each_step():
     plan = pipeline.RUNNING_SUM_SFT
     start = pipeline.fresh(RUNNING_SUM, seed=0)
     prompts = RUNNING_SUM.prompts("test")[:4]
@@ -162,13 +162,13 @@ def test_completions_go_on_from_the_step_and_the_last_step_is_the_replys_own_gra
 # -- judges ------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_judges_verdicts_add_up_to():  # the chosen reply is the first of the given order
+def test_judging_measured_counts_both_orders():  # the chosen reply is the first of the given order
     found = judging.measured(Verdicts(given=("A", "A", "B", "B"), exchanged=("A", "B", "A", "B")))
     assert found["both_right"] == 0.25 and found["consistency"] == 0.5
     assert found["accuracy"] == found["single"] == 0.5  # a pair with two verdicts counts one half
 
 
-def test_a_judge_keeps_what_the_start_knows_and_draws_its_own_words():
+def test_judge_grown_keeps_the_start_and_draws_new_words():
     start = pipeline.fresh(WORLD, seed=0)
     one, other = grown(WORLD.words, start, 0), grown(WORLD.words, start, 1)
     weights = [m.get_input_embeddings().weight for m in (start.model, one.model, other.model)]
@@ -185,7 +185,7 @@ def talk(prompt, chosen, rejected):
     return Comparison(conversation(prompt), *said)
 
 
-def test_every_pair_is_held_out_once_and_a_prompt_stays_together():
+def test_real_pairs_split_holds_out_every_pair_once_by_prompt():
     pairs = [talk(f"prompt {n // 2}", f"yes {n}", f"no {n}") for n in range(40)]
     parts = [real_pairs.split(pairs, fold, 5) for fold in range(5)]
     assert sorted(p.chosen[0]["content"] for _, held in parts for p in held) == sorted(
@@ -196,13 +196,13 @@ def test_every_pair_is_held_out_once_and_a_prompt_stays_together():
         assert not {repr(p.prompt) for p in train} & {repr(p.prompt) for p in held}
 
 
-def test_the_end_of_a_transcript_is_what_is_read():
+def test_real_pairs_tokenised_keeps_the_end():
     [made] = real_pairs.tokenised(word_tokenizer(WORLD.words), [talk("what do cats do?", "cats purr", "cats nap")], 3)
     [whole] = real_pairs.tokenised(word_tokenizer(WORLD.words), [talk("what do cats do?", "cats purr", "cats nap")], 99)
     assert made.chosen.input_ids == whole.chosen.input_ids[-3:] and made.chosen.loss_mask == whole.chosen.loss_mask[-3:]
 
 
-def test_weights_of_words_find_the_word_that_decides():
+def test_real_pairs_by_words_finds_the_word_that_decides():
     rng = torch.Generator().manual_seed(0)
     noise = [f"w{i}" for i in torch.randint(30, (400,), generator=rng).tolist()]
     pairs = [talk(f"p {n}", f"good {noise[2 * n]}", f"bad {noise[2 * n + 1]}") for n in range(200)]
@@ -211,5 +211,5 @@ def test_weights_of_words_find_the_word_that_decides():
     assert real_pairs.by_words(pairs[:100], turned) == 0.0
 
 
-def test_longer_counts_a_tie_one_half():
+def test_real_pairs_longer_counts_a_tie_one_half():
     assert real_pairs.longer([talk("p", "abcd", "ab"), talk("p", "ab", "cd"), talk("p", "a", "bcd")]) == 0.5

@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters.ch09_regularisation.poem import ARMS, Poem, SampledRun, Steering, at_kl, drift, rest, train
 from minirlhf.chapters.ch09_regularisation.speakers import Letters, imitate
 from minirlhf.core import exact
+from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import kl, regularisation, rlhf
 
 REF = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -31,7 +33,7 @@ def poem():
 # -- by hand -----------------------------------------------------------------------------------------------------
 
 
-def test_two_divergences_of_three_replies_and_their_gradients():
+def test_reverse_and_forward_kl_of_three_replies_and_their_gradients():
     logits = REF.log().requires_grad_()
     other = torch.tensor([0.4, 0.4, 0.2], dtype=torch.float64).log()
     close(REF[0] / 0.4, 1.25, 9)
@@ -49,14 +51,14 @@ def test_two_divergences_of_three_replies_and_their_gradients():
         (2.0, 2.0, 1.0, (1, 2.45, 3.52)),
     ],
 )
-def test_the_table_of_gaussian_estimators(shift, divergence, bias, deviation):
+def test_gaussian_estimators_of_kl_have_bias_and_deviation_of_the_table(shift, divergence, bias, deviation):
     assert shift**2 / 2 == pytest.approx(divergence)
     found, spread = kl.gaussian_estimators(torch.tensor(shift, dtype=torch.float64))
     close(found, [0.0, bias, 0.0], 9)
     close(spread, list(map(float, deviation)), 2)
 
 
-def test_k3_is_the_noisier_one_from_628_thousandths_on():
+def test_k3_is_noisier_than_k1_from_628_thousandths_on():
     for divergence, noisier in ((0.627, False), (0.629, True)):
         _, spread = kl.gaussian_estimators(torch.tensor(math.sqrt(2 * divergence), dtype=torch.float64))
         assert bool(spread[2] > spread[0]) == noisier
@@ -84,7 +86,7 @@ def test_k3_is_the_noisier_one_from_628_thousandths_on():
     ],
     ids=["reverse KL", "forward KL", "entropy bonus"],
 )
-def test_three_regularisers_on_three_replies(optimum, law, reward, reverse, forward):
+def test_optimal_logps_of_three_regularisers_on_three_replies(optimum, law, reward, reverse, forward):
     p = optimum().exp()
     close(p, list(law))
     close(exact.expectation(p, REWARDS), reward)
@@ -92,12 +94,12 @@ def test_three_regularisers_on_three_replies(optimum, law, reward, reverse, forw
     close(exact.divergence(REF, p), forward)
 
 
-def test_the_multiplier_of_the_forward_kl_is_the_same_for_all_replies():
+def test_forward_kl_optimal_logps_have_one_multiplier():
     p = regularisation.forward_kl_optimal_logps(REF.log(), REWARDS, beta=1.0).exp()
     close(REWARDS + REF / p, [1.6707] * 3, 4)
 
 
-def test_a_margin_moves_the_point_of_rest():
+def test_margin_moves_the_point_of_rest():
     for margin, want in ((0.0, 2.197), (1.0, 3.098)):
         difference = torch.tensor(want, dtype=torch.float64, requires_grad=True)
         sigmoid = torch.nn.functional.logsigmoid
@@ -106,21 +108,21 @@ def test_a_margin_moves_the_point_of_rest():
 
 
 @pytest.mark.parametrize("beta", [0.01, 0.2, 3.0, 100.0])
-def test_the_forward_optimum_is_a_distribution_at_any_price(beta):
+def test_forward_kl_optimal_logps_are_a_distribution_at_any_beta(beta):
     ref = torch.tensor([1e-9, 0.3, 0.7 - 1e-9], dtype=torch.float64)
     found = regularisation.forward_kl_optimal_logps(ref.log(), REWARDS, beta=beta)
     assert float(found.exp().sum()) == pytest.approx(1.0, abs=1e-12) and bool(found.isfinite().all())
 
 
-def test_nothing_correct_is_an_error():
-    with pytest.raises(ValueError, match=r"correct of shape \(2, 3\) has a row without a correct response"):
+def test_nearest_correct_logps_refuses_a_row_without_correct_response():
+    with raises(ArgumentError, argument="correct", problem="empty"):
         regularisation.nearest_correct_logps(REF.log().expand(2, 3), torch.tensor([[True, False, False], [False] * 3]))
 
 
 # -- the poem ----------------------------------------------------------------------------------------------------
 
 
-def test_exact_numbers_of_the_poem(poem):
+def test_poem_has_the_exact_kl_and_gold(poem):
     ref = poem.law(poem.start)
     torch.testing.assert_close(ref, poem.world.reference.distribution()[0].detach())
     law = rlhf.optimal_logps(ref.log(), poem.rewards, beta=1.0).exp()
@@ -151,7 +153,7 @@ def optimum(poem, reference, beta):
 
 
 @pytest.mark.parametrize(("rate", "refreshes", "want"), [(1.0, 4, 5.80), (0.03, 199, 6.17), (0.003, 199, 2.45)])
-def test_a_reference_of_token_logits_gives_away_more_than_the_formula(poem, rate, refreshes, want):
+def test_refreshed_reference_of_token_logits_spends_more_than_the_formula(poem, rate, refreshes, want):
     """Formula: eq:refreshed-optimum, exact for one logit a reply. An average of token logits is normalised row by row."""
     reference = poem.start
     for _ in range(refreshes):
@@ -165,7 +167,7 @@ def test_a_reference_of_token_logits_gives_away_more_than_the_formula(poem, rate
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_what_a_high_price_leaves_in_adam_holds_the_policy(poem, seed, monkeypatch):
+def test_adaptive_kl_controller_with_high_gain_leaves_adam_stuck(poem, seed, monkeypatch):
     """The controller with too high a gain: with a new Adam after a hundred steps the policy moves again, else it stands."""
 
     def run():
@@ -190,7 +192,7 @@ def test_what_a_high_price_leaves_in_adam_holds_the_policy(poem, seed, monkeypat
     assert renewed.kls[-1] > 2 > 0.5 > left.kls[-1]
 
 
-def test_points_of_rest_where_there_is_a_formula(poem):
+def test_rest_of_k1_reward_and_k3_reply_is_the_closed_form(poem):
     ref = poem.law(poem.start)
     table, slowest = rest(poem, ARMS["k1_reward"], 2.0, poem.start)
     torch.testing.assert_close(poem.law(table), rlhf.optimal_logps(ref.log(), poem.rewards, beta=2.0).exp())
@@ -200,12 +202,12 @@ def test_points_of_rest_where_there_is_a_formula(poem):
     torch.testing.assert_close(poem.law(table), want)
 
 
-def test_k2_of_tokens_and_whole_distributions_have_one_expected_gradient(poem):
+def test_k2_loss_and_full_loss_have_one_expected_gradient(poem):
     tilted = (poem.start + torch.linspace(-1, 1, 4, dtype=torch.float64)).requires_grad_()
     torch.testing.assert_close(drift(poem, ARMS["k2_loss"], 0.7, tilted), drift(poem, ARMS["full_loss"], 0.7, tilted))
 
 
-def test_points_of_rest_of_tokens_in_the_loss(poem):
+def test_rest_of_k2_loss_and_k3_loss_and_at_kl(poem):
     for name, want in (("k2_loss", 1.267), ("k3_loss", 1.396)):
         table = poem.start
         for beta in (8.0, 4.0, 2.0, 1.0, 0.7, 0.5):
@@ -217,12 +219,12 @@ def test_points_of_rest_of_tokens_in_the_loss(poem):
     ) and poem.place(table)["kl"] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_what_an_estimate_charges_nothing_for_has_no_point_of_rest(poem):
-    with pytest.raises(RuntimeError, match="no point of rest for beta = 1"):
+def test_rest_without_a_kl_does_not_exist(poem):
+    with pytest.raises(RuntimeError):
         rest(poem, ARMS["none"], 1.0, poem.start, most=5)
 
 
-def test_a_run_steers_price_and_reference(poem):
+def test_train_steers_beta_and_reference(poem):
     fixed, controlled, moving = Steering(0.5), Steering(0.5, target=8.0), Steering(0.5, rate=1.0, every=2)
     for steering in (fixed, controlled, moving):
         train(poem, ARMS["k1_reward"], steering, SampledRun(steps=4), 0)
@@ -233,12 +235,12 @@ def test_a_run_steers_price_and_reference(poem):
 # -- the letters -------------------------------------------------------------------------------------------------
 
 
-def test_the_letters_are_those_of_two_writers():
+def test_letters_are_a_law_of_two_writers():
     letters = Letters()
     assert float(letters.law.sum()) == pytest.approx(1.0) and len(letters.law) == 1296
     assert float(letters.law[letters.formal].sum()) == pytest.approx(0.6, abs=0.03)
     assert float(letters.law[letters.casual].sum()) == pytest.approx(0.4, abs=0.03)
     even = torch.zeros(4, 6, 6, dtype=torch.float64)
     assert float(letters.logps(even).exp().sum()) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="how = 'guess'; expected forward, reverse, sft or rl"):
+    with raises(ArgumentError, argument="how", value="guess"):
         imitate(letters, "guess", 0, steps=1)

@@ -41,7 +41,7 @@ def packed_logits(model, row, documents, positions):
     return model(input_ids=row, attention_mask=bias, position_ids=positions).logits
 
 
-def test_a_packed_row_has_the_logits_of_its_documents(model):
+def test_packed_mask_gives_the_logits_of_single_documents(model):
     lengths, vocab = (4, 1, 6), model.config.vocab_size
     row = (torch.arange(11) * 7 % vocab)[None]
     documents = torch.tensor([[5] * 4 + [2] + [9] * 6])
@@ -58,14 +58,14 @@ def test_a_packed_row_has_the_logits_of_its_documents(model):
     assert (leaking[:, 4:] - alone[:, 4:]).abs().amax(-1).min() > 1e-3
 
 
-def test_documents_that_come_back_are_one():
+def test_packed_mask_joins_documents_of_one_number():
     """A number says which document, wherever it stands: nothing asks that numbers ascend or that a document is not interrupted."""
     documents = torch.tensor([[1, 0, 1]])
     assert tuning.packed_mask(documents).tolist() == [[[True, False, False], [False, True, False], [True, False, True]]]
     assert tuning.packed_positions(documents).tolist() == [[0, 0, 1]]
 
 
-def test_the_floor_of_a_row_of_six_in_one_of_three_languages():
+def test_packed_floor_of_six_documents_in_one_of_three_languages():
     prior = torch.full((3,), 1 / 3, dtype=torch.float64)
     spoken = torch.eye(3, dtype=torch.float64)  # each language has its own word
     close(tuning.packed_floor(prior, spoken, documents=1), math.log(3))
@@ -80,7 +80,7 @@ def test_the_floor_of_a_row_of_six_in_one_of_three_languages():
 # -- adapters ----------------------------------------------------------------------------------------------------
 
 
-def test_an_adapter_begins_where_the_model_is_and_moves_along_its_projection():
+def test_lora_weight_starts_at_the_model_and_moves_along_its_projection():
     rank, inputs, outputs, alpha, rate = 3, 7, 4, 6.0, 0.25
     draw = Draw("an adapter", 1)
     weight, slope, down = draw.normal(outputs, inputs), draw.normal(outputs, inputs), draw.normal(rank, inputs)
@@ -95,7 +95,7 @@ def test_an_adapter_begins_where_the_model_is_and_moves_along_its_projection():
     assert torch.linalg.matrix_rank(moved) == rank
 
 
-def test_the_mean_first_step_at_rank_16():
+def test_lora_mean_first_step_at_rank_16():
     """(α²σ²/r) with σ² = 1/(3i), α = 2r: 4r/(3i)."""
     rank, inputs = 16, 4096
     share = (2 * rank) ** 2 / (3 * inputs) / rank
@@ -105,7 +105,7 @@ def test_the_mean_first_step_at_rank_16():
 # -- four bits ---------------------------------------------------------------------------------------------------
 
 
-def test_four_bits_of_a_small_block():
+def test_absmax_quantised_block_in_four_bits():
     levels = tuning.nf4_levels()
     assert len(levels) == 16 and levels[7] == 0 and (levels.diff() > 0).all()
     block = torch.tensor([[0.5, -2.0, 0.0, 1.3]], dtype=torch.float64)
@@ -118,7 +118,7 @@ def test_four_bits_of_a_small_block():
     close(again, tuning.absmax_quantised(block, levels))
 
 
-def test_normal_weights_lose_less_on_normal_levels_than_on_even_ones():
+def test_nf4_levels_lose_less_than_even_levels_on_normal_weights():
     """Sixteen even levels from −1 to 1, the 0 among them, against the quantiles; a block of 64, by its own quantiles."""
     block = torch.special.ndtri((torch.arange(64, dtype=torch.float64) + 0.5) / 64)[None]
     even = torch.linspace(-1, 1, 17, dtype=torch.float64)[1:]
@@ -129,7 +129,7 @@ def test_normal_weights_lose_less_on_normal_levels_than_on_even_ones():
     assert loss["normal"] < loss["even"]
 
 
-def test_memory_of_65_billion_weights():
+def test_nf4_memory_of_65_billion_weights():
     """Four bits a weight and one 32-bit scale for every block of 64: 4.5 bits; the text's 36.6 GB against 130 in 16 bits."""
     bits = 4 + 32 / 64
     assert bits == 4.5 and 65e9 * bits / 8 / 1e9 == pytest.approx(36.6, abs=0.05) and 65e9 * 16 / 8 / 1e9 == 130
@@ -140,7 +140,7 @@ def test_memory_of_65_billion_weights():
 # -- imitation ---------------------------------------------------------------------------------------------------
 
 
-def test_imitation_pays_the_inverse_of_the_probability():
+def test_imitation_gradient_pays_the_inverse_of_the_probability():
     logits = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
     probs = logits.softmax(-1)
     for shown in range(3):
@@ -152,7 +152,7 @@ def test_imitation_pays_the_inverse_of_the_probability():
         close(dynamic, -float(probs[shown].detach()) * imitated)
 
 
-def test_from_one_in_ten_thousand_to_one_half():
+def test_imitation_time_from_one_in_ten_thousand_to_one_half():
     start, half = torch.tensor(1e-4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     close(tuning.imitation_time(start, half), 10.2, 1)
     assert round(float(tuning.dynamic_imitation_time(start, half))) == 10_017
@@ -174,7 +174,7 @@ def test_from_one_in_ten_thousand_to_one_half():
         close(time(start, middle) + time(middle, half), time(start, half))
 
 
-def test_demonstrators_go_on_after_a_fact_more_often_than_they_end():
+def test_demonstrations_go_on_after_a_fact_more_often_than_they_end():
     """Why a loss that rests at the likeliest token does not stop in the assistant world."""
     world, rng = tasks.get("assistant"), numpy_generator("after a fact")
     replies = [world.demonstration(prompt, rng).split() for prompt in world.prompts("train")]

@@ -10,7 +10,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 
 
-def test_values_stand_before_each_token_of_the_reply():
+def test_critic_probe_values_stand_before_each_token_of_the_reply():
     game = tasks.get("shell_game")
     tokenizer = word_tokenizer(game.words)
     critic = new_critic(tiny_model("nano", tokenizer), shared=False)

@@ -28,7 +28,7 @@ def by_hand(lm, rewards, advantage, size):
     ("prompts", "size", "advantage"),
     [(1, 3, raw_reward), (1, 3, leave_one_out), (1, 2, group_center), (2, 2, batch_center), (2, 2, batch_zscore)],
 )
-def test_every_batch_is_counted(prompts, size, advantage):
+def test_gradient_noise_of_groups_counts_every_batch(prompts, size, advantage):
     lm = ToyLM(2, 2, num_prompts=prompts, seed=3)
     rewards = torch.randn(prompts, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     got = noise.of_groups(lm, rewards, advantage, num_generations=size)
@@ -38,7 +38,7 @@ def test_every_batch_is_counted(prompts, size, advantage):
     assert got.noise == pytest.approx(variance / float(mean @ mean))
 
 
-def test_leaving_oneself_out_is_unbiased_and_quieter():
+def test_gradient_noise_of_leave_one_out_is_unbiased_and_smaller():
     lm, rewards = ToyLM(3, 2, seed=1), torch.tensor([[3.0, 2.0, 4.0, 3.5, 2.5, 5.0, 1.0]], dtype=torch.float64)
     wanted = noise.true_gradient(lm, rewards)
     plain = noise.of_groups(lm, rewards, raw_reward, num_generations=3)
@@ -49,7 +49,7 @@ def test_leaving_oneself_out_is_unbiased_and_quieter():
     assert relative.variance < 0.5 * plain.variance
 
 
-def test_a_reward_on_every_token_is_the_group_of_one():
+def test_gradient_noise_of_tokens_is_that_of_groups_of_one():
     lm, rewards = ToyLM(3, 2, seed=2), torch.arange(7.0, dtype=torch.float64)
     one = noise.of_groups(lm, rewards[None], raw_reward, num_generations=1)
     tokens = noise.of_tokens(lm, rewards[:, None].expand(7, 2), num_samples=1)
@@ -58,14 +58,14 @@ def test_a_reward_on_every_token_is_the_group_of_one():
     assert noise.of_tokens(lm, rewards[:, None].expand(7, 2), num_samples=4).variance == pytest.approx(one.variance / 4)
 
 
-def test_exact_advantages_of_tokens_are_unbiased():
+def test_gradient_noise_of_exact_advantages_is_unbiased():
     lm, rewards = ToyLM(3, 2, seed=2), torch.arange(7.0, dtype=torch.float64)
     value, action = lm.action_values(rewards)
     moments = noise.of_tokens(lm, action - value, num_samples=1)
     assert torch.allclose(moments.mean, noise.true_gradient(lm, rewards[None]))
 
 
-def test_samples_of_another_policy_count_once_they_are_weighted():
+def test_gradient_noise_of_importance_weighted_samples_is_unbiased():
     lm, other, rewards = ToyLM(3, 2, seed=2), ToyLM(3, 2, seed=5), torch.arange(7.0, dtype=torch.float64)
     sampler, wanted = other.distribution()[0].detach(), noise.true_gradient(lm, rewards[None])
     weights = lm.distribution()[0].detach() / sampler

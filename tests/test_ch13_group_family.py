@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from docutils import nodes
+from facts import raises
 
 from minirlhf.chapters.ch13_group_relative_methods import group_family
+from minirlhf.core.errors import ArgumentError
 from minirlhf.data.formats import Problem
 from minirlhf.recipes import RECIPES, get, summary
 from minirlhf.trainers.history import History
@@ -22,28 +24,28 @@ def history(tokens, rewards):
     return rows
 
 
-def test_tokens_add_up():
+def test_group_family_tokens_add_up():
     assert group_family.tokens(history([10, 20, 30], [0, 0, 0])).tolist() == [10, 30, 60]
 
 
-def test_a_run_that_samples_twice_as_much_is_read_at_half_the_steps():
+def test_group_family_curve_compares_runs_at_equal_tokens():
     slow, fast = history([20] * 4, [0.0, 1.0, 2.0, 3.0]), history([10] * 8, [float(x) for x in range(8)])
     assert group_family.curve(slow, [20, 40, 80], window=1) == [0.0, 1.0, 3.0]
     assert group_family.curve(fast, [20, 40, 80], window=1) == [1.0, 3.0, 7.0]
 
 
-def test_a_curve_is_a_mean_of_what_came_before():
+def test_group_family_curve_is_a_mean_over_a_window():
     run = history([10] * 4, [0.0, 2.0, 4.0, 6.0])
     assert group_family.curve(run, [10, 30, 40], window=2) == [0.0, 3.0, 5.0]
-    with pytest.raises(ValueError, match="ended after 40 sampled tokens; expected 41 at least"):
+    with raises(ArgumentError, argument="points", value=41, expected=40):
         group_family.curve(run, [30, 41], window=2)
 
 
-def test_thinking_is_how_a_reply_begins():
+def test_group_family_thinks_looks_at_the_beginning_of_a_reply():
     assert group_family.thinks([Problem("x")] * 2, ["think a answer a", "answer think"]) == [1.0, 0.0]
 
 
-def test_the_compared_runs_differ_in_one_choice():
+def test_group_family_recipes_differ_in_one_choice():
     """Every row of the clip comparison can use a rollout four times, has no KL and weighs tokens alike."""
     for name, recipe in group_family.off_policy().items():
         assert recipe.update.num_iterations == 4 and recipe.update.kl is None, name
@@ -61,7 +63,7 @@ def cells(frame):
     ]
 
 
-def test_the_table_is_that_of_the_recipes():
+def test_recipe_table_has_a_row_for_each_recipe():
     from recipe_table import COLUMNS, table
 
     head, *rows = cells(table(list(RECIPES.values())))
@@ -72,7 +74,7 @@ def test_the_table_is_that_of_the_recipes():
         assert row == ["–" if text == "none" else text for text in wanted]
 
 
-def test_the_table_follows_a_changed_recipe():
+def test_recipe_table_follows_a_changed_grpo_recipe():
     from recipe_table import table
 
     _, row = cells(table([get("grpo").with_(name="mine", kl=None, epsilon_high=0.5)]))

@@ -43,7 +43,7 @@ def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
 
 
-def test_a_run_is_read_where_it_passes_the_kl():
+def test_at_kl_reads_a_run_where_it_passes_the_kl():
     places = [
         direct.PolicyMetrics(gold, kl, length)
         for gold, kl, length in ((0.0, 0.0, 4.0), (1.0, 2.0, 6.0), (0.5, 4.0, 10.0))
@@ -53,13 +53,13 @@ def test_a_run_is_read_where_it_passes_the_kl():
     assert direct.at_kl(places, 9.0) == places[-1]  # never reached: the end
 
 
-def test_true_margins_are_negative_where_the_label_is_wrong(world, sft, pairs):
+def test_compared_has_negative_true_margins_where_labels_are_wrong(world, sft, pairs):
     noisy = direct.labelled_pairs(world, sft, 64, Labeller(temperature=0.0, flip=1.0))  # every label wrong
     gaps = [example.margin for example in direct.compared(sft, noisy, world)]
     assert max(gaps) <= 0 < max(example.margin for example in direct.compared(sft, noisy))
 
 
-def test_a_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
+def test_dpo_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
     start = weights(sft)
     places, policy = direct.path(world, sft, direct.compared(sft, pairs), "dpo", FEW, (2, 4), tmp_path / "run")
     whole = direct.learn(sft, direct.compared(sft, pairs), "dpo", FEW)
@@ -69,39 +69,39 @@ def test_a_path_is_one_run_stopped_and_resumed(world, sft, pairs, tmp_path):
 
 
 @pytest.mark.parametrize("moving", [False, True])
-def test_rounds_start_from_the_policy_of_the_last(world, sft, moving):
+def test_dpo_rounds_start_from_the_policy_of_the_last(world, sft, moving):
     one = direct.rounds(world, sft, with_seed(PLAN, 1), "dpo", FEW, count=2, moving=moving)
     two = direct.rounds(world, sft, with_seed(PLAN, 1), "dpo", FEW, count=2, moving=moving)
     assert torch.equal(weights(one), weights(two)) and not torch.equal(weights(one), weights(sft))
 
 
-def test_a_discriminator_labels_what_people_did_not(world, sft):
+def test_dpo_with_discriminator_moves_the_policy(world, sft):
     policy = direct.with_discriminator(world, sft, PLAN, "dpo", FEW, count=2)
     assert not torch.equal(weights(policy), weights(sft))
 
 
-def test_tags_are_words_that_no_question_begins_with(world, sft, pairs):
+def test_tagged_model_is_measured_under_its_tag(world, sft, pairs):
     assert {direct.GOOD, direct.BAD} <= set(world.words)
     assert not any(p.split()[0] in (direct.GOOD, direct.BAD) for p in world.prompts("train") + world.prompts("test"))
     place = direct.measure_tagged(world, direct.tagged(sft, pairs, SHORT), sft, direct.GOOD, replies=1)
     assert math.isfinite(place.gold) and place.kl > 0
 
 
-def test_without_a_tag_a_model_is_measured_as_any_other(world, sft):
+def test_measure_tagged_without_a_tag_is_measure(world, sft):
     bare = direct.measure_tagged(world, sft, sft, "", replies=1)
     plain = direct.measure(world, sft, sft, replies=1)
     assert bare.gold == pytest.approx(plain.gold) and bare.length == pytest.approx(plain.length)
     assert bare.kl == pytest.approx(0.0, abs=1e-3)
 
 
-def test_pairs_are_told_by_their_likeness():
+def test_alike_sorts_pairs_by_their_likeness():
     told = lambda chosen, rejected: PreferencePair("q", chosen, rejected)
     pairs = [told("a b c", "x y z"), told("a b c", "a b d"), told("a b c", "a y z"), told("a b", "c d")]
     near, far = direct.alike(pairs, share=0.25)
     assert [p.rejected for p in near] == ["a b d"] and far[0].rejected in ("x y z", "c d")
 
 
-def test_what_moved_is_held_against_the_start(world, sft, pairs):
+def test_dpo_moved_is_measured_against_the_start(world, sft, pairs):
     examples = direct.compared(sft, pairs)
     still = direct.moved(sft, sft, examples)
     assert still["chosen"] == still["rejected"] == 0.0
@@ -111,7 +111,7 @@ def test_what_moved_is_held_against_the_start(world, sft, pairs):
     assert direct.last_mean(policy, "loss", 2) == pytest.approx(sum(policy.history["loss"][-2:]) / 2)
 
 
-def test_ches_reads_the_states_that_predict_the_answer(world, sft, pairs):
+def test_ches_of_reads_the_states_that_predict_the_answer(world, sft, pairs):
     """One pair by hand: the states from the prompt's last token to the last but one, averaged; the order of the pairs is nothing."""
     examples = direct.compared(sft, pairs)
     scores = displacement.ches_of(sft, examples, batch_size=5)
@@ -131,7 +131,7 @@ def test_ches_reads_the_states_that_predict_the_answer(world, sft, pairs):
     assert scores[pairs.index(high[0])] == scores.max() and scores[pairs.index(low[-1])] == scores.min()
 
 
-def test_the_numbers_of_appendix_h_on_the_forty_replies():
+def test_dpop_penalty_and_forward_kl_on_the_forty_replies():
     """From which penalty on DPO-Positive stays at the reference, and where the optimum of a forward KL lies below the frontier."""
     world = poem_critic()
     ref, rewards = world.reference.distribution()[0].detach(), world.rewards

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf import evidence
 from minirlhf.chapters.ch16_reasoning import budget, entropy, guided, planted, puzzles, shorter, study_guided
@@ -14,6 +15,7 @@ from minirlhf.chapters.ch16_reasoning import decoding_tables as decoding
 from minirlhf.chapters.ch16_reasoning.shell import WORLD
 from minirlhf.chapters.ch16_reasoning.tables import Coin, Pool, paid_by_a_coin, samples_to_goal
 from minirlhf.core.calling import evaluating
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator, numpy_generator
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.tasks.knights_and_knaves import agrees, worlds
@@ -22,7 +24,7 @@ from minirlhf.evidence import starts
 from minirlhf.models.heads import ValueModel
 
 
-def test_values_are_sums_over_all_chains():
+def test_step_chain_values_are_sums_over_all_chains():
     chances = torch.rand(1, 4, tables.OFFSETS, generator=generator("chances"), dtype=torch.float64)
     chances = chances / chances.sum(-1, keepdim=True)
     found = tables.values(chances)[0]
@@ -39,7 +41,7 @@ def test_values_are_sums_over_all_chains():
     "credit",
     [tables.StepCredit("outcome", 1.0), tables.StepCredit("continued", 1.0, 2), tables.StepCredit("exact", 1.0)],
 )
-def test_every_kind_of_credit_is_a_policy_gradient(credit):
+def test_step_credit_is_a_policy_gradient(credit):
     """Its mean over many draws is the derivative of the chance of a right end; the group's own mean shrinks the outcome's by (G − 1)/G."""
     plan, draws = tables.StepChain(steps=3, kinds=3, group=8), generator("gradient", credit.continuations)
     logits, asked = tables.begin(plan).requires_grad_(), torch.arange(3)
@@ -51,7 +53,7 @@ def test_every_kind_of_credit_is_a_policy_gradient(credit):
     assert ((found.mean(0) - wanted).abs() < 5 * error + 1e-9).all()
 
 
-def test_continuations_are_counted_as_sampled_steps():
+def test_step_credit_counts_continuations_as_sampled_steps():
     plan = tables.StepChain(steps=3, kinds=3, group=2)
     taken = {
         kind: tables.credited(
@@ -64,7 +66,7 @@ def test_continuations_are_counted_as_sampled_steps():
 
 
 @pytest.mark.parametrize(("passed", "count"), [(0.1, 8), (0.5, 3), (0.9, 2)])
-def test_the_best_of_n_is_the_optimum_at_this_beta(passed, count):
+def test_beta_of_best_makes_best_of_n_the_optimum(passed, count):
     """By enumeration of all draws of N among four replies, two of them right."""
     reference = torch.tensor([0.3 * passed, 0.7 * passed, 0.6 * (1 - passed), 0.4 * (1 - passed)], dtype=torch.float64)
     rewards, best = [1.0, 1.0, 0.0, 0.0], torch.zeros(4, dtype=torch.float64)
@@ -77,7 +79,7 @@ def test_the_best_of_n_is_the_optimum_at_this_beta(passed, count):
     assert torch.allclose(best, optimum / optimum.sum(), atol=1e-12)
 
 
-def test_planted_openings_are_wrong_in_their_last_cup_alone():
+def test_planted_openings_are_wrong_in_their_last_cup_only():
     prompts = planted.GAME.prompts("test")[:50]
     bad, good = planted.openings(prompts, 3)
     for prompt, wrong, right in zip(prompts, bad, good, strict=True):
@@ -91,7 +93,7 @@ def test_planted_openings_are_wrong_in_their_last_cup_alone():
         )
 
 
-def test_a_second_thought_is_taken_back_at_once_and_every_demonstration_is_right():
+def test_planted_second_thoughts_are_taken_back_at_once():
     task, rng, slipped = planted.BASES["second"], numpy_generator("slips"), 0
     for prompt in task.prompts("train")[:200]:
         said = task.demonstration(prompt, rng)
@@ -106,7 +108,7 @@ def test_a_second_thought_is_taken_back_at_once_and_every_demonstration_is_right
 
 
 @pytest.mark.parametrize("left", range(7))
-def test_half_a_thought_is_worth_its_luck(left):
+def test_budget_stays_with_chance_after_half_a_thought(left):
     """By enumeration of all rows of swaps: after r of them the ball is where it was with chance 1/4 + 3/4 · 3^−r."""
     done = 6 - left
     rows = ["ball b swaps " + " ".join(["ab"] * done + list(rest)) for rest in itertools.product(SWAPS, repeat=left)]
@@ -114,7 +116,7 @@ def test_half_a_thought_is_worth_its_luck(left):
     assert shares == pytest.approx(1 / 4 + 3 / 4 * 3.0**-left, abs=1e-12)
 
 
-def test_a_chain_is_cut_and_read():
+def test_budget_cut_and_settled_read_a_chain():
     prompt, chain = "ball c swaps cd bc bd ab ac ab", "think c d d b a no a c c answer c"
     assert budget.cut(chain, 0) == "think c answer"
     assert budget.cut(chain, 2) == "think c d d answer"
@@ -131,7 +133,7 @@ def test_a_chain_is_cut_and_read():
         assert not budget.errs_before(prompt, uneven)
 
 
-def test_what_is_counted_of_chains_that_are_cut_or_told_to_wait(monkeypatch):
+def test_budget_counts_chains_that_are_cut_or_told_to_wait(monkeypatch):
     """A policy by hand: four chains right, one wrong at its last step, one before, one a position short."""
     _, prompts = planted.games(7)
     paths = [[prompt.split()[1], *positions(prompt)] for prompt in prompts]
@@ -168,7 +170,7 @@ def test_what_is_counted_of_chains_that_are_cut_or_told_to_wait(monkeypatch):
 
 
 @pytest.mark.parametrize("beta", [2.0, 0.5, 0.1])
-def test_soft_weights_draw_the_optimum_token_by_token(beta):
+def test_decoded_by_soft_value_draws_the_optimum(beta):
     """By enumeration of all chains of three steps: the Gibbs distribution, its right ends and its KL; weights exp(V/β) draw another one."""
     plan = tables.StepChain(steps=3)
     chances = tables.begin(plan).softmax(-1)[0]
@@ -187,14 +189,14 @@ def test_soft_weights_draw_the_optimum_token_by_token(beta):
     assert gained(other, paid_other) < gained(ends, paid) - 1e-6
 
 
-def test_the_value_as_a_weight_draws_replies_given_that_they_are_right():
+def test_decoded_by_value_draws_replies_given_that_they_are_right():
     worth = decoding.first_values(tables.StepChain(steps=4))
     ends, paid = decoding.decoded(worth, tables.StepChain(steps=4))
     assert float(ends[0]) == pytest.approx(1, abs=1e-12)
     assert paid == pytest.approx(-math.log(float(worth[0, 0])), abs=1e-12)
 
 
-def test_the_best_read_of_several_replies():
+def test_decoding_best_of_several_readings():
     said = torch.tensor([0.9, 0.2, 0.95, 0.1, 0.3], dtype=torch.float64)
     ends = torch.tensor([0.3, 0.2, 0.1, 0.3, 0.1], dtype=torch.float64)
     drawn = list(itertools.product(range(5), repeat=3))
@@ -202,7 +204,7 @@ def test_the_best_read_of_several_replies():
     assert decoding.best(said, ends, 3) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_readings_without_noise_are_the_values_and_never_quite_sure():
+def test_decoding_readings_without_noise_are_the_values():
     worth = decoding.first_values(tables.StepChain(steps=2))
     said = decoding.readings(worth, 0.0, 1)
     assert torch.allclose(said, decoding.MODEST + (1 - 2 * decoding.MODEST) * worth, atol=1e-12)
@@ -210,7 +212,7 @@ def test_readings_without_noise_are_the_values_and_never_quite_sure():
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_right_and_wrong_samples_push_the_same_way(count):
+def test_right_and_wrong_samples_push_along_the_gradient_of_pass_at_n(count):
     """a on the right ones and −b on the wrong ones is (a + b)∇p; with a + b = N(1 − p)^(N−1) it is the gradient of the best of N's chance."""
     logits = torch.randn(6, generator=generator("push", count), dtype=torch.float64).requires_grad_()
     right = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)
@@ -223,7 +225,7 @@ def test_right_and_wrong_samples_push_the_same_way(count):
     assert torch.allclose(pushed, slope, atol=1e-12)
 
 
-def test_a_thinker_mostly_thinks_its_usual_steps_and_is_always_right():
+def test_shorter_demonstrations_take_their_usual_steps():
     prompts, rng = shorter.BASE.prompts("test")[:200], numpy_generator("thinkers")
     for task in (shorter.LONG, shorter.SHORT):
         said = [task.demonstration(prompt, rng) for prompt in prompts]
@@ -232,7 +234,7 @@ def test_a_thinker_mostly_thinks_its_usual_steps_and_is_always_right():
         assert usual == pytest.approx(0.7 + 0.3 / 7, abs=0.15)
 
 
-def test_pay_is_the_grade_and_a_share_of_the_reward_for_being_shorter_than_the_others():
+def test_shorter_paid_is_grade_and_share_of_length_reward():
     """One group of four of the same game, three swaps long: ½ for the shortest, −½ for the longest, nothing above 0 for a wrong one."""
     game = next(p for p in shorter.task_problems(shorter.BASE, "test") if p.prompt[-1]["content"].count(" no") == 3)
     prompt = game.prompt[-1]["content"]
@@ -244,7 +246,7 @@ def test_pay_is_the_grade_and_a_share_of_the_reward_for_being_shorter_than_the_o
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
-def test_coins_that_were_met_pull_towards_a_half(share):
+def test_coin_reused_replies_pull_towards_one_half(share):
     """To second order in η, K unclipped updates on n replies move the logit by K(K − 1)/2 · η² π(1 − π)(1 − 2π)/n on average: every group, summed."""
     K, n, eta = 4, 2, 1e-3
     start = math.log(share / (1 - share))
@@ -260,7 +262,7 @@ def test_coins_that_were_met_pull_towards_a_half(share):
     assert moved == pytest.approx(K * (K - 1) / 2 * eta**2 * share * (1 - share) * (1 - 2 * share) / n, rel=1e-2)
 
 
-def test_coins_are_used_once_or_again():
+def test_paid_by_a_coin_moves_only_with_reused_coins():
     """Without a clip, coins that were used once leave the logit where it was on average, and coins used again pull it down from .8."""
     plan = Coin(runs=20_000, steps=1, learning_rate=2.0)
     start, error = math.log(4), 3 * math.sqrt(0.16 * 4 * 4 * 4 / plan.batch / plan.runs)
@@ -281,11 +283,11 @@ def test_coins_are_used_once_or_again():
         ("think try k k n yes yes yes answer k k", 0.0),
     ],
 )
-def test_the_strict_form_is_asked_for_whatever_the_answer(completion, form):
+def test_puzzles_in_form_ignores_the_answer(completion, form):
     assert puzzles.in_form(completion) == form
 
 
-def test_what_the_chains_of_puzzles_are():
+def test_puzzles_thoughts_of_chains_by_hand():
     """By hand: three chains and a bare answer; of ten verdicts eight are right, and seven should be a yes."""
     puzzle = "A says part , B says A same C , C says all"
     whole = puzzles.WORLD.reference(puzzle)
@@ -297,7 +299,7 @@ def test_what_the_chains_of_puzzles_are():
     assert set(puzzles.thoughts([puzzle] * 2, ["answer k n n", ""]).values()) == {0.0}
 
 
-def test_a_careless_demonstrator_is_always_right():
+def test_puzzles_demonstrations_are_right_and_half_in_form():
     """In half of the replies it keeps to the form."""
     rng = numpy_generator("careless")
     prompts = puzzles.WORLD.prompts("train")[:200]
@@ -307,7 +309,7 @@ def test_a_careless_demonstrator_is_always_right():
     assert {puzzles.difficulty(prompt) for prompt in prompts} <= set(puzzles.LEVELS)
 
 
-def test_every_puzzle_kept_apart_has_a_twin_among_the_others():
+def test_puzzles_of_the_test_split_have_twins_in_train():
     """With the names exchanged; of two people it does not matter who is named first."""
     names, twins = "ABC", 0
     known = {tuple(puzzles.read(prompt)) for prompt in puzzles.WORLD.prompts("train")}
@@ -326,7 +328,7 @@ def test_every_puzzle_kept_apart_has_a_twin_among_the_others():
     assert twins == len(puzzles.WORLD.prompts("test"))
 
 
-def test_a_puzzle_is_solved_by_three_look_ups_and_a_sum():
+def test_puzzles_solution_is_the_world_of_most_agreement():
     """The solution is the one world in which most speakers agree."""
     for prompt in puzzles.WORLD.prompts("test")[:100]:
         said = puzzles.read(prompt)
@@ -336,7 +338,7 @@ def test_a_puzzle_is_solved_by_three_look_ups_and_a_sum():
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.3, 0.7), (0.3, 1.0), (0.6, 0.2)])
-def test_the_least_kl_is_that_of_two_coins(before, after):
+def test_decoding_least_kl_is_that_of_two_coins(before, after):
     """By enumeration over four replies: no policy that is right as often pays less, and the one that only reweighs pays just that."""
     reference = torch.tensor([before / 3, 2 * before / 3, (1 - before) / 4, 3 * (1 - before) / 4], dtype=torch.float64)
     least = decoding.least_kl(before, after)
@@ -368,7 +370,7 @@ class Prefers(torch.nn.Module):
 
 
 @pytest.mark.parametrize("weigh", [guided.by_value, guided.by_exponential(0.3)])
-def test_a_verifier_that_knows_nothing_leaves_the_policy_alone(player, weigh):
+def test_guided_by_an_ignorant_verifier_leaves_the_policy(player, weigh):
     policy, prompts = player
     head = ValueModel.from_causal_lm(policy.model, seed=1)  # it begins at 0
     found = guided.guided(policy, head, prompts, weigh, seed=1, top=len(policy.tokenizer))
@@ -379,7 +381,7 @@ def test_a_verifier_that_knows_nothing_leaves_the_policy_alone(player, weigh):
     ("weigh", "favour"),
     [(guided.by_value, (1 + math.exp(1)) / (1 + math.exp(-2))), (guided.by_exponential(0.3), None)],
 )
-def test_a_verifier_of_the_first_word_costs_what_that_word_costs(player, weigh, favour):
+def test_guided_by_the_first_word_has_the_kl_of_that_word(player, weigh, favour):
     """By hand: the first word is drawn by π times its weight, and all others by π."""
     policy, prompts = player
     tokenizer = policy.tokenizer
@@ -395,14 +397,14 @@ def test_a_verifier_of_the_first_word_costs_what_that_word_costs(player, weigh, 
     assert found.kl == pytest.approx(float(kl.mean()), abs=1e-4) and float(kl.mean()) > 1e-3
 
 
-def test_guided_prompts_have_one_length(player):
+def test_guided_refuses_prompts_of_several_lengths(player):
     policy, prompts = player
-    with pytest.raises(ValueError, match="several lengths"):
+    with raises(ArgumentError, argument="prompts", problem="several lengths"):
         guided.guided(policy, torch.nn.Identity(), [prompts[0], "ball a"], guided.by_value, seed=1)
 
 
 @pytest.mark.parametrize(("count", "kinds"), [(4, 15), (16, 24)])
-def test_how_many_kinds_of_swaps_the_first_questions_hold(count, kinds):
+def test_shell_game_first_prompts_hold_kinds_of_swaps(count, kinds):
     """The questions of "A few questions, over and over": from which cup, by which of six swaps, of 24."""
     met = set()
     for prompt in WORLD.prompts("train")[:count]:
@@ -412,18 +414,18 @@ def test_how_many_kinds_of_swaps_the_first_questions_hold(count, kinds):
     assert [positions(prompt)[-1] for prompt in WORLD.prompts("train")[:4]] == ["c", "a", "a", "a"]
 
 
-def test_filters_that_cannot_be_are_refused():
+def test_samples_to_goal_refuses_filters():
     pool = Pool(size=20, most=2)
-    for filtering, chosen, message in (
-        ("offlin", {}, "expected one of"),
-        ("curriculum", {"pace": 0}, "at least 1"),
-        ("offline", {"kept": (9, 9)}, "no prompt"),
+    for filtering, chosen, argument, value in (
+        ("offlin", {}, "filtering", "offlin"),
+        ("curriculum", {"pace": 0}, "pace", 0),
+        ("offline", {"kept": (9, 9)}, "kept", (9, 9)),
     ):
-        with pytest.raises(ValueError, match=message):
+        with raises(ArgumentError, argument=argument, value=value):
             samples_to_goal(filtering, 1, pool, **chosen)
 
 
-def test_what_a_first_word_and_the_best_of_n_cost():
+def test_kl_of_a_first_word_and_of_best_of_n():
     """The KL of replies that begin with a word of probability p is log 1/p, that of the best of n at most log n − (n − 1)/n."""
     shares = evidence.values(evidence.result("ch16_guided"), "sampled_thinks")
     assert sum(math.log(1 / share) for share in shares) / len(shares) == pytest.approx(1.79, abs=5e-3)
@@ -431,7 +433,7 @@ def test_what_a_first_word_and_the_best_of_n_cost():
     assert math.log(16) - 15 / 16 == pytest.approx(1.84, abs=5e-3)
 
 
-def test_tokens_of_the_largest_covariance_are_left_out():
+def test_without_largest_covariance_leaves_out_tokens():
     """Against a sum over tokens by hand; what stands behind a reply's end, here the largest of all, takes no part."""
     draws = generator("covariance")
     mask = torch.rand(6, 7, generator=draws) < 0.8
@@ -446,7 +448,7 @@ def test_tokens_of_the_largest_covariance_are_left_out():
     assert set(kept.flatten().tolist()) == {0.0, 1.0}
 
 
-def test_what_is_told_of_a_run_that_reaches_its_goal_or_never_does():
+def test_entropy_told_of_a_run_with_and_without_its_goal():
     history = {
         "reward": [0.0, 0.5, 1.0, 1.0, 0.5], "neg_logp": [5.0, 4.0, 3.0, 2.0, 1.0],
         "thinks": [0.0, 0.0, 1.0, 1.0, 1.0], "clip_fraction": [0.0, 0.1, 0.2, 0.3, 0.4],
@@ -461,7 +463,7 @@ def test_what_is_told_of_a_run_that_reaches_its_goal_or_never_does():
     assert entropy.told(history, (2,), 2, 1.1)["until"] == 5
 
 
-def test_a_share_of_none_that_think_is_recorded_as_none_right(monkeypatch):
+def test_study_guided_records_no_thinkers_as_none_right(monkeypatch):
     tries = SimpleNamespace(
         prompts=["p", "q"], texts=[["answer a"] * 2] * 2, right=torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     )

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 # -- the adventure ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_way_leads_to_the_treasure_and_no_shorter_one_does():
+def test_adventure_way_is_the_shortest_to_the_treasure():
     state, steps = State(), 0
     while not state.treasure:
         state, steps = state.after(adventure.WAY[state.number]), steps + 1
@@ -39,7 +39,7 @@ def test_the_way_leads_to_the_treasure_and_no_shorter_one_does():
     assert not any(state.treasure for state in reached)
 
 
-def test_environment_and_table_are_one_world():
+def test_adventure_environment_agrees_with_its_table():
     """Random courses through the tools earn what the table says, and see something new just when the state changes."""
     rng, calls = random.Random(0), {"west": ("go", {"direction": "west"}), "east": ("go", {"direction": "east"}), "take": ("take", {}), "open": ("open_door", {})}  # fmt: skip
     for _ in range(40):
@@ -56,7 +56,7 @@ def test_environment_and_table_are_one_world():
                 break
 
 
-def test_courses_are_all_there_is():
+def test_adventure_courses_sum_to_one():
     every = adventure.courses(0.0)
     for logits in (adventure.taught(), torch.randn(12, 4, dtype=torch.float64)):
         assert adventure.probabilities(logits, every).sum() == pytest.approx(1, abs=1e-12)
@@ -77,7 +77,7 @@ def test_courses_are_all_there_is():
     assert float(summed) == pytest.approx(won, abs=1e-12)
 
 
-def test_courses_that_are_played_are_those_that_are_listed():
+def test_adventure_played_courses_are_among_the_listed():
     """The same states, rewards and ends, for the actions that were taken."""
     logits = torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + adventure.taught(3)
     some, every = adventure.played(logits, 200, BONUS, torch.Generator().manual_seed(0)), adventure.courses(BONUS)
@@ -91,7 +91,7 @@ def test_courses_that_are_played_are_those_that_are_listed():
 
 
 @pytest.mark.parametrize("bonus", [0.0, BONUS])
-def test_every_credit_has_the_true_gradient(bonus):
+def test_adventure_credit_has_the_true_gradient(bonus):
     """That of the expected reward, by autograd through the probabilities of all courses."""
     logits, every = adventure.taught().requires_grad_(), adventure.courses(bonus)
     value = adventure.probabilities(logits, every) @ every.rewards.sum(1)
@@ -106,7 +106,7 @@ def test_every_credit_has_the_true_gradient(bonus):
         torch.testing.assert_close(found["mean"], slope.flatten(), rtol=0, atol=1e-12)
 
 
-def test_with_one_reward_at_the_end_a_turns_return_is_the_courses():
+def test_adventure_credit_variance_by_turn_and_baseline():
     """So is its variance; with bonuses it falls, but only against what is usual at the same turn."""
     variance = {
         (bonus, by_turn, baseline): float(
@@ -124,7 +124,7 @@ def test_with_one_reward_at_the_end_a_turns_return_is_the_courses():
     assert variance[BONUS, True, turn] < at_place < variance[BONUS, False, group], "how many turns are left counts, too"
 
 
-def test_a_mean_of_others_leaves_the_own_course_out():
+def test_adventure_of_others_leaves_the_own_course_out():
     """Course by course and turn by turn, by loops; where nobody else has been, the credit is 0."""
     rng = torch.Generator().manual_seed(5)
     some = adventure.played(adventure.taught(), 6, BONUS, rng)
@@ -142,7 +142,7 @@ def test_a_mean_of_others_leaves_the_own_course_out():
     assert alone, "no course was ever alone at a place; the case was not tried"
 
 
-def test_no_kind_of_credit_is_faster_or_slower_than_that_of_whole_courses():
+def test_study_turns_finds_no_credit_faster_than_whole_courses():
     """The page: of all differences that were looked at, with conversations not compared with themselves, none holds."""
     pairs = [
         (f"{world}_{pace}_{arm}_others_steps", f"{world}_{pace}_course_others_steps")
@@ -153,7 +153,7 @@ def test_no_kind_of_credit_is_faster_or_slower_than_that_of_whole_courses():
     assert len(found) == 18 and not any(difference.apart for difference in found.values())
 
 
-def test_the_tokens_of_a_turn_share_its_credit():
+def test_credit_of_turns_is_shared_by_the_tokens_of_a_turn():
     """The four conversations that the page credits by hand, in turns of two tokens with one of the tool's in between; the second group earns the same, twice as much."""
     earned, turns = [[0.3, 0, 1], [0.3, 0, 0], [0, 0.3], [0, 0]], [3, 3, 2, 2]
     mask, steps = torch.zeros(8, 8, dtype=torch.bool), torch.zeros(8, 8)
@@ -171,7 +171,7 @@ def test_the_tokens_of_a_turn_share_its_credit():
         assert not found[row][~mask[row]].any()
 
 
-def test_every_course_is_a_conversation_that_the_model_can_write():
+def test_player_demonstrations_are_courses_in_the_words_of_the_tokenizer():
     """The words of the game are the tokenizer's, and who is shown a course is told what the game says."""
     tokenizer = word_tokenizer(player.WORDS, chat_template=WORDS_AND_TOOLS)
     some = adventure.played(adventure.taught(1.5), 60, 0.0, torch.Generator().manual_seed(0))
@@ -193,7 +193,7 @@ def test_every_course_is_a_conversation_that_the_model_can_write():
 # -- the calculator --------------------------------------------------------------------------------------------------------
 
 
-def test_questions_and_demonstrations():
+def test_calculators_questions_and_demonstrations():
     train, test = calculators.products()
     assert len(train) == 7600 and len(test) == 500 and not set(train) & set(test) and len(calculators.sums()) == 100
     tokenizer = calculators.word_tokenizer(calculators.WORDS, chat_template=calculators.WORDS_AND_TOOLS)
@@ -206,7 +206,7 @@ def test_questions_and_demonstrations():
     assert heard == ["<tool>", "3", "9", "0", "1", "<assistant>"]
 
 
-def test_a_calculator_fails_and_lies_as_often_as_it_should():
+def test_calculators_fail_and_lie_as_often_as_asked():
     made = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
     said = [Toolbox.of(made()).answer(ToolCall("a", "calculator", {"expression": "1 2 * 3"})) for _ in range(600)]
     again = calculators.Calculators(fail=0.3, lie=0.2, seed=3)
@@ -221,7 +221,7 @@ def test_a_calculator_fails_and_lies_as_often_as_it_should():
 # -- facts that change -----------------------------------------------------------------------------------------------------
 
 
-def test_usual_values_are_right_as_often_as_it_is_said():
+def test_facts_usual_values_are_right_as_often_as_stated():
     shown = facts.facts("test", 400)
     for place, steady in facts.STEADY.items():
         values = [fact.value for fact in shown if fact.place == place]
@@ -232,7 +232,7 @@ def test_usual_values_are_right_as_often_as_it_is_said():
 @pytest.mark.parametrize(
     "options", [{}, {"lie": 0.4, "cost": 0.2}, {"fail": 0.5, "cost": 0.1}, {"fail": 0.2, "lie": 0.3}]
 )
-def test_ways_are_worth_what_playing_them_earns(options):
+def test_facts_worths_are_what_playing_earns(options):
     """The three ways, played by hand with the environment itself, 3,000 times; five standard deviations."""
     cost, luck = options.get("cost", 0.0), {name: options[name] for name in ("fail", "lie") if name in options}
     rng, made, place = facts.numpy_generator("by hand"), facts.Directories(**luck, seed=5), "pink"
@@ -252,7 +252,7 @@ def test_ways_are_worth_what_playing_them_earns(options):
         assert abs(sum(earned[way]) / 3000 - worth) < 5 * 0.5 / 3000**0.5, way
 
 
-def test_demonstrations_answer_what_their_way_makes_of_it():
+def test_facts_demonstrations_answer_by_what_was_heard():
     tokenizer = facts.word_tokenizer(facts.WORDS, chat_template=facts.WORDS_AND_TOOLS)
     fact = facts.Fact("red", "7")
     cases = ([], "4"), (["7"], "7"), (["error: ?"], "4"), (["7", "7"], "7"), (["7", "3"], "4"), (["error: ?", "error: ?"], "4")  # fmt: skip
@@ -265,14 +265,14 @@ def test_demonstrations_answer_what_their_way_makes_of_it():
         assert "<tool>" not in learned and "error:" not in learned
 
 
-def test_best_ways_are_thresholds_of_the_head():
+def test_facts_best_way_is_a_threshold_of_the_head():
     """A perfect tool is asked just where the head errs more often than a call costs."""
     for cost in (0.2, 0.4, 0.6, 0.8):
         for place, way in facts.best(cost).items():
             assert (way == "once") == (facts.STEADY[place] < 1 - cost)
 
 
-def test_environments_take_what_trl_hands_them():
+def test_environments_take_the_fields_that_trl_hands_them():
     """``reset`` gets all fields of an example by name; tools have type hints and a docstring."""
     for environment in (Adventure(), calculators.Calculators()(), facts.Directories()()):
         environment.reset(prompt=[], value="4", place="red")
@@ -282,7 +282,7 @@ def test_environments_take_what_trl_hands_them():
 # -- examples of the text --------------------------------------------------------------------------------------------------
 
 
-def test_four_conversations_by_hand():
+def test_turn_advantages_of_four_conversations_by_hand():
     rewards = torch.tensor([[0.3, 0, 1], [0.3, 0, 0], [0, 0.3, 0], [0, 0, 0]], dtype=torch.float64)
     there = torch.tensor([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]]).bool()
     totals = rewards.sum(1)
@@ -294,7 +294,7 @@ def test_four_conversations_by_hand():
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_when_a_call_pays_by_hand():
+def test_call_worth_changes_sign_by_hand():
     head = torch.tensor([0.69, 0.71])
     worth = tools.call_worth(torch.ones(2), head, cost=0.3)
     assert worth[0] > 0 > worth[1], "more than seven times in ten"
@@ -302,7 +302,7 @@ def test_when_a_call_pays_by_hand():
     assert free[0] > 0 > free[1], "a tool that lies as often as the head errs"
 
 
-def test_two_checks_of_a_calculator_by_hand():
+def test_check_worth_of_two_checks_by_hand():
     read, head, lie = torch.tensor(0.95), torch.tensor(0.1), 0.2
     twice = tools.check_worth(read, head, lie=lie, caught=1.0, alarm=lie)
     assert lie * 1.0 * head == pytest.approx(0.02) and (1 - lie) * lie * (read - head) == pytest.approx(0.136)
@@ -310,13 +310,13 @@ def test_two_checks_of_a_calculator_by_hand():
     assert float(tools.check_worth(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
 
 
-def test_twenty_turns_by_hand():
+def test_tokens_read_again_and_on_of_twenty_turns():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
     assert tools.tokens_read_again(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
     assert tools.tokens_read_on(prompt, heard) == 8_119
 
 
-def test_whose_word_is_right():
+def test_levels_dispute_follows_the_highest_level():
     words = {"system": ("say {}", "w0"), "user": ("please say {}", "w1"), "tool": ("and say {}", "w2")}
     for who, right, willing in (((), "", ""), (("tool",), "", " w2"), (("user", "tool"), " w1", " w1"), (levels.LEVELS, " w0", " w0")):  # fmt: skip
         asked = levels.Dispute("red", "4 7", {level: words[level] for level in who})
@@ -327,7 +327,7 @@ def test_whose_word_is_right():
     assert not {*levels.UNTAUGHT} & {*levels.TAUGHT}
 
 
-def test_who_asks_for_which_word_is_learned_from_the_policys_own_words():
+def test_levels_demonstration_learns_own_words_only():
     tokenizer = levels.word_tokenizer((*levels.WORDS, *levels.SAID), chat_template=levels.WORDS_AND_TOOLS)
     drawn = levels.drawn(numpy_generator("test"), levels.LEVELS)
     assert len({word for _, word in drawn.words.values()}) == 3
@@ -337,7 +337,7 @@ def test_who_asks_for_which_word_is_learned_from_the_policys_own_words():
     assert "<unk>" not in words and drawn.words["system"][1] in learned and drawn.words["tool"][1] not in learned
 
 
-def test_thoughts_hold_the_sum_so_far_and_empty_words_are_as_many():
+def test_thoughts_hold_the_sum_so_far_and_waits_are_as_long():
     tokenizer = thoughts.word_tokenizer(thoughts.WORDS, chat_template=thoughts.WORDS_AND_TOOLS)
     asked = thoughts.Sum(("red", "blue", "gold"), (4, 9, 5))
     thought = [asked.thought(number, "thinks").split() for number in range(4)]
@@ -355,7 +355,7 @@ def test_thoughts_hold_the_sum_so_far_and_empty_words_are_as_many():
     assert [register.lookup(name) for name in asked.names] == ["4", "9", "5"]
 
 
-def test_a_walk_by_hand_with_a_detour():
+def test_trail_walk_with_a_detour_by_hand():
     """4, so green, of which nothing is known, so gold; 9, so blue; 5."""
     walk = trail.Walk("red", 3, {"red": "4", "gold": "9", "blue": "5", "pink": "0", "grey": "0"})
     assert [step.name for step in walk.steps()] == ["red", "green", "gold", "blue"] and walk.answer == "answer 8"
@@ -369,7 +369,7 @@ def test_a_walk_by_hand_with_a_detour():
     ] == f"{begun[-1]}answer 8"
 
 
-def test_name_and_digit_just_read_are_enough_for_three_third_calls_of_four():
+def test_trail_third_call_is_predicted_by_name_and_digit():
     """What notebook 17 says of walks without thoughts: a table of the third call by the look-up before it, counted from walks like those shown."""
     table: dict[tuple[str, str], Counter[str]] = {}
     rng = numpy_generator("walks", 1)
@@ -382,7 +382,7 @@ def test_name_and_digit_just_read_are_enough_for_three_third_calls_of_four():
     assert 0.7 < sum(right) / len(right) < 0.8
 
 
-def test_walks_are_as_long_as_asked_and_their_acts_are_the_same_with_and_without_thoughts():
+def test_trail_walks_have_the_asked_length_and_the_same_acts_in_all_ways():
     tokenizer = trail.word_tokenizer(trail.WORDS, chat_template=trail.WORDS_AND_TOOLS)
     rng, detours = numpy_generator("walks by hand"), 0
     for count in (1, 2, 3) * 20:
@@ -399,35 +399,28 @@ def test_walks_are_as_long_as_asked_and_their_acts_are_the_same_with_and_without
     assert set(trail.LEADS) == set(trail.KEYS) and max(trail.LEADS.count(name) for name in trail.KEYS) > 1
 
 
-def test_what_the_page_says_of_the_benchmark():
-    page = (ROOT / "book/17-tools.md").read_text(encoding="utf-8")
-    found = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]["micro"]
-    two, four, eight = (f"{found[turns]['times']:.2f}" for turns in ("2", "4", "8"))
-    assert four == eight
-    assert f"that is {two} times as many tokens per second at two turns and {eight} at four and at eight" in page
-    assert all(each["same"] == 1.0 for each in found.values()), "both ways sample the same conversations"
-    guide = (ROOT / "book/engine.md").read_text(encoding="utf-8")
-    of = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]
-    for name in ("nano", "micro"):
-        first, second, third = (f"{each['times']:.2f}" for each in of[name].values())
-        assert f"{first}, {second} and {third} times" in guide
-        assert name == "micro" or f"with a smaller model {first} to {third} (" in page
+def test_turns_benchmark_samples_the_same_conversations_both_ways():
+    found = json.loads((ROOT / "benchmarks/turns.json").read_text(encoding="utf-8"))["found"]
+    assert all(each["same"] == 1.0 for sizes in found.values() for each in sizes.values())
 
 
-def test_the_calls_that_the_page_prints():
-    """The schema, the two forms and the answer to a call of a tool that is not there, as the library writes them."""
-    page = (ROOT / "book/17-tools.md").read_text(encoding="utf-8")
+def test_calls_of_a_toolbox_are_written_as_chapter_17_shows():
+    """The schema, the two forms, and a call of a tool that is not there."""
     toolbox = Toolbox([lookup({})])
-    printed = page[page.index('{"name": "lookup", "description"') :].split("```")[0]
-    assert json.loads(printed) == toolbox.schemas[0]["function"]
-    for form in ("json", "python"):
-        written = calls.write_call("lookup", {"key": "red"}, form)
-        assert written.replace("'", '"') in page
+    key = {"type": "object", "properties": {"key": {"type": "string", "description": "the word."}}, "required": ["key"]}
+    schema = toolbox.schemas[0]["function"]
+    assert (schema["name"], schema["parameters"]) == ("lookup", key)
+    written = [calls.write_call("lookup", {"key": "red"}, form).replace("'", '"') for form in ("json", "python")]
+    assert written == [
+        '<tool_call>{"name": "lookup", "arguments": {"key": "red"}}</tool_call>',
+        '<tool_call>lookup(key="red")</tool_call>',
+    ]
     [call] = calls.read_calls('<tool_call>searchLookup(key="red")</tool_call>', toolbox.schemas).calls
-    assert toolbox.answer(call).content in page
+    answer = toolbox.answer(call)
+    assert answer.failed and "searchLookup" in answer.content and answer.content.split()[-1] == "lookup"
 
 
-def test_attention_is_a_cube_again_and_a_square_on():
+def test_attention_pairs_grow_with_the_cube_without_a_cache():
     """Pairs of tokens of which one attends to the other, what is said included: twice the turns cost eight times as many and four times."""
 
     def pairs(turns, kept, said=10, heard=40):
@@ -444,7 +437,7 @@ def test_attention_is_a_cube_again_and_a_square_on():
     assert pairs(400, True) / pairs(200, True) == pytest.approx(4, rel=0.02)
 
 
-def test_returns_of_conversations_with_no_room_to_spare():
+def test_turn_returns_of_the_shortest_conversations():
     """One token; and turns of one token with one between them."""
     short = tools.turn_returns(torch.tensor([[2.0]]), torch.tensor([[True]]))
     assert short.tolist() == [[2.0]]

@@ -5,10 +5,12 @@ from collections import Counter
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf import evidence
 from minirlhf.chapters.ch19_evaluation import answer_formats, facts, leaks, word_models
 from minirlhf.chapters.ch19_evaluation import examples_in_prompt as pages
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.models.tiny import tiny_model
 from minirlhf.trainers.sft import SFTConfig
@@ -21,7 +23,7 @@ def untrained(of, seed=0):
 # -- one word after a prompt ---------------------------------------------------------------------------------------
 
 
-def test_the_next_word_of_a_prompt_does_not_depend_on_its_neighbours_in_the_batch():
+def test_next_word_does_not_depend_on_the_batch():
     """Prompts of other lengths stand beside it, padded; each row is a distribution."""
     of = leaks.tokenizer()
     model, prompts = untrained(of), ["max 1 2 3 4", "sum 5", "<user> max 7 8 9 1 <assistant>"]
@@ -31,7 +33,7 @@ def test_the_next_word_of_a_prompt_does_not_depend_on_its_neighbours_in_the_batc
     torch.testing.assert_close(together.exp().sum(-1), torch.ones(3), atol=1e-5, rtol=0)
 
 
-def test_of_a_page_all_is_learned_and_of_an_answer_the_answer():
+def test_loss_mask_of_a_page_and_of_an_answer():
     of = leaks.tokenizer()
     assert all(word_models.page(of, "max 1 2").loss_mask)
     found = word_models.answered(of, "max 1 2", "2")
@@ -42,11 +44,11 @@ def test_of_a_page_all_is_learned_and_of_an_answer_the_answer():
 
 
 @pytest.mark.parametrize(("item", "known"), [(("max", "3", "19", "4", "0"), "19"), (("sum", "3", "19", "4", "0"), "6")])
-def test_the_answers_of_two_items(item, known):
+def test_leaks_answer_of_two_items(item, known):
     assert leaks.answer(item) == known
 
 
-def test_another_order_keeps_the_answer_and_a_twin_has_another_one(fresh_seed):
+def test_leaks_shuffled_keeps_the_answer_and_twin_changes_it(fresh_seed):
     rng = numpy_generator("test", fresh_seed)
     for item in leaks.items(40, "test", fresh_seed):
         mixed, twin = leaks.shuffled(item, rng), leaks.twin(item, rng)
@@ -56,7 +58,7 @@ def test_another_order_keeps_the_answer_and_a_twin_has_another_one(fresh_seed):
 
 
 @pytest.mark.parametrize(("leak", "copies"), [("none", 0), ("copies", 1), ("shuffled", 0)])
-def test_what_of_a_test_stands_in_the_training_data(leak, copies):
+def test_leaks_put_test_items_into_training_data(leak, copies):
     """All of it, as often as said; as it is, or with its numbers in another order."""
     test = [item for item in leaks.items(30, "test", 1) if len(set(item)) == len(item)]
     few = SFTConfig(max_steps=1, batch_size=2)
@@ -74,7 +76,7 @@ def test_what_of_a_test_stands_in_the_training_data(leak, copies):
 # -- examples in a prompt ------------------------------------------------------------------------------------------
 
 
-def test_a_page_has_one_pair_of_labels_and_clear_words_never_lie(fresh_seed):
+def test_examples_page_has_one_pair_of_labels(fresh_seed):
     rng = numpy_generator("test", fresh_seed)
     for _ in range(60):
         lines = [line.split(" -> ") for line in pages.written(rng).split(" ; ")]
@@ -84,7 +86,7 @@ def test_a_page_has_one_pair_of_labels_and_clear_words_never_lie(fresh_seed):
         assert all(pair["-+".index(word[5])] == label for word, label in lines if word.startswith("clear"))
 
 
-def test_vague_words_have_the_rating_of_their_kind_two_times_of_three(fresh_seed):
+def test_examples_vague_words_agree_two_times_of_three(fresh_seed):
     """Of the words that are shown, within five standard errors."""
     rng, agree = numpy_generator("test", fresh_seed), []
     for _ in range(1500):
@@ -100,7 +102,7 @@ def test_vague_words_have_the_rating_of_their_kind_two_times_of_three(fresh_seed
     ("order", "good", "last"),
     [("balanced", 3, None), ("mostly_good", 5, None), ("mostly_bad", 1, None), ("good_last", 3, 1), ("bad_last", 3, 0)],
 )
-def test_examples_are_as_their_order_says_and_all_correct(order, good, last, fresh_seed):
+def test_examples_follow_their_order_and_are_correct(order, good, last, fresh_seed):
     rng = numpy_generator("test", fresh_seed)
     ratings = [pages.ORDERS[order](rng) for _ in range(20)]
     for sides, prompt in zip(ratings, pages.prompts(ratings, ["asked"] * 20, rng), strict=True):
@@ -113,7 +115,7 @@ def test_examples_are_as_their_order_says_and_all_correct(order, good, last, fre
 # -- a world of facts ----------------------------------------------------------------------------------------------
 
 
-def test_no_text_states_what_is_never_stated(fresh_seed):
+def test_facts_texts_never_state_what_is_withheld(fresh_seed):
     world, of = facts.FactWorld.of(fresh_seed % 1000), facts.tokenizer()
     texts = [of.decode(text.input_ids, skip_special_tokens=True).split() for text in world.texts(800)]
     stated = [text[0] for text in texts if "lives" in text]
@@ -124,7 +126,7 @@ def test_no_text_states_what_is_never_stated(fresh_seed):
 
 
 @pytest.mark.parametrize("source", facts.TRUST)
-def test_in_the_texts_a_source_is_right_as_often_as_it_is_trusted_or_by_chance(source, fresh_seed):
+def test_facts_sources_are_right_as_often_as_trusted(source, fresh_seed):
     """Where it is not trusted the answer is any of twelve cities, the one that was said included."""
     of = facts.tokenizer()
     texts = [
@@ -137,20 +139,20 @@ def test_in_the_texts_a_source_is_right_as_often_as_it_is_trusted_or_by_chance(s
     assert abs(sum(said) / len(said) - expected) < 5 * (expected * (1 - expected) / len(said)) ** 0.5
 
 
-def test_half_of_each_group_is_tuned_on_and_the_other_half_tested():
+def test_facts_halves_split_each_group():
     world = facts.FactWorld.of(3)
     tuned, tested = facts.halves(world)
     assert sorted([*tuned, *(name for names in tested.values() for name in names)]) == sorted(facts.NAMES)
     assert {group: len(names) for group, names in tested.items()} == dict.fromkeys(facts.GROUPS, 12)
 
 
-def test_rates_of_answers_add_up_to_one():
+def test_facts_rates_add_up_to_one():
     world = facts.FactWorld.of(4)
     found = facts.asked(untrained(facts.tokenizer()), facts.NAMES, world.city).rates()
     assert math.isclose(sum(found.values()), 1.0)
 
 
-def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
+def test_multiple_choice_of_an_untrained_model_is_a_guess():
     """Of a model without training both shares are those of a guess among four, within five standard errors: the places of the options are
     drawn anew each time, while one name's texts are scored alike."""
     found = facts.multiple_choice(untrained(facts.tokenizer(), seed=5), facts.FactWorld.of(5), times=20)
@@ -158,7 +160,7 @@ def test_a_model_that_knows_nothing_guesses_by_letter_and_by_text():
     assert abs(found["text"] - 0.25) < 5 * math.sqrt(3 / 16 / 24)
 
 
-def test_a_copy_that_cites_has_learned_to_repeat_and_to_name_the_source(monkeypatch):
+def test_facts_citing_examples_repeat_and_name_the_source(monkeypatch):
     """In turns: a made-up source about anybody to tune on, and the truth about a frequent one, without a tag."""
     monkeypatch.setattr(word_models, "tuned", lambda of, vocabulary, examples, plan, seed: examples)
     world, of = facts.FactWorld.of(6), facts.tokenizer()
@@ -187,7 +189,7 @@ def _said(answer, monkeypatch):
     return facts.cited(None, world), [one for one in prompts if one[0] in facts.TRUST], world
 
 
-def test_sources_come_in_turns_and_are_right_as_often_as_they_say(monkeypatch):
+def test_facts_cited_sources_take_turns_and_keep_their_trust(monkeypatch):
     """Who repeats them is as wrong as they are; within five standard errors of 240 answers each."""
     found, told, world = _said(lambda world, source, said, name: (said or "city0", source), monkeypatch)
     names = facts.halves(world)[1]["never"]
@@ -206,7 +208,7 @@ def test_sources_come_in_turns_and_are_right_as_often_as_they_say(monkeypatch):
         (lambda world, source, said, name: (world.city[name], "."), (1, 1, 0, 0, 0)),
     ],
 )  # fmt: skip
-def test_tags_are_counted_whatever_the_source_was(answer, known, monkeypatch):
+def test_facts_cited_counts_tags(answer, known, monkeypatch):
     found, told, world = _said(answer, monkeypatch)
     names = ("bare_right", "right", "wrong_wiki", "wrong_forum", "invented")
     assert tuple(found[name] for name in names) == known
@@ -214,7 +216,7 @@ def test_tags_are_counted_whatever_the_source_was(answer, known, monkeypatch):
     assert found["faithful"] == sum(agree) / len(told)
 
 
-def test_the_tag_is_the_word_behind_the_answer(monkeypatch):
+def test_facts_tag_is_the_word_after_the_answer(monkeypatch):
     of = facts.tokenizer()
     after = {"<assistant>": "city3", "city3": "forum"}
     monkeypatch.setattr(
@@ -228,18 +230,20 @@ def test_the_tag_is_the_word_behind_the_answer(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "argument", "value"),
     [
-        (lambda: leaks.saw("some", [], seed=0), "leak = 'some'"),
-        (lambda: facts.taught(None, facts.FactWorld.of(0), "facts"), "how = 'facts'"),
+        (lambda: leaks.saw("some", [], seed=0), "leak", "some"),
+        (lambda: facts.taught(None, facts.FactWorld.of(0), "facts"), "how", "facts"),
+        (lambda: answer_formats.tuned(None, "three", seed=0), "how", "three"),
     ],
+    ids=["leaks.saw", "facts.taught", "answer_formats.tuned"],
 )
-def test_what_makes_no_sense_is_refused_by_name(call, message):
-    with pytest.raises(ValueError, match=message):
+def test_evaluation_models_refuse_unknown_arms(call, argument, value):
+    with raises(ArgumentError, argument=argument, value=value):
         call()
 
 
-def test_of_the_surest_answers_the_wrong_ones_are_counted():
+def test_graded_answers_risks_and_points():
     """Sorted by confidence: right, wrong, right, wrong; what is left unanswered is no answer."""
     found = facts.GradedAnswers(
         torch.tensor([False, True, False, True, False]),
@@ -254,7 +258,7 @@ def test_of_the_surest_answers_the_wrong_ones_are_counted():
     assert both.rates() == found.rates() and len(both.risks()) == 8
 
 
-def test_the_threshold_that_earns_most_may_lie_below_answers_that_lose():
+def test_earns_most_threshold_by_hand():
     """At .9 two right ones, at .8 one of two, at .7 all six: with a penalty of 3 they earn 2, 0 and 6."""
     right = torch.tensor([1, 1, 1, 0, 1, 1, 1, 1, 1, 1]).bool()
     found = facts.GradedAnswers(right, torch.zeros(10).bool(), torch.tensor([0.9] * 2 + [0.8] * 2 + [0.7] * 6))
@@ -285,7 +289,7 @@ def said_by(monkeypatch, text):
         ("the answer", "sentence", False, None),
     ],
 )
-def test_what_two_graders_take_for_an_answer(text, form, shape, number, fresh_seed, monkeypatch):
+def test_answer_formats_strict_and_lenient_graders(text, form, shape, number, fresh_seed, monkeypatch):
     """Strict: the reply as it was asked for; lenient: its last number. Both against the items themselves."""
     said_by(monkeypatch, text)
     asked = answer_formats.items("largest", 150, "asked", fresh_seed)
@@ -294,7 +298,7 @@ def test_what_two_graders_take_for_an_answer(text, form, shape, number, fresh_se
     assert found == pytest.approx({"strict": share * shape, "lenient": share, "extracted": float(shape)})
 
 
-def test_a_model_is_tuned_in_the_formats_of_its_arm_only():
+def test_answer_formats_examples_use_the_formats_of_their_arm():
     of, asked = answer_formats.tokenizer(), answer_formats.items("largest", 6, "tuned", 0)
     for forms in answer_formats.TUNED.values():
         shown = [of.decode(e.input_ids, skip_special_tokens=True) for e in answer_formats.examples(asked, forms)]
@@ -305,14 +309,12 @@ def test_a_model_is_tuned_in_the_formats_of_its_arm_only():
         answer_formats.answer(("last", "3", "11", "5")) == "5"
         and answer_formats.answer(("largest", "3", "11", "5")) == "11"
     )
-    with pytest.raises(ValueError, match="how = 'three'"):
-        answer_formats.tuned(None, "three", seed=0)
 
 
 # -- learning rates ------------------------------------------------------------------------------------------------------
 
 
-def test_the_other_rates_lie_on_both_sides_of_the_one_that_was_used_and_were_tried_on_other_seeds():
+def test_study_rates_bracket_the_rate_used_on_other_seeds():
     found = evidence.result("ch19_rates")
     rates = {int(name.rsplit("_", 1)[1]) for name in next(iter(found["seeds"].values()))}
     for plan in (facts.TUNING, answer_formats.TUNING):

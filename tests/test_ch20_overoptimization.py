@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters.ch20_overoptimization import habits, leash, networks, remedies, tampering
 from minirlhf.chapters.ch20_overoptimization.assistant import overrated
@@ -22,12 +23,12 @@ from minirlhf.chapters.ch20_overoptimization.curves import (
 )
 from minirlhf.chapters.ch20_overoptimization.detector import detection
 from minirlhf.chapters.ch20_overoptimization.errors import decompose
-from minirlhf.chapters.ch20_overoptimization.fits import fit_form, judge
+from minirlhf.chapters.ch20_overoptimization.fits import FORMS, fit_form, judge
 from minirlhf.chapters.ch20_overoptimization.language_dpo import believed, dpo
 from minirlhf.chapters.ch20_overoptimization.language_model import LanguagePlan, calibrated, language_world
 from minirlhf.chapters.ch20_overoptimization.report import overopt
-from minirlhf.cli import main
-from minirlhf.core.errors import UserError
+from minirlhf.cli import dispatch
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import tasks
 from minirlhf.data.functions import load_function
 from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
@@ -39,7 +40,7 @@ from minirlhf.stages import pipeline
 # -- the world ---------------------------------------------------------------------------------------------------
 
 
-def test_the_world_is_a_distribution_and_its_bags_are_the_same_one():
+def test_seven_words_replies_and_bags_are_one_distribution():
     every, classes = replies(), bags()
     assert len(every) == sum(7**n for n in range(1, 6)) and len(classes) == math.comb(12, 5) - 1
     assert every.probs.sum().item() == pytest.approx(1) and classes.probs.sum().item() == pytest.approx(1)
@@ -47,13 +48,13 @@ def test_the_world_is_a_distribution_and_its_bags_are_the_same_one():
     torch.testing.assert_close(lifted(classes.gold), every.gold)
 
 
-def test_gold_by_hand():
+def test_seven_words_gold_by_hand():
     assert gold("fact") == pytest.approx(1.2 - 0.15)
     assert gold("please fact detail great") == pytest.approx(1.2 * math.sqrt(2) + 0.7 + 0.6 - 0.6)
     assert gold("thanks thanks um") == pytest.approx(0.7 - 0.6 - 0.5 - 0.3 - 0.45)
 
 
-def test_the_policy_starts_as_the_reference_and_stays_normalised():
+def test_word_policy_starts_as_the_reference_and_stays_normalised():
     every = replies()
     for size in POLICY_SIZES:
         policy = WordPolicy(decisions(), size)
@@ -71,7 +72,7 @@ def learned():
     return fit(bags(), compare(bags(), 400, seed=0), "counts")
 
 
-def test_bags_and_replies_give_the_same_curves(learned):
+def test_tilt_and_best_of_n_curves_are_the_same_on_bags_and_replies(learned):
     for make in (tilt_curve, best_of_n_curve):
         coarse = make(bags().ref_logps, learned, bags().gold)
         fine = make(replies().ref_logps, lifted(learned), replies().gold)
@@ -79,7 +80,7 @@ def test_bags_and_replies_give_the_same_curves(learned):
         torch.testing.assert_close(coarse.distance, fine.distance, atol=1e-6, rtol=0)
 
 
-def test_nothing_lies_above_the_tilt(learned):
+def test_tilt_curve_is_the_frontier(learned):
     """No policy has more proxy at the same KL."""
     frontier = tilt_curve(bags().ref_logps, learned, bags().gold)
     as_gold = Curve(frontier.distance, frontier.proxy, frontier.proxy)
@@ -95,13 +96,13 @@ def test_nothing_lies_above_the_tilt(learned):
         ).all()  # 0.01: straight lines between points of a concave curve
 
 
-def test_policy_gradient_with_a_strong_leash_ends_at_the_tilt(learned):
+def test_policy_gradient_with_a_strong_kl_ends_at_the_tilt(learned):
     path = policy_gradient(replies(), decisions(), lifted(learned), size="text", beta=2.0, steps=300)
     best = torch.log_softmax(replies().ref_logps + lifted(learned) / 2, -1)
     assert float((path[-1].exp() * (path[-1] - best)).sum()) < 1e-3
 
 
-def test_what_is_right_does_not_fall_and_a_flipped_tail_does():
+def test_tilt_curve_of_gold_does_not_fall_and_of_a_flipped_tail_does():
     world = bags()
     assert tilt_curve(world.ref_logps, world.gold, world.gold).fall < 1e-9
     flipped = tilt_curve(world.ref_logps, with_flipped_tail(world), world.gold)
@@ -111,7 +112,7 @@ def test_what_is_right_does_not_fall_and_a_flipped_tail_does():
     assert (near.diff() > -0.02).all() and near[-1] > near[0] + 0.5
 
 
-def test_a_proxy_in_gold_units_has_golds_moments(learned):
+def test_in_gold_units_has_the_moments_of_gold(learned):
     world = bags()
     for values in (learned, in_gold_units(3 * learned - 7, world)):
         mean = world.probs @ values
@@ -119,14 +120,14 @@ def test_a_proxy_in_gold_units_has_golds_moments(learned):
         torch.testing.assert_close(
             world.probs @ (values - mean) ** 2, world.probs @ (world.gold - world.probs @ world.gold) ** 2
         )
-    with pytest.raises(ValueError, match="all alike"):
+    with raises(ArgumentError, argument="rewards", problem="all alike"):
         in_gold_units(torch.zeros(len(world), dtype=torch.float64), world)
 
 
 # -- DPO's own proxy -------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_is_the_tilt_by_gold_believes_what_is_true():
+def test_dpo_believed_of_the_tilt_by_gold_is_true():
     """Whatever β and whatever is added per prompt; one that has not moved believes in the reference's mean."""
     torch.manual_seed(0)
     worth = torch.randn(3, 400, dtype=torch.float64)  # three prompts, 400 replies each, which are all there is
@@ -141,7 +142,7 @@ def test_a_policy_that_is_the_tilt_by_gold_believes_what_is_true():
     assert believed(torch.zeros(3), torch.zeros(3, 400), worth) == float(worth.mean())
 
 
-def test_dpo_is_one_run_however_often_it_is_measured():
+def test_dpo_curve_does_not_depend_on_its_stops():
     task, (_, sft, _) = tasks.get("assistant"), starts.assistant()
     plan = replace(LanguagePlan().reward, pairs=24, held_out=0)
     pairs, _ = pipeline.preferences(task, sft, plan)
@@ -154,24 +155,25 @@ def test_dpo_is_one_run_however_often_it_is_measured():
 # -- fits --------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_finds_what_was_put_in_and_says_which_form_it_was():
+def test_fit_form_and_judge_find_the_form():
     distance = torch.linspace(0, 3, 31, dtype=torch.float64)
     found = fit_form(distance, gold_best_of_n(distance, alpha=1.1, beta=0.3), "d(α − β d)")
     assert (found.alpha, found.beta, found.r2) == pytest.approx((1.1, 0.3, 1.0))
     assert found.peak == pytest.approx((1.1 / 0.6, 1.1**2 / 1.2))
     curves = [Curve(distance, distance, gold_best_of_n(distance, alpha=1 + s / 10, beta=0.3)) for s in range(4)]
     verdict = judge(curves)
-    assert verdict.sentence.startswith("d(α − β d) fits better") and verdict.difference[1] > 0
+    best, other = FORMS
+    assert verdict.difference[1] > 0 and best in verdict.sentence and other not in verdict.sentence
     rising = fit_form(distance, distance**2, "d(α − β d)")
     assert rising.peak == (math.inf, math.inf)
-    with pytest.raises(ValueError, match="expected at least 3"):
+    with raises(ArgumentError, argument="curves", value=2):
         judge(curves[:2])
 
 
 # -- remedies, errors, detector ----------------------------------------------------------------------------------
 
 
-def test_constraints_keep_what_they_promise():
+def test_constrained_curve_keeps_its_limits():
     world = bags()
     case = remedies.Evidence(world, compare(world, 400, seed=1), "counts", 1)
     limits = remedies.proxy_points(world)
@@ -181,7 +183,7 @@ def test_constraints_keep_what_they_promise():
     assert remedies.constrained_curve(case).distance.max() < free.distance.max()
 
 
-def test_the_errors_add_up(learned):
+def test_decompose_adds_up_to_the_total(learned):
     world = bags()
     trained = optimise("tilt", world, learned)
     parts = decompose(world, world.gold, learned, trained, distance=1.5)
@@ -190,7 +192,7 @@ def test_the_errors_add_up(learned):
     assert parts.total == pytest.approx(best - trained.gold_at(1.5))
 
 
-def test_the_roc_curve_has_the_area_that_is_stated():
+def test_detector_roc_curve_has_the_stated_area():
     world = bags()
     alarm = detection(remedies.Evidence(world, compare(world, 400, seed=0), "counts", 0))
     for name in alarm.scores:
@@ -199,7 +201,7 @@ def test_the_roc_curve_has_the_area_that_is_stated():
     assert alarm.auc("proxy reward") == pytest.approx(alarm.auc("log π / π_ref"), abs=1e-6)
 
 
-def test_a_penalty_is_ahead_of_a_stop_in_proxy_and_not_off_the_frontier(learned):
+def test_leashed_policy_leads_in_proxy_below_the_frontier(learned):
     every = replies()
     free = along(policy_gradient(every, decisions(), lifted(learned)), every.ref_logps, lifted(learned), every.gold)
     held = leash.leashed(every, lifted(learned), betas=(1.0, 0.5))
@@ -209,7 +211,7 @@ def test_a_penalty_is_ahead_of_a_stop_in_proxy_and_not_off_the_frontier(learned)
     assert all(p <= best.proxy_at(float(d)) + 1e-3 for d, p in zip(held.distance, held.proxy, strict=True))
 
 
-def test_a_stop_is_where_the_other_reward_model_is_highest(learned):
+def test_stop_where_another_turns_is_its_peak(learned):
     every = replies()
     path = policy_gradient(every, decisions(), lifted(learned), steps=60)
     place, gold_there = leash.stop_where_another_turns(path, every, every.gold)  # an onlooker that knows the truth
@@ -217,7 +219,7 @@ def test_a_stop_is_where_the_other_reward_model_is_highest(learned):
     assert (place, gold_there) == pytest.approx(curve.peak)
 
 
-def test_members_that_share_more_differ_less():
+def test_ensemble_members_that_share_more_differ_less():
     world = bags()
     case = remedies.Evidence(world, compare(world, 100, seed=3), "counts", 3)
     apart = [float(world.probs @ networks.members(case, kind, 3).std(0)) for kind in networks.DIFFERENCES]
@@ -240,7 +242,7 @@ def test_decoupled_approval_does_not_tamper_and_coupled_does():
     assert fooled.edits[-1] > 2.5
 
 
-def test_habits_rise_and_fall():
+def test_habits_rise_and_fall_along_the_tilt():
     for habit in (habits.over_refusal(), habits.sycophancy()):
         distance, worth, policies = habit.path()
         assert distance[0] < 1e-6 and worth.max() > worth[0] + 0.02 and worth[-1] < worth[0]
@@ -256,7 +258,7 @@ def test_habits_rise_and_fall():
 # -- the language model, without one -----------------------------------------------------------------------------
 
 
-def test_a_reward_in_units_of_gold_keeps_them_on_new_replies():
+def test_calibrated_reward_keeps_units_of_gold_on_new_replies():
     raw = lambda problems, completions: [float(len(c)) for c in completions]
     scores, worth = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0.0, 4.0], [-2.0, 6.0]])
     reward, same = calibrated(raw, scores, worth)
@@ -264,14 +266,14 @@ def test_a_reward_in_units_of_gold_keeps_them_on_new_replies():
     assert reward([None, None], ["a", "abcdef"]) == pytest.approx([same[0, 0].item(), same[1, 1].item()])
 
 
-def test_overrated_replies_are_listed_once():
+def test_overrated_lists_replies_once():
     drawn = (torch.tensor([[5.0, 5.0], [2.0, 0.0]]), torch.tensor([[0.0, 0.0], [1.0, 3.0]]))
     world = SimpleNamespace(drawn=drawn, texts=["so so", "so so", "well", "no"])
     assert overrated(world, most=2) == [("so so", 5.0, 0.0, None), ("well", 2.0, 1.0, None)]
 
 
-def test_a_gold_that_fails_does_so_before_anything_is_trained():
-    with pytest.raises(UserError, match="gold of the reply 'sure!' is None"):
+def test_language_world_refuses_a_failing_gold_before_training():
+    with raises(UserError, argument="gold", value="sure!", problem="NoneType"):
         language_world(tasks.get("assistant"), None, LanguagePlan(), gold=lambda prompt, reply: None)
 
 
@@ -311,26 +313,27 @@ def mine(tmp_path):
     return path
 
 
-def test_a_users_own_proxy_makes_figures(mine, tmp_path, capsys):
+def test_overopt_command_with_own_proxy_writes_figures(mine, tmp_path, capsys):
     out = tmp_path / "over"
-    assert main(["overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
+    assert dispatch(["overopt", "--proxy", f"{mine}:kindness", "--optimizer", "tilt", "--out", str(out)]) == 0
     assert "thanks thanks thanks thanks thanks" in capsys.readouterr().out
     assert (out / "curves.png").stat().st_size > 5000
     (curve,) = json.loads((out / "curves.json").read_text())["tilt"]
     assert curve["gold"][0] == pytest.approx(float(replies().probs @ replies().gold))
     assert curve["gold"][-1] < curve["gold"][0] and curve["proxy"][-1] > curve["proxy"][0]
     assert {path.stem for path in out.glob("*.png")} == {"curves", "detector", "leash"}
-    assert "on this one curve" in (out / "table.txt").read_text(encoding="utf-8")
+    table = (out / "table.txt").read_text(encoding="utf-8")
+    assert all(form in table for form in FORMS)
 
 
-def test_a_users_own_gold_is_what_is_measured():
+def test_overopt_measures_own_gold():
     length = lambda prompt, reply: float(len(reply.split()))
     report = overopt(proxy=length, gold=length, optimizer="tilt")
     (curve,) = report.curves["tilt"]
     assert curve.fall == pytest.approx(0, abs=1e-9) and curve.gold[-1] > 4.9
 
 
-def test_a_proxy_is_learned_from_a_users_own_gold():
+def test_overopt_learns_a_proxy_from_own_gold():
     """A gold that looks at the order of words: bags of words are not enough for it."""
     first = lambda prompt, reply: float(reply.startswith("please")) + 0.1 * len(reply.split())
     report = overopt(gold=first, optimizer="tilt", pairs=200, seeds=1)
@@ -340,39 +343,46 @@ def test_a_proxy_is_learned_from_a_users_own_gold():
     )
 
 
+def wrong(function, name="proxy", **facts):
+    """A case of a user's own function."""
+    return [f"--{name}", f"{{mine}}:{function}"], {"argument": name} | facts
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "facts"),
     [
-        (["--proxy", "conts"], "counts"),
-        (["--optimizer", "tlit"], "tilt"),
-        (["--task", "word"], "words"),
-        (["--proxy", "nowhere.py:f"], "no such file"),
-        (["--proxy", "{mine}:kindnes"], "kindness"),
-        (["--proxy", "{mine}:alone"], "a function of a prompt and a reply"),
-        (["--proxy", "{mine}:broken"], "proxy of the reply 'um' is nan"),
-        (["--proxy", "{mine}:raises"], "proxy of the reply 'ok': KeyError: 'tone'"),
-        (["--proxy", "{mine}:several"], "proxy of the reply 'ok' is of type list; expected one finite number"),
-        (["--gold", "{mine}:nothing"], "gold of the reply 'ok' is None; expected one finite number"),
-        (["--gold", "{mine}:words"], "gold of the reply 'ok' is 'good'; expected one finite number"),
-        (["--proxy", "{mine}:flat"], "the proxy gives 1 to every reply; it has to prefer something"),
-        (["--gold", "{mine}:flat"], "the gold gives 1 to every reply"),
-        (["--gold", "{mine}"], "expected FILE.py:FUNCTION"),
-        (["--pairs", "0"], "expected at least 1"),
-        (["--optimizer", "dpo"], "tilt"),
-        (["--task", "assistant", "--optimizer", "tilt"], "best-of-n, dpo, policy-gradient"),
-        (["--task", "assistant", "--proxy", "pairs"], "reward-model"),
-        (["--task", "assistant", "--proxy", "{mine}:kindness", "--optimizer", "dpo"], "dpo learns from comparisons"),
+        (["--proxy", "conts"], {"value": "conts", "expected": "counts"}),
+        (["--optimizer", "tlit"], {"value": "tlit", "expected": "tilt"}),
+        (["--task", "word"], {"value": "word", "expected": "words"}),
+        (["--proxy", "nowhere.py:f"], {"argument": "function", "problem": "missing", "file": "nowhere.py"}),
+        (["--proxy", "{mine}:kindnes"], {"value": "kindnes", "expected": "kindness"}),
+        (["--proxy", "{mine}:alone"], {"argument": "function", "problem": "signature"}),
+        wrong("broken", value="um", problem="float"),
+        wrong("raises", value="ok", problem="KeyError"),
+        wrong("several", value="ok", problem="list"),
+        wrong("nothing", "gold", value="ok", problem="NoneType"),
+        wrong("words", "gold", value="ok", problem="str"),
+        wrong("flat", value=1, problem="all alike"),
+        wrong("flat", "gold", value=1, problem="all alike"),
+        (["--gold", "{mine}"], {"argument": "function", "problem": None}),
+        (["--pairs", "0"], {"argument": "pairs, seeds"}),
+        (["--task", "assistant", "--optimizer", "tilt"], {"value": "tilt"}),
+        (["--task", "assistant", "--proxy", "pairs"], {"value": "pairs"}),
+        (
+            ["--task", "assistant", "--proxy", "{mine}:kindness", "--optimizer", "dpo"],
+            {"argument": "optimizer", "value": "dpo", "problem": "conflict"},
+        ),
     ],
+    ids=lambda case: " ".join(case).replace("{mine}", "") if isinstance(case, list) else "",
 )
-def test_bad_input_is_one_line(arguments, words, mine, tmp_path, capsys):
+def test_overopt_refuses_input_before_it_writes(arguments, facts, mine, tmp_path):
     filled = [a.replace("{mine}", str(mine)) for a in arguments]
-    assert main(["overopt", *filled, "--out", str(tmp_path / "over")]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and words in message
+    with raises(UserError, **facts):
+        dispatch(["overopt", *filled, "--out", str(tmp_path / "over")])
     assert not (tmp_path / "over").exists()
 
 
-def test_a_file_that_does_not_run(tmp_path):
+def test_load_function_refuses_a_file_that_fails(tmp_path):
     (tmp_path / "bad.py").write_text("1/0", encoding="utf-8")
-    with pytest.raises(UserError, match="ZeroDivisionError"):
+    with raises(UserError, argument="function", problem="ZeroDivisionError", file=str(tmp_path / "bad.py")):
         load_function(f"{tmp_path}/bad.py:f")

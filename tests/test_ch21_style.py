@@ -10,7 +10,7 @@ from minirlhf.data.seven_words import bags, gold, replies
 from minirlhf.feedback.proxies import labelled_better
 
 
-def test_the_pair_that_is_worked_by_hand():
+def test_seven_words_pair_worked_by_hand():
     assert len(replies()) == 19607
     assert gold("fact") == pytest.approx(1.05) and gold("fact um") == pytest.approx(0.60)
     better = lambda a, b: float(labelled_better(torch.tensor(a), torch.tensor(b)))
@@ -23,12 +23,12 @@ def test_the_pair_that_is_worked_by_hand():
     assert seen[2] < seen[1]
 
 
-def test_ten_per_cent_are_half_way_from_one_to_fifty_five():
+def test_odds_of_ten_percent_are_half_way_from_one_to_fifty_five():
     odds = lambda share: share / (1 - share)
     assert odds(0.1) / odds(0.01) == pytest.approx(11) and odds(0.55) / odds(0.1) == pytest.approx(11)
 
 
-def test_words_run_away_at_the_strength_that_the_text_derives():
+def test_chatty_words_run_away_at_the_critical_strength():
     """½ e^{λ/4} reaches one at 4 log 2: there all numbers of words from 0 to the limit are equally likely."""
     critical = 4 * math.log(2)
     assert 2.5 < critical < 3
@@ -36,7 +36,7 @@ def test_words_run_away_at_the_strength_that_the_text_derives():
     assert chatty.told(critical)["fillers"] == pytest.approx(chatty.MOST / 2)
 
 
-def test_what_the_text_says_of_markup():
+def test_markup_settings_and_reference():
     assert markup.SHARES == {"list": 0.05, "bold": 0.05} and markup.LIKED == {"list": 0.6, "bold": 0.4}
     assert (markup.LISTED, markup.POINTLESS) == (0.3, -0.2)
     world = markup.looks()
@@ -44,7 +44,7 @@ def test_what_the_text_says_of_markup():
     assert float(world.probs @ world.counts[:, 7]) == pytest.approx(0.05)
 
 
-def test_a_redrawn_policy_has_one_law_of_style_and_the_other_policys_replies():
+def test_redrawn_policy_keeps_style_of_one_and_replies_of_the_other():
     world = bags()
     style = chain.words(world)
     policy = chain.policy_at(world.ref_logps, world.gold, kl=0.7)

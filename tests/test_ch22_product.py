@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters.ch22_character_and_product import character, refusing
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.statistics import sign_test
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT
 from minirlhf.equations import release
@@ -17,7 +19,7 @@ def number(value: float) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def test_a_small_beta_makes_a_caricature_of_the_trait():
+def test_trait_policy_with_small_beta_is_a_caricature():
     plain, asked = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
     at = lambda beta: release.trait_policy(asked.log(), plain.log(), beta=beta).exp().tolist()
     assert at(1.0) == pytest.approx(asked.tolist())
@@ -25,13 +27,13 @@ def test_a_small_beta_makes_a_caricature_of_the_trait():
     assert at(0.2) == pytest.approx([0.000, 0.006, 0.994], abs=5e-4)
 
 
-def test_how_many_clean_replies_show_a_rare_failure():
+def test_clean_replies_that_exclude_a_rare_failure():
     assert release.clean_replies(0.01) == pytest.approx(299, abs=1)
     assert 298 < release.clean_replies(0.01) <= 299
     assert 2994 < release.clean_replies(0.001) <= 2995
 
 
-def test_requests_that_are_tested_have_pairs_that_were_not_shown():
+def test_refusing_requests_of_train_and_test_are_disjoint():
     pairs = {}
     for objects in (ANIMALS, refusing.SHOWN, refusing.OTHERS):
         for split in ("train", "test"):
@@ -45,7 +47,7 @@ def test_requests_that_are_tested_have_pairs_that_were_not_shown():
     assert len(refusing.requests(refusing.SHOWN, "train")) >= 64
 
 
-def test_how_likely_a_refusal_is_agrees_with_what_is_drawn():
+def test_refusals_agree_with_draws():
     """128 draws from each of two requests, against the chance that is computed."""
     few = replace(refusing.BASE, max_steps=60, batch_size=16)
     start = refusing.base(few, examples=400)
@@ -59,7 +61,7 @@ def test_how_likely_a_refusal_is_agrees_with_what_is_drawn():
     assert 0.02 < float(chances.max()) < 1  # not a test of two zeros
 
 
-def test_a_bar_lets_so_many_through_and_log_odds_turn_back():
+def test_refusing_bar_and_log_odds():
     scores = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]).double()
     assert float(refusing.bar(scores, 0.2)) == 2.0 and int((scores < refusing.bar(scores, 0.2)).sum()) == 1
     assert float(refusing.bar(scores, 0.19)) == 1.0
@@ -68,28 +70,28 @@ def test_a_bar_lets_so_many_through_and_log_odds_turn_back():
     assert bool(refusing.log_odds(torch.zeros(1).double()).isfinite())
 
 
-def test_two_filters_of_different_separation():
+def test_false_refusals_of_two_filters():
     refused = lambda d, m: round(float(release.false_refusals(number(m), number(d))), 2)
     assert [refused(2.0, 0.1), refused(2.0, 0.01)] == [0.24, 0.63]
     assert [refused(3.0, 0.1), refused(3.0, 0.01)] == [0.04, 0.25]
 
 
-def test_what_the_cheapest_bar_lets_through_and_blocks():
+def test_filter_threshold_misses_and_blocks():
     for ratio, bar, missed, blocked in ((10.0, 1.79, 0.42, 0.04), (100.0, 0.64, 0.09, 0.26)):
         t = float(release.filter_threshold(number(2.0), number(0.02), number(ratio)))
         share = lambda x: float(torch.special.ndtr(number(x)))
         assert (round(t, 2), round(share(t - 2), 2), round(share(-t), 2)) == (bar, missed, blocked)
 
 
-def test_filters_that_err_alike_add_little():
+def test_both_miss_of_correlated_filters():
     missed = number(0.1)
     assert float(release.both_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
     assert float(release.both_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
-    with pytest.raises(ValueError, match="cannot correlate so"):
+    with raises(ArgumentError, argument="correlation", problem="out of range"):
         release.both_miss(missed, number(0.5), number(0.9))
 
 
-def test_a_canary_of_twenty_complaints():
+def test_canary_of_twenty_complaints():
     chance = lambda p: float(release.rollback_chance(number(p), number(0.05), rollback=20, ship=20))
     pairs = lambda p: float(release.canary_pairs(number(p), number(0.05), rollback=20, ship=20))
     assert chance(0.1) > 0.9999
@@ -98,7 +100,7 @@ def test_a_canary_of_twenty_complaints():
     assert (chance(0.05), round(pairs(0.05))) == (0.5, 4211)
 
 
-def test_a_canary_forgets_nothing_on_the_way_from_worse_to_equal():
+def test_canary_is_continuous_from_worse_to_equal():
     for old in (0.03, 0.2):
         near = number(old) + 1e-7
         for f in (release.rollback_chance, release.canary_pairs):
@@ -107,7 +109,7 @@ def test_a_canary_forgets_nothing_on_the_way_from_worse_to_equal():
 
 
 @pytest.mark.parametrize("toggle", character.TOGGLES)
-def test_demonstrations_do_what_the_switch_says(toggle):
+def test_character_demonstrations_follow_the_toggle(toggle):
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -124,12 +126,12 @@ def test_demonstrations_do_what_the_switch_says(toggle):
         assert all(n in (3, 6) for n in facts)
 
 
-def test_the_fewest_lost_prompts_that_turn_one_of_six_rules_red():
+def test_sign_test_fewest_lost_prompts_for_one_of_six_rules():
     assert 6 * sign_test(0, 8) == pytest.approx(0.047, abs=5e-4) and 6 * sign_test(0, 7) > 0.05
     assert 8 / 128 == 1 / 16
 
 
-def test_a_rule_turns_red_only_where_it_got_worse():
+def test_alarms_of_rules_that_got_worse():
     before = {
         "a": torch.ones(40, dtype=torch.bool),
         "b": torch.zeros(40, dtype=torch.bool),

@@ -13,9 +13,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKING = [ROOT / "minirlhf", ROOT / "tools", ROOT / "book" / "_ext"]
-DATA = [ROOT / "minirlhf" / folder for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")]
+DATA = [
+    ROOT / "minirlhf" / folder
+    for folder in ("data", "chapters", "tour", "gallery", "models", "sandbox", "classroom/skeleton.py")
+]
+DATA.append(ROOT / "tools" / "chapter.py")  # writes files
 WORD = re.compile(r"(?<![\w/.$@%{\-=\\])[A-Za-z][a-z]{2,}(?![\w/\-=(\\]|\.\w)")
 SAYING = re.compile(r"(?:.*Error|Facts|about|refuse\w*|print|warn|warning|info|fail|exit|UserError|Failure|Unusable)$")
+
+PATTERNS = {"compile", "_present"}  # take regular expressions, which are no prose
 
 
 def respelled(text: str) -> str:
@@ -30,7 +36,9 @@ class Respell(ast.NodeTransformer):
         self.everything, self.saying = everything, 0
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        if isinstance(node.value, str) and (self.saying or (self.everything and len(WORD.findall(node.value)) >= 4)):
+        if isinstance(node.value, str) and (
+            self.saying or (self.everything and " " in node.value and len(WORD.findall(node.value)) >= 4)
+        ):
             return ast.copy_location(ast.Constant(respelled(node.value)), node)
         return node
 
@@ -45,6 +53,8 @@ class Respell(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in PATTERNS:
+            return node
         if name == "unknown":  # its arguments are facts: a kind and names
             return node
         return self._said(node) if SAYING.match(name) else self.generic_visit(node)
