@@ -1,4 +1,4 @@
-"""Serve a folder of pages, open every one in a browser, and list what is wrong with them."""
+"""List what is wrong with the pages of a folder: as they are written, and as a browser shows them."""
 
 import contextlib
 import functools
@@ -199,6 +199,72 @@ def violations(browser: Browser, address: str) -> list[str]:
 def anchors(page: Path) -> frozenset[str]:
     """Where links may lead on a page."""
     return frozenset(map(unescape, re.findall(r"""\bid=["']?([^"'\s>]+)""", page.read_text(encoding="utf-8"))))
+
+
+# -- what can be seen without a browser --------------------------------------------------------------------------
+
+MATH = re.compile(r"""<(span|div) class="math\b.*?</\1>""", re.S)
+INERT = re.compile(r"<(script|style|pre|code|textarea|noscript|svg)\b.*?</\1>", re.S)
+RAW = re.compile(
+    r"\\[a-zA-Z()\[\]]|\$\$|\$[^$\n<>]*[\\^_{][^$\n<>]*\$|\{\{|\}\}|(?<![\w*])\*[A-Za-z][\w -]*\*(?![\w*])"
+)
+SHOWN = re.compile(r"""\b(?:title|aria-label)="([^"]*)"|<meta[^>]*\bname="description"[^>]*>""")
+TEX = re.compile(
+    r"\\[A-Za-z]+|\b(?:frac|mathrm|mathbb|operatorname|piref|piold)\b|\b(?:sim|mid|cdot) (?:pi|theta|beta)\b"
+)
+
+
+@functools.cache
+def article(page: Path) -> str:
+    """The HTML of a page's own text."""
+    text = page.read_text(encoding="utf-8")
+    return text[text.index("<article") : text.rindex("</article>")] if "<article" in text else text
+
+
+def static_faults(folder: Path, pages: Sequence[str]) -> dict[str, list[str]]:
+    """What is wrong with pages as they are written; pages without a fault are left out."""
+    found = {page: _written(folder, page) for page in pages}
+    return {page: sorted(set(texts)) for page, texts in found.items() if texts}
+
+
+def _written(folder: Path, page: str) -> list[str]:
+    path = folder / page
+    text = path.read_text(encoding="utf-8")
+    said = re.sub(r"<[^>]*>", "\n", INERT.sub("", MATH.sub("", article(path))))
+    texts = [f"raw TeX, template or Markdown: {m[0][:80]}" for m in RAW.finditer(said)]
+    texts += [f"raw TeX in a title: {m[0][:80]}" for m in SHOWN.finditer(text) if TEX.search(unescape(m[0]))]
+    texts += [f"scaffolding: {m[0]}" for m in re.finditer("NBVAL_CHECK_OUTPUT|# (?:figure|alt|table): ", article(path))]
+    texts += [
+        f"no alternative text: {m[0][:120]}"
+        for m in re.finditer(r"<img\b[^>]*>", text)
+        if not re.search(r'\balt="[^"]', m[0])
+    ]
+    ids = re.findall(r'\sid="([^"]+)"', INERT.sub("", text))
+    texts += (
+        [f"id stands twice: {one}" for one in {one for one in ids if ids.count(one) > 1}]
+        if len(ids) > len(set(ids))
+        else []
+    )
+    levels = [int(level) for level in re.findall(r"<h([1-6])\b", article(path))]
+    texts += [f"heading of level {b} after level {a}" for a, b in zip([0, *levels], levels, strict=False) if b > a + 1]
+    if not re.search(r"<title>[^<]*\w", text):
+        texts.append("no title")
+    for tag, kind, address in re.findall(
+        r'<(\w+)\b[^>]*\b(href|src)="([^"]*)"', MATH.sub("", re.sub(r"<(script)>.*?</script>", "", text, flags=re.S))
+    ):
+        outside = re.match(r"[a-z]+:|//", address)
+        if outside and (kind == "src" or tag == "link") and not address.startswith("data:"):
+            texts.append(f"leaves the site: {address}")
+        if outside:
+            continue
+        target, anchor = urldefrag(unescape(address))
+        aim = (path.parent / unquote(target.split("?")[0])).resolve() if target else path
+        aim = aim / "index.html" if aim.is_dir() else aim
+        if not aim.is_file():
+            texts.append(f"broken link: {address}")
+        elif anchor and aim.suffix == ".html" and unquote(anchor) not in anchors(aim):
+            texts.append(f"broken anchor: {address}")
+    return texts
 
 
 def _of_one(look: dict[str, Any], complaints: list[str], requests: list[str], base: str, overflow: int) -> list[str]:

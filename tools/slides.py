@@ -20,6 +20,8 @@ sys.path.insert(0, str(BOOK / "_ext"))
 
 from notebook_figures import figure
 
+from minirlhf.core.errors import Facts
+
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -41,7 +43,7 @@ PAGE = """\
 """
 
 
-class Refused(Exception):
+class Refused(Facts, Exception):
     """A deck that cannot be built, with what is wrong."""
 
 
@@ -77,7 +79,7 @@ def take_figures(text: str, out: Path) -> str:
         try:
             image, about = figure(chapter, name)
         except ValueError as problem:
-            raise Refused(str(problem)) from None
+            raise Refused.about(str(problem), problem) from None
         (out / f"{chapter}-{name}.png").write_bytes(image)
         return f"![{alt or about['alt']}]({chapter}-{name}.png)"
 
@@ -93,7 +95,9 @@ def deck(source: Path, out: Path, mathjax: dict, place: str) -> Path:
     parts = re.split(r"^---$", take_figures(source.read_text(encoding="utf-8"), out), flags=re.MULTILINE)
     title = re.match(r"\s*# (.+)", parts[0])
     if not 3 <= len(parts) <= 5 or title is None:
-        raise Refused(f"{source.name}: expected 3 to 5 slides, the first with '# title'; found {len(parts)}")
+        message = f"{source.name}: expected 3 to 5 slides, the first with '# title'; found {len(parts)}"
+        problem = "no title" if title is None else "too few" if len(parts) < 3 else "too many"
+        raise Refused(message, value=len(parts), expected="[3, 5]", problem=problem, file=source.name)
     markdown = renderer()
     slides = "\n".join(
         f'<section id="{i}">\n{held(markdown.render(part))}</section>' for i, part in enumerate(parts, 1)

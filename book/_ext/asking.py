@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 from minirlhf import evidence
+from minirlhf.core.errors import ArgumentError
 
 FOLDER = Path(__file__).resolve().parents[1] / "predictions"
 
@@ -77,7 +78,9 @@ class Typed:
 
     def __post_init__(self) -> None:
         if not (self.within > 1 if self.factor else self.within > 0):
-            raise ValueError(f"within: expected more than {1 if self.factor else 0}, got {self.within}")
+            low = 1 if self.factor else 0
+            message = f"within: expected more than {low}, got {self.within}"
+            raise ArgumentError(message, argument="within", value=self.within, expected=f"({low}, inf)")
 
 
 @dataclass(frozen=True)
@@ -130,20 +133,22 @@ class Ask:
         answer, found = answer if isinstance(answer, tuple) else (answer, {})
         if isinstance(self.choices, Typed):
             if isinstance(answer, str):
-                raise ValueError(f"what came out, {answer!r}, is no number")
+                message = f"what came out, {answer!r}, is no number"
+                raise ArgumentError(message, argument="answer", value=answer, expected="float")
             lessons = {"low": self.choices.low, "high": self.choices.high}
             right = []
         else:
             if not 2 <= len(self.choices) <= 10:
-                raise ValueError(f"choices: expected two to ten, got {list(self.choices)}")
+                message = f"choices: expected two to ten, got {list(self.choices)}"
+                raise ArgumentError(message, argument="choices", value=list(self.choices), expected="[2, 10]")
             if answer not in self.choices:
-                raise ValueError(f"what came out, {answer!r}, is none of the choices {list(self.choices)}")
+                message = f"what came out, {answer!r}, is none of the choices {list(self.choices)}"
+                raise ArgumentError(message, argument="answer", value=answer, expected=list(self.choices))
             lessons = dict(self.choices)
             right = [choice for choice, lesson in lessons.items() if not lesson]
             if right != [answer]:
-                raise ValueError(
-                    f"{answer!r} came out; the choice without a lesson, the right one, is {' and '.join(map(repr, right)) or 'none'}"
-                )
+                message = f"{answer!r} came out; the choice without a lesson, the right one, is {' and '.join(map(repr, right)) or 'none'}"
+                raise ArgumentError(message, argument="answer", value=answer, expected=right)
             # Authors like to put the right one last. Turned round, what is in order stays so.
             if zlib.crc32(self.question.encode()) % 2:
                 lessons = dict(reversed(lessons.items()))
@@ -153,7 +158,8 @@ class Ask:
             for choice, lesson in lessons.items()
             if choice not in map(printed, right) and not lesson.endswith((".", "!", "?"))
         ]:
-            raise ValueError(f"what is told to those who choose {dull[0]!r} is no sentence: {lessons[dull[0]]!r}")
+            message = f"what is told to those who choose {dull[0]!r} is no sentence: {lessons[dull[0]]!r}"
+            raise ArgumentError(message, argument=dull[0], value=lessons[dull[0]], problem="no sentence")
         typed = self.choices if isinstance(self.choices, Typed) else None
         answer = printed(answer) if isinstance(answer, str) else answer
         return Settled(printed(prose(self.question, found)), lessons, answer, prose(self.told, found), typed, found)

@@ -24,6 +24,8 @@ from typing import Any
 
 from asking import Ask, Settled, module, prose
 
+from minirlhf.core.errors import ArgumentError
+
 FOLDER = Path(__file__).resolve().parents[1] / "figures"
 
 State = Mapping[str, Any]
@@ -175,7 +177,8 @@ def load(name: str) -> Figure:
     path = FOLDER / f"{name}.py"
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in FOLDER.glob("*.py")))
-        raise ValueError(f"there is no figure {name!r} in book/figures; there are {there}")
+        message = f"there is no figure {name!r} in book/figures; there are {there}"
+        raise ArgumentError(message, argument="figure", value=name, expected=there.split(", "))
     figure: Figure = module(path, f"book_figure_{name}").FIGURE
     object.__setattr__(figure, "name", name)
     return figure

@@ -41,7 +41,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
 from minirlhf import evidence
-from minirlhf.core.errors import UserError, unknown
+from minirlhf.core.errors import ArgumentError, UserError, unknown
 
 WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 Family = Mapping[tuple[str, str], evidence.Difference]
@@ -57,7 +57,8 @@ def told(text: str) -> str:
     try:
         study, names, *rest, form = text.split()
     except ValueError:
-        raise ValueError(f"{text!r}: expected a study, a measurement and a form") from None
+        message = f"{text!r}: expected a study, a measurement and a form"
+        raise ArgumentError(message, value=text, problem="missing") from None
     found = evidence.result(study)
     known = list(next(iter(found["seeds"].values())))
 
@@ -105,7 +106,8 @@ def told(text: str) -> str:
                 return _count(counts, len(others))
             said = _count([sum(counts)], len(others) * len(columns))
             return said if form == "count" else said.split(" of ")[0].removeprefix("all ")
-    raise ValueError(f"{' '.join([*rest, form])!r} is none of its forms")
+    asked = " ".join([*rest, form])
+    raise ArgumentError(f"{asked!r} is none of its forms", argument="form", value=asked, problem="unknown")
 
 
 def _is_number(text: str) -> bool:
@@ -140,7 +142,8 @@ def _pair(family: Family, name: str, other: str) -> tuple[tuple[str, str], evide
         return (name, other), family[name, other]
     if (other, name) in family:
         return (name, other), -family[other, name]
-    raise ValueError(f"{name} and {other} are no pair of the family that is named")
+    message = f"{name} and {other} are no pair of the family that is named"
+    raise ArgumentError(message, argument="pair", value=[name, other], problem="unknown")
 
 
 def _compared(family: Family, verdict: str, form: str) -> str:
@@ -153,12 +156,14 @@ def _compared(family: Family, verdict: str, form: str) -> str:
             "difference": True,
         }
         if verdict not in true:
-            raise ValueError(f"{verdict!r} is none of {', '.join(true)}")
+            message = f"{verdict!r} is none of {', '.join(true)}"
+            raise ArgumentError(message, argument="verdict", value=verdict, expected=list(true))
         if not true[verdict]:
-            raise ValueError(
+            message = (
                 f"{name} vs {other} is not {verdict}: {pair.mean:.3g} ({pair.interval[0]:.3g} to {pair.interval[1]:.3g}), "
                 f"{pair.chance}, larger in {pair.above} of {pair.seeds}"
             )
+            raise ArgumentError(message, argument=verdict, value=pair.mean, problem="not shown")
     pairs = [-pair if verdict == "smaller" else pair for pair in family.values()]
     if verdict == "alike":
         return _range([pair.detectable for pair in pairs], form)

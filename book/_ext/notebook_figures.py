@@ -14,6 +14,8 @@ from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
 from sphinx.util.docutils import SphinxDirective
 
+from minirlhf.core.errors import ArgumentError
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +27,8 @@ def notebook_of(chapter: str) -> Path:
     """
     found = sorted((ROOT / "notebooks").glob(f"{chapter}_*.ipynb"))
     if len(found) != 1:
-        raise ValueError(f"expected one notebook notebooks/{chapter}_*.ipynb, found {len(found)}")
+        message = f"expected one notebook notebooks/{chapter}_*.ipynb, found {len(found)}"
+        raise ArgumentError(message, file=f"notebooks/{chapter}_*.ipynb", value=len(found), expected=1)
     return found[0]
 
 
@@ -44,10 +47,12 @@ def shown(chapter: str, kind: str, name: str, mime: str) -> tuple[Any, dict[str,
     cell = cells.get(f"{kind}-{name}")
     if cell is None:
         names = ", ".join(sorted(c.removeprefix(f"{kind}-") for c in cells if c.startswith(f"{kind}-"))) or "none"
-        raise ValueError(f"{path.name} has no {kind} {name!r}; it has: {names}")
+        message = f"{path.name} has no {kind} {name!r}; it has: {names}"
+        raise ArgumentError(message, argument=kind, value=name, expected=names.split(", "), file=path.name)
     found = [out["data"][mime] for out in cell["outputs"] if mime in out.get("data", {})]
     if not found:
-        raise ValueError(f"the cell of {kind} {name!r} in {path.name} shows no {mime}; run tools/notebooks.py build")
+        message = f"the cell of {kind} {name!r} in {path.name} shows no {mime}; run tools/notebooks.py build"
+        raise ArgumentError(message, argument=kind, value=name, expected=mime, file=path.name)
     return found[0], cell
 
 

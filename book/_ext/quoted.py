@@ -15,6 +15,8 @@ from notebook_figures import notebook_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
+from minirlhf.core.errors import ArgumentError
+
 
 @cache
 def printed(notebook: Path, changed: float) -> str:
@@ -34,11 +36,13 @@ def quoted(text: str) -> str:
     chapter, _, said = text.partition(" ")
     said = " ".join(said.split())
     if not said:
-        raise ValueError(f"{text!r}: expected a chapter's number and what its notebook has printed")
+        message = f"{text!r}: expected a chapter's number and what its notebook has printed"
+        raise ArgumentError(message, value=text, problem="empty")
     notebook = notebook_of(chapter)
     pattern = rf"(?<![\w.,]){re.escape(said.replace('−', '-'))}(?![\w]|[.,]\d)"
     if not re.search(pattern, printed(notebook, notebook.stat().st_mtime).replace("−", "-")):
-        raise ValueError(f"notebook {chapter} has not printed {said!r}")
+        message = f"notebook {chapter} has not printed {said!r}"
+        raise ArgumentError(message, value=said, file=notebook, problem="not printed")
     return said
 
 

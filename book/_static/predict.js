@@ -111,6 +111,7 @@
       tally.replaceChildren(make("p", (done.length ? `You predicted ${right.length} of ${done.length}` +
         (left ? `; ${left} ${left === 1 ? "is" : "are"} still open.` : ".") : `${told} for a prediction.`) +
         (everywhere.length > done.length ? ` In the whole book so far: ${everywhere.filter((one) => one.right).length} of ${everywhere.length}.` : "")));
+      Object.assign(tally.dataset, { asked: asked.length, predicted: done.length, right: right.length, left });
       const others = done.filter((one) => !kept[one.question].right);
       if (others.length) {
         const list = make("ul", "");
@@ -165,6 +166,8 @@
           input.parentElement.classList.toggle("was-mine", Boolean(letter) && input.value === letter && letter !== one.answer);
         });
         verdict.textContent = !letter ? "" : right ? (one.typed ? `\u2713 Near enough: ${cameOut(one)}.` : "\u2713 So it came out.") : `\u2717 It came out otherwise: ${cameOut(one)}.`;
+        verdict.dataset.verdict = !letter ? "" : right ? "right" : "wrong";
+        verdict.toggleAttribute("data-seen", Boolean(letter && kept[one.question]?.seen));
         if (taught) verdict.append(" ", make("span", taught, { className: "predict-lesson" }));
         if (letter && kept[one.question]?.seen) verdict.append(" (Seen first, so it does not count.)");
         verdict.classList.toggle("is-right", right);
@@ -186,7 +189,7 @@
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         const letter = given();
-        if (one.typed ? Number.isNaN(numberOf(letter, one.typed)) : !letter) { verdict.textContent = one.typed ? "Type a number first, such as 0.5 or 1200." : "Choose an answer first."; return; }
+        if (one.typed ? Number.isNaN(numberOf(letter, one.typed)) : !letter) { verdict.dataset.verdict = "missing"; verdict.textContent = one.typed ? "Type a number first, such as 0.5 or 1200." : "Choose an answer first."; return; }
         kept[one.question] = { letter, right: isRight(one, letter), seen };
         save(PLACE, kept);
         stand(letter);

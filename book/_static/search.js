@@ -152,6 +152,7 @@
     const list = document.getElementById("search-found");
     const told = wordsOf(query).length ? meanings(entries, query) : [], found = search(entries, query);
     document.getElementById("search-words").value = query;
+    document.getElementById("search-told").dataset.found = found.length;
     document.getElementById("search-told").textContent = !wordsOf(query).length ? "" : found.length
       ? `${found.length} ${found.length === 1 ? "page" : "pages"} about ${query}${HAN.test(query) && told.length ? ` (${told[0].names[0]})` : ""}${found.length > SHOWN ? `; the first ${SHOWN}` : ""}:`
       : `No page speaks of ${query}.`;
