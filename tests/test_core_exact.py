@@ -5,8 +5,10 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core import exact
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.exact import ToyLM
 from minirlhf.core.logprobs import sequence_logps, token_logps
 from minirlhf.ledger.registry import Draw
@@ -38,7 +40,7 @@ def all_responses(vocab, length):
 
 
 @pytest.mark.parametrize(("vocab", "length", "prompts"), SIZES)
-def test_responses_are_all_there_once(vocab, length, prompts):
+def test_toylm_responses_are_all_words_once(vocab, length, prompts):
     model = ToyLM(vocab, length, prompts)
     responses = model.responses()
     rows = [tuple(row[:n]) for row, n in zip(responses.tokens.tolist(), responses.lengths.tolist(), strict=True)]
@@ -48,7 +50,7 @@ def test_responses_are_all_there_once(vocab, length, prompts):
 
 
 @pytest.mark.parametrize(("vocab", "length", "prompts"), SIZES)
-def test_called_as_a_language_model_it_gives_the_enumerated_probabilities(draw, vocab, length, prompts):
+def test_toylm_called_as_a_language_model_gives_the_enumerated_probabilities(draw, vocab, length, prompts):
     model = draw.toy(vocab, length, prompts)
     for prompt in range(prompts):
         batch = model.batch(prompt)
@@ -60,7 +62,7 @@ def test_called_as_a_language_model_it_gives_the_enumerated_probabilities(draw, 
     close(model.distribution().sum(-1), torch.ones(prompts))
 
 
-def test_probability_of_one_response_by_hand():
+def test_toylm_distribution_by_hand():
     model = ToyLM(3, 2)
     with torch.no_grad():
         model.table[0, 0] = torch.tensor([0.2, 0.3, 0.5]).log() + 7.0  # logits are free up to a constant
@@ -73,7 +75,7 @@ def test_probability_of_one_response_by_hand():
     assert probs == pytest.approx(expected)
 
 
-def test_left_padding_changes_nothing(draw):
+def test_toylm_ignores_left_padding(draw):
     model = draw.toy(3, 3, 2)
     ids = model.batch(1)["input_ids"]
     padded = torch.cat([torch.full((len(ids), 2), model.pad_token_id), ids], 1)
@@ -81,22 +83,22 @@ def test_left_padding_changes_nothing(draw):
     assert (model(padded).logits[:, :2] == 0).all()
 
 
-def test_prompts_have_their_own_rows(draw):
+def test_toylm_prompts_have_their_own_rows(draw):
     model = draw.toy(3, 2, 2)
     gradient = exact.gradient(model.distribution()[1, 0], model.table).view_as(model.table)
     assert (gradient[0] == 0).all()
     assert (gradient[1, 0] != 0).all()
 
 
-def test_a_row_needs_its_prompt():
-    with pytest.raises(ValueError, match="one prompt token"):
+def test_toylm_rejects_rows_without_a_prompt_and_sizes_too_small():
+    with raises(ArgumentError, argument="input_ids", problem="missing"):
         ToyLM(3, 2)(torch.tensor([[0, 1]]))
-    with pytest.raises(ValueError, match="vocab_size=1"):
+    with raises(ArgumentError, value=(1, 2, 1), expected=(2, 1, 1)):
         ToyLM(1, 2)
 
 
 @pytest.mark.parametrize(("vocab", "length", "prompts"), SIZES)
-def test_set_distribution_is_met(draw, vocab, length, prompts):
+def test_toylm_set_distribution_is_met(draw, vocab, length, prompts):
     model = draw.toy(vocab, length, prompts)
     before = model.distribution()
     probs = draw.distribution(before.shape[1])
@@ -105,7 +107,7 @@ def test_set_distribution_is_met(draw, vocab, length, prompts):
     close(model.distribution()[: prompts - 1], before[: prompts - 1])
 
 
-def test_action_values_satisfy_the_bellman_equations(draw):
+def test_toylm_action_values_satisfy_the_bellman_equations(draw):
     """V(s) = Σ_a π(a|s) Q(s, a), and Q(s, a) is the value of the next prefix, or the reward where the response ends."""
     model = draw.toy(3, 3, 2)
     responses = model.responses()
@@ -129,7 +131,7 @@ def test_action_values_satisfy_the_bellman_equations(draw):
 # -- distributions -----------------------------------------------------------------------------------------------
 
 
-def test_information_by_hand():
+def test_entropy_divergence_and_regularised_value_by_hand():
     p, q = torch.tensor([0.5, 0.5, 0.0]).double(), torch.tensor([0.25, 0.5, 0.25]).double()
     assert exact.entropy(p).item() == pytest.approx(math.log(2))
     assert exact.divergence(p, q).item() == pytest.approx(0.5 * math.log(2))
@@ -208,7 +210,7 @@ def test_gaussian_expectation_gives_the_moments():
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5, 9])
-def test_quadrature_is_exact_up_to_its_degree_and_not_beyond(nodes):
+def test_integrate_is_exact_up_to_its_degree_and_not_beyond(nodes):
     low, high = -0.5, 1.5
     for degree in range(2 * nodes):
         truth = (high ** (degree + 1) - low ** (degree + 1)) / (degree + 1)

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.core import exact_mdp
+from minirlhf.core.errors import ArgumentError
 from minirlhf.ledger.registry import Draw
 
 GAMMA = 0.8
@@ -29,7 +31,7 @@ def solved(transitions, rewards, policy):
 
 
 @pytest.mark.parametrize("horizon", [0, 1, 3])
-def test_trajectories_are_all_there_once(process, horizon):
+def test_trajectories_are_all_listed_once(process, horizon):
     start, transitions, _, policy = process
     paths = exact_mdp.trajectories(3, 2, horizon)
     assert paths.states.shape == (3 * 6**horizon, horizon + 1)
@@ -38,7 +40,7 @@ def test_trajectories_are_all_there_once(process, horizon):
     close(exact_mdp.probabilities(paths, start, transitions, policy).sum(), torch.tensor(1.0).double())
 
 
-def test_sums_over_trajectories_and_over_time_agree(process):
+def test_expected_return_and_visits_over_trajectories_and_over_time_agree(process):
     start, transitions, rewards, policy = process
     paths = exact_mdp.trajectories(3, 2, 4)
     probs = exact_mdp.probabilities(paths, start, transitions, policy)
@@ -52,7 +54,7 @@ def test_sums_over_trajectories_and_over_time_agree(process):
     close(exact_mdp.visits(start, transitions, policy, gamma=GAMMA, steps=4), visits)
 
 
-def test_values_solve_the_bellman_equations(process):
+def test_state_and_action_values_solve_the_bellman_equations(process):
     start, transitions, rewards, policy = process
     state = exact_mdp.state_values(transitions, rewards, policy, gamma=GAMMA)
     action = exact_mdp.action_values(transitions, rewards, policy, gamma=GAMMA)
@@ -64,7 +66,7 @@ def test_values_solve_the_bellman_equations(process):
     close(total, torch.tensor(1 / (1 - GAMMA)).double())
 
 
-def test_the_gradient_is_that_of_the_solved_values(process):
+def test_state_values_have_the_gradient_of_the_solved_values(process):
     start, transitions, rewards, policy = process
     gradients = []
     for value in (
@@ -87,7 +89,7 @@ def test_best_values_are_the_fixed_point_of_value_iteration(process):
     close(state, found.amax(-1))
 
 
-def test_a_process_solved_by_hand():
+def test_state_values_and_best_values_by_hand():
     """State 0: wait for 0 or leave for 1; state 1: nothing more. Leaving with probability p at each step."""
     transitions = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]).double()
     rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]]).double()
@@ -103,11 +105,11 @@ def test_a_process_solved_by_hand():
     assert len(list(exact_mdp.deterministic_policies(2, 2))) == 4
 
 
-def test_the_horizon_reaches_the_precision():
+def test_horizon_for_reaches_the_precision():
     assert exact_mdp.horizon_for(0.0) == 1
     for gamma in (0.1, 0.9, 0.99):
         steps = exact_mdp.horizon_for(gamma)
         assert gamma**steps <= 1e-15 < gamma ** (steps - 1)
     for gamma in (1.0, -0.1, math.nan):
-        with pytest.raises(ValueError, match="gamma"):
+        with raises(ArgumentError, argument="gamma", value=gamma):
             exact_mdp.horizon_for(gamma)

@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
+from minirlhf.core.errors import ArgumentError
 from minirlhf.core.logprobs import sequence_logps, token_entropies, token_logps
 from minirlhf.ledger.registry import Draw
 
@@ -32,14 +34,14 @@ def naive(logits, input_ids, temperature=1.0):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
-def test_equals_the_naive_formula(draw, temperature):
+def test_token_logps_equal_the_naive_formula(draw, temperature):
     logits, tokens = draw.normal(3, 6, 11, scale=4.0), ids(draw, 3, 6, 11)
     torch.testing.assert_close(
         token_logps(logits, tokens, temperature), naive(logits, tokens, temperature), rtol=0, atol=1e-12
     )
 
 
-def test_gradient_equals_that_of_log_softmax_and_gather(draw):
+def test_token_logps_have_the_gradient_of_log_softmax_and_gather(draw):
     logits, tokens, weight = draw.normal(2, 5, 7), ids(draw, 2, 5, 7), draw.normal(2, 4)
     ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     (weight * token_logps(ours, tokens, 0.7)).sum().backward()
@@ -50,7 +52,7 @@ def test_gradient_equals_that_of_log_softmax_and_gather(draw):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_narrow_logits_lose_nothing_more(draw, dtype):
+def test_token_logps_of_narrow_logits_are_computed_in_float32(draw, dtype):
     """Computed in float32: as exact as float32 allows for the logits given, however coarse these are."""
     logits, tokens = draw.normal(3, 6, 50, scale=4.0).to(dtype), ids(draw, 3, 6, 50)
     result = token_logps(logits, tokens)
@@ -59,13 +61,13 @@ def test_narrow_logits_lose_nothing_more(draw, dtype):
     assert token_entropies(logits).dtype == torch.float32
 
 
-def test_extreme_logits_stay_finite(draw):
+def test_token_logps_and_entropies_of_extreme_logits_are_finite(draw):
     logits = torch.tensor([1e4, -1e4, 0.0], dtype=torch.float32).expand(1, 3, 3)
     assert token_logps(logits, torch.tensor([[0, 0, 1]])).tolist() == [[0.0, -2e4]]
     assert token_entropies(logits).tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_excluded_tokens(draw):
+def test_token_logps_and_entropies_ignore_excluded_tokens(draw):
     """A logit of −inf has probability 0 and takes part in nothing else, in value and gradient."""
     logits, tokens = draw.normal(2, 4, 5), ids(draw, 2, 4, 4)
     logits[..., 4] = -math.inf
@@ -79,7 +81,7 @@ def test_excluded_tokens(draw):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_entropy_is_the_expected_surprise(draw, temperature):
+def test_token_entropies_are_the_expected_surprise(draw, temperature):
     logits = draw.normal(2, 3, 6, scale=2.0)
     p = (logits / temperature).exp()
     p = p / p.sum(-1, keepdim=True)
@@ -95,12 +97,12 @@ def test_sequence_logps_sum_the_sampled_tokens(draw):
     torch.testing.assert_close(sequence_logps(logps, mask), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_bad_arguments_are_named():
+def test_token_logps_name_a_bad_argument():
     logits = torch.zeros(2, 3, 5)
-    with pytest.raises(ValueError, match=r"logits has shape \(2, 3, 5\) and input_ids \(2, 4\)"):
+    with raises(ArgumentError, value=((2, 3, 5), (2, 4)), problem="shape"):
         token_logps(logits, torch.zeros(2, 4, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"logits has shape \(3, 5\)"):
+    with raises(ArgumentError, value=((3, 5), (3,)), problem="shape"):
         token_logps(logits[0], torch.zeros(3, dtype=torch.long))
     for temperature in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="temperature"):
+        with raises(ArgumentError, argument="temperature", value=temperature):
             token_logps(logits, torch.zeros(2, 3, dtype=torch.long), temperature)

@@ -20,7 +20,7 @@ def case(fresh_seed):
     return x, poisoned, mask
 
 
-def test_sum_and_mean_are_those_of_the_kept_entries(case):
+def test_masked_sum_and_mean_are_those_of_the_kept_entries(case):
     x, poisoned, mask = case
     assert masking.masked_sum(poisoned, mask).item() == pytest.approx(sum(x[mask].tolist()))
     assert masking.masked_mean(poisoned, mask).item() == pytest.approx(x[mask].mean().item())
@@ -31,13 +31,13 @@ def test_sum_and_mean_are_those_of_the_kept_entries(case):
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
-def test_variance_is_that_of_the_kept_entries(case, ddof):
+def test_masked_var_is_that_of_the_kept_entries(case, ddof):
     x, poisoned, mask = case
     torch.testing.assert_close(masking.masked_var(poisoned, mask, ddof), x[mask].var(correction=ddof))
 
 
 @pytest.mark.parametrize("shift_mean", [True, False])
-def test_whitened_has_unit_variance_and_keeps_or_loses_its_mean(case, shift_mean):
+def test_masked_whiten_has_unit_variance_and_keeps_or_loses_its_mean(case, shift_mean):
     x, poisoned, mask = case
     white = masking.masked_whiten(poisoned, mask, shift_mean=shift_mean)
     assert (white[~mask] == 0).all()
@@ -55,7 +55,7 @@ def test_whitened_has_unit_variance_and_keeps_or_loses_its_mean(case, shift_mean
         masking.masked_whiten,
     ],
 )
-def test_gradients_know_nothing_of_masked_entries(case, function):
+def test_masked_functions_give_no_gradient_to_masked_entries(case, function):
     """The value would be right even if the gradient were NaN: 0 · NaN is NaN in the backward pass."""
     x, poisoned, mask = case
     gradients = []
@@ -68,14 +68,14 @@ def test_gradients_know_nothing_of_masked_entries(case, function):
     assert (gradients[0][mask] != 0).any()
 
 
-def test_integer_masks_mean_the_same(case):
+def test_masked_var_and_last_index_take_integer_masks(case):
     x, _, mask = case
     for dtype in (torch.int64, torch.float32):
         torch.testing.assert_close(masking.masked_var(x, mask.to(dtype)), masking.masked_var(x, mask), rtol=0, atol=0)
         assert torch.equal(masking.last_index(mask.to(dtype)), masking.last_index(mask))
 
 
-def test_a_row_without_tokens_has_no_mean():
+def test_masked_mean_of_an_empty_row_is_nan():
     mask = torch.tensor([[True, False], [False, False]])
     mean = masking.masked_mean(torch.ones(2, 2), mask, -1)
     assert mean[0] == 1
@@ -91,7 +91,7 @@ def test_a_row_without_tokens_has_no_mean():
         ([1, 0, 0, 0, 0], 1, 0),
     ],
 )
-def test_lengths_and_last_token(mask, length, last):
+def test_lengths_and_last_index_of_padded_rows(mask, length, last):
     mask = torch.tensor([mask, [1, 1, 1, 1, 1]]).bool()
     assert masking.lengths(mask).tolist() == [length, 5]
     assert masking.last_index(mask).tolist() == [last, 4]

@@ -11,14 +11,14 @@ from minirlhf.core.randomness import _splitmix64, derive_seed, generator, keyed_
 KEYS = [derive_seed("randomness", i) for i in range(512)]
 
 
-def test_seeds_tell_all_keys_apart():
+def test_derive_seed_tells_all_keys_apart():
     keys = [(), (0,), (1,), ("1",), (1, 2), (2, 1), (12,), ("1", 2), (1, "2"), ("a", "b"), ("ab",), ("b", "a"), (-1,)]
     seeds = [derive_seed(*key) for key in keys]
     assert len(set(seeds)) == len(keys)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_seeds_are_the_same_on_every_machine():
+def test_derive_seed_is_the_same_on_every_machine():
     """Written down once: a change would silently change every stored result."""
     assert derive_seed("minirlhf", 7) == 1746238064093980799
 
@@ -30,7 +30,7 @@ def test_generators_repeat_and_differ():
         assert (first != other).all()
 
 
-def test_rows_do_not_depend_on_the_batch():
+def test_keyed_uniforms_of_a_row_do_not_depend_on_the_batch():
     """The same row alone, in another order, and among others."""
     whole = keyed_uniforms(KEYS[:16], 20)
     for i in (0, 7, 15):
@@ -38,11 +38,11 @@ def test_rows_do_not_depend_on_the_batch():
     assert torch.equal(keyed_uniforms(KEYS[:16][::-1], 20), whole.flip(0))
 
 
-def test_a_longer_draw_begins_with_the_shorter():
+def test_keyed_uniforms_of_a_longer_draw_begin_with_the_shorter():
     assert torch.equal(keyed_uniforms(KEYS[:4], 64)[:, :9], keyed_uniforms(KEYS[:4], 9))
 
 
-def test_splitmix64_by_integer_arithmetic():
+def test_splitmix64_equals_integer_arithmetic():
     """The published algorithm in Python's unbounded integers."""
     wrap = 2**64
 
@@ -73,7 +73,7 @@ def in_cells(x, cells):
     return (x * cells).long()
 
 
-def test_draws_are_uniform():
+def test_keyed_uniforms_are_uniform():
     """The keys are fixed, so this cannot fail by bad luck: 2¹⁷ draws in 256 cells, in rows, in columns, and in pairs."""
     u = keyed_uniforms(KEYS, 256)
     assert u.dtype == torch.float64
@@ -90,7 +90,7 @@ def test_draws_are_uniform():
 
 
 @pytest.mark.parametrize("seeds", [range(512), range(10**6, 10**6 + 512)])
-def test_consecutive_seeds_are_unrelated(seeds):
+def test_keyed_uniforms_of_consecutive_seeds_are_unrelated(seeds):
     """Seeds 0, 1, 2 … are what people type; their rows must not resemble one another."""
     u = keyed_uniforms(list(seeds), 128) - 0.5
     correlation = (u[:-1] * u[1:]).mean().item() * 12
