@@ -16,60 +16,16 @@ from cheat_sheet import printed, sections  # noqa: E402
 
 LOSSES = ("policy_losses", "preference_losses", "reward_losses", "value_losses", "distillation")
 #: Numbered formulas that such a module's functions prove and that are no losses: models of choice, identities, gradients, optima, examples.
-NOT_LOSSES = {
-    f"eq:{name}"
-    for name in [
-        "plackett-luce",
-        "plackett-luce-two",
-        "bradley-terry",
-        "thurstone",
-        "mallows",
-        "elo-expected",
-        "elo-update",
-        "reward-shift",
-        "max-entropy-irl",
-        "pair-weights",
-        "calibration-error",
-        "value-clip",
-        "entropy-gradient",
-        "clipped-surrogate",
-        "policy-ratio",
-        "ppo-clip-gradient",
-        "ppo-first-step",
-        "ppo-no-clip",
-        "gspo-gradient",
-        "dpo-reparameterisation",
-        "dpo-cancellation",
-        "dpo-likelihood",
-        "dpo-gradient",
-        "dpo-displacement",
-        "ches",
-        "aot-quantiles",
-        "psi-reward",
-        "psi-po",
-        "psi-po-optimum",
-        "psi-logit",
-        "ipo-target",
-        "preference-nash",
-        "nash-md",
-        "f-prime-chi-po",
-        "f-prime-reverse-kl",
-        "f-prime-forward-kl",
-        "f-prime-jensen-shannon",
-        "f-prime-alpha",
-        "pl-dpo-cancellation",
-        "pl-dpo-pair",
-        "reward-targets",
-        "exo-pair",
-        "nca-pair",
-        "kto-reference-point",
-        "bco-delta",
-        "bco-bound",
-        "kd-top-k-gap",
-        "kd-mixture",
-        "kd-product",
-    ]
-}
+NOT_LOSSES = {f"eq:{name}" for name in (
+    *("plackett-luce", "plackett-luce-two", "bradley-terry", "thurstone", "mallows", "elo-expected", "elo-update"),
+    *("reward-shift", "max-entropy-irl", "pair-weights", "calibration-error", "value-clip", "entropy-gradient"),
+    *("clipped-surrogate", "policy-ratio", "ppo-clip-gradient", "ppo-first-step", "ppo-no-clip", "gspo-gradient"),
+    *("dpo-reparameterisation", "dpo-cancellation", "dpo-likelihood", "dpo-gradient", "dpo-displacement", "ches"),
+    *("aot-quantiles", "psi-reward", "psi-po", "psi-po-optimum", "psi-logit", "ipo-target", "preference-nash", "nash-md"),
+    *("f-prime-chi-po", "f-prime-reverse-kl", "f-prime-forward-kl", "f-prime-jensen-shannon", "f-prime-alpha"),
+    *("pl-dpo-cancellation", "pl-dpo-pair", "reward-targets", "exo-pair", "nca-pair", "kto-reference-point"),
+    *("bco-delta", "bco-bound", "kd-top-k-gap", "kd-mixture", "kd-product"),
+)}  # fmt: skip
 
 
 def sheet():

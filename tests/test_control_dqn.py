@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters.ch03_markov_decision_processes import runs
 from minirlhf.control import dqn
@@ -17,7 +18,7 @@ def step(*rewards):
     return Transition(torch.arange(n), torch.arange(n), r, torch.arange(n), no, no)
 
 
-def test_the_memory_forgets_the_oldest():
+def test_dqn_memory_forgets_oldest():
     memory = dqn.Memory(3)
     memory.add(step(1.0, 2.0))
     assert len(memory) == 2 and set(memory.sample(50, generator())[2].tolist()) == {1.0, 2.0}
@@ -25,7 +26,7 @@ def test_the_memory_forgets_the_oldest():
     assert len(memory) == 3 and set(memory.sample(90, generator())[2].tolist()) == {2.0, 3.0, 4.0}
 
 
-def test_who_chooses_and_who_says_the_price():
+def test_dqn_and_double_dqn_targets_by_hand():
     reward, on = torch.tensor([1.0]).double(), torch.zeros(1, dtype=torch.bool)
     online, copy = torch.tensor([[5.0, 0.0]]).double(), torch.tensor([[2.0, 4.0]]).double()
     assert dqn.dqn(reward, online, copy, on, 0.5).item() == 1 + 0.5 * 4
@@ -33,7 +34,7 @@ def test_who_chooses_and_who_says_the_price():
 
 
 @pytest.mark.parametrize("target", [dqn.dqn, dqn.double_dqn])
-def test_without_noise_the_network_comes_to_the_truth(target):
+def test_train_dqn_without_noise_finds_true_values(target):
     process = worlds.many_doors(3)
     found = dqn.train_dqn(
         process,
@@ -51,21 +52,35 @@ def test_without_noise_the_network_comes_to_the_truth(target):
     assert found.beliefs.shape == (8, 3)
 
 
-def test_runs_repeat_themselves_and_leave_the_global_generator_alone():
+def test_train_dqn_repeats_and_keeps_global_generator():
     before = torch.get_rng_state()
     one, two = (runs.doors(dqn.dqn, 3, runs=1) for _ in range(2))
     assert torch.equal(one, two)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_features_must_fit():
-    with pytest.raises(ValueError, match=r"features has shape \(4, 2\)"):
+def test_train_dqn_copies_network_every_so_many_updates():
+    same = []
+
+    def watched(rewards, online, copy, terminated, gamma):
+        same.append(torch.equal(online, copy))
+        return dqn.dqn(rewards, online, copy, terminated, gamma)
+
+    features = torch.eye(3, dtype=torch.float64)
+    found = dqn.train_dqn(
+        worlds.many_doors(), features, watched, gamma=0.9, updates=7, copy_every=3, log_every=2, rng=generator()
+    )
+    assert same == [True, False, False, True, False, False, True] and found.beliefs.shape == (4, 3)
+
+
+def test_train_dqn_refuses_misfit_features_and_no_updates():
+    with raises(ValueError, argument="features", value=(4, 2), problem="shape"):
         dqn.train_dqn(worlds.many_doors(), torch.zeros(4, 2).double(), dqn.dqn, gamma=0.9, updates=1, rng=generator())
-    with pytest.raises(ValueError, match="updates = 0"):
+    with raises(ValueError, argument="updates", value=0):
         dqn.train_dqn(worlds.many_doors(), torch.eye(3).double(), dqn.dqn, gamma=0.9, updates=0, rng=generator())
 
 
-def test_the_hall_is_not_worth_entering():
+def test_many_doors_hall_is_worth_nothing():
     values = planning.value_iteration(worlds.many_doors(), gamma=0.9)
     assert values.values.tolist() == pytest.approx([0.0, -0.1, 0.0])
     assert values.policy[0].argmax() == 0

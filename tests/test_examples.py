@@ -254,6 +254,7 @@ WRONG = {
 }
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("what", WRONG)
 def test_examples_comparison_rejects_mistake(what, pages, tokenizer, monkeypatch, tmp_path):
     name, attribute, wrong = WRONG[what]

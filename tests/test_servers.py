@@ -8,11 +8,12 @@ import sys
 
 import patience
 import pytest
+from facts import raises
 
 from minirlhf.chapters.ch17_tools import register
 from minirlhf.core.errors import UserError
 from minirlhf.data.calls import BadCall, read_calls
-from minirlhf.feedback.servers import ToolServer
+from minirlhf.feedback.servers import PAGES, ToolServer
 
 #: By hand, line by line: what the protocol says, and a request, a notice and a second page in between.
 PLAIN = """
@@ -43,8 +44,13 @@ for line in sys.stdin:
 """
 
 
-def test_a_server_by_hand():
-    with ToolServer([sys.executable, "-c", PLAIN]) as server:
+def serve(program, *arguments):
+    """A server that runs this Python program, and is waited for however busy the machine is."""
+    return ToolServer([sys.executable, "-c", program, *arguments], patience=patience.CEILING)
+
+
+def test_tool_server_talks_to_plain_server():
+    with serve(PLAIN) as server:
         box = server.toolbox()
         assert [schema["function"]["name"] for schema in box.schemas] == ["double", "fail"]
         reply = read_calls('<tool_call>double(a=4, name="n")</tool_call><tool_call>fail(a=1)</tool_call><tool_call>double(a="x")</tool_call>', box.schemas)  # fmt: skip
@@ -52,44 +58,47 @@ def test_a_server_by_hand():
         said = [box.answer(call) for call in reply.calls]
         assert [answer.content for answer in said[:2]] == ["n8\n(image)", "error: it broke"]
         assert [answer.failed for answer in said] == [False, True, True]
-        with pytest.raises(UserError, match="no such thing"):
+        with raises(UserError, argument="resources/list", value=-32601, problem="error"):
             server.resources()
     assert server._process.returncode is not None, "it is gone"
 
 
+SAY = "print({!r}, flush=True); input()".format
+
+
 @pytest.mark.parametrize(
-    ("program", "problem"),
+    ("program", "facts"),
     [
-        ("pass", "has ended"),
-        ("print('hello', flush=True); input()", "no message of JSON-RPC"),
-        ("print('[]', flush=True); input()", "no message of JSON-RPC"),
-        ("print('[{}, 5]', flush=True); input()", "said '5', which is no message of JSON-RPC"),
-        ("print('[' * 100000, flush=True); input()", "no message of JSON-RPC"),
-        ("import sys; sys.stdout.buffer.write(b'\\xff\\n'); sys.stdout.flush(); input()", "no message of JSON-RPC"),
-        ('print(\'{"id": 1}\', flush=True); input()', "'result' was expected"),
-        ('print(\'{"id": 1, "result": 5}\', flush=True); input()', "'result' was expected"),
-        ('print(\'{"id": 1, "error": "no"}\', flush=True); input()', "an error without a message"),
-        ('print(\'{"id": 1, "result": {"protocolVersion": "1999-01-01"}}\', flush=True); input()', "speaks the protocol of '1999-01-01'"),
-        ("import sys\nwhile True: sys.stdout.write('x' * 100000)", "no message of JSON-RPC"),
-        ("import time; time.sleep(60)  # sleep", "no answer to initialize in 1 seconds"),
-        ("import time\nwhile True: print('{}', flush=True); time.sleep(0.1)  # sleep", "no answer to initialize in 1 seconds"),
+        ("pass", {"argument": "initialize", "problem": "ended"}),
+        (SAY("hello"), {"value": "hello", "problem": "not JSON-RPC"}),
+        (SAY("[]"), {"value": [], "problem": "not JSON-RPC"}),
+        (SAY("[{}, 5]"), {"value": 5, "problem": "not JSON-RPC"}),
+        (SAY("[" * 100_000), {"problem": "not JSON-RPC"}),
+        ("import sys; sys.stdout.buffer.write(b'\\xff\\n'); sys.stdout.flush(); input()", {"problem": "not JSON-RPC"}),
+        (SAY('{"id": 1}'), {"argument": "result", "expected": dict}),
+        (SAY('{"id": 1, "result": 5}'), {"argument": "result", "value": 5}),
+        (SAY('{"id": 1, "error": "no"}'), {"argument": "initialize", "value": None, "problem": "error"}),
+        (SAY('{"id": 1, "result": {"protocolVersion": "1999-01-01"}}'), {"argument": "protocolVersion", "value": "1999-01-01"}),
+        ("import sys\nwhile True: sys.stdout.write('x' * 100000)", {"problem": "not JSON-RPC"}),
+        ("import time; time.sleep(600)  # sleep", {"argument": "initialize", "problem": "late"}),
+        ("import time\nwhile True: print('{}', flush=True); time.sleep(0.1)  # sleep", {"problem": "late"}),
     ],
 )  # fmt: skip
-def test_bad_servers_are_refused_in_one_line(program, problem):
-    with pytest.raises(UserError, match=problem) as refused:
-        ToolServer([sys.executable, "-c", program], patience=1 if "sleep" in program else 30)
+def test_tool_server_refuses_bad_server_in_one_line(program, facts):
+    with raises(UserError, **facts) as refused:
+        ToolServer([sys.executable, "-c", program], patience=1 if "sleep" in program else patience.CEILING)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("edition", ["2025-03-26", "2025-11-25"])
-def test_editions_and_several_messages_in_a_line(edition):
+def test_tool_server_reads_editions_and_message_lists(edition):
     """The first of the two has messages in lists."""
     several = (
         "[{'jsonrpc': '2.0', 'method': 'notifications/message'}, {'jsonrpc': '2.0', 'id': got['id'], 'result': result}]"
     )
     program = PLAIN.replace('p["protocolVersion"], "cap', f'"{edition}", "cap').replace("say(id=got[\"id\"], result=result)", f"print(json.dumps({several}), flush=True)")  # fmt: skip
     assert program.count(several) == 1 and f'"{edition}"' in program
-    with ToolServer([sys.executable, "-c", program]) as server:
+    with serve(program) as server:
         assert len(server.tools()) == 2 and server.call("double", a=3) == "6\n(image)"
 
 
@@ -106,35 +115,39 @@ TOOL = {"name": "a", "inputSchema": {}}
 
 
 @pytest.mark.parametrize(
-    ("ask", "answer", "problem"),
+    ("ask", "answer", "facts"),
     [
-        (lambda server: server.tools(), {}, "'tools' was expected"),
-        (lambda server: server.tools(), {"tools": [{"name": "a"}]}, "'inputSchema' was expected"),
-        (lambda server: server.tools(), {"tools": [3]}, "'name' was expected"),
-        (lambda server: server.tools(), {"tools": [TOOL, TOOL]}, "two of its tools have the name 'a'"),
-        (lambda server: server.tools(), {"tools": [], "nextCursor": "more"}, "more than 1000 pages"),
-        (lambda server: server.call("a"), {"content": "b"}, "'content' was expected"),
-        (lambda server: server.call("a"), {"content": [{"text": 3}]}, "'text' was expected"),
-        (lambda server: server.resources(), {"resources": [{}]}, "'uri' was expected"),
-        (lambda server: server.read("a"), {"contents": None}, "'contents' was expected"),
-        (lambda server: server.prompts(), {"prompts": {}}, "'prompts' was expected"),
-        (lambda server: server.prompt("a"), {"messages": [{"role": "user"}]}, "'content' was expected"),
-        (lambda server: server.prompt("a", name="b"), {"messages": "c"}, "'messages' was expected"),
+        (lambda server: server.tools(), {}, {"argument": "tools", "expected": list}),
+        (lambda server: server.tools(), {"tools": [{"name": "a"}]}, {"argument": "inputSchema", "expected": dict}),
+        (lambda server: server.tools(), {"tools": [3]}, {"argument": "name", "expected": str}),
+        (lambda server: server.tools(), {"tools": [TOOL, TOOL]}, {"value": "a", "problem": "duplicate"}),
+        (
+            lambda server: server.tools(),
+            {"tools": [], "nextCursor": "more"},
+            {"expected": PAGES, "problem": "too long"},
+        ),
+        (lambda server: server.call("a"), {"content": "b"}, {"argument": "content", "value": "b"}),
+        (lambda server: server.call("a"), {"content": [{"text": 3}]}, {"argument": "text", "value": 3}),
+        (lambda server: server.resources(), {"resources": [{}]}, {"argument": "uri"}),
+        (lambda server: server.read("a"), {"contents": None}, {"argument": "contents"}),
+        (lambda server: server.prompts(), {"prompts": {}}, {"argument": "prompts", "value": {}}),
+        (lambda server: server.prompt("a"), {"messages": [{"role": "user"}]}, {"argument": "content"}),
+        (lambda server: server.prompt("a", name="b"), {"messages": "c"}, {"argument": "messages", "value": "c"}),
         (
             lambda server: server.prompt("a"),
             {"messages": [{"role": "system", "content": {"type": "text", "text": "b"}}]},
-            "its prompt speaks as 'system'",
+            {"argument": "role", "value": "system"},
         ),
     ],
 )
-def test_answers_that_are_none_are_refused_in_one_line(ask, answer, problem):
-    with ToolServer([sys.executable, "-c", SAYS, json.dumps([{}, answer])]) as server:
-        with pytest.raises(UserError, match=problem) as refused:
+def test_tool_server_refuses_bad_answer_in_one_line(ask, answer, facts):
+    with serve(SAYS, json.dumps([{}, answer])) as server:
+        with raises(UserError, **facts) as refused:
             ask(server)
         assert "\n" not in str(refused.value)
 
 
-def test_the_text_of_a_resource_is_told():
+def test_tool_server_call_reads_text_of_resources():
     """A tool may give back a resource itself, in place of a text."""
     parts = [
         {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
@@ -142,49 +155,40 @@ def test_the_text_of_a_resource_is_told():
         {"type": "resource", "resource": 5},
         {"type": "text", "text": "beside"},
     ]
-    with ToolServer([sys.executable, "-c", SAYS, json.dumps([{}, {"content": parts}])]) as server:
+    with serve(SAYS, json.dumps([{}, {"content": parts}])) as server:
         assert server.call("a") == "inside\n(resource)\n(resource)\nbeside"
 
 
-def test_a_closed_server_says_so():
-    server = ToolServer([sys.executable, "-c", SAYS, "[{}]"])
+def test_tool_server_refuses_when_closed_or_not_started():
+    server = serve(SAYS, "[{}]")
     server.close()
-    with pytest.raises(UserError, match="has ended"):
-        server.tools()
+    for _ in range(2):
+        with raises(UserError, argument="tools/list", problem="ended"):
+            server.tools()
+    with raises(UserError, argument="no-such-program-anywhere", problem="not started"):
+        ToolServer(["no-such-program-anywhere"])
 
 
-def test_a_server_that_reads_nothing_is_not_waited_for_for_ever():
-    """A pipe holds some 64 thousand characters: a call of a million would block whoever writes it."""
-    deaf = "import json, sys, time\ngot = json.loads(sys.stdin.readline())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\ntime.sleep(600)"
-    server = ToolServer([sys.executable, "-c", deaf], patience=30)
+BEGUN = "import json, sys, time\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("then", "ask", "method"),
+    [
+        # A pipe holds some 64 thousand characters: a call of a million would block whoever writes it.
+        ("time.sleep(600)", lambda server: server.call("say", text="x" * 1_000_000), "tools/call"),
+        # Long notices, so that there is always one more to read.
+        ("while True: print(json.dumps({'method': 'notice', 'text': 'x' * 900_000}), flush=True)", ToolServer.tools, "tools/list"),
+    ],
+    ids=["deaf", "talkative"],
+)  # fmt: skip
+def test_tool_server_patience_ends(then, ask, method):
+    server = serve(BEGUN + then)
     server._patience = 1
-    with pytest.raises(UserError, match="no answer to tools/call in 1 seconds"):
-        server.call("say", text="x" * 1_000_000)
+    with raises(UserError, argument=method, expected=1, problem="late"):
+        ask(server)
     server.close()
     assert server._process.returncode is not None, "it is gone"
-
-
-def test_a_server_that_never_stops_talking_is_not_waited_for_for_ever():
-    """Long notices, so that there is always one more to read."""
-    talks = "import json\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\nnotice = json.dumps({'method': 'notice', 'params': {'text': 'x' * 900_000}})\nwhile True: print(notice, flush=True)"
-    server = ToolServer([sys.executable, "-c", talks], patience=30)
-    server._patience = 1
-    with pytest.raises(UserError, match="no answer to tools/list in 1 seconds"):
-        server.tools()
-    server.close()
-
-
-def test_a_server_that_has_ended_says_so_each_time():
-    two = "import json\ngot = json.loads(input())\nprint(json.dumps({'id': got['id'], 'result': {}}), flush=True)\ninput(); input()"
-    with ToolServer([sys.executable, "-c", two]) as server:
-        for _ in range(2):
-            with pytest.raises(UserError, match="has ended"):
-                server.tools()
-
-
-def test_no_such_program():
-    with pytest.raises(UserError, match="cannot be started"):
-        ToolServer(["no-such-program-anywhere"])
 
 
 #: By the protocol's own package; its first edition calls the class FastMCP.
@@ -229,8 +233,8 @@ server.run()
     importlib.util.find_spec("mcp") is None,
     reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",
 )
-def test_a_server_by_the_official_package():
-    with ToolServer([sys.executable, "-c", OFFICIAL], patience=120) as server:
+def test_tool_server_talks_to_official_package():
+    with serve(OFFICIAL) as server:
         box = server.toolbox()
         assert {schema["function"]["name"]: schema["function"]["description"] for schema in box.schemas} == {"add": "Add two numbers.", "fail": "Fail."}  # fmt: skip
         reply = read_calls('<tool_call>[{"name": "add", "arguments": {"a": 2, "b": 3}}, {"name": "add", "arguments": {"a": 2}}]</tool_call><tool_call>fail(why="rain")</tool_call>', box.schemas)  # fmt: skip
@@ -247,26 +251,26 @@ def test_a_server_by_the_official_package():
 REGISTER = [sys.executable, "-m", "minirlhf.chapters.ch17_tools.register"]
 
 
-def test_the_courses_own_server():
-    with ToolServer(REGISTER) as server:
+def test_register_server_answers_tool_server():
+    with ToolServer(REGISTER, patience=patience.CEILING) as server:
         box = server.toolbox()
         assert [schema["function"]["name"] for schema in box.schemas] == ["lookup"]
         reply = read_calls('<tool_call>lookup(place="gold")</tool_call><tool_call>lookup(place="attic")</tool_call><tool_call>lookup(place=3)</tool_call>', box.schemas)  # fmt: skip
         assert isinstance(reply.calls[2], BadCall)
         said = [box.answer(call) for call in reply.calls[:2]]
-        assert [answer.content for answer in said] == ["3", "error: nothing is known of 'attic'"]
+        assert said[0].content == "3" and said[1].failed and "attic" in said[1].content
         assert list(server.resources()) == [register.PLACES]
         assert server.read(register.PLACES).split() == list(register.TODAY)
         assert server.prompts() == {"find": "Ask for a place."}
         assert server.prompt("find", place="red") == [{"role": "user", "content": "find red"}]
-        for ask, problem in (
-            (lambda: server.call("drop"), "no tool 'drop'"),
-            (lambda: server.call("lookup"), "'place' is missing"),
-            (lambda: server.read("register://cellar"), "no resource 'register://cellar'"),
-            (lambda: server.prompt("lose"), "no prompt 'lose'"),
-            (lambda: server.prompt("find"), "'place' is missing"),
+        for ask, code in (
+            (lambda: server.call("drop"), register.BAD_PARAMS),
+            (lambda: server.call("lookup"), register.BAD_PARAMS),
+            (lambda: server.read("register://cellar"), register.NO_RESOURCE),
+            (lambda: server.prompt("lose"), register.BAD_PARAMS),
+            (lambda: server.prompt("find"), register.BAD_PARAMS),
         ):
-            with pytest.raises(UserError, match=problem):
+            with raises(UserError, value=code, problem="error"):
                 ask()
 
 
@@ -286,16 +290,16 @@ def test_the_courses_own_server():
         ('{"id": 1, "method": "tools/call", "params": {"name": "lookup", "arguments": 5}}', -32602),
     ],
 )
-def test_the_courses_own_server_refuses_by_the_protocols_numbers(line, code):
+def test_register_server_refuses_with_protocol_codes(line, code):
     said = register.answered(line)
     assert said["error"]["code"] == code and said["id"] == (None if code in (-32700, -32600) else 1)
 
 
-def test_notices_are_not_answered():
+def test_register_server_ignores_notices():
     assert register.answered('{"jsonrpc": "2.0", "method": "notifications/initialized"}') is None
 
 
-def test_a_byte_that_is_no_text_does_not_end_the_courses_own_server():
+def test_register_server_survives_undecodable_byte():
     asked, raw = '\udcff\n{"id": "a", "method": "ping"}\n', {"encoding": "utf-8", "errors": "surrogateescape"}
     said = patience.finished([sys.executable, register.__file__], usually=0.5, input=asked, **raw).stdout.splitlines()
     assert [json.loads(line).get("result") for line in said] == [None, {}]
@@ -305,7 +309,7 @@ def test_a_byte_that_is_no_text_does_not_end_the_courses_own_server():
     importlib.util.find_spec("mcp") is None,
     reason="the protocol's own package is not installed: pip install 'minirlhf[mcp]'",
 )
-def test_the_official_client_understands_the_courses_own_server():
+def test_register_server_answers_official_client():
     """What our client alone would let pass is held by that of the protocol's own package, which validates each message."""
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -326,7 +330,7 @@ def test_the_official_client_understands_the_courses_own_server():
             asked = await session.get_prompt("find", {"place": "red"})
             return begun, listed, found, lost, text, offered, asked
 
-    begun, listed, found, lost, text, offered, asked = asyncio.run(asyncio.wait_for(talk(), 120))
+    begun, listed, found, lost, text, offered, asked = asyncio.run(asyncio.wait_for(talk(), patience.CEILING))
     name = lambda model, *names: next(
         getattr(model, each) for each in names if hasattr(model, each)
     )  # editions of the package

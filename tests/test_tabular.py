@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from facts import raises
 
 from minirlhf.chapters.ch01_introduction import human_feedback as hf
 from minirlhf.core import exact_mdp
@@ -25,7 +26,7 @@ def worth(policy, transitions=STILL):
 # -- the grid ----------------------------------------------------------------------------------------------------
 
 
-def test_moves_are_where_the_arrows_point():
+def test_grid_moves_match_arrows():
     grid = Grid.parse("""
         . . .
         . S .
@@ -35,7 +36,7 @@ def test_moves_are_where_the_arrows_point():
     assert to == {"↑": 1, "→": 5, "↓": 7, "←": 3}
 
 
-def test_walls_and_the_goal_hold():
+def test_grid_walls_and_goal_hold():
     grid = Grid.parse("S G")
     moves = grid.transitions()
     assert moves[0].argmax(-1).tolist() == [0, 1, 0, 0]
@@ -43,26 +44,31 @@ def test_walls_and_the_goal_hold():
     assert grid.goal == 1 and grid.start().tolist() == [1.0, 0.0]
 
 
-def test_slips_keep_probabilities():
+def test_grid_slip_keeps_probabilities():
     moves = GARDEN.transitions(0.2)
     torch.testing.assert_close(moves.sum(-1), torch.ones(GARDEN.size, 4, dtype=torch.float64))
     assert float(moves[0, 1, 1]) == pytest.approx(0.8 + 0.2 / 4)
 
 
 @pytest.mark.parametrize(
-    "drawing, complaint", [("S .\nG", "lengths"), ("S .", "marked G"), ("S G S", "2 cells marked S")]
+    ("drawing", "facts"),
+    [
+        ("S .\nG", {"argument": "drawing", "value": [2, 1]}),
+        ("S .", {"argument": "G", "value": 0, "expected": 1}),
+        ("S G S", {"argument": "S", "value": 2, "expected": 1}),
+    ],
 )
-def test_a_bad_map_is_refused(drawing, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_grid_parse_refuses_bad_map(drawing, facts):
+    with raises(ValueError, **facts):
         Grid.parse(drawing)
 
 
-def test_a_bad_slip_is_refused():
-    with pytest.raises(ValueError, match=r"slip=1\.5"):
+def test_grid_transitions_refuse_bad_slip():
+    with raises(ValueError, argument="slip", value=1.5):
         GARDEN.transitions(1.5)
 
 
-def test_the_way_around_the_flowers_is_best():
+def test_garden_best_way_goes_around_flowers():
     """Six steps around them, then fourteen and the one of arrival on the bench."""
     assert worth(BEST) == 30.0
     straight = BEST.clone()
@@ -73,14 +79,14 @@ def test_the_way_around_the_flowers_is_best():
 # -- comparisons -------------------------------------------------------------------------------------------------
 
 
-def test_value_iteration_agrees_with_trying_all_policies():
+def test_best_action_values_equal_enumeration():
     grid = Grid.parse("S *\n. G")
     rewards = arrival_rewards(grid.transitions(), grid.values_of(GARDEN_WISHES))
     _, best = exact_mdp.best_values(grid.transitions(), rewards, gamma=0.8)
     torch.testing.assert_close(hf.best_action_values(grid.transitions(), rewards, gamma=0.8), best)
 
 
-def test_the_fit_is_the_minimum():
+def test_fit_cell_values_is_minimum():
     answers = hf.ask_for_comparisons(STILL, WISHES, 60, rng=generator("fit"))
     values = hf.fit_cell_values(answers, GARDEN.size, ridge=0.3).requires_grad_()
     won = torch.where(answers.first_wins[:, None], answers.first, answers.second)
@@ -91,7 +97,7 @@ def test_the_fit_is_the_minimum():
     torch.testing.assert_close(slope, torch.zeros_like(slope), atol=1e-7, rtol=0)
 
 
-def test_many_comparisons_recover_the_wishes_up_to_a_constant():
+def test_fit_cell_values_recovers_wishes_up_to_constant():
     answers = hf.ask_for_comparisons(STILL, WISHES, 20_000, rng=generator("many"))
     found = hf.fit_cell_values(answers, GARDEN.size)
     error = found - found.mean() - (WISHES - WISHES.mean())
@@ -99,13 +105,13 @@ def test_many_comparisons_recover_the_wishes_up_to_a_constant():
     assert worth(hf.plan(STILL, found)) == 30.0
 
 
-def test_a_constant_changes_no_plan_and_no_preference():
+def test_plan_and_comparisons_ignore_constant():
     torch.testing.assert_close(hf.plan(STILL, WISHES), hf.plan(STILL, WISHES + 3.0))
     one, other = (hf.ask_for_comparisons(STILL, WISHES + c, 50, rng=generator("shift")) for c in (0.0, 3.0))
     assert torch.equal(one.first_wins, other.first_wins)
 
 
-def test_fewer_answers_are_the_first_of_them():
+def test_comparisons_head_takes_first():
     answers = hf.ask_for_comparisons(STILL, WISHES, 10, rng=generator("head"))
     assert torch.equal(answers.head(4).second, answers.second[:4]) and len(answers.head(4).first_wins) == 4
 
@@ -114,7 +120,7 @@ def test_fewer_answers_are_the_first_of_them():
 
 
 @pytest.mark.parametrize("learner", [hf.tamer, hf.coach])
-def test_judgements_teach_the_way(learner):
+def test_judgement_learners_find_way(learner):
     about = WANTED if learner is hf.tamer else REWARDS
     policies = learner(STILL, about, GARDEN.start(), [10, 800], rng=generator("teach", 1))
     assert policies.shape == (2, GARDEN.size, 4)
@@ -122,7 +128,7 @@ def test_judgements_teach_the_way(learner):
     assert worth(policies[1]) > 24 > worth(policies[0])
 
 
-def test_praise_as_a_reward_is_harvested():
+def test_approval_as_reward_is_harvested():
     """With a long view the best plan for praise is to earn it again and again, and never to arrive."""
     praise = hf.approval(WANTED, praise=1.0, blame=-0.5)
     praise[GARDEN.goal] = 0.0
@@ -135,18 +141,18 @@ def test_praise_as_a_reward_is_harvested():
 # -- imitation ---------------------------------------------------------------------------------------------------
 
 
-def test_a_clone_knows_what_it_was_shown():
+def test_clone_knows_only_shown_states():
     copy = hf.clone(BEST, {0, 3})
     assert torch.equal(copy[3], BEST[3])
     assert copy[1].tolist() == [0.25] * 4
 
 
-def test_a_still_day_shows_one_path_only():
+def test_visited_without_wind_is_one_path():
     path = hf.visited(STILL, BEST, GARDEN.start(), 5, generator("path"))
     assert len(path) == 7  # six cells and the goal
 
 
-def test_correction_where_the_learner_goes_beats_more_demonstrations():
+def test_clone_and_correct_beats_clone():
     expert = greedy_policy(hf.best_action_values(WINDY, arrival_rewards(WINDY, WISHES)))
     shown = hf.visited(STILL, expert, GARDEN.start(), 8, generator("demonstrations"))
     copied = worth(hf.clone(expert, shown), WINDY)

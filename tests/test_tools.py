@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from facts import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import calls, chat
 from minirlhf.data.calls import BadCall, ToolCall
 from minirlhf.data.chat import conversation, encode, encode_heard, encode_prompt
-from minirlhf.feedback.tools import Toolbox, calculator, lookup, run_python
+from minirlhf.feedback.tools import LONGEST, Toolbox, calculator, lookup, run_python
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import train_tokenizer, word_tokenizer
@@ -27,38 +28,21 @@ from minirlhf.trainers.tools import ToolWorld, turn_ends
 class Later:
     """A tool that answers when it likes."""
 
-    def reset(self, **example):
-        """Nothing."""
-
     async def look(self, key: str) -> str:
-        """Look.
-
-        Args:
-            key: where.
-        """
+        """Look."""
         return key
 
 
 class InParts:
     """A tool that answers when it likes, more than once."""
 
-    def reset(self, **example):
-        """Nothing."""
-
     async def look(self, key: str) -> str:
-        """Look.
-
-        Args:
-            key: where.
-        """
+        """Look."""
         yield key
 
 
 class PaidLater:
     """A reward that comes when it likes."""
-
-    def reset(self, **example):
-        """Nothing."""
 
     async def get_reward(self) -> float:
         """Nothing."""
@@ -66,12 +50,12 @@ class PaidLater:
 
 
 @pytest.mark.parametrize(("environment", "name"), [(Later(), "look"), (InParts(), "look"), (PaidLater(), "get_reward")])
-def test_what_is_async_is_refused_before_anything_is_called(environment, name):
-    with pytest.raises(ValueError, match=f"{name} is async"):
+def test_toolbox_refuses_async_functions(environment, name):
+    with raises(ValueError, argument=name, problem="async"):
         Toolbox.of(environment)
 
 
-def test_a_tool_that_ends_the_program_is_an_answer():
+def test_toolbox_answers_when_tool_raises_system_exit():
     def leave() -> str:
         """Leave."""
         raise SystemExit("enough")
@@ -96,12 +80,12 @@ SUMS = st.recursive(
 
 
 @given(SUMS)
-def test_the_calculator_computes_what_python_does(text):
+def test_calculator_computes_as_python(text):
     fractions = "".join(f"Fraction({part})" if part.isdigit() else part for part in _words(text))
     try:
         expected = eval(fractions, {"Fraction": Fraction})
     except ZeroDivisionError:
-        with pytest.raises(ValueError, match="division by zero"):
+        with raises(ValueError, problem="division by zero"):
             calculator(text)
     else:
         assert Fraction(calculator(text)) == expected
@@ -119,34 +103,36 @@ def _words(text):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("", "missing"), ("1+", "missing"), ("2**3", "missing"), ("(1", "not closed"), ("1)", "not understood"), ("x", "missing"),
-     ("1" * 31, "31 digits"), ("1+" * 101, "202 characters"), ("(" * 21, "more than 20 brackets"), ("1.2.3", "missing"), ("١+1", "missing")],
-)  # fmt: skip
-def test_the_calculator_refuses_with_a_reason(text, problem):
-    with pytest.raises(ValueError, match=problem):
+    [
+        *((text, "no number") for text in ("", "1+", "2**3", "x", "1.2.3", "١+1")),
+        ("(1", "not closed"),
+        ("1)", "not understood"),
+        *((text, "too long") for text in ("1" * 31, "1+" * 101)),
+        ("(" * 21, "too deep"),
+    ],
+)
+def test_calculator_refuses_with_reason(text, problem):
+    with raises(ValueError, problem=problem):
         calculator(text)
 
 
 @given(st.text(max_size=60))
-def test_the_calculator_survives_any_text(text):
+def test_calculator_survives_any_text(text):
     try:
         Fraction(calculator(text))
     except ValueError as refused:
         assert "\n" not in str(refused)
 
 
-def test_brackets_that_are_closed_do_not_count_as_open():
+def test_calculator_reads_brackets_and_spaced_digits():
     assert calculator("+".join(["(1)"] * 40)) == "40" and calculator("(" * 20 + "1" + ")" * 20) == "1"
-
-
-def test_digits_may_stand_apart():
     assert calculator(" 1 2 * 3 4 ") == "408" and calculator("1/2+.5") == "1" and calculator("1/2+1/3") == "5/6"
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_runs_in_a_box():
+def test_run_python_runs_in_sandbox():
     assert run_python("def solve():\n    return sorted('box')") == "['b', 'o', 'x']"
     toolbox = Toolbox([run_python])
     for program, reason in (
@@ -192,7 +178,7 @@ class Vault:
         raise AssertionError
 
 
-def test_the_tools_of_an_environment_are_its_public_methods():
+def test_toolbox_of_environment_holds_public_methods():
     """The rule of TRL's ``environment_factory``: functions of the class but ``reset``, ``get_reward`` and private ones."""
     vault = Vault()
     vault.reset(word="sesame")
@@ -206,27 +192,27 @@ def test_the_tools_of_an_environment_are_its_public_methods():
     assert toolbox.answer(BadCall("d", "find", "there is no tool 'find'")).content == "error: there is no tool 'find'"
 
 
-def test_trl_finds_the_same_tools():
+def test_toolbox_of_environment_follows_trl_rule():
     """Its trainer still picks the methods of an environment by the rule above."""
     trl = pytest.importorskip("trl.trainer.grpo_trainer")
     source = inspect.getsource(trl.GRPOTrainer)
     assert 'if member_name not in ("reset", "get_reward") and not member_name.startswith("_")' in source
 
 
-def test_long_answers_are_cut_and_say_so():
-    table = {"a": "x" * 3000}
-    answer = Toolbox([lookup(table)]).answer(ToolCall("a", "lookup", {"key": "a"}))
-    assert answer.content.endswith("(1000 characters left out)") and not answer.failed
-    assert Toolbox([lookup(table)]).answer(ToolCall("a", "lookup", {"key": "b"})).failed
+def test_toolbox_cuts_long_answers():
+    toolbox = Toolbox([lookup({"a": "x" * 3000})])
+    answer = toolbox.answer(ToolCall("a", "lookup", {"key": "a"}))
+    assert answer.content.startswith("x" * LONGEST) and "1000" in answer.content and not answer.failed
+    assert toolbox.answer(ToolCall("a", "lookup", {"key": "b"})).failed
 
 
-def test_refused_toolboxes():
+def test_toolbox_refuses_duplicate_names_and_missing_docstring():
     schema = Toolbox([calculator]).schemas[0]
-    with pytest.raises(ValueError, match="one name each"):
+    with raises(ValueError, argument="schemas", value=1, expected=2):
         Toolbox.elsewhere([schema, schema], str)
-    with pytest.raises(ValueError, match="one name each"):
+    with raises(ValueError, argument="functions", value=1, expected=2):
         Toolbox([calculator, calculator])
-    with pytest.raises(ValueError, match="docstring"):
+    with raises(ValueError, argument="functions", problem="no schema"):
         Toolbox([lambda x: x])
 
 
@@ -239,7 +225,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_turns_and_what_is_heard_make_up_the_conversation(name):
+def test_encode_heard_continues_conversation(name):
     """Prompt, first turn, answer, second turn: the tokens of sampling are those of fine-tuning."""
     tokenizer = TOKENIZERS[name]
     heard = {"role": "tool", "content": "4 2"}
@@ -257,7 +243,7 @@ def test_turns_and_what_is_heard_make_up_the_conversation(name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_a_tool_cannot_end_a_turn(name):
+def test_encode_heard_writes_no_special_tokens_of_tool(name):
     tokenizer = TOKENIZERS[name]
     honest, bad = (
         encode_heard(tokenizer, [{"role": "tool", "content": text}])
@@ -356,7 +342,7 @@ def drawn(made, policy, monkeypatch, **options):
 CALL = calls.OPEN + ' calculator(" {expression} ") ' + calls.CLOSE
 
 
-def test_nothing_of_a_tools_message_becomes_a_mark_of_the_template():
+def test_encode_heard_writes_no_template_marks_of_tool():
     """Neither what it says nor its name nor its id, whatever the template writes of them; nor words that a tokenizer has added to its own."""
     written = "{% for message in messages %}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}{{ eos_token }}{% endgeneration %}{% elif message['role'] == 'tool' %} <tool> {{ message['name'] }} {{ message['tool_call_id'] }} {{ message['content'] }} {% else %}{{ message['content'] }} {% endif %}{% endfor %}"
     tokenizer = word_tokenizer(("<tool>", "7", "8", "a", "go", "on", "</tool_response>"), chat_template=written)
@@ -372,7 +358,7 @@ def test_nothing_of_a_tools_message_becomes_a_mark_of_the_template():
         assert not marks & set(ids) and ids.count(tokenizer.convert_tokens_to_ids("<tool>")) == 1, field
 
 
-def test_a_call_is_answered_and_the_answer_graded(monkeypatch):
+def test_tool_world_answers_call_and_grades_last_turn(monkeypatch):
     made, _ = world(call_cost=0.25)
     graded = drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
     assert graded.rewards.tolist() == [[0.75, 0.75]] * 3
@@ -388,7 +374,7 @@ def test_a_call_is_answered_and_the_answer_graded(monkeypatch):
         assert said.tolist() == tokens.loss_mask[-len(said) :]
 
 
-def test_two_calls_of_one_turn_are_told_apart_by_their_ids(monkeypatch):
+def test_tool_world_numbers_calls_through_episode(monkeypatch):
     """Also where both tools say the same, and a later turn's calls are counted on; the template here writes ids."""
     with_ids = chat.WORDS_AND_TOOLS.replace("{{ message['content'] }}", "{{ message['tool_call_id'] ~ ' ' if message['role'] == 'tool' }}{{ message['content'] }}")  # fmt: skip
     assert with_ids != chat.WORDS_AND_TOOLS
@@ -405,20 +391,20 @@ def test_two_calls_of_one_turn_are_told_apart_by_their_ids(monkeypatch):
     assert "call_0" in heard[0] and "call_1" in heard[0] and "call_2" in heard[1] and "call_0" not in heard[1]
 
 
-def test_without_tools_nothing_is_called(monkeypatch):
+def test_tool_world_tool_choice_none_makes_no_calls(monkeypatch):
     made, _ = world(tool_choice="none")
     graded = drawn(made, scripted(made, CALL), monkeypatch)
     assert not graded.rewards.any() and all(len(e.replies) == 1 and not e.answers for e in made.episodes)
 
 
-def test_the_last_turn_calls_in_vain(monkeypatch):
+def test_tool_world_last_turn_makes_no_calls(monkeypatch):
     made, _ = world(Paid, max_turns=2)
     graded = drawn(made, scripted(made, CALL, "={sum}", CALL), monkeypatch)
     assert graded.rewards.tolist() == [[1.0, 1.0]] * 3, "one call of two was made"
     assert [len(reply.calls) for reply in made.episodes[0].replies] == [1, 1]
 
 
-def test_turns_are_graded_by_what_they_add(monkeypatch):
+def test_tool_world_grade_steps_are_reward_differences(monkeypatch):
     made, _ = world(Paid)
     rollout = drawn(made, scripted(made, CALL, "={sum}", CALL, "={sum}", "answer {sum}"), monkeypatch).rollout
     grades = made.grade_steps([0, 4, 8], rollout)
@@ -429,7 +415,7 @@ def test_turns_are_graded_by_what_they_add(monkeypatch):
 
 
 @pytest.mark.parametrize("choice", ["any", "calculator"])
-def test_a_choice_is_begun_for_the_policy(choice):
+def test_tool_world_tool_choice_opens_call(choice):
     made, model = world(tool_choice=choice)
     made.answers(model, CONFIG, [0, 1], step=0, seed=0, version=0)
     begun = made.tokenizer.decode(made.prompts[0])
@@ -437,7 +423,7 @@ def test_a_choice_is_begun_for_the_policy(choice):
     assert all(episode.replies[0].calls for episode in made.episodes), "whatever came after it is a call, good or bad"
 
 
-def test_log_probs_and_a_training_step():
+def test_tool_world_old_logps_are_policy_own_and_training_runs():
     made, model = world()
     rollout = made.answers(model, CONFIG, [0, 1], step=0, seed=0, version=0).rollout
     logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1])
@@ -448,7 +434,7 @@ def test_log_probs_and_a_training_step():
     assert history["frac_called"] == [sum(bool(episode.answers) for episode in made.episodes) / len(made.episodes)]
 
 
-def test_conversations_with_a_call_are_counted_in_every_draw_of_a_step_but_the_greedy_ones(monkeypatch):
+def test_tool_world_frac_called_counts_all_but_greedy_draws(monkeypatch):
     made, _ = world()
     drawn(made, scripted(made, CALL, "={sum}", "answer {sum}"), monkeypatch)
     drawn(made, scripted(made, "answer 1"), monkeypatch)
@@ -458,12 +444,12 @@ def test_conversations_with_a_call_are_counted_in_every_draw_of_a_step_but_the_g
     assert made.metrics() == {"frac_called": 0.0}, "each step by itself"
 
 
-def test_worlds_that_cannot_be_graded():
-    with pytest.raises(ValueError, match="get_reward"):
+def test_tool_world_refuses_missing_rewards():
+    with raises(ValueError, argument="grade", problem="missing"):
         world(grade=None)
     made, model = world()
     rollout = made.answers(model, CONFIG, [0], step=0, seed=0, version=0).rollout
-    with pytest.raises(ValueError, match="no rewards of their own"):
+    with raises(ValueError, argument="get_reward", problem="missing"):
         made.grade_steps([0], rollout)
 
 
@@ -476,7 +462,7 @@ FORGETS = (
 )
 
 
-def test_thoughts_are_kept_within_an_answer_and_dropped_after_it():
+def test_encode_heard_keeps_thoughts_until_user_speaks():
     """While only tools speak each turn's context is the beginning of the next one's; when the user speaks again it is not."""
     tokenizer = word_tokenizer(["ask", "<tool>", "<think>", "</think>", "so", "4", "done"], chat_template=FORGETS)
     turn = {"role": "assistant", "content": "<think> so </think> ask"}
@@ -488,13 +474,11 @@ def test_thoughts_are_kept_within_an_answer_and_dropped_after_it():
     thought = tokenizer.convert_tokens_to_ids("<think>")
     assert on.count(thought) == 1 and after.count(thought) == 0, "calls and results are kept, thoughts are not"
     assert tokenizer.convert_tokens_to_ids("4") in after and after[: len(on)] != on
-    with pytest.raises(UserError, match="rewrites"):
+    with raises(UserError, argument="chat_template", problem="rewrites"):
         encode_heard(tokenizer, [{"role": "user", "content": "ask"}])
 
 
-def test_a_template_that_rewrites_is_refused():
-    tokenizer = word_tokenizer(
-        ["a"], chat_template="{{ messages | length }}{% for m in messages %} {{ m['content'] }}{% endfor %}"
-    )
-    with pytest.raises(UserError, match="rewrites"):
-        encode_heard(tokenizer, [{"role": "tool", "content": "a"}])
+def test_encode_heard_refuses_template_that_rewrites():
+    written = "{{ messages | length }}{% for m in messages %} {{ m['content'] }}{% endfor %}"
+    with raises(UserError, argument="chat_template", problem="rewrites"):
+        encode_heard(word_tokenizer(["a"], chat_template=written), [{"role": "tool", "content": "a"}])
